@@ -31,6 +31,7 @@ from recollect.core.values.recall import (
     EmbedderKind,
     Recalled,
     RecalledFact,
+    RecallReads,
     RecallRequest,
     Scale,
 )
@@ -43,6 +44,7 @@ Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
 
 REST_SECONDS: Final = 30.0
 LOAD_SECONDS: Final = 0.5
+QUICK_KINDS: Final = ("hash", "static")
 _LOADS_QUICKLY: Final = ("static",)
 """Kinds of embedders that the first question waits for. Otherwise hosts that start a process per
 turn would never get vectors."""
@@ -80,6 +82,11 @@ class QuestionVectors:
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._asking: set[asyncio.Task[Asked]] = set()
         self._part = Part("embedder")
+
+    @property
+    def are_quick(self) -> bool:
+        """True if a question's vectors take so little time that a connection may be held."""
+        return all(one.kind in QUICK_KINDS and one.ready for one in self.embedders)
 
     async def of(self, request: RecallRequest, archive: Archive) -> Asked:
         """Phrase a request's question, then return its vectors."""
@@ -227,6 +234,12 @@ class ReadsOneMoment(Protocol):
         ...
 
 
+def _are_compared(reads: RecallReads) -> bool:
+    """Return whether every passage that was found has a vector of every embedder."""
+    found = [one for candidates in reads.candidates.values() for one in candidates.passages]
+    return bool(found) and all(None not in one.similarities for one in found)
+
+
 async def _standing(store: Store, scope: SessionId | None) -> tuple[RecalledFact, ...]:
     async with _moment(store) as seen:
         return await recall_standing(seen, scope)
@@ -267,24 +280,41 @@ class MemoryRecaller:
     async def recall(self, request: RecallRequest) -> Recalled:
         """Return the passages and facts that are relevant to the request. Raise StoreUnavailable if
         memory cannot be searched."""
-        if self._upkeep is not None and self._vectors.embedders:
-            self._upkeep.look_soon()
+        reads = RecallReads() if request.reads is None else request.reads
+        request = replace(request, reads=reads)
         notes = () if self._upkeep is None else self._upkeep.notes
-        phrased = {} if request.reads is None else request.reads.phrased
-        question = question_text(request)
-        texts = phrased.get(question, {})
-        if any(embedder.kind not in texts for embedder in self._vectors.embedders):
-            texts = phrased[question] = await self._looked(
-                lambda store: self._vectors.phrased(request, store)
-            )
-        vectors, missing = await self._vectors.embedded(texts)
         if self._settings.recall.method == "openclaw":
+            vectors, missing = await self._looked(lambda store: self._asked(store, request))
             recalled = await self._recall_openclaw(request, vectors)
+        elif self._vectors.are_quick:  # then one transaction is enough
+            recalled, missing = await self._looked(lambda store: self._all(store, request))
         else:
+            texts = await self._looked(lambda store: self._phrased(store, request))
+            vectors, missing = await self._vectors.embedded(texts)
             recalled = await self._looked(lambda store: self._recalled(store, request, vectors))
+        if self._upkeep is not None and self._vectors.embedders:
+            self._upkeep.look_soon(now=not _are_compared(reads))
         if self._archive.spooling:
             notes = (*notes, Reason(Cause.NOT_SEARCHED_YET))
         return replace(recalled, notes=(*self._lacking, *notes, *missing, *recalled.notes))
+
+    async def _phrased(self, store: Store, request: RecallRequest) -> Mapping[EmbedderKind, str]:
+        assert request.reads is not None
+        phrased, question = request.reads.phrased, question_text(request)
+        texts = phrased.get(question, {})
+        if any(embedder.kind not in texts for embedder in self._vectors.embedders):
+            texts = phrased[question] = await self._vectors.phrased(request, store)
+        return texts
+
+    async def _asked(self, store: Store, request: RecallRequest) -> Asked:
+        return await self._vectors.embedded(await self._phrased(store, request))
+
+    async def _all(
+        self, store: Store, request: RecallRequest
+    ) -> tuple[Recalled, tuple[Reason, ...]]:
+        async with _moment(store) as seen:
+            vectors, missing = await self._asked(seen, request)
+            return await self._recalled(seen, request, vectors), missing
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
         """Return pinned facts and the user's standing requests."""

@@ -3,6 +3,7 @@ returns content that the view shows or that another space holds."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -46,6 +47,7 @@ from recollect.core.turn.inject import quote
 from recollect.core.turn.recall_facts import (
     Replaced,
     corrections_in,
+    facts_asked,
     is_corrected,
     recall_facts,
     replaced_statements,
@@ -58,6 +60,7 @@ from recollect.core.values.recall import (
     Candidate,
     CandidateQuery,
     Candidates,
+    FactQuery,
     GateVerdict,
     Hit,
     Recalled,
@@ -101,7 +104,8 @@ async def recall(
     if not question.words and not asked.vectors and not types:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     reads = RecallReads() if request.reads is None else request.reads
-    search = _MemorySearch(archive, request, question, asked, settings, reads)
+    about = facts_asked(request, question, types, asked.vectors)
+    search = _MemorySearch(archive, request, question, asked, settings, reads, about)
     judged = await search.judged()
     if request.on_purpose:
         asked_for = replace(
@@ -165,6 +169,7 @@ class _MemorySearch:
     asked: CandidateQuery
     settings: RecallSettings
     reads: RecallReads
+    facts: FactQuery
     replaced: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
 
     @property
@@ -229,8 +234,8 @@ class _MemorySearch:
         if not request.gated or not asked.leave_out:
             candidates = await self._candidates(asked)
             return replace(candidates, passages=_unquoted(candidates.passages, request)), ()
-        itself = () if request.asking is None else (known_id(request.session, request.asking),)
-        candidates = await self._candidates(replace(asked, leave_out=frozenset(itself)))
+        itself = frozenset(() if self.itself is None else (self.itself,))
+        candidates = await self._candidates(replace(asked, leave_out=itself))
         hidden = tuple(
             candidate
             for candidate in _unquoted(candidates.passages, request)
@@ -255,20 +260,35 @@ class _MemorySearch:
             wide = earlier.lexical_limit >= limits[0] and earlier.vector_limit >= limits[1]
             if wide and query == replace(earlier, lexical_limit=limits[0], vector_limit=limits[1]):
                 return found
-        read[query] = await self.archive.candidates(query)
+        facts = known = None
+        itself = self.itself
+        try:  # a store on a server answers all of this in one round trip
+            async with asyncio.TaskGroup() as together:
+                finding = together.create_task(self.archive.candidates(query))
+                if self.facts not in self.reads.facts:
+                    facts = together.create_task(self.archive.fact_candidates(self.facts))
+                if itself is not None:
+                    known = together.create_task(self.archive.known([itself]))
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
+        read[query] = finding.result()
+        if facts is not None:
+            self.reads.facts[self.facts] = facts.result()
         self.reads.known.clear()  # the new statistics include messages stored since
+        if itself is not None and known is not None:
+            self.reads.known[itself] = itself in known.result()
         return read[query]
+
+    @property
+    def itself(self) -> SegmentId | None:
+        """The asking message."""
+        request = self.request
+        return None if request.asking is None else known_id(request.session, request.asking)
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
         """Return the statistics without the asking message, because its names would count as
         known."""
-        if self.request.asking is None:
-            return candidates
-        itself = known_id(self.request.session, self.request.asking)
-        known = self.reads.known
-        if itself not in known:
-            known[itself] = itself in await self.archive.known([itself])
-        if not known[itself]:
+        if self.itself is None or not self.reads.known.get(self.itself):
             return candidates
         own = set(self.question.words)
         frequencies = {

@@ -3,6 +3,7 @@ each with its trust."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -109,6 +110,22 @@ async def recall_facts(
     return _found_facts(fresh, segments, why if fresh and not verdict.open else None)
 
 
+def facts_asked(
+    request: RecallRequest,
+    question: Question,
+    types: tuple[FactType, ...],
+    vectors: Sequence[AskedVector],
+    lost_words: Sequence[str] = (),
+) -> FactQuery:
+    return FactQuery(
+        words=tuple(dict.fromkeys((*question.words, *lost_words))),
+        vectors=tuple(vectors),
+        types=types,
+        limit=MOST_LISTED if types else _CANDIDATES,
+        session=request.session if request.scope == "session" else None,
+    )
+
+
 def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
     """Return the types of which a request wants all facts. An order lists nothing."""
     if request.gated and question.asks not in ("past", "question"):
@@ -178,15 +195,16 @@ async def replaced_statements(
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
     """Return pinned facts, then the user's standing requests, newest first. Without a `session`,
     those of the space."""
-    pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
+    asked = CandidateQuery(
+        words=(STANDING_WORD,), lexical_limit=_MOST_STANDING, vector_limit=0, session=session
+    )
+    pinned, candidates = await asyncio.gather(
+        archive.fact_candidates(FactQuery(limit=0, session=session)), archive.candidates(asked)
+    )
     facts = [
         _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
         for candidate in pinned.facts
     ]
-    asked = CandidateQuery(
-        words=(STANDING_WORD,), lexical_limit=_MOST_STANDING, vector_limit=0, session=session
-    )
-    candidates = await archive.candidates(asked)
     ids = dict.fromkeys(
         candidate.segment for candidate in candidates.passages if STANDING_WORD in candidate.counts
     )
@@ -219,14 +237,8 @@ async def _ranked(
     *,
     about: Sequence[str],
 ) -> tuple[RankedFact, ...]:
-    words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
-    asked = FactQuery(
-        words=words,
-        vectors=tuple(vectors),
-        types=types,
-        limit=MOST_LISTED if types else _CANDIDATES,
-        session=request.session if request.scope == "session" else None,
-    )
+    asked = facts_asked(request, question, types, vectors, verdict.lost_words)
+    words = asked.words
     if asked not in read:
         read[asked] = await archive.fact_candidates(asked)
     candidates = read[asked]

@@ -167,16 +167,18 @@ class VectorUpkeep:
         self._embedders = tuple(embedders)
         self._clock = clock
         self._queued = queued
-        self._looked_at = -LOOK_SECONDS
+        self._looked_at = time.monotonic()
+        self._has_looked = False
         self._task: asyncio.Task[None] | None = None
         self.notes: tuple[Reason, ...] = ()
 
-    def look_soon(self) -> None:
-        """Check in the background, unless that was done recently."""
-        now = time.monotonic()
-        if now - self._looked_at < LOOK_SECONDS:
+    def look_soon(self, *, now: bool = True) -> None:
+        """Check in the background, unless that was done recently. Without `now`, the first check
+        waits as long as the later ones: nothing hints at passages without vectors."""
+        at = time.monotonic()
+        if at - self._looked_at < LOOK_SECONDS and (self._has_looked or not now):
             return
-        self._looked_at = now
+        self._looked_at, self._has_looked = at, True
         self._task = asyncio.get_running_loop().create_task(self._look_safely(), context=Context())
 
     async def _look_safely(self) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ MOST_SECONDS: Final = 120.0
 """The longest X-Request-Timeout."""
 OPEN_SPACES: Final = 512
 """Most memories open at once on a node. The least recently used ones are closed."""
+LISTED_SPACES: Final = 100_000
+"""Most spaces that a node remembers as listed."""
 PROBE_SECONDS: Final = 1.0
 """How long the result of the database check is cached."""
 DISK_SECONDS: Final = 5.0
@@ -61,8 +64,6 @@ _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
 class TenantMemory(OpenMemory):
     """The open memory of a tenant's space."""
 
-    is_listed: bool = False
-    """True if this node has listed the space under its tenant."""
     measured_at: float = 0.0
     """When its size was measured last, by the monotonic clock."""
     turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
@@ -101,6 +102,7 @@ class TenantMemories:
         self._probe: asyncio.Task[NotReady | Failure | None] | None = None
         self._probed_at = 0.0
         self._disk_checked_at = 0.0
+        self._listed: OrderedDict[tuple[UUID, str], None] = OrderedDict()
         self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
@@ -189,8 +191,27 @@ class TenantMemories:
         size = await fleet.message_bytes(tenant_space(tenant, space))
         await fleet.tenants().set_bytes(tenant, space, size)
 
+    def is_listed(self, tenant: UUID, space: str) -> bool:
+        """Return whether this node has listed the space under its tenant, or found it there. If
+        another node has deleted it meanwhile, the next write creates it again (`was_made`)."""
+        return (tenant, space) in self._listed
+
+    def note_listed(self, tenant: UUID, space: str) -> None:
+        self._listed[tenant, space] = None
+        if len(self._listed) > LISTED_SPACES:
+            self._listed.popitem(last=False)
+
+    def was_made(self, tenant: UUID, space: str) -> bool:
+        """Return whether a write of this node created the space since the last call."""
+        made = set[str]() if self._fleet is None else self._fleet.made
+        named = tenant_space(tenant, space)
+        was_made = named in made
+        made.discard(named)
+        return was_made
+
     def drop(self, tenant: UUID, space: str) -> None:
         """Close a memory whose space was deleted."""
+        self._listed.pop((tenant, space), None)
         self._memories.drop((tenant, space))
 
     def beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -172,23 +172,26 @@ class Call:
         if self.writes:
             await self.budgets.check_bytes(self.tenant, records)
         async with self.memories.memory(self.tenant.id, self.space) as memory:
-            if self.writes and not memory.is_listed:
+            if self.writes and not self.memories.is_listed(self.tenant.id, self.space):
                 if self.needs_space and not await records.has_space(self.tenant.id, self.space):
                     raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
                 if not await records.add_space(self.tenant, self.space, at=self.now):
                     raise quota_reached("spaces", self.tenant)
-                memory.is_listed = True
+                self.memories.note_listed(self.tenant.id, self.space)
             listing: asyncio.Task[bool] | None = None
+            ended = False
             try:
                 yield memory
+                ended = True
             finally:
-                # List the space again, because it may have been deleted meanwhile. Otherwise
-                # writes, even those of a cancelled request (which does not wait for this), could
-                # not be found.
-                if self.writes:
+                # List the space again if it was deleted meanwhile. Otherwise writes, even those of
+                # a cancelled request (which does not wait for this), could not be found.
+                was_made = self.memories.was_made(self.tenant.id, self.space)
+                if self.writes and (was_made or not ended):
                     listing = self.memories.beside(
                         records.add_space(self.tenant, self.space, at=self.now)
                     )
+                if self.writes:
                     self.memories.measure(self.tenant, self.space, memory)
             if listing is not None:
                 await asyncio.shield(listing)

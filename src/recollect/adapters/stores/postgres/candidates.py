@@ -20,7 +20,13 @@ from recollect.adapters.stores.invariants import direction_of
 from recollect.adapters.stores.postgres import words
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
 from recollect.adapters.stores.postgres.pool import Statement, Transaction
-from recollect.adapters.stores.postgres.vectors import EMBEDDER, nearest, require_dimensions
+from recollect.adapters.stores.postgres.vectors import (
+    EMBEDDER,
+    LEFT_OUT,
+    compare_all,
+    nearest,
+    require_dimensions,
+)
 from recollect.core.values.recall import (
     Candidate,
     CandidateQuery,
@@ -138,15 +144,7 @@ def _counts(
     return made
 
 
-_LEFT_OUT: Final = f"""
-    SELECT string_agg(int8send(p.passage_no), '')
-    FROM unnest(%(ids)s::text[]) AS u (id)
-    CROSS JOIN LATERAL ({look_up("segments", "sequence", "id", "u.id")}) AS s
-    CROSS JOIN LATERAL (
-        SELECT passage_no FROM recollect.passages
-        WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
-    ) AS p
-"""  # noqa: S608
+_LEFT_OUT: Final = f"SELECT string_agg(int8send(passage_no), '') FROM ({LEFT_OUT}) AS p"  # noqa: S608
 
 
 _ALLOWED: Final = """
@@ -162,8 +160,12 @@ _ALLOWED: Final = """
 
 
 async def find(work: Transaction, query: CandidateQuery) -> Candidates:
+    compared = [await compare_all(work, query, asked) for asked in query.vectors]
+    asked_words = await words.look_up_words(work, query)
     allowed, left_out, embedders = await _scope(work, query)
-    by_words, near = await _search(work, query, allowed, left_out, embedders)
+    by_words, near = await _search(
+        work, query, asked_words, (allowed, left_out), embedders, compared
+    )
     numbers = sorted({*by_words.numbers, *near})
     frequencies = by_words.frequencies or {}
     return Candidates(
@@ -210,17 +212,18 @@ async def _numbers(statement: Statement) -> words.Ints:
 async def _search(
     work: Transaction,
     query: CandidateQuery,
-    allowed: words.Ints | None,
-    left_out: words.Ints,
+    asked_words: words.WordLookup,
+    scope: tuple[words.Ints | None, words.Ints],
     embedders: Sequence[tuple[Any, ...] | None],
+    compared: Sequence[Statement | None],
 ) -> tuple[words.FoundByWords, set[int]]:
-    """Query words and vectors at the same time."""
+    """Find by words and by vectors at the same time."""
     begun = [
-        asyncio.create_task(nearest(work, query, asked, embedder, allowed, left_out))
-        for asked, embedder in zip(query.vectors, embedders, strict=True)
+        asyncio.create_task(nearest(work, query, asked, embedder, *scope, sent))
+        for asked, embedder, sent in zip(query.vectors, embedders, compared, strict=True)
     ]
     try:
-        by_words = await words.find_by_words(work, query, allowed, left_out)
+        by_words = await words.find_by_words(work, query, asked_words, *scope)
         return by_words, {number for found in await asyncio.gather(*begun) for number in found}
     except BaseException:
         for task in begun:

@@ -365,7 +365,9 @@ class Transaction:
     Concurrent coroutines may share the transaction; their queries are sent together in one round
     trip."""
 
-    __slots__ = ("_link", "_queue", "_seconds", "_sending", "space", "space_id", "vector_oid")
+    __slots__ = (
+        "_link", "_queue", "_seconds", "_sending", "made_space", "space", "space_id", "vector_oid",
+    )  # fmt: skip
 
     def __init__(
         self, link: Link, space_id: UUID, vector_oid: int, *, seconds: float = SECONDS
@@ -377,6 +379,8 @@ class Transaction:
         self.space_id: UUID = space_id
         self.space: str = ""
         """The space's name, set by a store that writes. The first write of a space stores it."""
+        self.made_space: bool = False
+        """True if this transaction created the space."""
         self.vector_oid: int = vector_oid
         """The oid of pgvector's type in this database, for binary arrays."""
 

@@ -76,6 +76,7 @@ async def lock_space(work: Transaction) -> SpaceCounters:
     """Lock the space. Create it if it is missing."""
     row = await work.row(COUNTERS, (work.space_id,))
     if row is None:
+        work.made_space = True
         await work.send(_NEW_SPACE, (work.space_id, work.space))
         await work.send(_NEW_COUNTERS, (work.space_id,))
         row = await work.row(COUNTERS, (work.space_id,))

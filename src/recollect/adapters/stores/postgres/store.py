@@ -75,6 +75,8 @@ class PostgresFleet:
         self._due_by_node = admin.DueByNode()
         self.server = server
         self.admin_url = admin_url
+        self.made: set[SpaceId] = set()
+        """Spaces that this process created, until somebody takes note of it."""
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
@@ -140,6 +142,8 @@ class PostgresFleet:
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
             yield work
+            if work.made_space:
+                self.made.add(work.space)
 
     async def close(self) -> None:
         await self.pool.close()

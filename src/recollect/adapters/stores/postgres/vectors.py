@@ -240,7 +240,24 @@ _NEAREST: Final = """
     ), 2)
 """
 _OTHERS: Final = "AND NOT passage_no = ANY(%(left_out)s::bigint[])"
-_EXACT: Final = f"{_COMPARED} {_OTHERS} {_NEAREST}"
+_SMALL: Final = f"""(
+    SELECT embedder_no FROM recollect.embedders
+    WHERE space_id = %(space)s AND name = %(name)s AND dimensions = %(dimensions)s
+        AND NOT (signed AND vectors * dimensions > {EXACT_NUMBERS})
+)"""  # noqa: S608
+"""The embedder, if all of its vectors are compared."""
+LEFT_OUT: Final = f"""
+    SELECT p.passage_no
+    FROM unnest(%(ids)s::text[]) AS u (id)
+    CROSS JOIN LATERAL ({driver.look_up("segments", "sequence", "id", "u.id")}) AS s
+    CROSS JOIN LATERAL (
+        SELECT passage_no FROM recollect.passages
+        WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
+    ) AS p
+"""  # noqa: S608
+_ALL: Final = _COMPARED.replace("%(embedder)s", _SMALL)
+_EXACT_AT_ONCE: Final = f"{_ALL} {_NEAREST}"
+_OTHERS_AT_ONCE: Final = f"{_ALL} AND NOT passage_no = ANY(ARRAY({LEFT_OUT})) {_NEAREST}"
 _AMONG: Final = f"{_COMPARED} {_OTHERS} AND passage_no = ANY(%(numbers)s::bigint[]) {_NEAREST}"
 _TIED: Final = f"""
     SELECT n.passage_no, s.id, p.ordinal, v.numbers
@@ -257,6 +274,35 @@ _TIED: Final = f"""
 """  # noqa: S608
 
 
+async def compare_all(
+    work: Transaction, query: CandidateQuery, asked: AskedVector
+) -> Statement | None:
+    """Queue the comparison with all vectors, before it is known whether these are few: then it
+    needs no round trip of its own. None if a filter or a direction is missing."""
+    filters = (query.session, query.said_after, query.said_before)
+    if filters != (None, None, None) or query.vector_limit <= 0:
+        return None
+    if direction_of(asked.values) is None:
+        return None
+    given = {
+        **_given(work, query, asked),
+        "name": asked.embedder,
+        "dimensions": len(asked.values) // 4,
+        "ids": driver.texts(query.leave_out),
+    }
+    return await work.send_planned(_OTHERS_AT_ONCE if query.leave_out else _EXACT_AT_ONCE, given)
+
+
+def _given(work: Transaction, query: CandidateQuery, asked: AskedVector) -> dict[str, Any]:
+    return {
+        "space": work.space_id,
+        "asked": driver.vector(asked.values),
+        **_parts(asked),
+        "limit": query.vector_limit,
+        "near": _NEAR,
+    }
+
+
 async def nearest(
     work: Transaction,
     query: CandidateQuery,
@@ -264,13 +310,16 @@ async def nearest(
     embedder: tuple[Any, ...] | None,
     allowed: Ints | None,
     left_out: Ints,
+    compared: Statement | None,
 ) -> list[int]:
-    """Find the nearest passages, for an embedder from `EMBEDDER`. Empty if it has no vectors."""
+    """Find the nearest passages, for an embedder from `EMBEDDER`. Empty if it has no vectors.
+    `compared` is the statement of `compare_all`."""
     require_dimensions(asked, embedder)
     if embedder is None or query.vector_limit <= 0 or direction_of(asked.values) is None:
         return []
     number, dimensions, count, signed, _ = embedder
-    if signed and count * dimensions > EXACT_NUMBERS:
+    is_large = signed and count * dimensions > EXACT_NUMBERS
+    if is_large:
         rerank = max(_RERANK_LEAST, min(_RERANK_MOST, int(count * _RERANK_SHARE)))
         limit = max(rerank, _RERANK_EACH * query.vector_limit)
         if allowed is None or len(allowed) > limit:
@@ -280,17 +329,14 @@ async def nearest(
                 blocks, numbers, limit=limit, allowed=allowed, left_out=left_out
             )
     given = {
-        "space": work.space_id,
-        "asked": driver.vector(asked.values),
-        **_parts(asked),
+        **_given(work, query, asked),
         "embedder": number,
         "left_out": driver.int8s(left_out),
-        "limit": query.vector_limit,
-        "near": _NEAR,
     }
-    if allowed is None:
-        found = await work.send_planned(_EXACT, given)
+    if compared is not None and not is_large:
+        found = compared
     else:
+        assert allowed is not None
         among = {**given, "numbers": driver.int8s(allowed)}
         found = await work.send_planned(_AMONG, among)
     packed = await found.fetchone()
@@ -389,7 +435,6 @@ _VECTORS: Final = """
 """
 _COUNTED: Final = """
     UPDATE recollect.embedders SET vectors = vectors + %s WHERE space_id = %s AND embedder_no = %s
-    RETURNING vectors, signed
 """
 _SIGNED: Final = """
     UPDATE recollect.embedders SET signed = true WHERE space_id = %s AND embedder_no = %s
@@ -422,7 +467,8 @@ async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
 async def write_vectors(
     work: Transaction, given: VectorSet, lookup: VectorLookup, counters: SpaceCounters
 ) -> None:
-    known = known_embedder(given, await lookup.embedder.fetchone(), counters)
+    stored = await lookup.embedder.fetchone()
+    known = known_embedder(given, stored, counters)
     chosen = _chosen(given, await lookup.places.fetchall(), counters)
     if not chosen:
         return
@@ -434,7 +480,9 @@ async def write_vectors(
     }
     if new:
         counters.vectored.update((number, passage) for passage in new)
-        await _insert(work, number, given.dimensions, new)
+        count, signed = stored[2:4] if stored is not None else (0, False)
+        count += len([passage for held, passage in counters.vectored if held == number])
+        await _insert(work, number, given.dimensions, new, count=count, signed=signed)
 
 
 def known_embedder(
@@ -484,7 +532,17 @@ def _chosen(
     return chosen
 
 
-async def _insert(work: Transaction, embedder: int, dimensions: int, new: dict[int, bytes]) -> None:
+async def _insert(
+    work: Transaction,
+    embedder: int,
+    dimensions: int,
+    new: dict[int, bytes],
+    *,
+    count: int,
+    signed: bool,
+) -> None:
+    """Insert vectors. `count` is how many the embedder then has: this writer has locked the
+    space."""
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), dimensions)
     numbers = np.array(list(new), np.int64)
     await work.send(
@@ -499,8 +557,7 @@ async def _insert(work: Transaction, embedder: int, dimensions: int, new: dict[i
             embedder,
         ),
     )
-    counted = await work.row(_COUNTED, (len(new), work.space_id, embedder))
-    count, signed = counted or (0, False)
+    await work.send(_COUNTED, (len(new), work.space_id, embedder))
     if signed:
         await put_signs(work, embedder, dimensions, numbers, rows)
     elif count * dimensions > EXACT_NUMBERS:  # from this size on, a search needs the signs

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from recollect.adapters.stores.invariants import best_of
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up
-from recollect.adapters.stores.postgres.pool import Transaction
+from recollect.adapters.stores.postgres.pool import Statement, Transaction
 from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.core.values.recall import CandidateQuery
 
@@ -372,25 +372,43 @@ class FoundByWords:
     frequencies: dict[int, int] | None = None
 
 
-async def find_by_words(
-    work: Transaction, query: CandidateQuery, allowed: Ints | None, left_out: Ints
-) -> FoundByWords:
-    """Find the best `allowed` passages by words, without those in `left_out`, and the
-    statistics."""
+@dataclass(frozen=True, slots=True)
+class WordLookup:
+    """Queries of a search by words: the statistics, then runs, blocks and the tail."""
+
+    terms: Sequence[int]
+    statistics: Statement
+    postings: tuple[Statement, Statement, Statement] | None
+
+
+async def look_up_words(work: Transaction, query: CandidateQuery) -> WordLookup:
+    """Queue the queries of a search by words."""
     terms = sorted({term_of(work.space_id, word) for word in query.words})
     space = {"space": work.space_id}
     statistics = await work.send(_STATISTICS, (work.space_id,))
-    runs = blocks = tail = None
-    if terms:
-        runs = await work.send(_RUNS, (work.space_id,))
-        blocks = await work.send(_POSTINGS, {**space, "terms": int8s(terms)})
-        tail = await work.send(_TAIL, space)
-    documents, total_length = await statistics.fetchone() or (0, 0)
-    if runs is None or blocks is None or tail is None:
+    if not terms:
+        return WordLookup(terms, statistics, None)
+    runs = await work.send(_RUNS, (work.space_id,))
+    blocks = await work.send(_POSTINGS, {**space, "terms": int8s(terms)})
+    return WordLookup(terms, statistics, (runs, blocks, await work.send(_TAIL, space)))
+
+
+async def find_by_words(
+    work: Transaction,
+    query: CandidateQuery,
+    asked: WordLookup,
+    allowed: Ints | None,
+    left_out: Ints,
+) -> FoundByWords:
+    """Find the best `allowed` passages by words, without those in `left_out`, and the
+    statistics."""
+    documents, total_length = await asked.statistics.fetchone() or (0, 0)
+    if asked.postings is None:
         return FoundByWords((), documents, total_length, {})
+    runs, blocks, tail = asked.postings
     known = {run: (first, dead) for run, first, dead in await runs.fetchall()}
     hits = list(_block_hits(await blocks.fetchall(), known))
-    hits.extend(hits_in(forwards_of(await tail.fetchone()), terms))
+    hits.extend(hits_in(forwards_of(await tail.fetchone()), asked.terms))
     frequencies: dict[int, int] = {}
     for hit in hits:
         frequencies[hit.term] = frequencies.get(hit.term, 0) + len(hit.numbers)
