@@ -68,9 +68,10 @@ def said_at(turn: int) -> str:
 def test_a_turn_costs_little(database: TestDatabase) -> None:
     for path, whole in asyncio.run(converse(database.app_url)):
         assert path.transactions <= 1, path
-        assert path.round_trips <= 8, path
+        assert path.round_trips <= 6, path
+        assert path.statements <= 30, path
         assert whole.transactions <= 3, whole
-        assert whole.round_trips <= 15, whole
+        assert whole.round_trips <= 10, whole
 
 
 async def test_all_memories_of_a_process_share_one_pool(database: TestDatabase) -> None:
