@@ -228,6 +228,17 @@ def openapi() -> dict[str, Any]:
         "components": {
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
             "schemas": schemas,
+            "responses": {
+                status: {
+                    "description": text,
+                    "content": {
+                        "application/problem+json": {
+                            "schema": {"$ref": "#/components/schemas/ProblemAnswer"}
+                        }
+                    },
+                }
+                for status, text in _STATUSES.items()
+            },
         },
     }
 
@@ -241,17 +252,7 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_headers(route)],
         "responses": {
             "200": _json("Done", route.answer.__name__),
-            **{
-                status: {
-                    "description": text,
-                    "content": {
-                        "application/problem+json": {
-                            "schema": {"$ref": "#/components/schemas/ProblemAnswer"}
-                        }
-                    },
-                }
-                for status, text in _STATUSES.items()
-            },
+            **{status: {"$ref": f"#/components/responses/{status}"} for status in _STATUSES},
         },
     }
     if route.body is not None:

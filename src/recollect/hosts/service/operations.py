@@ -26,7 +26,7 @@ from recollect.core.values.fact import Fact
 from recollect.core.values.reason import Cause
 from recollect.core.values.report import Report, StageLine
 from recollect.core.values.segment import SegmentId, StoredSegment
-from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord
+from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord, tenant_space
 from recollect.core.values.upkeep import Certificate, ForgetOrder
 from recollect.hosts.inspect.sessions import read_receipts
 from recollect.hosts.service import models as m
@@ -419,7 +419,8 @@ async def delete(call: Call) -> m.CertificateAnswer:
     if not await records.has_space(call.tenant.id, call.space):
         raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space with this name")
     call.memories.drop(call.tenant.id, call.space)
-    store = await call.memories.store(call.tenant.id, call.space)
+    fleet = await call.memories.fleet()
+    store = await fleet.space(tenant_space(call.tenant.id, call.space))
     actor = actor_of(call)
     let_go = partial(records.remove_space, call.tenant, call.space, actor=actor, at=call.now)
     certificate = await delete_space(store, named=call.space, now=call.now, let_go=let_go)
