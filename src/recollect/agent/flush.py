@@ -32,7 +32,7 @@ from recollect.core.formats.translate import to_pi, to_wire
 from recollect.core.ports import ChatModel
 from recollect.core.rules.redaction import redact
 from recollect.core.values.model import ReplyDone, Usage, add_usage
-from recollect.errors import ModelError, RecollectError, TranscriptError
+from recollect.errors import ModelError, RecollectError, TranscriptError, TranscriptLocked
 from recollect.system.config import Settings
 from recollect.system.config.settings import Redaction
 from recollect.system.plain_text import plain_line
@@ -80,7 +80,11 @@ def append_note(root: Path, name: str, text: str, redaction: Redaction) -> int:
     place.parent.mkdir(parents=True, exist_ok=True)
     if not place.parent.resolve().is_relative_to(root):
         raise PermissionError(f"{FOLDER}/ leads out of the workspace")
-    handle = open_for_one(place, create=True, seconds=LOCK_SECONDS, mode=0o666, flags=os.O_NOFOLLOW)
+    flags = os.O_NOFOLLOW
+    try:
+        handle = open_for_one(place, create=True, seconds=LOCK_SECONDS, mode=0o666, flags=flags)
+    except TranscriptLocked:
+        raise TranscriptLocked(f"another program is writing {name}: try again") from None
     try:
         size = os.fstat(handle).st_size
         if not name.startswith(f"{FOLDER}/"):

@@ -25,7 +25,7 @@ from recollect.system.config.trust import FILE_NAME, ProjectFile, printable, rea
 from recollect.system.plain_text import number_of, window_from
 
 if TYPE_CHECKING:
-    from recollect.agent.chat.opening import ChatOrder
+    from recollect.agent.chat.opening import BashChoice, ChatOrder
 
 _HEAD: Final = """\
 # Settings of Recollect. `recollect doctor --settings` lists all of them and what is in force.
@@ -80,10 +80,17 @@ def chat(
     message: str | None,
     provider: str | None,
     model: str | None,
+    key: str,
+    new: bool,
+    resume: str | None,
     plain: bool,
     as_json: bool,
     window: str | None,
-    **order: Any,
+    space: str | None,
+    store: str | None,
+    read_only: bool,
+    bash: BashChoice,
+    network: bool,
 ) -> None:
     """Talk to an agent that works in WORKSPACE and remembers. Default: the current folder.
 
@@ -93,9 +100,9 @@ def chat(
     recollect chat -m /status             share of the window, cost; also /why, /compact, /export
     git log | recollect chat --plain      one message per line
     """
-    if order["new"] and order["resume"] is not None:
+    if new and resume is not None:
         raise click.UsageError("pass either --new or --resume, not both")
-    check_url(order["store"])
+    check_url(store)
     window_tokens = None if window is None else window_from(window)
     from recollect.agent.chat.opening import ChatOrder, choose_settings
 
@@ -103,7 +110,18 @@ def chat(
     settings = choose_settings(
         None, provider=provider, model=model, window_tokens=window_tokens, folder=folder
     )
-    chat_order = ChatOrder(workspace=folder, settings=settings, **order)
+    chat_order = ChatOrder(
+        workspace=folder,
+        settings=settings,
+        key=key,
+        space=space,
+        store=store,
+        new=new,
+        resume=resume,
+        read_only=read_only,
+        bash=bash,
+        network=network,
+    )
     raise SystemExit(_talk(chat_order, message, plain=plain, as_json=as_json))
 
 

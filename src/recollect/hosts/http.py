@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Literal, ParamSpec, Self, TypeVar
 
 import uvicorn
 from starlette.applications import Starlette
@@ -38,10 +38,13 @@ HEAD_BYTES: Final = 65_536
 """Limit of request line and headers. The last chunk may exceed it by the same amount."""
 HEAD_SECONDS: Final = 30.0
 """Time limit from the connection, or from the first byte of the head, to its end."""
+LARGE_BYTES: Final = 65_536
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 10
 """How long a server that stops waits for open requests."""
 LOG: Final = logging.getLogger(__name__)
+GivenT = ParamSpec("GivenT")
+ResultT = TypeVar("ResultT")
 
 
 class JsonAnswer(Response):
@@ -111,6 +114,16 @@ async def read_body(
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {seconds:g} s") from None
     return b"".join(chunks)
+
+
+async def aside_if_large(
+    size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
+) -> ResultT:
+    """Run `work` directly, or in a thread if it reads many bytes, so that other requests
+    continue."""
+    if size_bytes <= LARGE_BYTES:
+        return work(*given, **named)
+    return await asyncio.to_thread(work, *given, **named)
 
 
 async def run_for_client(receive: Receive, work: Awaitable[None]) -> None:
@@ -342,6 +355,7 @@ __all__ = [
     "Scope",
     "Send",
     "application",
+    "aside_if_large",
     "is_token",
     "read_body",
     "run_for_client",

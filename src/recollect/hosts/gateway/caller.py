@@ -81,7 +81,7 @@ class _Fields(msgspec.Struct):
 
 _FIELDS: Final = msgspec.json.Decoder(_Fields)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""True if the body is invalid JSON or nested too deeply."""
+"""Errors of reading a body that is invalid JSON or nested too deeply."""
 _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
 """Clients that send tools with every turn. A request without tools is a side request."""
 _UNNAMED_BETAS: Final[Mapping[ClientName, tuple[str, ...]]] = {"claude-code": SYSTEM_INSIDE_BETAS}

@@ -37,7 +37,7 @@ from recollect.hosts.gateway.activity import (
     describe_report,
 )
 from recollect.hosts.gateway.caller import Caller, RequestKind, read_caller
-from recollect.hosts.gateway.shaping import ShapedRequest, Shaper, WithoutMemory, aside_if_large
+from recollect.hosts.gateway.shaping import ShapedRequest, Shaper, WithoutMemory
 from recollect.hosts.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.hosts.gateway.upstream import (
     SILENCE_SECONDS,
@@ -59,6 +59,7 @@ from recollect.hosts.http import (
     Scope,
     Send,
     application,
+    aside_if_large,
     is_token,
     read_body,
     run_for_client,

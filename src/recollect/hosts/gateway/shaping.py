@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, TypeVar
 
 from recollect.adapters.providers.overflow import recognise_overflow
 from recollect.adapters.wiring.models import OwnModel
@@ -27,12 +27,12 @@ from recollect.errors import FormatError, StaleSession
 from recollect.hosts.gateway.activity import Handling
 from recollect.hosts.gateway.caller import Caller, History, RequestKind, SessionRecognition
 from recollect.hosts.gateway.upstream import KeptReply
+from recollect.hosts.http import aside_if_large
 from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
 from recollect.system.places import project_space
 
 ResultT = TypeVar("ResultT")
-GivenT = ParamSpec("GivenT")
 
 OBSERVED_SECONDS: Final = 5.0
 """How long a turn waits until the session's last reply was read."""
@@ -40,20 +40,10 @@ REPLY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 0.005
 """Polling interval while a request without a session name waits for the reply that it seems to
 repeat."""
-LARGE_BYTES: Final = 65_536
 _WARM_UP: Final = "warm-up"
 _WARM_UP_REQUEST: Final = (
     b'{"model":"","messages":[{"role":"user","content":"What did we decide about it before?"}]}'
 )
-
-
-async def aside_if_large(
-    size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
-) -> ResultT:
-    """Run `work` directly, or in a thread if it reads many bytes."""
-    if size_bytes <= LARGE_BYTES:
-        return work(*given, **named)
-    return await asyncio.to_thread(work, *given, **named)
 
 
 class WithoutMemory(Enum):

@@ -42,6 +42,7 @@ from recollect.hosts.http import (
     Scope,
     Send,
     application,
+    aside_if_large,
     read_body,
     run_for_client,
 )
@@ -50,7 +51,6 @@ from recollect.hosts.service.api import PREFIX, ROUTES, ApiRoute, openapi
 from recollect.hosts.service.keys import Principal, Principals
 from recollect.hosts.service.limits import Budgets, FairQueue, Intake, Taking
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
-from recollect.hosts.service.operations import aside
 from recollect.hosts.service.problems import Problem, ProblemKind, again, problem_of
 from recollect.hosts.service.requests import (
     NO_SPACE,
@@ -352,7 +352,7 @@ class Service:
             raise Problem(ProblemKind.MEDIA_TYPE, "send the body as application/json")
         body: m.ApiBody | None = None
         if route.body is not None:
-            body = await aside(len(admitted.body), partial(decoded, admitted.body, route.body))
+            body = await aside_if_large(len(admitted.body), decoded, admitted.body, route.body)
         return Call(
             tenant=admitted.principal.tenant,
             key=admitted.principal.key,

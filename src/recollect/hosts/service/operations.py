@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeVar, cast
@@ -28,6 +28,7 @@ from recollect.core.values.report import Report, StageLine
 from recollect.core.values.segment import SegmentId, StoredSegment
 from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord, tenant_space
 from recollect.core.values.upkeep import Certificate, ForgetOrder
+from recollect.hosts.http import aside_if_large
 from recollect.hosts.inspect.sessions import read_receipts
 from recollect.hosts.service import models as m
 from recollect.hosts.service.memories import TenantMemories
@@ -35,11 +36,9 @@ from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.hosts.service.requests import Call
 from recollect.system.telemetry import count
 
-T = TypeVar("T")
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 
 MOST_EVENTS: Final = 200_000
-LARGE_BYTES: Final = 256 * 1_024
 LOG: Final = logging.getLogger("recollect")
 _BEFORE_FACTS: Final = (-1e18, "")
 """A time and an id that sort before those of every fact."""
@@ -83,11 +82,6 @@ def _object(raw: msgspec.Raw) -> bytes:
     if not text.startswith(b"{"):
         raise Problem(ProblemKind.INVALID, "expected a JSON object of a provider's wire format")
     return text
-
-
-async def aside(size: int, work: Callable[[], T]) -> T:
-    """Run `work`, in a thread if it reads much, so that other requests continue."""
-    return work() if size <= LARGE_BYTES else await asyncio.to_thread(work)
 
 
 async def prepare(call: Call) -> m.PreparedAnswer:
@@ -135,7 +129,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
     raw = bytes(body.reply).strip()
     if raw[:1] not in (b"{", b"["):
         raise Problem(ProblemKind.INVALID, "expected a provider's reply, or its stream's events")
-    reply = raw if raw.startswith(b"{") else await aside(len(raw), partial(_events, raw))
+    reply = raw if raw.startswith(b"{") else await aside_if_large(len(raw), _events, raw)
     async with call.memory() as memory, memory.session(session):
         engine = memory.engine
         learned = await engine.observe(session, reply, turn=body.turn)
