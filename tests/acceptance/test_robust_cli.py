@@ -6,8 +6,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -133,6 +135,29 @@ def test_a_read_only_folder_is_named_as_such(read_only: Path) -> None:
     assert done.returncode == 2
     assert "try again" not in said
     assert "read-only" in said.lower()
+
+
+def test_a_damaged_memory_can_be_deleted(tmp_path: Path) -> None:
+    assert run(tmp_path, "memory", "add", "x y z", "--space", "s").returncode == 0
+    (file,) = (tmp_path / "home" / "spaces").glob("*.db")
+    whole = file.read_bytes()
+    for damaged in (whole[:5000], b""):
+        file.write_bytes(damaged)
+        said = only_line(run(tmp_path, "memory", "search", "x", "--space", "s"))
+        assert "recollect space delete" in said
+        done = run(tmp_path, "space", "delete", "s", "--yes")
+        assert done.returncode == 0, done.stderr
+        assert b"the file was damaged" in done.stdout
+        assert not list(file.parent.iterdir())
+
+
+def test_another_programs_file_is_not_deleted_as_a_memory(tmp_path: Path) -> None:
+    recollect = Recollect(tmp_path)
+    other = Path(recollect.url)
+    with closing(sqlite3.connect(other)) as database:
+        database.execute("CREATE TABLE letters (text)")
+    assert "another program" in recollect.refused("space", "delete", "s", "--yes")
+    assert other.exists()
 
 
 def test_a_pattern_that_never_ends_is_refused(recollect: Recollect) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import subprocess
 import threading
 import time
@@ -261,8 +262,12 @@ class Disk:
             while True:
                 file.write(bytes(4096))
 
-    def free(self) -> None:
-        self._filler.unlink()
+    def free(self, size: int | None = None) -> None:
+        """Free so many bytes; by default everything."""
+        if size is None:
+            self._filler.unlink()
+        else:
+            os.truncate(self._filler, self._filler.stat().st_size - size)
 
 
 @pytest.fixture
@@ -321,6 +326,20 @@ async def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
     assert await stored(file) == [str(one["content"]) for one in talk.messages]
     given_up = [one for one in caplog.records if "without being stored" in one.message]
     assert len(given_up) == 1
+
+
+@pytest.mark.parametrize("kilobytes", range(160, 520, 40))
+async def test_a_nearly_full_disk_never_leaves_half_a_memory(disk: Disk, kilobytes: int) -> None:
+    file = disk.folder / "spaces" / "m.db"
+    file.parent.mkdir()
+    disk.fill()
+    disk.free(kilobytes << 10)
+    with contextlib.suppress(StoreUnavailable):
+        await (await SQLiteStore.open(file, space="mine")).close()
+    assert list(file.parent.iterdir()) in ([], [file])
+    disk.free()
+    async with await SQLiteStore.open(file, space="mine") as store:
+        assert not (await store.check()).problems
 
 
 class Dear(SQLiteStore):

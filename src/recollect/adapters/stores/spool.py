@@ -327,6 +327,7 @@ def replace_damaged(file: connection.SpaceFile, table: str, aside: Path) -> None
             damaged = _open_damaged(file, ends)
             apart = ends.enter_context(connection.file_apart(file))
             lost = _copy(damaged, apart, table)
+            connection.empty_log(apart)
             path.rename(aside)
             log = Path(f"{path}-wal")
             if log.exists() and log.stat().st_size:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 from uuid import UUID
 
 from recollect.core.rules.identity import space_secret
-from recollect.errors import MissingExtra, RecollectError, SettingsError, StoreError
+from recollect.errors import MissingExtra, RecollectError, SettingsError, StoreCorrupt, StoreError
 from recollect.system.config import Settings
 from recollect.system.durable import own_secret
 from recollect.system.places import (
@@ -43,6 +43,8 @@ _SPOOL_COVERS: Final = "the spool of this machine"
 _TRANSCRIPTS: Final = (
     "transcripts of Recollect's own agent: `recollect memory forget --session NAME` removes them"
 )
+_UNCOUNTED: Final = "counts of its content: the file was damaged"
+_COUNTED: Final = ("segments", "passages", "facts")
 _BLOCKS: Final = "disk blocks of the deleted file, and processes that have it open"
 SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
@@ -300,21 +302,33 @@ async def delete_stored_space(
     key = settings.store.key
     if must_exist and is_server(url):
         await _require_space(settings, space, url)
-    store = await open_store(url, space=space, create=not must_exist, key=key)
+    certificate: Certificate | None = None
+    counts: dict[str, int] = {}
+    engine, cannot = "SQLite", () if is_server(url) else (_BLOCKS,)
     try:
-        if isinstance(store, DeletesItself):
-            certificate = await delete_space(store, named=space, now=time.time())
-            cannot: tuple[str, ...] = ()
-        else:
-            stats = await store.stats()
-            counts = {"segments": stats.segments, "passages": stats.passages, "facts": stats.facts}
-            certificate = certify_deletion(
-                space, counts, engine=stats.engine, now=time.time(), in_database=False
-            )
-            cannot = (_BLOCKS,)
-    finally:
-        await store.close()
-    if not is_server(url):
+        store = await open_store(url, space=space, create=not must_exist, key=key)
+        try:
+            if isinstance(store, DeletesItself):
+                certificate = await delete_space(store, named=space, now=time.time())
+            else:
+                stats = await store.stats()
+                engine = stats.engine
+                counts = {name: getattr(stats, name) for name in _COUNTED}
+        finally:
+            await store.close()
+    except StoreCorrupt as error:
+        if is_server(url):
+            raise
+        if url is not None:
+            path = sqlite_path(url, space)
+            raise StoreCorrupt(
+                f"{path} cannot be read, and may belong to another program: delete the file itself"
+            ) from error
+        cannot = (_UNCOUNTED, *cannot)
+    if certificate is None:
+        certificate = certify_deletion(
+            space, counts, engine=engine, now=time.time(), in_database=False
+        )
         await asyncio.to_thread(_remove_files, space, url)
     spool = await open_spool(url, space=space, key=key)
     try:

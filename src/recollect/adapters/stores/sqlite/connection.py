@@ -13,7 +13,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import scrypt
 from pathlib import Path
@@ -61,6 +61,7 @@ UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
 """Errors that apsw raises for a value that no column can hold."""
 _PLAIN_HEADER = b"SQLite format 3\0"
 _GLANCE_MILLISECONDS = 1_000
+_RESTORE = "restore it from a copy, or delete it with `recollect space delete`"
 
 
 class EncryptionKey:
@@ -151,9 +152,9 @@ def _store_error(error: apsw.Error, path: Path) -> RecollectError:
         case apsw.BusyError() | apsw.LockedError():
             return StoreUnavailable(f"another process has used {path} for too long: try again")
         case apsw.NotADBError():
-            return StoreCorrupt(f"{path} is not a SQLite database: restore it from a copy")
+            return StoreCorrupt(f"{path} is not a SQLite database: {_RESTORE}")
         case apsw.CorruptError() | apsw.FormatError():
-            return StoreCorrupt(f"{path} is damaged ({name}): restore it from a copy")
+            return StoreCorrupt(f"{path} is damaged ({name}): {_RESTORE}")
         case apsw.FullError():
             return StoreUnavailable(f"the disk of {path} is full: free some space and try again")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.CantOpenError():
@@ -231,8 +232,7 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
             raise StoreError(f"{path} must be a regular file: name another path")
         elif path.stat().st_size == 0:
             raise StoreCorrupt(
-                f"{path} is empty, so its content is lost: restore it from a copy, or delete it "
-                "to begin a new memory"
+                f"{path} is empty, so its content is lost: {_RESTORE} to begin a new memory"
             )
 
 
@@ -246,6 +246,7 @@ def _make(file: SpaceFile) -> None:
     make_folder(path.parent)
     with file_apart(file) as apart, folder_locked(file):
         if not path.exists():  # otherwise another process was first, and its file is used
+            empty_log(apart)
             put_in_place(apart.path, path)
 
 
@@ -259,11 +260,19 @@ def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
         connect(apart, BusyWait(file.busy_seconds)).close()
         yield apart
     finally:
-        Path(made).unlink(missing_ok=True)
+        for ending in ("", "-wal", "-shm"):
+            Path(f"{made}{ending}").unlink(missing_ok=True)
+
+
+def empty_log(file: SpaceFile) -> None:
+    """Move the log into the file. Raise if that fails: closing a connection ignores such errors,
+    and the file alone would be damaged."""
+    with store_errors(file.path), closing(connect(file, BusyWait(file.busy_seconds))) as opened:
+        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def put_in_place(made: Path, path: Path) -> None:
-    """Rename a new file unless the name is taken. Call this with the folder locked."""
+    """Rename a new file whose log is empty. Call this with the folder locked."""
     for left in ("-wal", "-shm"):  # left from a deleted file: they do not belong to the new one
         Path(f"{path}{left}").unlink(missing_ok=True)
     made.rename(path)
@@ -421,7 +430,7 @@ def _version(connection: apsw.Connection, file: SpaceFile) -> int:
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     version = meta.get(_VERSION)
     if not isinstance(version, int):
-        raise StoreCorrupt(f"{file.path} has no version: restore it from a copy")
+        raise StoreCorrupt(f"{file.path} has no version: {_RESTORE}")
     if version > VERSION:
         raise StoreCorrupt(
             f"{file.path} has version {version}, but this Recollect supports only up to "
