@@ -366,7 +366,8 @@ def test_a_key_opens_what_its_scopes_name(database: TestDatabase, node: Node) ->
     assert reads.get("/v1/tenant")["scopes"] == ["read"]
     body = {"json": {"content": "x"}}
     for route in ROUTES:
-        path = "/v1" + route.path.format(space="s", session="t", number=1, fact="f")
+        names = {"space": "s", "session": "t", "number": 1, "fact": "f", "tenant": "u", "key": "k"}
+        path = "/v1" + route.path.format(**names)
         answer = reads(route.method, path, expect=None, **(body if route.body else {}))
         assert (answer.status_code == 403) == (route.scope != "read"), route.path
     writes = Caller(node.url, add_key(database, tenant, scopes=["write"]))

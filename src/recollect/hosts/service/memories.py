@@ -30,7 +30,7 @@ from recollect.system.telemetry import unmeasured
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.pool import Pool
-    from recollect.adapters.stores.postgres.store import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet, PostgresStore
     from recollect.adapters.stores.postgres.tenants import TenantRecords
 
 T = TypeVar("T")
@@ -138,7 +138,7 @@ class TenantMemories:
     async def records(self) -> TenantRecords:
         return (await self.fleet()).tenants()
 
-    async def store(self, tenant: UUID, space: str) -> Store:
+    async def store(self, tenant: UUID, space: str) -> PostgresStore:
         return await (await self.fleet()).space(tenant_space(tenant, space))
 
     async def warm_up(self) -> None:
