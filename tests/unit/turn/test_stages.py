@@ -240,6 +240,24 @@ class TestNotesAndLastResorts:
         assert shown.startswith("cargo crane")
         assert "of 240000 characters kept" in shown
 
+    @pytest.mark.parametrize("words", [[3_000] * 6, [6_000] * 3, [9_000, 100]])
+    def test_long_recent_messages_leave_before_the_request_exceeds_the_window(
+        self, words: list[int]
+    ) -> None:
+        held: list[Any] = []
+        for n, count in enumerate(words):
+            held += [
+                said("user", f"part {n}: " + "cargo crane " * (count // 2)),
+                said("assistant", f"read {n}: " + "winch anchor " * (count // 2)),
+            ]
+        held.append(said("user", "and what about the harbour?"))
+        context = prepare(held, {"window_tokens": 16_000})
+        assert not context.report.over_limit, str(context.report)
+        sent = json.loads(context.request)["messages"]
+        assert "and what about the harbour?" in json.dumps(sent[-1])
+        most = max(fate.tokens_before for fate in context.report.fates() if fate.fate != "kept")
+        assert context.report.tokens_after + most > context.report.limit_tokens, "and no sooner"
+
     def test_with_pruning_off_it_is_sent_and_told(self) -> None:
         held = [said("user", "read it all"), call(1), result(1, "cargo crane " * 20_000)]
         context = prepare(held, {"window_tokens": 16_000, "pruning.mode": "off"})

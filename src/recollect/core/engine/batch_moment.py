@@ -24,6 +24,7 @@ from recollect.core.values.history import Row, Slot, requests_of
 from recollect.core.values.message import EntryKey, ToolResult
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.core.values.report import BatchMoment
+from recollect.system.config.settings import Trim
 
 PRUNED_ENOUGH_RATIO: Final = 0.8
 """If pruning alone brings the view below this share of the limit, no compaction or trim follows."""
@@ -158,6 +159,21 @@ class _Moment:
             draft = await self.prune(draft) or draft  # other messages are the most recent ones now
         if draft.used_tokens() > limits.available_tokens:
             draft = await self.prune(draft, everything=True) or draft
+        return await self._trim_protected(draft)
+
+    async def _trim_protected(self, draft: Draft) -> Draft:
+        """Leave out protected messages, oldest first, until the view fits the window. The newest
+        user message and the newest tool calls always stay."""
+        settings, limits = draft.given.settings, draft.given.limits
+        if settings.turn.trim_first:
+            return draft
+        for kept in range(max(0, settings.trim.protect_messages - 1), -1, -1):
+            if draft.used_tokens() <= limits.available_tokens:
+                break
+            fewer = replace(settings.trim, protect_messages=kept, protect_first_user=kept > 0)
+            made = await self._trimmed(draft, limits.available_tokens, fewer)
+            if made.edits:
+                draft = await change(draft, draft.edits + made.edits, self.boundary)
         return draft
 
     def _without_old_blocks(self, draft: Draft) -> tuple[Edit, ...]:
@@ -265,7 +281,7 @@ class _Moment:
             return draft
         low_tokens = self._low_tokens(draft)
         for _ in range(TRIM_ROUNDS):
-            made = await self._trimmed(draft, low_tokens)
+            made = await self._trimmed(draft, low_tokens, settings.trim)
             if not made.edits:
                 return draft
             draft = await change(draft, draft.edits + made.edits, self.boundary)
@@ -273,7 +289,7 @@ class _Moment:
                 return draft
         return draft
 
-    async def _trimmed(self, draft: Draft, low_tokens: int) -> TrimResult:
+    async def _trimmed(self, draft: Draft, low_tokens: int, settings: Trim) -> TrimResult:
         given = draft.given
         excess_tokens = given.estimated(draft.used_tokens() - low_tokens)
         return await self.boundary.run(
@@ -282,7 +298,7 @@ class _Moment:
                 draft.not_left_out(),
                 draft.edits,
                 given.codec.rules,
-                given.settings.trim,
+                settings,
                 given.weigher,
                 query=self.asked.text,
                 excess_tokens=excess_tokens,

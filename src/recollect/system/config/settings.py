@@ -389,9 +389,11 @@ class Trim(Validated):
     """Trim a request that is over its limit to this share of the limit, so that the next turns need
     no trimming."""
     protect_messages: Count = setting(6, ANY)
-    """Number of newest user and assistant messages that are never left out."""
+    """Number of newest user and assistant messages to keep. They are left out, oldest first, only
+    if the request does not fit its window otherwise."""
     protect_first_user: bool = setting(True, ANY)
-    """Never leave out the first user message, which often is the task."""
+    """Keep the first user message, which often is the task, unless the request does not fit its
+    window otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
