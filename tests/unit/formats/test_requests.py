@@ -140,6 +140,37 @@ def test_client_objects_are_sent_as_their_library_would() -> None:
     )
 
 
+def test_a_message_that_a_client_changes_in_place_is_read_again() -> None:
+    class Block:
+        text = "as an object"
+
+    call = {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": [1, {"b": None}]}}
+    deep: Any = "end"
+    for _ in range(300):
+        deep = [deep]
+    messages: list[Any] = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": [{"type": "text", "text": "so"}, call]},
+        {"role": "assistant", "content": [Block()]},
+        {"role": "user", "content": [{"type": "text", "text": "on", "meta": deep}]},
+    ]
+    before = split_request({"messages": messages})
+    assert split_request({"messages": messages}, before=before).messages == before.messages
+    call["input"]["a"][1]["b"] = "other"  # type: ignore[index]
+    messages[2]["content"][0].text = "changed"
+    messages[3]["content"][0]["text"] = "off"
+    now = split_request(
+        {"messages": [*messages, {"role": "user", "content": "new"}]}, before=before
+    )
+    assert now.messages[0] is before.messages[0], "it was not encoded again"
+    again = split_request({"messages": [*messages, {"role": "user", "content": "new"}]})
+    assert now.messages == again.messages
+    assert b"other" in now.messages[1]
+    fewer = split_request({"messages": messages[:1]}, before=now)
+    assert fewer.messages == now.messages[:1]
+    assert split_request({"input": messages[:1]}, before=now).messages == now.messages[:1]
+
+
 @pytest.mark.parametrize(
     ("reply", "whole"),
     [

@@ -497,8 +497,9 @@ class Engine(StoredMemory):
         betas: Sequence[str],
         window_tokens: int | None,
     ) -> TurnInput:
+        last = None if handle.last_draft is None else handle.last_draft.given.request
         read, fixed_tokens = await read_request(
-            body, format_name, boundary, betas=betas, weigher=self._weigher
+            body, format_name, boundary, betas=betas, weigher=self._weigher, before=last
         )
         request = read or Request(format=format_name or "anthropic", messages=(), field="")
         limits, window_source = limits_for(

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import Failure
@@ -128,13 +129,13 @@ class RecordedOutcomes:
 
     def record(self, report: Report, name: NameChanges) -> RecordedOutcomes:
         """Return the outcomes of one more turn. `name` stores a record and returns its name."""
-        keys = tuple([entry.key for entry in report.entries])
+        keys = tuple(map(attrgetter("key"), report.entries))
         same = (self.edits, self.repairs) == (report.edits, report.view.repairs)
         if self.chain and same and keys[: len(self.keys)] == self.keys:
             fates = self.newest.fates
         else:
             fates = _fates(report, self.newest.fates)
-        places = {key: place for place, key in enumerate(keys)}
+        places = dict(zip(keys, range(len(keys)), strict=True))
         own = tuple(
             (-1 if key is None else places[key], fate)
             for key, rows in own_rows(report.view).items()
@@ -266,7 +267,7 @@ def record_turn(
 
     rows = report.view.rows
     kept = kept_rows(rows, last)
-    about = _whose(report)
+    about = _whose(report, rows[kept:])
     added = tuple([named("row", row.raw, about(row)) for row in rows[kept:]])
     outcomes = last.outcomes.record(
         report, lambda made: add(_piece("outcomes", write_outcomes(made, mask_reason)))
@@ -334,10 +335,10 @@ def _piece(
     return LedgerPiece(hash=PieceHash(digest), kind=kind, body=body, about=about, exact=exact)
 
 
-def _whose(report: Report) -> Callable[[Row], tuple[MessageId, ...]]:
-    composed = [row for row in report.view.rows if isinstance(row, Slot)]
-    sources = {key for row in composed for key in row.sources}
-    ids = {entry.key: entry.id for entry in report.entries if entry.key in sources}
+def _whose(report: Report, rows: Sequence[Row]) -> Callable[[Row], tuple[MessageId, ...]]:
+    sources = {key for row in rows if isinstance(row, Slot) for key in row.sources}
+    entries = report.entries if sources else ()
+    ids = {entry.key: entry.id for entry in entries if entry.key in sources}
     quoting = [edit for edit in report.edits if isinstance(edit, Insert | Shorten) and edit.quotes]
     cut = newest_cut(report.edits)
     summarized = () if cut is None else cut.covers

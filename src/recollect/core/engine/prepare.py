@@ -484,12 +484,13 @@ async def read_request(
     *,
     betas: Sequence[str],
     weigher: Weigher,
+    before: Request | None = None,
 ) -> tuple[Request | None, int]:
     """Return the request, and the tokens of its system prompt and tools; None if it cannot be
     read."""
 
     def split() -> tuple[Request, int]:
-        request = split_request(body, format_name, betas=betas)
+        request = split_request(body, format_name, betas=betas, before=before)
         texts = [raw.decode("utf-8", "replace") for raw in (request.system, request.tools) if raw]
         return request, sum(text_tokens(weigher, text) for text in texts)
 

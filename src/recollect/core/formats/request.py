@@ -3,6 +3,7 @@ Unchanged parts keep their bytes or objects."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -60,13 +61,15 @@ def split_request(
     format_name: FormatName | None = None,
     *,
     betas: Iterable[str] = (),
+    before: Request | None = None,
 ) -> Request:
     """Split an HTTP body, or the mapping that a client library is called with. `betas` are beta
-    features from its headers. A mapping may name them itself."""
+    features from its headers. A mapping may name them itself. Messages that the request `before`
+    has at the same place are not encoded again."""
     if isinstance(given, bytes):
         request = _split_body(given, format_name)
     else:
-        request = _split_mapping(given, format_name)
+        request = _split_mapping(given, format_name, before)
         betas = (*betas, *(given.get("betas") or ()))
     inside = any(str(name).startswith(SYSTEM_INSIDE_BETAS) for name in betas)
     return replace(request, system_inside=True) if inside else request
@@ -245,7 +248,9 @@ def _checked(messages: list[bytes], field: str) -> list[bytes]:
 _KINDS = {b'"': "string", b"[": "array", b"t": "boolean", b"f": "boolean", b"n": "null"}
 
 
-def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> Request:
+def _split_mapping(
+    given: Mapping[str, Any], format_name: FormatName | None, before: Request | None
+) -> Request:
     field = "messages" if given.get("messages") is not None else "input"
     value = given.get(field)
     if value is None:
@@ -254,10 +259,33 @@ def _split_mapping(given: Mapping[str, Any], format_name: FormatName | None) -> 
     if not bare_text and not isinstance(value, list | tuple):
         raise FormatError(f"`{field}` must be a list of messages, not {type(value).__name__}")
     objects: list[Any] = [{"role": "user", "content": value}] if bare_text else list(value)
-    messages = _checked([encode(item) for item in objects], field)
+    messages, copies = list[bytes](), list[Any]()
+    if before is not None and before.field == field:
+        for item, copy, raw in zip(objects, before.copies, before.messages, strict=False):
+            same = item == copy
+            messages.append(raw if same else encode(item))
+            copies.append(copy if same else _copy(item))
+    fresh = objects[len(messages) :]
+    messages = _checked([*messages, *map(encode, fresh)], field)
+    copies += map(_copy, fresh)
     seen = {key: encode(given[key]) for key in LOOKED_AT if given.get(key) is not None}
     made = _request(format_name, field, messages, seen)
-    return replace(made, origin=given, objects=tuple(objects))
+    return replace(made, origin=given, objects=tuple(objects), copies=tuple(copies))
+
+
+_COPIED_LEVELS = 32
+
+
+def _copy(value: Any, levels: int = _COPIED_LEVELS) -> Any:
+    """Copy a JSON value, because the client may change it before it sends it again. NaN, which
+    equals nothing, replaces objects of a client library and deeply nested values."""
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if levels and type(value) is dict:
+        return {key: _copy(item, levels - 1) for key, item in value.items()}
+    if levels and type(value) is list:
+        return [_copy(item, levels - 1) for item in value]
+    return math.nan
 
 
 def _request(
@@ -313,6 +341,6 @@ def _join_mapping(
 ) -> dict[str, Any]:
     objects = request.objects
     assert objects is not None
-    place = {id(entry): at for at, entry in enumerate(entries)}
-    held = [objects[place[id(row)]] if id(row) in place else decode(row.raw) for row in rows]
+    sent_as = dict(zip(map(id, entries), objects, strict=True))
+    held = [sent_as[id(row)] if id(row) in sent_as else decode(row.raw) for row in rows]
     return {**request.origin, request.field: held}

@@ -7,6 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import chain
+from operator import attrgetter
+from typing import Final
 
 from recollect.core.formats.codec import Codec
 from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
@@ -439,7 +442,7 @@ def extend(
         return None
     if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
         return None
-    if any(entry.message.opens for entry in entries[:entry_at]):
+    if any(map(_OPENED, entries[:entry_at])):
         return None  # later messages decide whether the open call is valid
     keys = {entry.key for entry in tail}
     tail_edits = [edit for edit in edits if edit.anchor in keys]
@@ -455,6 +458,11 @@ def extend(
     repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
     rows = last.view.rows[:row_at] + applied.view.rows
     return Applied(view=_view(rows, (*repairs, *applied.view.repairs)), gone=())
+
+
+# A long history is read in every turn, so without a Python call per message.
+_OPENED: Final = attrgetter("message.opens")
+_CALLED: Final = attrgetter("calls")
 
 
 def _only_grew(last: LastView, entries: Sequence[Entry]) -> bool:
@@ -487,7 +495,7 @@ def _repeats_an_item(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
 
 def _reuses_an_id(tail: Sequence[Entry], before: Sequence[Entry]) -> bool:
     called = {call_id for entry in tail for call_id in entry.calls}
-    return bool(called) and any(called.intersection(entry.calls) for entry in before)
+    return bool(called) and not called.isdisjoint(chain.from_iterable(map(_CALLED, before)))
 
 
 def _stands_alone(tail: Sequence[Entry], view: View) -> bool:

@@ -35,6 +35,8 @@ class Request:
     body: bytes | None = dataclasses.field(default=None, repr=False)
     origin: Any = dataclasses.field(default=None, repr=False)
     objects: tuple[Any, ...] | None = dataclasses.field(default=None, repr=False)
+    copies: tuple[Any, ...] = dataclasses.field(default=(), repr=False)
+    """The objects as they were, to compare the next request's with."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,10 @@ from recollect.core.values.recall import (
 )
 from recollect.core.values.segment import SegmentId, Vector
 
-_OCCURRENCES: Final = "SELECT group_concat(doc) FROM words_at WHERE term = ?"
+_OCCURRENCES: Final = """
+SELECT (SELECT group_concat(doc) FROM words_at WHERE term = j.value) FROM json_each(?) AS j
+ORDER BY j.key
+"""
 _LENGTHS: Final = "SELECT id, length FROM passage WHERE id IN (SELECT value FROM json_each(?))"
 
 
@@ -59,9 +62,11 @@ class Postings:
 
 
 def postings_of(db: Database, words: Sequence[str]) -> list[Postings]:
+    distinct_words = list(dict.fromkeys(words))
+    rows = db.rows(_OCCURRENCES, (json_list(map(form_of, distinct_words)),))
     postings = []
-    for word in dict.fromkeys(words):
-        passages, counts = _counted(number_list(db.value(_OCCURRENCES, (form_of(word),))))
+    for word, (joined,) in zip(distinct_words, rows, strict=True):
+        passages, counts = _counted(number_list(joined))
         postings.append(Postings(word=word, passages=passages, counts=counts))
     return postings
 
