@@ -15,9 +15,7 @@ from urllib.parse import urlencode, urlsplit
 
 from recollect import open_memory
 from recollect.hosts.http import BackgroundServer, HttpServer
-from recollect.hosts.inspector.access import LocalAccess
-from recollect.hosts.inspector.app import Inspector, inspector_app
-from recollect.hosts.inspector.spaces import LocalSpaces
+from recollect.hosts.inspector.mounted import LocalInspector
 from recollect.system.config import load_settings
 from recollect.system.loopback import listen_on
 
@@ -91,17 +89,13 @@ class Visit:
 @contextmanager
 def inspector() -> Iterator[Visit]:
     """Run an inspector, and sign a visitor in."""
-    settings = load_settings().settings
-    entry = LocalAccess(LocalSpaces(settings))
-    shown = Inspector(entry, settings)
-    server = HttpServer(inspector_app(shown), stop_seconds=1, on_stop=shown.end)
-    opened = listen_on("127.0.0.1", 0, mend="")
-    with BackgroundServer(server, opened) as running:
-        link = f"{running.url}/?token={entry.new_token()}"
-        yield Visit(address=running.url, link=link).sign_in()
+    shown = LocalInspector(load_settings().settings)
+    server = HttpServer(shown, stop_seconds=1, on_stop=shown.end)
+    with BackgroundServer(server, listen_on("127.0.0.1", 0, mend="")) as running:
+        yield Visit(address=running.url, link=shown.link(running.url)).sign_in()
 
 
-def said(role: str, text: str) -> dict[str, Any]:
+def said(role: str, text: str | list[Any]) -> dict[str, Any]:
     return {"role": role, "content": text}
 
 
@@ -113,12 +107,12 @@ def store_session(
     after: Callable[[Any], Awaitable[object]] | None = None,
     model: Any = None,
     window_tokens: int | None = None,
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
 ) -> None:
     """Prepare these requests as turns of a session, in the memory of a space."""
 
     async def store() -> None:
-        chosen = {"recall.embedder": "none", **settings}
+        chosen = {"recall.embedder": "none", **(settings or {})}
         async with open_memory(
             space=space,
             settings=chosen,

@@ -186,7 +186,7 @@ def test_forgetting_previews_everything_and_gives_a_certificate(visit: Visit) ->
 
 def test_redaction_counts_secrets_and_then_masks_them() -> None:
     store_session(
-        "keys", "s", [[said("user", f"Use {SECRET} for it")]], **{"redaction.enabled": False}
+        "keys", "s", [[said("user", f"Use {SECRET} for it")]], settings={"redaction.enabled": False}
     )
     with inspector() as visit:
         looked = visit.page("redact", space="keys", look=1)

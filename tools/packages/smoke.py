@@ -366,7 +366,7 @@ def use_openai_agents(place: Path) -> None:
 
 def use_ui(_: Path) -> None:
     with listening("ui", "--no-browser") as address:
-        for _ in range(40):
+        for _try in range(40):
             try:
                 urllib.request.urlopen(address, timeout=SECONDS)
             except urllib.error.HTTPError as refused:

@@ -64,7 +64,8 @@ def gateway(*, port: int | None) -> None:
 
     settings = load_settings(arguments={} if port is None else {"gateway.port": port}).settings
     token = access.gateway_token()
-    server = server_of(Gateway(settings, token=token, tell=_report))
+    served = Gateway(settings, token=token, tell=_report)
+    server = server_of(served)
     opened = listening_socket(settings)
     address = address_of(opened)
     secret = f"${access.TOKEN_VARIABLE}"
@@ -74,6 +75,7 @@ def gateway(*, port: int | None) -> None:
     click.echo(f"Recollect listens on {address}. Every request needs its token.", err=True)
     click.echo(f'  Claude Code: ANTHROPIC_BASE_URL="{base}" claude', err=True)
     click.echo("  Watch it: recollect tail", err=True)
+    click.echo(f"  Inspect it: {served.inspector.link(address)}", err=True)
     project = project_space(str(Path.cwd()))
     running = access.RunningGateway(address=address, token=token, project=project)
     # the server has shut down, then raises the signal again

@@ -31,6 +31,7 @@ from recollect.hosts.daemon.client import (
 )
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.http import (
+    BackgroundServer,
     ClientDisconnect,
     HTTPException,
     HttpServer,
@@ -42,8 +43,10 @@ from recollect.hosts.http import (
     application,
     read_body,
 )
+from recollect.hosts.inspector.mounted import LocalInspector
 from recollect.hosts.memories import CLOSE_SECONDS, MemoryPool, MemoryThread, OpenMemory
 from recollect.system.config import Settings
+from recollect.system.loopback import listen_on
 
 if TYPE_CHECKING:
     from recollect.hosts.daemon.mcp_stdio import LineClient
@@ -78,11 +81,14 @@ class Daemon:
         self._running: set[asyncio.Future[Any]] = set()
         self._began = self._used = time.monotonic()
         self._hooks = 0
+        self._pages: BackgroundServer | None = None
+        self._inspector = LocalInspector(settings)
         self.server: HttpServer = HttpServer(
             application(
                 [
                     Route("/health", self._health),
                     Route("/stop", self._stop, methods=["POST"]),
+                    Route("/ui", self._ui, methods=["POST"]),
                     Route("/hooks/{agent}", self._hook, methods=["POST"]),
                     Route("/openclaw/{call}", self._openclaw_call, methods=["POST"]),
                     Route(MCP_PATH, RawEndpoint(self._mcp), methods=["POST"]),
@@ -110,6 +116,8 @@ class Daemon:
     async def _close(self) -> None:
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
+        if self._pages is not None:
+            await asyncio.to_thread(self._pages.__exit__, None, None, None)
         opened = (self._memory, self._openclaw, self._orders)
         await self._memories.stop(*(one.close() for one in opened if one is not None))
 
@@ -132,6 +140,18 @@ class Daemon:
         del request
         self._end("asked to")
         return JsonAnswer({"pid": os.getpid()})
+
+    async def _ui(self, request: Request) -> Response:
+        """Serve the inspector on a free port of this machine, and return a link."""
+        del request
+        self._used = time.monotonic()
+        if self._pages is None:
+            pages = BackgroundServer(
+                HttpServer(self._inspector, stop_seconds=1, on_stop=self._inspector.end),
+                listen_on("127.0.0.1", 0, mend="try again"),
+            )
+            self._pages = await asyncio.to_thread(pages.__enter__)
+        return JsonAnswer({"link": self._inspector.link(self._pages.url)})
 
     def _end(self, why: str) -> None:
         """Hide from clients, finish open work, and stop."""

@@ -25,7 +25,11 @@ def listening_socket(settings: Settings) -> socket.socket:
 
 
 def server_of(gateway: Gateway) -> HttpServer:
-    return HttpServer(gateway, on_stop=gateway.activity.end)
+    def stop() -> None:
+        gateway.activity.end()
+        gateway.inspector.end()
+
+    return HttpServer(gateway, on_stop=stop)
 
 
 class BackgroundGateway(BackgroundServer):

@@ -64,6 +64,8 @@ from recollect.hosts.http import (
     read_body,
     run_for_client,
 )
+from recollect.hosts.inspector.mounted import PATH as INSPECTOR_PATH
+from recollect.hosts.inspector.mounted import LocalInspector
 from recollect.hosts.memories import CLOSE_SECONDS, MemoryThread
 from recollect.system.config import Settings
 from recollect.system.loopback import LOOPBACK, peer_user
@@ -141,6 +143,9 @@ class Gateway:
         self.memories: MemoryThread = MemoryThread()
         """The only thread that uses memories."""
         self.shaper: Shaper = Shaper(settings, model=self._model, open_engine=open_engine)
+        self.inspector: LocalInspector = LocalInspector(
+            settings, path=INSPECTOR_PATH, local=settings.gateway.host in LOOPBACK
+        )
         self._running = 0
         self._concluding: set[asyncio.Task[None]] = set()
         """Answered requests whose records are not complete yet."""
@@ -189,7 +194,11 @@ class Gateway:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange.of(scope, self.activity.next_number())
-        allowed = is_token(exchange.token, self._token) and self._is_own_user(scope)
+        own_user = self._is_own_user(scope)
+        if f"{exchange.path}/".startswith(f"{INSPECTOR_PATH}/") and own_user:
+            await self.inspector(scope, receive, send)  # it has its own way to let browsers in
+            return
+        allowed = is_token(exchange.token, self._token) and own_user
         if exchange.path == _HEALTH or (allowed and exchange.path.startswith(OWN_PATH)):
             own = {**scope, "path": exchange.path, "state": {"allowed": allowed}}
             await self._own_pages(own, receive, send)

@@ -45,11 +45,12 @@ MOST_REBUILT_ROWS: Final = 2_000
 _AT_ONCE: Final = 400
 _AROUND_CHARS: Final = 160
 _CHANGED_CHARS: Final = 700
+_JOINED: Final = frozenset({Cause.WITH_NEIGHBOUR, Cause.SAME_ROLE})
 _CACHE_MARK: Final = b'"cache_control"'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class PlacedMessage:
     """One message of a request, or a row that Recollect added."""
 
     place: int | None
@@ -73,7 +74,7 @@ class Placed:
 class ShownMessage:
     """A message of a request with its first words."""
 
-    at: Placed
+    at: PlacedMessage
     what: str
     excerpt: str = field(repr=False)
     tokens_before: int
@@ -97,7 +98,7 @@ class RecalledQuote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedTurn:
+class TurnRequest:
     """A turn as the ledger has it."""
 
     session: str
@@ -106,7 +107,7 @@ class RecordedTurn:
     """What each stage did, with its sentence."""
     report: Mapping[str, Any] = field(repr=False)
     figures: TurnFigures | None
-    messages: tuple[Placed, ...] = field(repr=False)
+    messages: tuple[PlacedMessage, ...] = field(repr=False)
     before: frozenset[PieceHash] = field(repr=False)
     """Rows of the previous turn."""
 
@@ -118,6 +119,11 @@ class RecordedTurn:
     def ratio(self) -> float:
         """Calibrates the tokens of single messages."""
         return float(self.report.get("calibration_ratio") or 1.0)
+
+    def row_of(self, one: PlacedMessage) -> PieceHash | None:
+        """Return the stored row of a message; None if it was not sent."""
+        rows = self.rebuilt.rows
+        return rows[one.row] if one.row is not None and one.row < len(rows) else None
 
     def groups(self) -> list[Stretch]:
         """Group the messages that were changed by outcome and reason."""
@@ -135,17 +141,13 @@ class RecordedTurn:
         ]
         return stretches(fates, together=True)
 
-    def chosen(self, show: str) -> list[Placed]:
+    def chosen(self, show: str) -> list[PlacedMessage]:
         """Choose messages: all, changed, new, or those with one outcome."""
         if show == "all":
             return list(self.messages)
         if show == "new":
-            rows = self.rebuilt.rows
-            return [
-                one
-                for one in self.messages
-                if one.row is not None and rows[one.row] not in self.before
-            ]
+            pairs = [(one, self.row_of(one)) for one in self.messages]
+            return [one for one, row in pairs if row is not None and row not in self.before]
         if show == "shortened":
             return [one for one in self.messages if one.fate == "changed"]
         if show == "changed":
@@ -153,7 +155,7 @@ class RecordedTurn:
         return [one for one in self.messages if one.fate == show]
 
 
-async def recorded_turn(store: Store, session: str, number: int) -> RecordedTurn:
+async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
     """Read a turn. Raise RecollectError if it is not stored."""
     rebuilt = await store.turn(session, number)
     if rebuilt is None:
@@ -178,7 +180,7 @@ async def recorded_turn(store: Store, session: str, number: int) -> RecordedTurn
     figures = None if figures is None else TurnFigures.from_dict(figures)
     earlier = [one.number for one in await store.records(session) if one.number < number]
     previous = await store.turn(session, earlier[-1]) if earlier else None
-    return RecordedTurn(
+    return TurnRequest(
         session=session,
         rebuilt=rebuilt,
         stages=report.get("lines") or (),
@@ -195,7 +197,7 @@ def _placed(
     fates: Mapping[int, Fate],
     own: Sequence[tuple[int, Fate]],
     cut: tuple[Reason, ...],
-) -> Iterable[Placed]:
+) -> Iterable[PlacedMessage]:
     """Pair the received messages with the sent rows. Outcomes are recorded only for messages that
     were not sent as they came; the others follow in order."""
     added: dict[int, list[Fate]] = {}
@@ -208,7 +210,7 @@ def _placed(
     for place in range(-1, count):
         fate = fates.get(place)
         if place >= 0 and fate is None:
-            yield Placed(place=place, fate="kept", row=row)
+            yield PlacedMessage(place=place, fate="kept", row=row)
             row, last = row + 1, "kept"
         elif fate is not None:
             at = None
@@ -224,12 +226,12 @@ def _placed(
 
 
 def _is_joined(fate: Fate) -> bool:
-    return any(reason.cause is Cause.WITH_NEIGHBOUR for reason in fate.reasons)
+    return any(reason.cause in _JOINED for reason in fate.reasons)
 
 
-def _outcome(fate: Fate, row: int | None, cut: tuple[Reason, ...]) -> Placed:
+def _outcome(fate: Fate, row: int | None, cut: tuple[Reason, ...]) -> PlacedMessage:
     reasons = fate.reasons[-1:] if fate.fate == "left out" else fate.reasons
-    return Placed(
+    return PlacedMessage(
         place=fate.place,
         fate=fate.fate,
         causes=reasons or (cut if fate.fate == "summarised" else ()),
@@ -244,16 +246,15 @@ def _outcome(fate: Fate, row: int | None, cut: tuple[Reason, ...]) -> Placed:
 class RequestReader:
     """Reads the bodies of one turn's messages."""
 
-    def __init__(self, store: Store, turn: RecordedTurn) -> None:
+    def __init__(self, store: Store, turn: TurnRequest) -> None:
         self._store = store
         self._turn = turn
         self._codec = CODECS[cast("FormatName", turn.rebuilt.record.format)]
         self._weigher = Weigher()
 
-    async def shown(self, chosen: Sequence[Placed]) -> list[ShownMessage]:
+    async def shown(self, chosen: Sequence[PlacedMessage]) -> list[ShownMessage]:
         """Return these messages with their first words."""
-        rows = self._turn.rebuilt.rows
-        names = [rows[one.row] for one in chosen if one.row is not None and one.row < len(rows)]
+        names = [row for one in chosen if (row := self._turn.row_of(one)) is not None]
         pieces = await self._store.pieces(names)
         stored = await self._stored(chosen)
         read: dict[PieceHash, Message] = {
@@ -267,7 +268,7 @@ class RequestReader:
         }
         found: list[ShownMessage] = []
         for one in chosen:
-            name = None if one.row is None or one.row >= len(rows) else rows[one.row]
+            name = self._turn.row_of(one)
             message = None if name is None else read.get(name)
             segment = stored.get(one.key or "")
             what, excerpt = one.role or "message", "(no longer stored)"
@@ -294,25 +295,23 @@ class RequestReader:
             )
         return found
 
-    async def _stored(self, chosen: Sequence[Placed]) -> Mapping[str, StoredSegment]:
+    async def _stored(self, chosen: Sequence[PlacedMessage]) -> Mapping[str, StoredSegment]:
         ids = [segment_id(self._turn.session, one.key) for one in chosen if one.key]  # type: ignore[arg-type]
         stored = await self._store.segments(ids) if ids else ()
         return {one.segment.key: one for one in stored}
 
-    async def containing(self, chosen: Sequence[Placed], words: str) -> list[Placed]:
+    async def containing(self, chosen: Sequence[PlacedMessage], words: str) -> list[PlacedMessage]:
         """Return those messages that contain these words, ignoring case."""
         wanted, found = words.casefold(), []
-        rows = self._turn.rebuilt.rows
         for at in range(0, len(chosen), _AT_ONCE):
             part = chosen[at : at + _AT_ONCE]
-            pieces = await self._store.pieces(
-                [rows[one.row] for one in part if one.row is not None]
-            )
+            rows = [self._turn.row_of(one) for one in part]
+            pieces = await self._store.pieces([row for row in rows if row is not None])
             stored = await self._stored(part)
-            for one in part:
+            for one, row in zip(part, rows, strict=True):
                 segment = stored.get(one.key or "")
                 text = "" if segment is None else segment.segment.text
-                if one.row is not None and (piece := pieces.get(rows[one.row])) is not None:
+                if row is not None and (piece := pieces.get(row)) is not None:
                     text += "\n" + _all_words(self._codec.read(piece.body))
                 if wanted in text.casefold():
                     found.append(one)
@@ -325,7 +324,7 @@ class RequestReader:
             return None
         return (await self._store.pieces([rows[row]])).get(rows[row])
 
-    async def originals(self, chosen: Sequence[Placed]) -> dict[str, bytes]:
+    async def originals(self, chosen: Sequence[PlacedMessage]) -> dict[str, bytes]:
         """Return the bytes of messages as an earlier request contained them, by key."""
         stored = await self._stored(chosen)
         keys: dict[MessageId, str] = {one.segment.message_id: key for key, one in stored.items()}
@@ -341,7 +340,7 @@ class RequestReader:
                     found[key] = piece.body
         return found
 
-    async def stored_text(self, chosen: Sequence[Placed]) -> dict[str, str]:
+    async def stored_text(self, chosen: Sequence[PlacedMessage]) -> dict[str, str]:
         return {key: one.segment.text for key, one in (await self._stored(chosen)).items()}
 
 
@@ -353,7 +352,7 @@ def _all_words(message: Message) -> str:
     return "\n".join(texts)
 
 
-async def recalled_quotes(store: Store, turn: RecordedTurn) -> list[RecalledQuote]:
+async def recalled_quotes(store: Store, turn: TurnRequest) -> list[RecalledQuote]:
     """Return what was recalled for a turn, best first."""
     scores = {str(one[0]): float(one[1]) for one in turn.report.get("recalled") or ()}
     stored = {
@@ -434,7 +433,7 @@ class CacheEnd:
     exact: bool
 
 
-async def cache_end(store: Store, turn: RecordedTurn) -> CacheEnd | None:
+async def cache_end(store: Store, turn: TurnRequest) -> CacheEnd | None:
     """Return where the cache ends; None if the request is long or cannot be rebuilt."""
     rows, figures = turn.rebuilt.rows, turn.figures
     if figures is None or len(rows) > MOST_REBUILT_ROWS:

@@ -34,7 +34,7 @@ _MARKS: Final[dict[EventKind, tuple[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class ChartSize:
     """The measures of a timeline in pixels."""
 
     width: int
@@ -52,8 +52,8 @@ class Sheet:
         return self.right - self.left
 
 
-WIDE: Final = Sheet(width=1310, left=96, plot=300, ticks=9)
-NARROW: Final = Sheet(width=360, left=44, plot=180, ticks=3, narrow=True)
+WIDE: Final = ChartSize(width=1310, left=96, plot=300, ticks=9)
+NARROW: Final = ChartSize(width=360, left=44, plot=180, ticks=3, narrow=True)
 _TOP: Final = 14
 _LANE: Final = 22
 
@@ -67,7 +67,7 @@ class _Column:
     kinds: Mapping[ShownKind, int]
 
 
-def timeline(found: Timeline, sheet: Sheet = WIDE, *, link: str = "") -> str:
+def timeline(found: Timeline, sheet: ChartSize = WIDE, *, link: str = "") -> str:
     """Draw the tokens per turn by kind, with one lane per kind of event. With `link`, each mark
     links to its turn: the address of a turn without its number."""
     if not found.lines:
@@ -111,7 +111,7 @@ def timeline(found: Timeline, sheet: Sheet = WIDE, *, link: str = "") -> str:
     )
 
 
-def _columns(found: Timeline, sheet: Sheet) -> list[_Column]:
+def _columns(found: Timeline, sheet: ChartSize) -> list[_Column]:
     lines = found.lines
     count = min(len(lines), MOST_COLUMNS if not sheet.narrow else sheet.cells)
     columns = []
@@ -173,7 +173,13 @@ def _steps(columns: Sequence[_Column], heights: Sequence[float], *, back: bool =
 
 
 def _axis(
-    found: Timeline, columns: Sequence[_Column], sheet: Sheet, *, step: int, top: int, base: float
+    found: Timeline,
+    columns: Sequence[_Column],
+    sheet: ChartSize,
+    *,
+    step: int,
+    top: int,
+    base: float,
 ) -> str:
     parts = []
     for tokens in range(0, top + 1, step):
@@ -197,7 +203,7 @@ def _axis(
     return "".join(parts)
 
 
-def _lanes(found: Timeline, sheet: Sheet, first: float, link: str) -> str:
+def _lanes(found: Timeline, sheet: ChartSize, first: float, link: str) -> str:
     parts: list[str] = []
     places: dict[EventKind, float] = {}
     for number, (kind, title) in enumerate(LANES.items()):

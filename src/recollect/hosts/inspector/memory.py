@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from recollect.core.values.recall import Hit
     from recollect.core.values.segment import StoredSegment
     from recollect.hosts.inspect.checks import Check
-    from recollect.hosts.inspector.app import Page, View
     from recollect.hosts.inspector.spaces import OpenSpace
+    from recollect.hosts.inspector.view import Page, PageView
 
 MOST_HITS: Final = 20
 MOST_TARGETS: Final = 100
@@ -54,7 +54,7 @@ _QUOTE_CHARS: Final = 320
 _FORGET_FIELDS: Final = ("segment", "forget_session", "matching", "older_days", "fact")
 
 
-async def _spaces(view: View) -> list[str]:
+async def _spaces(view: PageView) -> list[str]:
     """Return the names of the memories, and choose one if none is named."""
     found = [one.space for one in await view.visitor.spaces.summaries() if one.space]
     if not view.space and found:
@@ -62,7 +62,7 @@ async def _spaces(view: View) -> list[str]:
     return found
 
 
-async def search(view: View) -> Response:
+async def search(view: PageView) -> Response:
     """Search the messages of one memory, or of all, with their scores."""
     spaces, asked = await _spaces(view), view.given("q").strip()
     every = view.given("space") == "*" or not view.request.query_params.get("space")
@@ -124,7 +124,7 @@ def _book(opened: OpenSpace) -> FactBook:
     return FactBook(opened.store, opened.settings, SystemClock(), embedders=names)
 
 
-async def facts(view: View) -> Response:
+async def facts(view: PageView) -> Response:
     """List the facts of a memory."""
     from recollect.core.facts.history import FactFilter
 
@@ -146,7 +146,7 @@ async def facts(view: View) -> Response:
     )
 
 
-async def fact(view: View) -> Response:
+async def fact(view: PageView) -> Response:
     """Show a fact: the messages that say it, its versions, and what can be done with it."""
     async with view.open() as opened:
         book = _book(opened)
@@ -178,7 +178,7 @@ async def fact(view: View) -> Response:
     )
 
 
-async def write_fact(view: View) -> Response:
+async def write_fact(view: PageView) -> Response:
     """Add or correct a fact, or pin it."""
     id_, text = view.given("id"), view.given("text").strip()
     async with view.open() as opened:
@@ -193,7 +193,7 @@ async def write_fact(view: View) -> Response:
     return view.go(view.link("fact", space=view.space, id=written.fact.id))
 
 
-async def forget(view: View) -> Response:
+async def forget(view: PageView) -> Response:
     """Show what a request to forget would remove."""
     spaces = await _spaces(view)
     asked = any(view.given(name) for name in _FORGET_FIELDS)
@@ -218,7 +218,7 @@ async def forget(view: View) -> Response:
     )
 
 
-async def forget_now(view: View) -> Response:
+async def forget_now(view: PageView) -> Response:
     """Forget what the preview showed, and show the certificate."""
     async with view.open() as opened:
         place = _place(opened)
@@ -229,6 +229,7 @@ async def forget_now(view: View) -> Response:
             text = "What would be forgotten has changed since the preview: nothing was forgotten."
             return view.notice("Not forgotten", text, 409, back=back, tab="Forget")
         certificate = await forget_planned(place, plan)
+    await view.visitor.spaces.note("messages forgotten", view.space)
     block = certificate_text(certificate, standing=standing_limits())
     text = "This is the certificate. It contains no message content. Copy it to keep it."
     back = (view.link("", space=view.space), "Sessions")
@@ -244,7 +245,7 @@ def _place(opened: OpenSpace) -> RemovalPlace:
     )
 
 
-async def _order(view: View, opened: OpenSpace) -> ForgetOrder:
+async def _order(view: PageView, opened: OpenSpace) -> ForgetOrder:
     from recollect.adapters.session.clean_files import resolve_sessions
 
     order = ForgetOrder(at=time.time())
@@ -264,7 +265,7 @@ async def _order(view: View, opened: OpenSpace) -> ForgetOrder:
     return order
 
 
-async def redact(view: View) -> Response:
+async def redact(view: PageView) -> Response:
     """Look for secrets in stored data. Nothing changes."""
     spaces = await _spaces(view)
     report = None
@@ -282,10 +283,11 @@ async def redact(view: View) -> Response:
     )
 
 
-async def redact_now(view: View) -> Response:
+async def redact_now(view: PageView) -> Response:
     """Mask the secrets, and show the report."""
     async with view.open() as opened:
         report = await _redacted(view, opened, apply=True)
+    await view.visitor.spaces.note("secrets masked", view.space)
     left = report.done.in_clear
     title = f"{left:,} secrets remain unmasked" if left else "Masked"
     back = (view.link("redact", space=view.space), "Redact")
@@ -295,14 +297,14 @@ async def redact_now(view: View) -> Response:
     )
 
 
-async def _redacted(view: View, opened: OpenSpace, *, apply: bool) -> RedactionReport:
+async def _redacted(view: PageView, opened: OpenSpace, *, apply: bool) -> RedactionReport:
     rules = opened.settings.redaction
     own = own_patterns((view.given("pattern"),)) if view.given("pattern") else ()
     masks = Masks(pii=bool(view.given("pii")) or rules.pii, patterns=own)
     return await redact_stored(_place(opened), masks, rules, apply=apply)
 
 
-async def health(view: View) -> Response:
+async def health(view: PageView) -> Response:
     """Show the checks of the installation, and the jobs, spool and sizes of a memory."""
     from recollect.core.upkeep.jobs import day_of
 

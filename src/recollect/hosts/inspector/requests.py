@@ -15,10 +15,10 @@ from recollect.core.values.segment import SegmentId
 from recollect.core.values.tenant import KeyScope
 from recollect.hosts.inspect import svg
 from recollect.hosts.inspect.requests import (
-    RecordedTurn,
     RequestReader,
     ShownMessage,
     Side,
+    TurnRequest,
     cache_end,
     compare_bytes,
     one_side,
@@ -44,7 +44,7 @@ from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
     from recollect.core.values.batch import LedgerPiece
-    from recollect.hosts.inspector.app import Page, View
+    from recollect.hosts.inspector.view import Page, PageView
 
 _FILTERS: Final[Mapping[str, str]] = {
     "changed": "Changed",
@@ -75,10 +75,10 @@ DIFFS_PER_PAGE: Final = 30
 _MOST_SEARCHED: Final = 5_000
 
 
-async def turn(view: View) -> Response:
+async def turn(view: PageView) -> Response:
     """Show a request as it was sent, and what became of each message."""
     async with view.open() as opened:
-        timeline = await view.inspector.timelines.read(opened.store, view.session)
+        timeline = await view.timelines.read(opened.store, view.session)
         number = view.number("turn") or (timeline.lines[-1].turn if timeline.lines else 0)
         found = await recorded_turn(opened.store, view.session, number)
         line = timeline.line(number)
@@ -125,7 +125,7 @@ def _fate_of(show: str) -> str:
     return "changed" if show == "changed" else {"changed only": "shortened"}.get(show, show)
 
 
-def _count(found: RecordedTurn, name: str) -> int:
+def _count(found: TurnRequest, name: str) -> int:
     return len(found.chosen(_fate_of(name)))
 
 
@@ -197,7 +197,7 @@ def _kind_rows(line: TurnLine) -> list[tuple[str, str, int, int]]:
     ]
 
 
-def _reason_rows(found: RecordedTurn) -> list[tuple[FateKind, str, int, int, int]]:
+def _reason_rows(found: TurnRequest) -> list[tuple[FateKind, str, int, int, int]]:
     """Return what was changed by outcome and reason, the most tokens first."""
     rows = [
         (one.fate, why_text(one), one.count, one.tokens_before, one.tokens_after)
@@ -206,7 +206,7 @@ def _reason_rows(found: RecordedTurn) -> list[tuple[FateKind, str, int, int, int
     return sorted(rows, key=lambda row: -max(row[3], row[4]))[:MOST_REASONS]
 
 
-def _steps(found: RecordedTurn) -> list[tuple[str, str, str, float]]:
+def _steps(found: TurnRequest) -> list[tuple[str, str, str, float]]:
     return [
         (
             str(one["stage"]),
@@ -218,11 +218,11 @@ def _steps(found: RecordedTurn) -> list[tuple[str, str, str, float]]:
     ]
 
 
-async def wire(view: View) -> Response:
+async def wire(view: PageView) -> Response:
     """Show what the client sent next to what was sent."""
     number = view.number("turn")
     async with view.open() as opened:
-        timeline = await view.inspector.timelines.read(opened.store, view.session)
+        timeline = await view.timelines.read(opened.store, view.session)
         found = await recorded_turn(opened.store, view.session, number)
         end = await cache_end(opened.store, found)
         changed = found.chosen("changed")
@@ -283,7 +283,7 @@ def _diff(
     return _Diff(shown=one, left=left, right=right, note=note)
 
 
-def _with_runs(found: RecordedTurn, rows: Sequence[_Diff], page: int) -> list[tuple[int, _Diff]]:
+def _with_runs(found: TurnRequest, rows: Sequence[_Diff], page: int) -> list[tuple[int, _Diff]]:
     """Return each diff with the number of unchanged messages before it."""
     places = {id(one): at for at, one in enumerate(found.messages)}
     last = -1
@@ -298,7 +298,7 @@ def _with_runs(found: RecordedTurn, rows: Sequence[_Diff], page: int) -> list[tu
     return blocks
 
 
-async def message(view: View) -> Response:
+async def message(view: PageView) -> Response:
     """Show one message: as it is stored, and as the newest recorded request shows it."""
     number, row, id_ = view.number("turn"), view.given("row"), view.given("id")
     async with view.open() as opened:
@@ -329,7 +329,7 @@ async def message(view: View) -> Response:
     )
 
 
-async def receipt(view: View) -> Response:
+async def receipt(view: PageView) -> Response:
     """Show what a compaction kept, what is recallable and what is lost."""
     async with view.open() as opened:
         found = await read_receipts(opened.store, view.session)
@@ -363,7 +363,7 @@ async def receipt(view: View) -> Response:
     )
 
 
-async def undo(view: View) -> Response:
+async def undo(view: PageView) -> Response:
     """Undo the newest compaction of a session, after a confirmation."""
     back = (view.here("receipt"), "Receipt")
     if not view.given("confirmed"):
@@ -374,7 +374,7 @@ async def undo(view: View) -> Response:
     return view.notice(title, shown_text(str(done.reason)), back=back)
 
 
-def _undo_question(view: View) -> dict[str, object]:
+def _undo_question(view: PageView) -> dict[str, object]:
     return {
         "title": "Undo the newest compaction?",
         "text": "The next request contains the original messages again instead of the summary. "

@@ -30,8 +30,8 @@ from recollect.hosts.inspect.turns import shown_text
 from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
-    from recollect.hosts.inspector.app import Page, View
     from recollect.hosts.inspector.spaces import OpenSpace
+    from recollect.hosts.inspector.view import Page, PageView
 
 SESSIONS_PER_PAGE: Final = 50
 ROWS_PER_PAGE: Final = 100
@@ -55,7 +55,7 @@ class _SessionRow:
     signs: Sequence[tuple[str, str]]
 
 
-async def sessions(view: View) -> Response:
+async def sessions(view: PageView) -> Response:
     """List the sessions of all memories, newest first."""
     spaces = [one.space for one in await view.visitor.spaces.summaries() if one.space]
     every: list[tuple[str, SessionLine]] = []
@@ -107,8 +107,8 @@ async def _named_sessions(opened: OpenSpace) -> list[SessionLine]:
     ]
 
 
-async def _session_row(view: View, opened: OpenSpace, line: SessionLine) -> _SessionRow:
-    reader = view.inspector.timelines
+async def _session_row(view: PageView, opened: OpenSpace, line: SessionLine) -> _SessionRow:
+    reader = view.timelines
     found = await reader.read(opened.store, line.session_id, most=SPARK_TURNS)
     counts = found.counts()
     signs = [
@@ -137,11 +137,11 @@ class _TurnRow:
     dollars: float | None = None
 
 
-async def session(view: View) -> Response:
+async def session(view: PageView) -> Response:
     """Show a session's timeline."""
     async with view.open() as opened:
         store = opened.store
-        found = await view.inspector.timelines.read(store, view.session)
+        found = await view.timelines.read(store, view.session)
         summaries = {one.session: one for one in await store.sessions()}
         if not found.turns and view.session not in summaries:
             return view.notice("No such session", "No session of this memory has this name.", 404)
@@ -286,12 +286,12 @@ def _with_said(row: _TurnRow, said: Mapping[EntryKey, str]) -> _TurnRow:
     return replace(row, said=said.get(asked, "") if asked is not None else "")
 
 
-async def picture(view: View) -> Response:
+async def picture(view: PageView) -> Response:
     """Return a session's timeline as an SVG file."""
-    from recollect.hosts.inspector.app import stylesheet
+    from recollect.hosts.inspector.view import stylesheet
 
     async with view.open() as opened:
-        found = await view.inspector.timelines.read(opened.store, view.session)
+        found = await view.timelines.read(opened.store, view.session)
     text = svg.exported(svg.timeline(found), await asyncio.to_thread(stylesheet))
     headers = {
         "content-disposition": 'attachment; filename="timeline.svg"',
@@ -301,7 +301,7 @@ async def picture(view: View) -> Response:
     return Response(text, headers=headers, media_type="image/svg+xml")
 
 
-async def messages(view: View) -> Response:
+async def messages(view: PageView) -> Response:
     """List the stored messages of a session, newest first."""
     async with view.open() as opened:
         found = await opened.store.page(

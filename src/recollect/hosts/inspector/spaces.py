@@ -55,6 +55,9 @@ class Spaces(Protocol):
     def engine(self, name: str) -> AbstractAsyncContextManager[Engine]:
         """Open an engine over one, for an undo."""
 
+    async def note(self, act: str, name: str) -> None:
+        """Record that something was removed from a memory."""
+
 
 class LocalSpaces:
     """The memories of this machine, or of the store in the settings."""
@@ -114,3 +117,6 @@ class LocalSpaces:
         )
         async with open_memory(space=name, store=self._url, settings=settings) as engine:
             yield engine
+
+    async def note(self, act: str, name: str) -> None:
+        """Do nothing: this machine has no audit log."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Mount, Route
 
 import recollect
 from recollect.adapters.wiring import deployment_secret
@@ -119,6 +119,8 @@ class Service:
         """`secret` is the same on all nodes. `mcp` serves the paths that end in `/mcp`."""
         serve = settings.serve
         self._serve = serve
+        self._settings = settings
+        self._inspector: Starlette | None = None
         self.memories: TenantMemories = TenantMemories(settings, url)
         self._cursors = Cursors(secret)
         self._budgets = Budgets()
@@ -138,8 +140,8 @@ class Service:
             self._routes(), lifespan=self._lifespan, on_problem=self._answer_unrouted
         )
 
-    def _routes(self) -> list[Route]:
-        routes = [
+    def _routes(self) -> list[BaseRoute]:
+        routes: list[BaseRoute] = [
             Route("/openapi.json", self._page("openapi", self._openapi)),
             Route("/healthz", self._page("healthz", self._health)),
             Route("/readyz", self._page("readyz", self._health)),
@@ -153,7 +155,22 @@ class Service:
         if self._mount_mcp is not None:
             path = f"{PREFIX}/spaces/{{space}}/mcp"
             routes.append(Route(path, self._page("mcp", self._serve_mcp), methods=["POST"]))
-        return routes
+        return [*routes, Mount("/inspector", self._inspect)]
+
+    async def _inspect(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the inspector. Its pages are imported when somebody first asks for one."""
+        if self._inspector is None:
+            from recollect.hosts.inspector.app import Inspector
+            from recollect.hosts.service.inspector import KeyAccess
+
+            entry = KeyAccess(self._visitor, self.memories, self._settings)
+            self._inspector = Starlette(routes=Inspector(entry, self._settings).routes())
+        await self._inspector(scope, receive, send)
+
+    async def _visitor(self, header: str) -> Principal:
+        principal = await self._principals.of(header)
+        await self._take(principal.tenant)
+        return principal
 
     @property
     def waiting(self) -> int:

@@ -1,0 +1,120 @@
+"""The inspector for tenants. A browser sends the API key as the password of HTTP's basic
+authentication, with any user name. Only the key decides which memories it shows and what it may do.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from binascii import Error
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from recollect.adapters.stores.postgres.tenants import audit_record
+from recollect.core.values.tenant import tenant_space
+from recollect.core.values.upkeep import SpaceSummary
+from recollect.errors import RecollectError
+from recollect.hosts.inspector.access import Visitor, foreign
+from recollect.hosts.inspector.spaces import OpenSpace
+from recollect.hosts.service.keys import Principal
+from recollect.hosts.service.problems import Problem, ProblemKind
+
+if TYPE_CHECKING:
+    from recollect.core.engine import Engine
+    from recollect.hosts.service.memories import TenantMemories
+    from recollect.system.config import Settings
+
+MOST_SPACES: Final = 200
+_CHALLENGE: Final = {"www-authenticate": 'Basic realm="Recollect: API key as password"'}
+
+
+class TenantSpaces:
+    """The memories of one tenant."""
+
+    is_own_machine = False
+
+    def __init__(self, principal: Principal, memories: TenantMemories, settings: Settings) -> None:
+        self._principal = principal
+        self._memories = memories
+        self.settings: Settings = settings
+        self.where: str = f"tenant {principal.tenant.name}"
+
+    async def summaries(self) -> tuple[SpaceSummary, ...]:
+        records = await self._memories.records()
+        found = await records.spaces(self._principal.tenant.id, limit=MOST_SPACES)
+        return tuple(SpaceSummary(space=one.name) for one in found)
+
+    async def _require(self, name: str) -> None:
+        records = await self._memories.records()
+        if not name or not await records.has_space(self._principal.tenant.id, name):
+            raise RecollectError("no memory has this name: choose one in the list of sessions")
+
+    @asynccontextmanager
+    async def open(self, name: str) -> AsyncIterator[OpenSpace]:
+        await self._require(name)
+        tenant = self._principal.tenant.id
+        yield OpenSpace(
+            name=name,
+            space=tenant_space(tenant, name),
+            store=await self._memories.store(tenant, name),
+            settings=self.settings,
+            has_files=False,
+        )
+
+    @asynccontextmanager
+    async def engine(self, name: str) -> AsyncIterator[Engine]:
+        await self._require(name)
+        async with self._memories.memory(self._principal.tenant.id, name) as memory:
+            yield memory.engine
+
+    async def note(self, act: str, name: str) -> None:
+        records, who = await self._memories.records(), self._principal
+        key = f"key {who.key.id}"
+        await records.note(audit_record(who.tenant.id, key, act, name, time.time()))
+
+
+class KeyAccess:
+    """Lets in browsers that send a tenant's key."""
+
+    def __init__(
+        self,
+        principal_of: Callable[[str], Awaitable[Principal]],
+        memories: TenantMemories,
+        settings: Settings,
+    ) -> None:
+        """`principal_of` resolves an Authorization header, and counts the request."""
+        self._principal_of = principal_of
+        self._memories = memories
+        self._settings = settings
+
+    async def admit(self, request: Request) -> Visitor | Response:
+        if (refusal := foreign(request)) is not None:
+            return refusal
+        sent = request.headers.get("authorization", "")
+        try:
+            principal = await self._principal_of(_as_bearer(sent))
+        except Problem as problem:
+            headers = _CHALLENGE if problem.kind is ProblemKind.UNAUTHORIZED else {}
+            return PlainTextResponse(problem.reason, problem.kind.status, headers)
+        return Visitor(
+            spaces=TenantSpaces(principal, self._memories, self._settings),
+            # only who has the key can make the token of a form, and every node makes the same
+            secret=blake2b(_as_bearer(sent).encode(), person=b"recollect-ui").digest(),
+            scopes=frozenset(principal.key.scopes),
+        )
+
+
+def _as_bearer(header: str) -> str:
+    scheme, _, given = header.partition(" ")
+    if scheme.lower() != "basic":
+        return header
+    try:
+        password = base64.b64decode(given, validate=True).decode().partition(":")[2]
+    except (Error, UnicodeDecodeError):
+        return ""
+    return f"Bearer {password}"
