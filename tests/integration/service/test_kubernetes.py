@@ -12,6 +12,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from starlette.routing import Route
 from tests.meta.test_documented import wrong_in
 
 from recollect.hosts.service.app import Service
@@ -92,7 +93,8 @@ def test_kubectl_renders_what_the_files_say(part: str) -> None:
 
 
 def test_commands_settings_and_probes_are_ours() -> None:
-    served = {route.path for route in Service(load_settings(folder=None).settings, "")._routes()}
+    routes = Service(load_settings(folder=None).settings, "")._routes()
+    served = {route.path for route in routes if isinstance(route, Route)}
     for name, pod in PODS.items():
         one = container(pod)
         if one["image"] == "recollect":

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.token_kinds import apportioned
 from recollect.core.values.model import Usage
 from recollect.core.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 from recollect.errors import RecollectError
@@ -19,7 +20,6 @@ from recollect.hosts.inspect.explained import (
     LEAST_LAST_TURNS,
     WHOLE_REPLAY_MESSAGES,
     Replay,
-    apportioned,
     chosen_turns,
     fixed_parts,
     replay,
