@@ -24,7 +24,8 @@ from tests.sizes import at_size
 from tests.store_contract import forgetting, jobs, searching, sessions, writing
 from tests.store_contract.harness import Check, checks_of, run_check
 
-from recollect.adapters.stores.postgres.pool import Link, Pool, Statement
+from recollect.adapters.stores.postgres.link import Link, Statement
+from recollect.adapters.stores.postgres.pool import Pool
 from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.ports import Store
 from recollect.core.values.segment import SegmentId

@@ -11,7 +11,8 @@ import pytest
 
 from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.stores.postgres import store as postgres_store
-from recollect.adapters.stores.postgres.pool import Pool, Traffic
+from recollect.adapters.stores.postgres.link import Traffic
+from recollect.adapters.stores.postgres.pool import Pool
 from recollect.adapters.wiring import open_memory, open_store
 from recollect.core.engine import Engine
 from recollect_bench.postgres_server import TestDatabase

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres.pool import Link
+from recollect.adapters.stores.postgres.link import Link
 from recollect.adapters.stores.postgres.store import PostgresFleet, PostgresStore
 from recollect.core.search.bm25 import Bm25Index
 from recollect.core.values.batch import Batch

@@ -26,7 +26,7 @@ from tools.service_faults.backup import database_on, forget_something, sent_agai
 from tools.service_faults.fleet import either_url, kill_server, make_synchronous
 from tools.service_faults.scenarios import SCENARIOS, try_scenario
 
-from recollect.adapters.stores.postgres.pool import connect
+from recollect.adapters.stores.postgres.link import connect
 from recollect.adapters.stores.postgres.store import space_uuid
 from recollect.client import MemoryClient
 from recollect.core.values.tenant import tenant_space

@@ -25,7 +25,8 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import wait
 
-from recollect.adapters.stores.postgres.pool import SECONDS, Link, Pool, Statement
+from recollect.adapters.stores.postgres.link import SECONDS, Link, Statement
+from recollect.adapters.stores.postgres.pool import Pool
 from recollect.core.values.tenant import tenant_space
 from recollect.errors import RecollectError
 from recollect.hosts.service.app import Service, service_of

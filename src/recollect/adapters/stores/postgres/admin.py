@@ -25,7 +25,8 @@ from recollect.adapters.stores.postgres.driver import (
     psycopg,
     sql_errors,
 )
-from recollect.adapters.stores.postgres.pool import Connection, Transaction, connect
+from recollect.adapters.stores.postgres.link import Connection, connect
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.values.upkeep import ScrubResult
 from recollect.errors import StoreError
 

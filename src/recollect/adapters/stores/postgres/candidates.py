@@ -19,7 +19,8 @@ import numpy as np
 from recollect.adapters.stores.invariants import direction_of
 from recollect.adapters.stores.postgres import words
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
-from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.vectors import (
     EMBEDDER,
     LEFT_OUT,

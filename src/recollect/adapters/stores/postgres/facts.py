@@ -17,7 +17,8 @@ import numpy as np
 
 from recollect.adapters.stores import invariants
 from recollect.adapters.stores.postgres import driver, vectors
-from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.space import SpaceCounters
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import (

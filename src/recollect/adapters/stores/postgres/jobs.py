@@ -14,7 +14,8 @@ from collections.abc import Set as AbstractSet
 from typing import Final
 
 from recollect.adapters.stores.postgres import driver
-from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.space import COUNTERS, take_turn
 from recollect.core.values.batch import JobRecord, Lease, NewJob, QueueState
 from recollect.core.values.model import ModelUse

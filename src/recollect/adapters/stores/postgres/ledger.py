@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from recollect.adapters.stores.invariants import compaction_mark, rows_of_turn
 from recollect.adapters.stores.postgres import driver
-from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.message import MessageId

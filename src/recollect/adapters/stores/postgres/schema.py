@@ -29,7 +29,7 @@ from recollect.adapters.stores.postgres.driver import (
     psycopg,
     sql_errors,
 )
-from recollect.adapters.stores.postgres.pool import Connection, connect
+from recollect.adapters.stores.postgres.link import Connection, connect
 from recollect.errors import SchemaMismatch, StoreCorrupt, StoreError, StoreUnavailable
 
 APP_ROLE: Final = "recollect_app"

@@ -19,7 +19,8 @@ import msgspec
 from recollect.adapters.stores.invariants import SessionOutcome
 from recollect.adapters.stores.postgres.driver import RowInsert, delete, texts, uuids
 from recollect.adapters.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
-from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.formats.stored_records import without_quotes
 from recollect.core.values.batch import SessionWrite
 from recollect.core.values.message import EntryKey, MessageId

@@ -23,13 +23,8 @@ from recollect.adapters.stores.postgres import forget as removal
 from recollect.adapters.stores.postgres import jobs as job_queue
 from recollect.adapters.stores.postgres import write as writing
 from recollect.adapters.stores.postgres.driver import driver_errors
-from recollect.adapters.stores.postgres.pool import (
-    CONNECT_SECONDS,
-    Pool,
-    Transaction,
-    connect,
-    find_preparing,
-)
+from recollect.adapters.stores.postgres.link import connect, find_preparing
+from recollect.adapters.stores.postgres.pool import CONNECT_SECONDS, Pool, Transaction
 from recollect.adapters.stores.postgres.schema import (
     APP_ROLE,
     Server,

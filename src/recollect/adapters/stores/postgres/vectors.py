@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from recollect.adapters.stores.invariants import cosines, direction_of
 from recollect.adapters.stores.postgres import driver
-from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.space import SpaceCounters
 from recollect.adapters.stores.postgres.words import Floats, Ints
 from recollect.core.values.fact import FactVectorSet

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from recollect.adapters.stores.invariants import best_of
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up
-from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.core.values.recall import CandidateQuery
 

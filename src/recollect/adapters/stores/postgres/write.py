@@ -23,7 +23,8 @@ from recollect.adapters.stores.invariants import (
     require_storable,
 )
 from recollect.adapters.stores.postgres import driver, facts, jobs, ledger, sessions, space, vectors
-from recollect.adapters.stores.postgres.pool import Statement, Transaction
+from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.read import KNOWN, TOMBSTONED
 from recollect.adapters.stores.postgres.words import forward
 from recollect.core.values.batch import Batch, NewJob, WriteResult

@@ -1,0 +1,386 @@
+"""One connection to PostgreSQL: its statements, sent together in libpq's pipeline mode and prepared
+once.
+
+A link prepares each statement with parameters once, because planning takes PostgreSQL longer than
+running it; behind a pooler that does not know prepared statements it prepares none
+(`find_preparing`). A closed or interrupted link is never reused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import select
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from psycopg import generators
+from psycopg.abc import PQGen
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.pq import ConnStatus, DiagnosticField, ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.waiting import wait_async
+
+from recollect.adapters.stores.postgres.driver import (
+    adapters,
+    conninfo_to_dict,
+    driver_errors,
+    libpq_url,
+    make_conninfo,
+    plain_rows,
+    psycopg,
+    reason_of,
+    sql_errors,
+)
+from recollect.errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from recollect.adapters.stores.postgres.pool import Transaction
+
+Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
+Shape: TypeAlias = tuple[bytes, tuple[int, ...]]
+"""A statement's text and the types of its parameters."""
+Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
+SECONDS: Final = 60.0
+"""Time limit for the server's answer. It is generous, and only catches a server that hangs."""
+HOST_SECONDS: Final = 2
+"""Time limit per server if a URL lists several."""
+_CANCEL_SECONDS: Final = 2.0
+_WAKE_SECONDS: Final = 1.0
+_KEEPALIVE: Final = {
+    "keepalives": 1,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+"""Settings that detect a server that has vanished. A URL may override them."""
+_MOST_PREPARED: Final = 150
+"""Prepared statements per link. PgBouncer keeps 200 per connection by default."""
+FORGOTTEN: Final = (sql_errors.InvalidSqlStatementName, sql_errors.DuplicatePreparedStatement)
+"""Errors of a pooler that passed the link to another client."""
+_UNUSABLE: Final = (*FORGOTTEN, sql_errors.FeatureNotSupported)
+"""Errors after which a link's prepared statements cannot be used; the last: a table has changed."""
+_GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
+_PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
+
+
+@lru_cache(maxsize=512)
+def _number_parameters(query: str) -> tuple[bytes, tuple[str, ...]]:
+    names: dict[str, int] = {}
+    count = 0
+
+    def number(match: re.Match[str]) -> str:
+        nonlocal count
+        named = match.group(1)
+        if named is None:
+            count += 1
+            return f"${count}"
+        return f"${names.setdefault(named, len(names) + 1)}"
+
+    return _PLACEHOLDER.sub(number, query).encode(), tuple(names)
+
+
+class Statement:
+    """A queued statement. Asking for its rows sends all queued statements of its transaction."""
+
+    __slots__ = (
+        "_connection",
+        "_formats",
+        "_query",
+        "_result",
+        "_types",
+        "_values",
+        "_work",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        connection: Connection,
+        query: str,
+        parameters: Parameters = (),
+        work: Transaction | None = None,
+        *,
+        planned_anew: bool = False,
+    ) -> None:
+        self._query, names = _number_parameters(query)
+        if isinstance(parameters, Mapping):
+            parameters = [parameters[name] for name in names]
+        adapting = Transformer(connection)
+        formats = [PyFormat.AUTO] * len(parameters)
+        self._values = adapting.dump_sequence(parameters, formats) if parameters else []
+        self._types = adapting.types or ()
+        self._formats = adapting.formats or ()
+        self._connection = connection
+        self._work = work
+        self._result: PGresult | None = None
+        prepared = bool(self._values) and not planned_anew
+        self.shape: Shape | None = (self._query, tuple(self._types)) if prepared else None
+        """What the server prepares; None if it plans the statement for these values."""
+
+    def send(self, pgconn: PGconn) -> None:
+        pgconn.send_query_params(
+            self._query,
+            self._values,
+            param_types=self._types,
+            param_formats=self._formats,
+            result_format=Format.BINARY,
+        )
+
+    def send_prepared(self, pgconn: PGconn, name: bytes) -> None:
+        pgconn.send_query_prepared(
+            name, self._values, param_formats=self._formats, result_format=Format.BINARY
+        )
+
+    def take(self, result: PGresult) -> None:
+        if result.status not in _GOOD:
+            raise _error(result)
+        self._result = result
+
+    @property
+    def done(self) -> bool:
+        return self._result is not None
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        assert self._result is not None
+        loading = Transformer(self._connection)
+        loading.set_pgresult(self._result, format=Format.BINARY)
+        return plain_rows(self._result, loading.load_rows(0, self._result.ntuples, tuple))
+
+    async def fetchall(self) -> list[tuple[Any, ...]]:
+        if self._work is not None:
+            await self._work.flush(self)
+        return self.rows()
+
+    async def fetchone(self) -> tuple[Any, ...] | None:
+        rows = await self.fetchall()
+        return rows[0] if rows else None
+
+    async def records(self) -> list[dict[str, Any]]:
+        rows = await self.fetchall()
+        assert self._result is not None
+        names = [(self._result.fname(at) or b"").decode() for at in range(self._result.nfields)]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+class _Preparing:
+    """The answer to a statement's preparation. Its name is known once the server has it."""
+
+    __slots__ = ("_name", "_names", "_shape")
+
+    def __init__(self, names: dict[Shape, bytes], shape: Shape, name: bytes) -> None:
+        self._names, self._shape, self._name = names, shape, name
+
+    def take(self, result: PGresult) -> None:
+        if result.status not in _GOOD:
+            raise _error(result)
+        self._names[self._shape] = self._name
+
+
+def _exchange(pgconn: PGconn, statements: Sequence[Statement | _Preparing]) -> PQGen[None]:
+    yield from generators.send(pgconn)
+    waiting = iter(statements)
+    failed: psycopg.Error | None = None
+    while True:
+        results = yield from generators.fetch_many(pgconn)
+        if not results:
+            if pgconn.status != ConnStatus.OK:
+                raise psycopg.OperationalError("the connection was lost")
+        elif results[-1].status == ExecStatus.PIPELINE_SYNC:
+            break
+        elif (taker := next(waiting, None)) is not None:
+            try:
+                taker.take(results[-1])
+            except psycopg.Error as error:
+                failed = failed or error
+    if failed is not None:
+        raise failed
+
+
+def _error(result: PGresult) -> psycopg.Error:
+    if result.status == ExecStatus.PIPELINE_ABORTED:
+        return sql_errors.PipelineAborted("not run: a statement before it failed")
+    state = (result.error_field(DiagnosticField.SQLSTATE) or b"").decode()
+    message = (result.error_field(DiagnosticField.MESSAGE_PRIMARY) or b"").decode(errors="replace")
+    try:
+        kind: type[psycopg.Error] = sql_errors.lookup(state)
+    except KeyError:
+        kind = psycopg.DatabaseError
+    return kind(message)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Counts of a pool's traffic so far. The cost of a turn is the difference of two counts."""
+
+    transactions: int = 0
+    statements: int = 0
+    """Number of statements, including those that begin, name the space and commit."""
+    round_trips: int = 0
+    waits: int = 0
+    """Number of waits because all links were in use."""
+    waited_seconds: float = 0.0
+
+    def since(self, before: Traffic) -> Traffic:
+        return Traffic(
+            *(getattr(self, one.name) - getattr(before, one.name) for one in fields(self))
+        )
+
+
+class Link:
+    """A connection in pipeline mode. After `run` all results are read, and the first error is
+    raised."""
+
+    __slots__ = (
+        "_broken", "_names", "_owing", "_pgconn", "_traffic", "connection", "prepares", "used_at",
+    )  # fmt: skip
+
+    def __init__(self, connection: Connection, traffic: Traffic, *, prepares: bool = False) -> None:
+        self.connection: Connection = connection
+        self.prepares: bool = prepares
+        self._names: dict[Shape, bytes] = {}
+        self._traffic = traffic
+        self._pgconn = connection.pgconn
+        self._pgconn.enter_pipeline_mode()
+        self._owing = False
+        self._broken = False
+        self.used_at: float = 0.0
+        """Time of the last release, by the monotonic clock."""
+
+    async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
+        answering = self._send(statements)
+        self._traffic.round_trips += 1
+        try:
+            await self._receive(answering, seconds)
+        except TimeoutError:
+            # The server may be gone, or may never finish: ask it to stop.
+            self._broken = True
+            with contextlib.suppress(psycopg.Error):
+                await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
+            raise
+
+    def leave(self, statements: Sequence[Statement]) -> None:
+        """Send statements without waiting. Their results are read before the next use."""
+        self._send(statements)
+        self._pgconn.flush()
+        self._owing = True
+
+    def _send(self, statements: Sequence[Statement]) -> list[Statement | _Preparing]:
+        """Send statements. Return what the server's answers go to, in order."""
+        answering: list[Statement | _Preparing] = []
+        new: dict[Shape, bytes] = {}
+        for statement in statements:
+            shape = statement.shape if self.prepares else None
+            name = None if shape is None else self._names.get(shape) or new.get(shape)
+            if shape is not None and name is None and len(self._names) < _MOST_PREPARED:
+                name = new[shape] = f"r{len(self._names) + len(new)}".encode()
+                self._pgconn.send_prepare(name, *shape)
+                answering.append(_Preparing(self._names, shape, name))
+            if name is None:
+                statement.send(self._pgconn)
+            else:
+                statement.send_prepared(self._pgconn, name)
+            answering.append(statement)
+        self._pgconn.pipeline_sync()
+        self._traffic.statements += len(statements)
+        return answering
+
+    async def _receive(
+        self, statements: Sequence[Statement | _Preparing], seconds: float = SECONDS
+    ) -> None:
+        # Not `connection.wait`: if cancelled, it would wait until the server has stopped.
+        exchange = _exchange(self._pgconn, statements)
+        async with asyncio.timeout(seconds):
+            await wait_async(exchange, self._pgconn.socket, interval=_WAKE_SECONDS)
+
+    async def usable(self) -> bool:
+        """True if the link can be used again. Needs no round trip."""
+        if self._pgconn.status != ConnStatus.OK:
+            return False
+        if self._owing:
+            self._owing = False
+            try:
+                await self._receive(())
+            except (psycopg.Error, TimeoutError):
+                return False
+        watched = select.poll()
+        watched.register(self._pgconn.socket, select.POLLIN)
+        # If an idle connection has something to read, it was closed or is about to be.
+        idle = self._pgconn.transaction_status == TransactionStatus.IDLE
+        return idle and not watched.poll(0)
+
+    async def undo(self, error: Exception | None = None) -> bool:
+        """Roll back an open transaction. Return True if the link can be used again."""
+        if self._broken or isinstance(error, _UNUSABLE):
+            return False
+        try:
+            if self._pgconn.status == ConnStatus.OK:
+                await self.run((Statement(self.connection, "ROLLBACK"),))
+        except (psycopg.Error, TimeoutError):
+            return False
+        return self._pgconn.status == ConnStatus.OK and self.idle
+
+    @property
+    def idle(self) -> bool:
+        return self._owing or self._pgconn.transaction_status == TransactionStatus.IDLE
+
+    async def close(self) -> None:
+        await self.connection.close()
+
+    def drop(self) -> None:
+        """Close the connection without waiting."""
+        self._pgconn.finish()
+
+
+async def find_preparing(connection: Connection) -> bool:
+    """Return whether what a connection prepares stays usable. PgBouncer with
+    `max_prepared_statements` gives each statement a name of its own. A pooler that leaves the name
+    as it is does not know which of its connections has the statement."""
+    with driver_errors():
+        async with connection.transaction():
+            (pid,) = await (await connection.execute("SELECT pg_backend_pid()")).fetchone() or (0,)
+            if pid == connection.pgconn.backend_pid:  # no pooler
+                return True
+            try:
+                connection.prepare_threshold = 0
+                found = await connection.execute("SELECT name, 1 FROM pg_prepared_statements")
+                names = {name for name, _ in await found.fetchall()}
+            finally:
+                connection.prepare_threshold = None
+            ours = {name for name in names if name.startswith("_pg3_")}
+            for name in ours:
+                await connection.execute(f'DEALLOCATE "{name}"')
+            return bool(names) and not ours
+
+
+async def connect(url: str, *, seconds: float = 10.0) -> Connection:
+    """Open a connection in autocommit mode that can encode Recollect's parameters. psycopg itself
+    prepares no statements on it."""
+    taken = libpq_url(url)
+    try:
+        named = conninfo_to_dict(taken)
+    except psycopg.ProgrammingError:  # the error's text may quote the URL with its password
+        raise StoreError("the URL of PostgreSQL is not valid: check its spelling") from None
+    hosts = max(len(str(named.get(name) or "").split(",")) for name in ("host", "hostaddr"))
+    limits: dict[str, Any] = {} if hosts == 1 else {"connect_timeout": HOST_SECONDS}
+    seconds = max(seconds, 1.0 + HOST_SECONDS * hosts) if hosts > 1 else seconds
+    try:
+        async with asyncio.timeout(seconds):
+            made: Connection = await psycopg.AsyncConnection.connect(
+                make_conninfo(taken, **{**_KEEPALIVE, **limits, **named}),
+                autocommit=True,
+                context=adapters(),
+                prepare_threshold=None,
+            )
+    except TimeoutError:
+        raise StoreUnavailable(
+            f"PostgreSQL cannot be reached: no answer within {seconds:g} seconds"
+        ) from None
+    except psycopg.OperationalError as error:
+        text = f"PostgreSQL cannot be reached: {reason_of(error, taken)}"
+        raise StoreUnavailable(text) from None
+    return made
