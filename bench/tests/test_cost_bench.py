@@ -302,9 +302,7 @@ def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_thresh
     assert math.isnan(good.value(OPENCLAW, "cost", 64_000, "held"))
 
 
-def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(
-    tmp_path: Path,
-) -> None:
+def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(tmp_path: Path) -> None:
     said = [("user", "open src/secretive_name.py " + "word " * 300)]
     said += [("assistant", "done " * 300), ("user", "go on with it")] * 12
     file = tmp_path / "mine.json"

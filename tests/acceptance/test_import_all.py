@@ -59,11 +59,7 @@ class Machine:
 
     def run(self, *arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
         return run_forked(
-            list(arguments),
-            stdin=b"",
-            env=self.environment,
-            cwd=cwd or self.folder,
-            timeout=120,
+            list(arguments), stdin=b"", env=self.environment, cwd=cwd or self.folder, timeout=120
         )
 
     def json(self, *arguments: str, code: int = 0, cwd: Path | None = None) -> dict[str, Any]:
@@ -194,10 +190,7 @@ def test_every_agents_history_is_found_and_goes_into_its_projects_memory(machine
     }
     assert all(one["sessions"] == 1 and one["bytes"] for one in shown["projects"])
     left_out = {(one["agent"], one["reason"]) for one in shown["left_out"]}
-    assert left_out == {
-        ("claude-code", "subagent"),
-        ("codex", "same_threads"),
-    }
+    assert left_out == {("claude-code", "subagent"), ("codex", "same_threads")}
     assert subagent.exists()
     assert not (machine.folder / "home" / "spaces").exists(), "a dry run makes no memory"
 

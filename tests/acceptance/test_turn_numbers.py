@@ -16,11 +16,7 @@ from recollect import open_memory
 from recollect.testing.scripted_model import ScriptedModel
 
 SECRET = "AKIA" + "IOSFODNN7EXAMPLX"
-ASKS = [
-    "look at the parser, please",
-    f"deploy it with {SECRET} then",
-    "and now the docs",
-]
+ASKS = ["look at the parser, please", f"deploy it with {SECRET} then", "and now the docs"]
 
 
 def rounds(question: int) -> list[dict[str, Any]]:
@@ -30,10 +26,7 @@ def rounds(question: int) -> list[dict[str, Any]]:
         call = {"type": "tool_use", "id": f"c{question}{number}", "name": "read", "input": {}}
         rows = f"row {question} {number} of a long table\n" * 60
         result = {"type": "tool_result", "tool_use_id": call["id"], "content": rows}
-        made += [
-            {"role": "assistant", "content": [call]},
-            {"role": "user", "content": [result]},
-        ]
+        made += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
     return [*made, {"role": "assistant", "content": f"answer {question}"}]
 
 

@@ -19,11 +19,7 @@ _SERVER_TOOLS = (
     ("server_tool_use", "web_fetch", "web_fetch_tool_result"),
     ("server_tool_use", "code_execution", "code_execution_tool_result"),
     ("server_tool_use", "bash_code_execution", "bash_code_execution_tool_result"),
-    (
-        "server_tool_use",
-        "text_editor_code_execution",
-        "text_editor_code_execution_tool_result",
-    ),
+    ("server_tool_use", "text_editor_code_execution", "text_editor_code_execution_tool_result"),
     ("server_tool_use", "tool_search_tool_regex", "tool_search_tool_result"),
     ("server_tool_use", "advisor", "advisor_tool_result"),
     ("mcp_tool_use", "echo", "mcp_tool_result"),

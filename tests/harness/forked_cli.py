@@ -40,12 +40,7 @@ _line: socket.socket | None = None
 
 
 def run_forked(
-    arguments: Sequence[str],
-    *,
-    stdin: bytes,
-    env: Mapping[str, str],
-    cwd: Path,
-    timeout: float,
+    arguments: Sequence[str], *, stdin: bytes, env: Mapping[str, str], cwd: Path, timeout: float
 ) -> subprocess.CompletedProcess[bytes]:
     """Run `recollect` with these arguments; as `subprocess.run` gives it."""
     line = _forker()

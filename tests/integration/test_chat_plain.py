@@ -20,11 +20,7 @@ from tests.harness.model_server import Asked, ModelServer
 
 from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import read_session_file
-from recollect.agent.chat.opening import (
-    ChatOrder,
-    choose_settings,
-    find_served_model,
-)
+from recollect.agent.chat.opening import ChatOrder, choose_settings, find_served_model
 from recollect.agent.chat.plain import lines_from, lines_of, talk_json, talk_plain
 from recollect.errors import MissingExtra, RecollectError, SettingsError
 from recollect.hosts.inspect.sessions import sessions_of

@@ -43,8 +43,7 @@ class Place:
         self.path = path
         self.clock = Clock()
         self.settings: Settings = load_settings(
-            arguments={"jobs.in_process": False, "recall.embedder": "none", **settings},
-            file=None,
+            arguments={"jobs.in_process": False, "recall.embedder": "none", **settings}, file=None
         ).settings
         self.told: list[str] = []
 

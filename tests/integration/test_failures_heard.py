@@ -29,11 +29,7 @@ PLANTED = ("zirconium", "hovercraft", "quetzalcoatl", SECRET)
 
 def turn_of(number: int, words: str = "") -> dict[str, Any]:
     text = f"question {number} about the harbour {words}"
-    return {
-        "model": "claude-x",
-        "max_tokens": 10,
-        "messages": [{"role": "user", "content": text}],
-    }
+    return {"model": "claude-x", "max_tokens": 10, "messages": [{"role": "user", "content": text}]}
 
 
 def reply_of(number: int, words: str = "") -> dict[str, Any]:
@@ -114,9 +110,7 @@ async def test_a_store_that_goes_and_comes_back_is_one_warning_and_one_info(
 
 @pytest.mark.parametrize("spool_first", [True, False])
 async def test_a_spool_that_refuses_is_heard_and_so_is_that_nothing_was_kept(
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    spool_first: bool,
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spool_first: bool
 ) -> None:
     caplog.set_level(logging.INFO)
     engine, store, spool = await opened(tmp_path)

@@ -141,10 +141,7 @@ async def test_08_the_flush_comes_before_the_compaction_whatever_the_reserve(
 ) -> None:
     """openclaw#25880: one took the floor, the other the larger reserve, and compaction won."""
     talk = Talk().exchange(2)
-    settings = {
-        "compaction__reserve_tokens": reserve,
-        "compaction__reserve_tokens_floor": floor,
-    }
+    settings = {"compaction__reserve_tokens": reserve, "compaction__reserve_tokens_floor": floor}
     async with opened(tmp_path / "m.db", scribe(), **settings) as memory:
         await memory.prepare(SESSION, talk.body("go on"))
         dues: list[str] = []

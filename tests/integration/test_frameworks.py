@@ -460,10 +460,7 @@ def test_pydantic_ai_loses_nothing_of_what_nobody_touched(tmp_path: Path) -> Non
             thinking = {"type": "enabled", "budget_tokens": 1024}
             settings: Any = {"anthropic_thinking": thinking, "max_tokens": 2048}
             agent: Any = Agent(
-                model,
-                tools=[read_page],
-                capabilities=capabilities,
-                model_settings=settings,
+                model, tools=[read_page], capabilities=capabilities, model_settings=settings
             )
             first = await agent.run(["What is this?", picture])
             await agent.run("And the log?", message_history=first.all_messages())

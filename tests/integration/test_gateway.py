@@ -401,10 +401,7 @@ def test_what_is_too_large_or_no_json_is_answered_for_what_it_is(
 ) -> None:
     monkeypatch.setattr("recollect.hosts.gateway.server.MOST_BODY_BYTES", 10_000)
     says = Fails(status=400, body={"error": {"message": "not JSON"}})
-    with (
-        ModelServer(lambda _: says) as server,
-        gateway(server) as running,
-    ):
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
         assert ask(running.url, PATHS["openai-chat"], b"x" * 20_000).status == 413
         for body in (b"{not json", b"[]", b"", b'{"messages": 7}', b"\xff\xfe"):
             assert ask(running.url, PATHS["openai-chat"], body).status == 400

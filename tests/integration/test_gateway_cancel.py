@@ -6,14 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.harness.gateway import (
-    PATHS,
-    ask,
-    body_of,
-    gateway,
-    leave_in_mid_stream,
-    records,
-)
+from tests.harness.gateway import PATHS, ask, body_of, gateway, leave_in_mid_stream, records
 from tests.harness.model_server import ModelServer
 from tests.harness.waiting import PATIENCE_SECONDS
 

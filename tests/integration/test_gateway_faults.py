@@ -14,22 +14,9 @@ from urllib.parse import urlsplit
 
 import apsw
 import pytest
-from tests.harness.gateway import (
-    PATHS,
-    ask,
-    body_of,
-    gateway,
-    leave_in_mid_stream,
-    records,
-    turn,
-)
+from tests.harness.gateway import PATHS, ask, body_of, gateway, leave_in_mid_stream, records, turn
 from tests.harness.model_server import Asked, ModelServer, Step
-from tests.harness.waiting import (
-    PATIENCE_SECONDS,
-    assert_not_delayed,
-    seconds_of,
-    wait_until,
-)
+from tests.harness.waiting import PATIENCE_SECONDS, assert_not_delayed, seconds_of, wait_until
 
 from recollect.adapters.wiring import open_store
 from recollect.core.values.model import Usage
@@ -146,10 +133,7 @@ def test_a_reply_that_breaks_off_is_kept_as_far_as_it_came(wire: str, tmp_path: 
     steps: list[Step] = [Says(text=words * 20, stretch_chars=32, cut_after_events=9), SAYS]
     file = tmp_path / "memory.db"
     named = {"x_recollect_session": "s"}
-    with (
-        ModelServer(steps) as server,
-        gateway(server, **{"store.url": str(file)}) as running,
-    ):
+    with ModelServer(steps) as server, gateway(server, **{"store.url": str(file)}) as running:
         with pytest.raises(http.client.IncompleteRead):
             ask(running.url, PATHS[wire], body_of(wire, ["Where?"], stream=True), **named)
         records(running, 1)
@@ -210,9 +194,7 @@ def _dechunked(stream: bytes) -> bytes:
     return b"".join(parts)
 
 
-def test_bodies_that_no_client_sends_are_answered_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_bodies_that_no_client_sends_are_answered_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Larger than allowed without saying so, never complete, too deep, or not what it says."""
     monkeypatch.setattr("recollect.hosts.gateway.server.SILENCE_SECONDS", 1.0)
     monkeypatch.setattr("recollect.hosts.gateway.server.MOST_BODY_BYTES", 50_000)
@@ -254,10 +236,7 @@ def test_clients_that_vanish_leave_what_they_said_and_nothing_open(tmp_path: Pat
     def answer(asked: Asked) -> Step:
         return hanging if b"leave" in asked.content[-200:] else SAYS
 
-    with (
-        ModelServer(answer) as server,
-        gateway(server, **{"store.url": str(file)}) as running,
-    ):
+    with ModelServer(answer) as server, gateway(server, **{"store.url": str(file)}) as running:
         with ThreadPoolExecutor(8) as clients:
             for at in range(8):
                 named = {"x-recollect-session": f"leaving-{at}"}

@@ -13,12 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.harness.gateway import (
-    PATHS,
-    body_of,
-    connect,
-    history,
-)
+from tests.harness.gateway import PATHS, body_of, connect, history
 from tests.harness.model_server import Asked, ModelServer, Step
 from tests.sizes import at_size
 from tools.clients.lab import GatewayProcess
@@ -124,10 +119,7 @@ def held(content: bytes) -> bool:
 
 def test_no_part_of_a_key_stays_anywhere(tmp_path: Path) -> None:
     assert held(b"x" + KEY[20:32].encode())
-    settings: dict[str, Any] = {
-        "gateway.summaries": "client",
-        "recall.embedder": "none",
-    }
+    settings: dict[str, Any] = {"gateway.summaries": "client", "recall.embedder": "none"}
     with ModelServer(answer, window_tokens=WINDOW, pages={"/v1/models": {"data": []}}) as server:
         for every in at_size(ci=(4, 12), full=(1, 1)):  # the second finds what the first one left
             gateway = GatewayProcess(tmp_path / "gateway", server.url, **settings)

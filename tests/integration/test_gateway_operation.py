@@ -12,16 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.harness.gateway import (
-    PATHS,
-    ask,
-    body_of,
-    gateway,
-    history,
-    records,
-    settings_for,
-    turn,
-)
+from tests.harness.gateway import PATHS, ask, body_of, gateway, history, records, settings_for, turn
 from tests.harness.model_server import Asked, ModelServer, Step
 from tests.harness.waiting import wait_until
 
@@ -300,10 +291,7 @@ def test_a_provider_that_holds_the_replys_ceiling_against_the_window_is_served()
 def test_a_provider_that_stays_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recollect.hosts.gateway.upstream.SILENCE_SECONDS", 0.3)
     says = Says(text="late", hang_after_events=0)
-    with (
-        ModelServer(lambda _: says) as server,
-        gateway(server) as running,
-    ):
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
         reply = ask(running.url, PATHS["openai-chat"], body_of("openai-chat", ["hello"]))
         assert (reply.status, "cannot be reached" in reply.body.decode()) == (502, True)
 

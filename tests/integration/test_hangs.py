@@ -66,10 +66,7 @@ async def library(folder: Path) -> AsyncIterator[Ask]:
 async def gateways(folder: Path) -> AsyncIterator[Ask]:
     names = count()
     settings = {"store.url": str(folder / "m.db"), "recall.scope": "space"}
-    with (
-        ModelServer(lambda _: Says(text="Aye.")) as server,
-        gateway(server, **settings) as running,
-    ):
+    with ModelServer(lambda _: Says(text="Aye.")) as server, gateway(server, **settings) as running:
 
         async def say(text: str) -> str:
             named = {"x_recollect_session": f"session {next(names)}"}

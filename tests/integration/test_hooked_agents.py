@@ -51,10 +51,7 @@ def recollect_home(tmp_path: Path) -> Iterator[Path]:
 
 def ours(home: Path) -> dict[str, str]:
     """What our processes are told, and those that agents start for us."""
-    told = {
-        "RECOLLECT_HOME": str(home),
-        "RECOLLECT_RECALL__EMBEDDER": "none",
-    }
+    told = {"RECOLLECT_HOME": str(home), "RECOLLECT_RECALL__EMBEDDER": "none"}
     return told | {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
 
 

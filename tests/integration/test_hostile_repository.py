@@ -95,8 +95,7 @@ def test_names_of_folders(tmp_path: Path, name: str, surface: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "surface"),
     at_size(
-        ci=[*product(INLINE, ("wrap", "gateway"))],
-        full=[*product((*SETTINGS, *FILES), SURFACES)],
+        ci=[*product(INLINE, ("wrap", "gateway"))], full=[*product((*SETTINGS, *FILES), SURFACES)]
     ),
 )
 def test_each_by_itself(tmp_path: Path, kind: str, surface: str) -> None:

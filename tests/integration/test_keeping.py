@@ -200,11 +200,7 @@ async def test_a_turn_is_rebuilt_from_the_ledger_byte_for_byte(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "unit",
-    [
-        "<system-reminder>x</system-reminder>\nabc\n",
-        'say "x" at src/crane.py:12\n',
-    ],
+    "unit", ["<system-reminder>x</system-reminder>\nabc\n", 'say "x" at src/crane.py:12\n']
 )
 async def test_a_message_of_two_megabytes_takes_linear_time(unit: str, tmp_path: Path) -> None:
     async def seconds(chars: int) -> float:

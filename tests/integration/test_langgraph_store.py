@@ -16,10 +16,7 @@ from recollect_bench.postgres_server import PostgresServer
 
 pytest.importorskip("langgraph")
 
-from langgraph.store.base import (
-    InvalidNamespaceError,
-    PutOp,
-)
+from langgraph.store.base import InvalidNamespaceError, PutOp
 from langgraph.store.memory import InMemoryStore
 
 from recollect.frameworks.langgraph import RecollectStore

@@ -42,10 +42,7 @@ async def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_
         store.write = refuse  # type: ignore[method-assign, assignment]
         return store
 
-    archive = DurableArchive(
-        open_refusing,
-        lambda: open_spool(url, space="default"),
-    )
+    archive = DurableArchive(open_refusing, lambda: open_spool(url, space="default"))
 
     async def opened() -> Store:
         if await archive.settle(0.0):

@@ -173,11 +173,7 @@ async def everything(path: Path) -> tuple[tuple[Fact, ...], tuple[StoredSegment,
     """The facts, the segments, and what later requests look like."""
     clock = Clock()
     settings = load_settings(
-        arguments={
-            "jobs.in_process": False,
-            "recall.embedder": "none",
-            "recall.scope": "space",
-        },
+        arguments={"jobs.in_process": False, "recall.embedder": "none", "recall.scope": "space"},
         file=None,
     ).settings
     model = ScriptedModel(obliging)

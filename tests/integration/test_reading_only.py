@@ -50,10 +50,7 @@ async def keep(file: Path, session: str, messages: list[dict[str, Any]]) -> int:
 
 
 async def read(file: Path, session: str, messages: list[dict[str, Any]]) -> Any:
-    settings = {
-        "ingest.enabled": False,
-        "recall.scope": "space",
-    }
+    settings = {"ingest.enabled": False, "recall.scope": "space"}
     async with open_memory(store=file, settings=settings, window_tokens=6_000) as memory:
         context = await memory.prepare(session, {"messages": messages})
         reply = {"role": "assistant", "content": "a new answer", "usage": {"input_tokens": 9}}

@@ -39,7 +39,7 @@ CI_TOKENS = 3_300
 THREADS = at_size(1, 2)
 """Beside other tests two would wait for each other, and spin while they do."""
 CI_SETTINGS = {
-    "recall.block_tokens": 200,  # room for the questions without a second compaction
+    "recall.block_tokens": 200  # room for the questions without a second compaction
 }
 STARTER = """
 import sys, time
@@ -123,13 +123,7 @@ def test_a_chat_in_a_terminal_tells_what_a_real_model_was_sent(
 def test_the_server_ends_with_whoever_started_it(weights: Path) -> None:
     """Also where that was killed and could do nothing about it."""
     starter = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            STARTER,
-            str(weights),
-        ],
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", STARTER, str(weights)], stdout=subprocess.PIPE
     )
     assert starter.stdout is not None
     with starter, starter.stdout:

@@ -78,22 +78,13 @@ def hash_of(word: str) -> int:
 def engine_with(file: Path, *embedders: Embedder) -> Engine:
     chosen = build({"window_tokens": 6_000})
     clock = SystemClock()
-    archive = DurableArchive(
-        lambda: SQLiteStore.open(file, space="t"),
-        None,
-        chosen.store,
-    )
+    archive = DurableArchive(lambda: SQLiteStore.open(file, space="t"), None, chosen.store)
     jobs = in_process_jobs(archive, chosen, clock, embedders)
     assert jobs is not None
     upkeep = VectorUpkeep(archive, embedders, clock, queued=jobs.wake)
     recaller = MemoryRecaller(archive, chosen, QuestionVectors(embedders, seconds=0.3), upkeep)
     return Engine(
-        chosen,
-        space="t",
-        archive=archive,
-        jobs=jobs,
-        recaller=recaller,
-        embedders=embedders,
+        chosen, space="t", archive=archive, jobs=jobs, recaller=recaller, embedders=embedders
     )
 
 
@@ -178,11 +169,7 @@ async def test_an_embedder_that_hangs_has_a_part_of_the_time_of_recall(tmp_path:
     async with engine_with(file, embedder) as engine:
         held = await talked(engine)
     embedder.misbehave = hangs
-    settings = {
-        "window_tokens": 6_000,
-        "jobs.in_process": False,
-        "recall.deadline_seconds": 5.0,
-    }
+    settings = {"window_tokens": 6_000, "jobs.in_process": False, "recall.deadline_seconds": 5.0}
     async with open_memory(
         store=file, space="t", embedders=[embedder], settings=settings
     ) as engine:
@@ -212,11 +199,7 @@ async def test_a_search_may_take_as_long_as_the_settings_say(
     async with engine_with(file) as engine:
         held = await talked(engine)
     monkeypatch.setattr(SQLiteStore, "candidates", slow)
-    chosen = {
-        "window_tokens": 6_000,
-        "recall.standing_tokens": 0,
-        **deadline,
-    }
+    chosen = {"window_tokens": 6_000, "recall.standing_tokens": 0, **deadline}
     async with open_memory(store=file, space="t", embedders=[], settings=chosen) as engine:
         context = await ask(engine, held)
     (line,) = [line for line in context.report.lines if line.stage == "recall"]

@@ -32,10 +32,7 @@ from recollect_bench.postgres_server import PostgresServer, TestDatabase
 # Made up; in two parts, so that no scanner takes this file for a leak.
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 STAFF = "ACME-48213"
-SETTINGS = {
-    "jobs.in_process": False,
-    "window_tokens": 16_000,
-}
+SETTINGS = {"jobs.in_process": False, "window_tokens": 16_000}
 OPEN_EYES = {**SETTINGS, "redaction.enabled": False}
 TOLD = f"Deploy the harbour crane with the token {TOKEN}, badge {STAFF}, on Friday."
 

@@ -72,12 +72,7 @@ def compacted(server: ModelServer, window: int = WINDOW, seconds: float = 20.0) 
             retries=Retries(times=0),
         )
         engine = Engine(
-            build(
-                {
-                    "window_tokens": 20_000,
-                    "compaction.keep_recent_tokens": 1_000,
-                }
-            ),
+            build({"window_tokens": 20_000, "compaction.keep_recent_tokens": 1_000}),
             model=model,
             compact_in_background=False,
         )
@@ -227,13 +222,7 @@ STEPS: dict[str, Step] = {
     previous=st.booleans(),
 )
 def test_any_sequence_of_faults_ends_within_the_stated_bound(
-    script: list[str],
-    last: str,
-    turns: int,
-    prefix: int,
-    mode: str,
-    audit: bool,
-    previous: bool,
+    script: list[str], last: str, turns: int, prefix: int, mode: str, audit: bool, previous: bool
 ) -> None:
     asked: list[str] = []
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 from tools.packages.built import ROOT, content_problems, project, wanted
 from tools.packages.smoke import USES
-from tools.release import (
-    ReleaseError,
-    check_changelog,
-    example_program,
-    version_in,
-    with_version,
-)
+from tools.release import ReleaseError, check_changelog, example_program, version_in, with_version
 
 SOURCE = (ROOT / "src/recollect/__init__.py").read_text()
 

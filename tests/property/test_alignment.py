@@ -301,10 +301,7 @@ def test_a_short_message_alone_is_never_recognised_out_of_place() -> None:
 
 
 @settings(max_examples=at_size(ci=50, full=500))
-@given(
-    st.lists(st.integers(0, 6), max_size=40),
-    st.lists(st.integers(0, 6), max_size=40),
-)
+@given(st.lists(st.integers(0, 6), max_size=40), st.lists(st.integers(0, 6), max_size=40))
 def test_alignment_keeps_order_and_identity(old: list[int], new: list[int]) -> None:
     known = state_of(" ".join(f"m{n}" for n in old))
     incoming = [MessageId(f"m{n}") for n in new]

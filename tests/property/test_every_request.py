@@ -17,12 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.resends import encoded
-from tests.conversations.strategies import (
-    bodies,
-    bodies_with_system_inside,
-    valid_bodies,
-    windows,
-)
+from tests.conversations.strategies import bodies, bodies_with_system_inside, valid_bodies, windows
 from tests.sizes import at_size
 
 from recollect.core.engine import Context, Engine, Session

@@ -164,10 +164,7 @@ PI_WINDOWS = (16_000, 64_000, 1_000_000)
 
 @pytest.mark.parametrize(
     ("name", "window"),
-    at_size(
-        ci=[(PI[1], 16_000)],
-        full=[(name, window) for window in PI_WINDOWS for name in PI],
-    ),
+    at_size(ci=[(PI[1], 16_000)], full=[(name, window) for window in PI_WINDOWS for name in PI]),
 )
 async def test_pi_transcripts_through_ten_compactions(data: Path, name: str, window: int) -> None:
     path = data / "transcripts" / name

@@ -9,12 +9,7 @@ import pytest
 from tests.unit.session.node_pi import assert_node_agrees, node, session_bytes
 
 from recollect.core.formats.json_text import decode, stringify
-from recollect.core.formats.pi_session import (
-    PiSession,
-    build_context,
-    migrate,
-    read_session,
-)
+from recollect.core.formats.pi_session import PiSession, build_context, migrate, read_session
 from recollect.core.formats.transcripts import read_transcript
 
 RECORDINGS = ("pi_before-compaction", "pi_large-session")

@@ -26,9 +26,7 @@ ROOT = Path(__file__).parents[3]
 def start(path: Path) -> subprocess.Popen[bytes]:
     module = "tests.integration.jobs.kill_worker"
     return subprocess.Popen(
-        [sys.executable, "-m", module, str(path)],
-        stdout=subprocess.DEVNULL,
-        cwd=ROOT,
+        [sys.executable, "-m", module, str(path)], stdout=subprocess.DEVNULL, cwd=ROOT
     )
 
 

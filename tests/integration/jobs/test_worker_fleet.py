@@ -16,12 +16,7 @@ from tests.integration.jobs.work_bench import NOON
 from recollect.adapters.stores.postgres.schema import migrate
 from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
 from recollect.core.values.batch import Batch, NewJob
-from recollect_bench.postgres_server import (
-    APP_PASSWORD,
-    APP_ROLE,
-    PostgresServer,
-    TestDatabase,
-)
+from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE, PostgresServer, TestDatabase
 
 SPACES = [f"space {number}" for number in range(6)]
 

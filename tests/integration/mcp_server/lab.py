@@ -19,9 +19,7 @@ pytest.importorskip("mcp")
 DECIDED = "We decided that invoices are printed by the Kestrel service on port 4711."
 FOREIGN = "The neighbour's vault code is 99-88-77, nobody else may know it."
 SPACE, SESSION = "harbour", "work/1 of »quay«"
-TOOLS = {
-    *("memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"),
-}
+TOOLS = {*("memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget")}
 SAID = ("rebuild the quay", "oil the winches", "paint it", "plain English", "crane", "none")
 SUMMARY = "\n".join(
     f"{heading}\n- {line}" for heading, line in zip(REQUIRED_HEADINGS, SAID, strict=True)

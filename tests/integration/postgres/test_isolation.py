@@ -149,10 +149,7 @@ async def test_a_worker_sees_which_spaces_have_work_and_nothing_else(
     early = await fleet.space("early")
     (lease,) = await claim_all(early, now=200.0, lease_seconds=50, kinds=("embed",))
     assert (await fleet.spaces_with_due_jobs(210.0)).names == ("late",)
-    assert (await fleet.spaces_with_due_jobs(251.0)).names == (
-        "late",
-        "early",
-    )  # its lease ran out
+    assert (await fleet.spaces_with_due_jobs(251.0)).names == ("late", "early")  # its lease ran out
     assert await early.complete(lease, Batch(at=1.0))
     late = await fleet.space("late")
     await late.pause()

@@ -152,8 +152,7 @@ async def test_a_server_that_does_not_answer_is_given_up(database: TestDatabase)
     await store.write(examples.full_batch(0))
     with psycopg.connect(database.admin_url) as owner:
         owner.execute(
-            "SELECT FROM recollect.counters WHERE space_id = %s FOR UPDATE",
-            (space_uuid("one"),),
+            "SELECT FROM recollect.counters WHERE space_id = %s FOR UPDATE", (space_uuid("one"),)
         )
         async with asyncio.timeout(10):
             with pytest.raises(StoreUnavailable):

@@ -67,13 +67,11 @@ async def test_a_search_that_fails_leaves_its_connections_in_order(database: Tes
     short = examples.asked("q", embedder="b", dimensions=47)
     for _ in range(5):
         with pytest.raises(
-            Exception,
-            match="'b' has 48 dimensions in this store, but the query's vector has 47",
+            Exception, match="'b' has 48 dimensions in this store, but the query's vector has 47"
         ):
             await store.candidates(replace(good, vectors=(good.vectors[0], short)))
         with pytest.raises(
-            Exception,
-            match="'b' has 48 dimensions in this store, but the query's vector has 47",
+            Exception, match="'b' has 48 dimensions in this store, but the query's vector has 47"
         ):
             await store.around([new[0].segment.id], replace(good, vectors=(short,)))
     assert len((await store.candidates(good)).passages) >= 10

@@ -15,11 +15,7 @@ import pytest
 from click.testing import CliRunner
 from tests.harness.fact_reader import reader_server
 from tests.harness.waiting import wait_until
-from tests.integration.service.nodes import (
-    Caller,
-    Node,
-    add_tenant,
-)
+from tests.integration.service.nodes import Caller, Node, add_tenant
 from tests.sizes import at_size
 from tools.service_schema import FOLDER, run_schemathesis
 

@@ -85,10 +85,7 @@ def test_what_its_deadline_cuts_off_is_answered_in_time_and_left_to_the_next_try
         return pair.first("POST", f"{base}/prepare", expect=None, json=request, headers=headers)
 
     space = space_uuid(tenant_space(pair.tenant, "held"))
-    with (
-        psycopg.connect(pair.database.admin_url) as owner,
-        ThreadPoolExecutor(1) as client,
-    ):
+    with psycopg.connect(pair.database.admin_url) as owner, ThreadPoolExecutor(1) as client:
         held = "SELECT 1 FROM recollect.counters WHERE space_id = %s FOR UPDATE"
         owner.execute(held, (space,))
         asking = client.submit(ask)

@@ -268,10 +268,7 @@ def planted(caller: Caller) -> None:
 @pytest.mark.parametrize("log_format", ["json", "text"])
 def test_nothing_that_a_request_holds_is_told(database: TestDatabase, log_format: str) -> None:
     tenant, key = add_tenant(database, f"planted {log_format}")
-    with (
-        listening(log_format) as (heard, _),
-        Node(database, mcp=mcp_for_tenants) as node,
-    ):
+    with listening(log_format) as (heard, _), Node(database, mcp=mcp_for_tenants) as node:
         planted(Caller(node.url, key))
         away = {"store.url": f"postgresql://{WORDS[0]}:{SECRET}@127.0.0.1:9/none"}
         with Node(database, given=away) as alone:

@@ -152,10 +152,7 @@ def test_an_operator_deletes_a_tenants_space_by_its_name(
 
 
 def test_the_password_may_come_from_the_environment_or_a_file(
-    server: PostgresServer,
-    database: TestDatabase,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    server: PostgresServer, database: TestDatabase, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def listing() -> int:
         url = database.app_url.replace(f":{APP_PASSWORD}@", "@")
@@ -304,10 +301,7 @@ def test_a_query_without_its_filter_finds_nothing_of_other_tenants(database: Tes
                         application.execute(remove, (mine,))
                 else:
                     assert application.execute(remove, (theirs,)).rowcount == 0, table
-            with (
-                pytest.raises(psycopg.errors.InsufficientPrivilege),
-                application.transaction(),
-            ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), application.transaction():
                 application.execute(f"SET LOCAL app.tenant_id = '{mine}'".encode())
                 application.execute(
                     f"UPDATE recollect.{table} SET tenant_id = %s".encode(), (theirs,)

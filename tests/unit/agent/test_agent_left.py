@@ -167,9 +167,7 @@ def test_closing_waits_for_a_run_that_somebody_iterates(tmp_path: Path) -> None:
     assert len(results(harness)) == 1
 
 
-def test_a_new_session_that_cannot_be_begun_is_told_and_the_old_one_goes_on(
-    tmp_path: Path,
-) -> None:
+def test_a_new_session_that_cannot_be_begun_is_told_and_the_old_one_goes_on(tmp_path: Path) -> None:
     def refuses() -> SessionTranscript:
         raise TranscriptError("sessions.json is damaged")
 

@@ -124,9 +124,7 @@ def told(events: list[Any]) -> str:
     return "\n".join(one.text for one in of(events, Told))
 
 
-def test_a_compaction_that_was_undone_in_the_store_is_undone_in_the_transcript(
-    home: Path,
-) -> None:
+def test_a_compaction_that_was_undone_in_the_store_is_undone_in_the_transcript(home: Path) -> None:
     talk(home, *TALK, "/compact", "on", "/compact")
     assert "2 compactions in effect" in told(talk(home, "/status"))
     assert undo_in_the_store(home) == 2

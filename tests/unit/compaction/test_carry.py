@@ -57,10 +57,7 @@ class TestFiles:
 
 class TestFailures:
     def fail(self, n: int, command: str, said: str, *, error: bool = True) -> list[Any]:
-        return [
-            assistant(calls(n, "bash", command=command)),
-            user(results(n, said, error=error)),
-        ]
+        return [assistant(calls(n, "bash", command=command)), user(results(n, said, error=error))]
 
     def test_says_what_was_tried_and_what_came_of_it(self) -> None:
         carried = carry(history(*self.fail(1, "make all", "building\nError: no rule for x\nbye")))

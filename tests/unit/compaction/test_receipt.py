@@ -19,11 +19,7 @@ from recollect.errors import StoreUnavailable
 
 def made(kind: ProbeKind, text: str, sentence: str = "") -> Probe:
     return Probe(
-        kind=kind,
-        text=text,
-        sentence=sentence or text,
-        source=MessageId("m"),
-        key=EntryKey("k"),
+        kind=kind, text=text, sentence=sentence or text, source=MessageId("m"), key=EntryKey("k")
     )
 
 
@@ -75,10 +71,7 @@ def run(
     ],
 )
 def test_exact_things_must_stand_there_literally(
-    kind: ProbeKind,
-    text: str,
-    summary: str,
-    held: bool,
+    kind: ProbeKind, text: str, summary: str, held: bool
 ) -> None:
     assert contains(summary, made(kind, text)) is held
 
@@ -99,9 +92,7 @@ DECISION = "We decided to keep the orders service on PostgreSQL because of its t
     ],
 )
 def test_what_was_settled_must_stand_there_in_words_enough(
-    text: str,
-    summary: str,
-    held: bool,
+    text: str, summary: str, held: bool
 ) -> None:
     assert contains(summary, made("constraint", text)) is held
 

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.long_talk import (
-    SESSION,
-    WINDOW,
-    Talk,
-    opened,
-    reply,
-    scribe,
-)
+from tests.integration.long_talk import SESSION, WINDOW, Talk, opened, reply, scribe
 
 from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.model import Prompt

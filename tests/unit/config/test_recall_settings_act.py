@@ -16,12 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.embedders.provider_server import (
-    Answer,
-    Asked,
-    Server,
-    serve,
-)
+from tests.unit.embedders.provider_server import Answer, Asked, Server, serve
 
 from recollect import Engine, open_memory
 from recollect.adapters.embedders.local import static_package

@@ -288,8 +288,7 @@ def test_durations(spelled: Any, seconds: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "items"),
-    [("read, exec*", ("read", "exec*")), ('["a,b"]', ("a,b",)), ("", ())],
+    ("text", "items"), [("read, exec*", ("read", "exec*")), ('["a,b"]', ("a,b",)), ("", ())]
 )
 def test_lists_in_variables(text: str, items: tuple[str, ...]) -> None:
     loaded = load_settings(environment={"RECOLLECT_PRUNING__TOOLS__DENY": text})

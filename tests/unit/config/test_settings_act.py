@@ -36,7 +36,7 @@ class Memory:
                     text=f"{n} {words}", role="user", said_at="2026-01-01 10:00", score=0.5
                 )
                 for n in range(12)
-            ),
+            )
         )
 
 
@@ -287,10 +287,7 @@ def test_decisions_stand_in_so_many_tokens() -> None:
     talk = [{"role": "user", "content": "we look after a harbour"}]
     for n in range(60):
         said = laid_down if n == 2 else f"round {n}: " + "sweep the quay and coil the ropes " * 20
-        talk += [
-            {"role": "assistant", "content": "done"},
-            {"role": "user", "content": said},
-        ]
+        talk += [{"role": "assistant", "content": "done"}, {"role": "user", "content": said}]
     for tokens, stands in ((1_600, True), (0, False)):
         settings = {"window_tokens": 6_000, "recall.standing_tokens": tokens}
         shown = prepare(talk, settings).request.decode()

@@ -13,11 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from tests.unit.embedders.provider_server import (
-    Answer,
-    Asked,
-    serve,
-)
+from tests.unit.embedders.provider_server import Answer, Asked, serve
 
 from recollect.adapters.embedders import remote
 from recollect.adapters.embedders.remote import RemoteEmbedder

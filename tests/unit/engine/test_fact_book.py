@@ -103,10 +103,7 @@ async def test_what_a_person_writes_replaces_what_was_extracted_of_the_same(
 async def test_a_filter_takes_the_names_people_know_and_no_others(tmp_path: Path) -> None:
     async with opened(tmp_path) as (book, _):
         await book.add("The server port is 8000", type="config")
-        for asked in (
-            FactFilter(trusts=("high",)),
-            FactFilter(trusts=("medium", "high")),
-        ):
+        for asked in (FactFilter(trusts=("high",)), FactFilter(trusts=("medium", "high"))):
             assert len(await book.list(asked)) == 1
         assert await book.list(FactFilter(trusts=("low",))) == ()
         for wrong in (

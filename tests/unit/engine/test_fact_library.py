@@ -23,12 +23,7 @@ ASKING = "Which port does the staging API listen on?"
 READS = ("extract", "reading")
 FILLER = "The weather report for the harbour says that the wind turns north in the afternoon. " * 12
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
-SMALL = {
-    **PLAIN,
-    "window_tokens": 4_000,
-    "facts.idle_seconds": 0.05,
-    "recall.standing_tokens": 0,
-}
+SMALL = {**PLAIN, "window_tokens": 4_000, "facts.idle_seconds": 0.05, "recall.standing_tokens": 0}
 
 
 def reading_memory(folder: Path) -> Engine:

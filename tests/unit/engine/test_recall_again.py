@@ -8,9 +8,7 @@ from typing import Any
 from recollect import open_memory
 from recollect.core.engine.session import Context
 
-SETTINGS = {
-    "recall.embedder": "none",
-}
+SETTINGS = {"recall.embedder": "none"}
 HERON = "the heron of Quillhaven is called Balthazar and sleeps on the crane"
 
 

@@ -10,11 +10,7 @@ import pytest
 from tests.unit.facts.fact_segments import answered, claim, segment, talk
 
 from recollect.core.facts.extract import Extracted, extract
-from recollect.core.facts.reading import (
-    extraction_prompt,
-    read_page,
-    readable,
-)
+from recollect.core.facts.reading import extraction_prompt, read_page, readable
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.fact import EXTRACTED_TYPES, FactDraft
 from recollect.core.values.model import Answer

@@ -8,12 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from recollect.core.facts.history import (
-    FactVersion,
-    as_of,
-    fact_history,
-    name_property,
-)
+from recollect.core.facts.history import FactVersion, as_of, fact_history, name_property
 from recollect.core.values.fact import Fact, FactId
 
 

@@ -167,11 +167,7 @@ def test_pinned_facts_stay() -> None:
 
 def test_names_by_a_model_need_words_in_common() -> None:
     """The same sloppy name for two things makes them one only where the words agree."""
-    name: dict[str, Any] = {
-        "subject": "project",
-        "attribute": "decision",
-        "type": "decision",
-    }
+    name: dict[str, Any] = {"subject": "project", "attribute": "decision", "type": "decision"}
     old = fact("we hire two engineers in spring", **name)
     other = said("the office moves to a 3rd floor", 5.0, **name)
     assert held_against(other, old).operation == "add"

@@ -26,10 +26,7 @@ def test_a_section_is_a_heading_with_its_body_and_names_what_stands_above() -> N
 
 def test_a_heading_without_body_is_kept_only_where_nothing_stands_below_it() -> None:
     text = "# Notes\n\n## Call Bob on Tuesday\n\n## Ideas\nA boat.\n"
-    assert told(text) == [
-        (3, "Notes › Call Bob on Tuesday"),
-        (5, "Notes › Ideas\n\nA boat."),
-    ]
+    assert told(text) == [(3, "Notes › Call Bob on Tuesday"), (5, "Notes › Ideas\n\nA boat.")]
 
 
 def test_code_holds_no_headings() -> None:

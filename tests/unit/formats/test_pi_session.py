@@ -220,10 +220,7 @@ STAMP = Stamp(id="0", parent_id="p", timestamp=AT)
             "type customType data id parentId timestamp",
         ),
         (custom_value(STAMP, custom_type="c"), "type customType id parentId timestamp"),
-        (
-            header_value(session_id="s", timestamp=AT, cwd="/w"),
-            "type version id timestamp cwd",
-        ),
+        (header_value(session_id="s", timestamp=AT, cwd="/w"), "type version id timestamp cwd"),
     ],
 )
 def test_keys_stand_in_pis_order(value: dict[str, Any], keys: str) -> None:

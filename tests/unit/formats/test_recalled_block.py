@@ -16,12 +16,7 @@ from recollect.core.formats.recalled_block import (
     write_block,
     write_standing,
 )
-from recollect.core.values.recall import (
-    BLOCK_CLOSING,
-    BLOCK_OPENING,
-    RecalledFact,
-    RecalledPassage,
-)
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING, RecalledFact, RecalledPassage
 
 
 def passage(text: str = "the crane", **more: Any) -> RecalledPassage:

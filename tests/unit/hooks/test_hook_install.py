@@ -144,8 +144,7 @@ def test_a_file_that_was_not_there_is_gone_again(home: Path, agent: AgentName) -
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}', "{", "nonsense", '{"a": 1} // mine'],
+    "text", ["[]", '{"hooks": []}', '{"hooks": {"Stop": {}}}', "{", "nonsense", '{"a": 1} // mine']
 )
 def test_what_cannot_be_read_is_left_alone(home: Path, text: str) -> None:
     path = home / "settings.json"

@@ -21,11 +21,7 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.values.recall import BLOCK_CLOSING
 from recollect.core.values.segment import Segment
-from recollect.hosts.hooks.memory import (
-    MORE,
-    MOST_CHARS,
-    HookMemory,
-)
+from recollect.hosts.hooks.memory import MORE, MOST_CHARS, HookMemory
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript
 from recollect.system.config import load_settings
 from recollect.system.config.settings import Redaction

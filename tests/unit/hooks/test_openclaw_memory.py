@@ -116,9 +116,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def with_memory(
-    work: Callable[[OpenClawMemory, Path], Awaitable[None]],
-) -> Callable[[Path], None]:
+def with_memory(work: Callable[[OpenClawMemory, Path], Awaitable[None]]) -> Callable[[Path], None]:
     """A test that is given a memory, and the workspace that it is of."""
 
     async def run(workspace: Path) -> None:

@@ -68,10 +68,7 @@ OVERFLOWS = [
         status=413,
         body={
             "type": "error",
-            "error": {
-                "type": "request_too_large",
-                "message": "Request exceeds the maximum size",
-            },
+            "error": {"type": "request_too_large", "message": "Request exceeds the maximum size"},
         },
     ),
     Said("model_window_exceeded", "finish_reason: model_context_window_exceeded", status=None),
@@ -281,8 +278,7 @@ NOT_OVERFLOWS = [
     ),
     Said("tokens_per_minute", "TPM token limit exceeded", status=400),
     Said(
-        "billing",
-        "Your credit balance is too low to access the API. Please go to Plans & Billing.",
+        "billing", "Your credit balance is too low to access the API. Please go to Plans & Billing."
     ),
     Said("billing", "You exceeded your current quota, please check your plan.", status=400),
     Said("billing", "Prompt token limit exceeded: 12000 > 3000.", status=402),
@@ -396,10 +392,7 @@ class TestSilentOverflow:
     @pytest.mark.parametrize("reason", ["stop", "end_turn", "STOP", "completed"])
     def test_a_reply_to_more_than_the_window_holds(self, reason: str) -> None:
         overflow = recognise_silent_overflow(
-            stop_reason=reason,
-            input_tokens=210_000,
-            output_tokens=800,
-            window_tokens=200_000,
+            stop_reason=reason, input_tokens=210_000, output_tokens=800, window_tokens=200_000
         )
         assert overflow == Overflow(
             pattern_name="silently_cut_request", limit_tokens=200_000, requested_tokens=210_000
@@ -408,10 +401,7 @@ class TestSilentOverflow:
     def test_a_window_that_is_just_full_is_no_overflow(self) -> None:
         assert (
             recognise_silent_overflow(
-                stop_reason="stop",
-                input_tokens=200_000,
-                output_tokens=800,
-                window_tokens=200_000,
+                stop_reason="stop", input_tokens=200_000, output_tokens=800, window_tokens=200_000
             )
             is None
         )
@@ -419,11 +409,7 @@ class TestSilentOverflow:
     @pytest.mark.parametrize("reason", ["length", "max_tokens", "MAX_TOKENS", "incomplete"])
     @pytest.mark.parametrize(
         ("input_tokens", "output_tokens", "expected"),
-        [
-            (198_000, 0, "no_room_for_reply"),
-            (197_999, 0, None),
-            (198_000, 1, None),
-        ],
+        [(198_000, 0, "no_room_for_reply"), (197_999, 0, None), (198_000, 1, None)],
     )
     def test_a_reply_cut_short_before_its_first_token(
         self, reason: str, input_tokens: int, output_tokens: int, expected: str | None

@@ -28,13 +28,7 @@ from tests.unit.providers.wire_models import (
 from recollect.core.formats.replies import read_reply, read_usage
 from recollect.core.values.model import Overflow, Prompt, Usage
 from recollect.errors import ModelOverflow, ModelUnavailable
-from recollect.testing.scripted_model import (
-    Fails,
-    Says,
-    ScriptedCall,
-    WireName,
-    whole_reply,
-)
+from recollect.testing.scripted_model import Fails, Says, ScriptedCall, WireName, whole_reply
 
 pytestmark = pytest.mark.parametrize("wire", WIRES)
 PARALLEL = Says(

@@ -11,13 +11,7 @@ from tests.harness.model_server import ModelServer
 from recollect.adapters.providers.anthropic import AnthropicModel
 from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 from recollect.core.ports import ChatModel
-from recollect.core.values.model import (
-    CallStarted,
-    ReplyDone,
-    ReplyEvent,
-    TextDelta,
-    ThinkingDelta,
-)
+from recollect.core.values.model import CallStarted, ReplyDone, ReplyEvent, TextDelta, ThinkingDelta
 from recollect.system.http import Retries
 from recollect.testing.scripted_model import WireName
 

@@ -19,10 +19,7 @@ WINDOW = 40_000
 
 def told(read: int, written: int = 0, whole: int = 20_000) -> Usage:
     return Usage(
-        input_tokens=whole,
-        cache_read_tokens=read,
-        cache_write_tokens=written,
-        reports_cache=True,
+        input_tokens=whole, cache_read_tokens=read, cache_write_tokens=written, reports_cache=True
     )
 
 
@@ -143,16 +140,8 @@ CACHED = {
     "cache_read_input_tokens": 18_000,
     "cache_creation_input_tokens": 2_000,
 }
-WRITTEN = {
-    "input_tokens": 10,
-    "cache_read_input_tokens": 0,
-    "cache_creation_input_tokens": 20_000,
-}
-UNCACHED = {
-    "input_tokens": 20_000,
-    "cache_read_input_tokens": 0,
-    "cache_creation_input_tokens": 0,
-}
+WRITTEN = {"input_tokens": 10, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 20_000}
+UNCACHED = {"input_tokens": 20_000, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 0}
 
 
 def test_old_results_are_shortened_early_only_where_no_cache_is_broken_by_it() -> None:

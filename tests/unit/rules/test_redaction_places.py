@@ -54,10 +54,7 @@ MASKED: tuple[tuple[str, str], ...] = (
         "cDRzc3cwcmQxMjM=",
     ),
     ("kind: Secret\nstringData:\n  value: tall-Ships\n  host: quiet.harbour9\n", "tall-Ships"),
-    (
-        '{"kind": "Secret", "data": {"value": "cDRzc3cwcmQxMjM="}}',
-        "cDRzc3cwcmQxMjM=",
-    ),
+    ('{"kind": "Secret", "data": {"value": "cDRzc3cwcmQxMjM="}}', "cDRzc3cwcmQxMjM="),
     # hashes of passwords
     ("admin:$apr1$ZjTqBB3f$IF9gdYAGlMrs2fuINjHsz.", "IF9gdYAGlMrs2fuINjHsz"),
     (

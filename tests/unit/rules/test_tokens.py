@@ -13,19 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.rules.tokens import (
-    UNKNOWN_IMAGE_TOKENS,
-    count_image,
-    count_text,
-)
+from recollect.core.rules.tokens import UNKNOWN_IMAGE_TOKENS, count_image, count_text
 from recollect.core.values.history import TokenCalibration
 from recollect_bench.data import data_folder
-from recollect_bench.token_corpus import (
-    HELD_KINDS,
-    UNSEEN_KINDS,
-    cut_samples,
-    gather_documents,
-)
+from recollect_bench.token_corpus import HELD_KINDS, UNSEEN_KINDS, cut_samples, gather_documents
 from recollect_bench.tokens import calibrated_errors, simulated_sessions
 from recollect_bench.tokens import count_o200k as true_tokens
 

@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from recollect.core.formats.codec import CODECS
-from recollect.core.rules.trust import (
-    fetched_calls,
-    fetches,
-    is_fetcher,
-    trust_of,
-)
+from recollect.core.rules.trust import fetched_calls, fetches, is_fetcher, trust_of
 from recollect.core.values.message import CallId, Message, ToolCall
 
 

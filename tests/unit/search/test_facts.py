@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.search.candidates import NOW
 
-from recollect.core.search.facts import (
-    asked_types,
-    rank_facts,
-)
+from recollect.core.search.facts import asked_types, rank_facts
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates, Scale
@@ -76,11 +73,7 @@ def test_a_single_fact_is_found() -> None:
 
 @pytest.mark.parametrize(
     ("question", "answer"),
-    [
-        ("网关监听哪个端口？", "port"),
-        ("订单存在哪个数据库里？", "db"),
-        ("我喜欢喝什么？", "tea"),
-    ],
+    [("网关监听哪个端口？", "port"), ("订单存在哪个数据库里？", "db"), ("我喜欢喝什么？", "tea")],
 )
 def test_scripts_without_spaces(question: str, answer: str) -> None:
     assert named(question, CHINESE)[0] == answer

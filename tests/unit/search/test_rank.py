@@ -96,8 +96,7 @@ class TestAround:
         alone = ranked("the crane at the quay", hit, around=around)
         assert part(alone.hits(9)[1], "neighbours") == 0.0
         named = replace(
-            around,
-            neighbours=(Neighbour(segment=beside.segment, of=hit.segment, distance=1),),
+            around, neighbours=(Neighbour(segment=beside.segment, of=hit.segment, distance=1),)
         )
         lifted = ranked("the crane at the quay", hit, around=named)
         assert part(lifted.hits(9)[1], "neighbours") == pytest.approx(NEIGHBOUR_SHARE)

@@ -5,14 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import apsw
-from tests.store_contract.examples import (
-    START,
-    conversation,
-    ids,
-    segment,
-    segments,
-    vectors,
-)
+from tests.store_contract.examples import START, conversation, ids, segment, segments, vectors
 
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.values.batch import Batch

@@ -9,11 +9,7 @@ import apsw
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.store_contract.examples import (
-    SESSION,
-    START,
-    message_id,
-)
+from tests.store_contract.examples import SESSION, START, message_id
 
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.adapters.stores.sqlite.columns import pack_body, unpack_body

@@ -5,13 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.store_contract.examples import (
-    START,
-    fact,
-    fact_vectors,
-    ids,
-    segments,
-)
+from tests.store_contract.examples import START, fact, fact_vectors, ids, segments
 from tests.store_contract.harness import claim_all
 
 from recollect.adapters.stores.invariants import word_number

@@ -10,13 +10,7 @@ from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import pytest
-from tests.store_contract.examples import (
-    START,
-    asked,
-    segment,
-    session_write,
-    vectors,
-)
+from tests.store_contract.examples import START, asked, segment, session_write, vectors
 from tests.store_contract.harness import claim_all
 
 from recollect.adapters.stores.sqlite import SQLiteStore

@@ -10,12 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.formats.stored_records import (
-    join_state,
-    read_state,
-    split_state,
-    write_state,
-)
+from recollect.core.formats.stored_records import join_state, read_state, split_state, write_state
 from recollect.core.values.edit import Cut
 from recollect.core.values.history import SessionState
 from recollect.core.values.message import EntryKey, MessageId

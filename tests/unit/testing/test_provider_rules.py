@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect.testing.provider_rules import (
-    FORMAT_NAMES,
-    violations,
-)
+from recollect.testing.provider_rules import FORMAT_NAMES, violations
 
 Body = dict[str, Any]
 
@@ -105,7 +102,7 @@ ANTHROPIC_BROKEN: dict[str, list[tuple[str, Body]]] = {
         ("messages[0].role", {**SYSTEM_INSIDE, "messages": [SYSTEM, HI]}),
     ],
     "system-not-behind-user": [
-        ("messages[2].role", {**SYSTEM_INSIDE, "messages": [HI, assistant(text()), SYSTEM, HI]}),
+        ("messages[2].role", {**SYSTEM_INSIDE, "messages": [HI, assistant(text()), SYSTEM, HI]})
     ],
     "roles-not-alternating": [("messages[1].role", {"messages": [HI, HI]})],
     "content-empty": [
@@ -427,13 +424,7 @@ RESPONSES_BROKEN: dict[str, list[tuple[str, Body]]] = {
     "caller-missing": [
         (
             "input[1]",
-            {
-                "input": [
-                    HI,
-                    function_call(caller={"type": "program", "caller_id": "p1"}),
-                    output(),
-                ]
-            },
+            {"input": [HI, function_call(caller={"type": "program", "caller_id": "p1"}), output()]},
         )
     ],
 }

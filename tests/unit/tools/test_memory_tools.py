@@ -227,11 +227,7 @@ class TestSearchAndGet:
             asked = {"query": "Kestrel port"}
             (since, until, wrong) = [
                 await tools.call("memory_search", {**asked, **span})
-                for span in (
-                    {"since": "2020-01-01"},
-                    {"until": "2020-01-01"},
-                    {"since": "soon"},
-                )
+                for span in ({"since": "2020-01-01"}, {"until": "2020-01-01"}, {"since": "soon"})
             ]
         assert DECIDED in since.text
         assert DECIDED not in until.text

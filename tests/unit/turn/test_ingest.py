@@ -208,8 +208,7 @@ def test_of_a_long_result_head_tail_and_errors_are_embedded() -> None:
 
 
 @pytest.mark.parametrize(
-    "content",
-    [BLOCK, f"\n{BLOCK}\n", [text(BLOCK)], BLOCK_OPENING + "\ncut off in the midd"],
+    "content", [BLOCK, f"\n{BLOCK}\n", [text(BLOCK)], BLOCK_OPENING + "\ncut off in the midd"]
 )
 def test_a_recalled_block_alone_is_skipped(content: Any) -> None:
     made = taken([user(content), user("and a real message")])

@@ -8,16 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.turn.memories import (
-    NOW,
-    Memory,
-    asked_by,
-    block,
-    entries,
-    memory,
-    texts,
-    user,
-)
+from tests.unit.turn.memories import NOW, Memory, asked_by, block, entries, memory, texts, user
 
 from recollect.core.rules.tokens import Weigher, count_text
 from recollect.core.search.tokenize import tokenize

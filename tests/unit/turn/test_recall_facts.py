@@ -12,16 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from tests.unit.turn.memories import (
-    DAY,
-    NOW,
-    Memory,
-    block,
-    entries,
-    memory,
-    texts,
-    user,
-)
+from tests.unit.turn.memories import DAY, NOW, Memory, block, entries, memory, texts, user
 
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.tokens import Weigher, count_text
@@ -32,12 +23,7 @@ from recollect.core.turn.inject import inject
 from recollect.core.turn.recall_facts import FoundFacts, recall_facts, types_asked
 from recollect.core.values.batch import Batch
 from recollect.core.values.edit import Insert
-from recollect.core.values.fact import (
-    EvidenceSpan,
-    Fact,
-    FactId,
-    fact_identity,
-)
+from recollect.core.values.fact import EvidenceSpan, Fact, FactId, fact_identity
 from recollect.core.values.history import Entry
 from recollect.core.values.reason import NOT_RUN
 from recollect.core.values.recall import GateVerdict, Recalled, RecallRequest, fact_name
@@ -112,8 +98,7 @@ class TestASingleFact:
 
     @pytest.mark.parametrize("every_turn", [True, False])
     @pytest.mark.parametrize(
-        "question",
-        [OTHER, "ok, go on please", "which port wine goes with cheese and figs?"],
+        "question", [OTHER, "ok, go on please", "which port wine goes with cheese and figs?"]
     )
     async def test_is_not_recalled_for_anything_else(
         self, tmp_path: Path, question: str, *, every_turn: bool

@@ -7,14 +7,7 @@ import pytest
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.standing_block import only_states, stand, states
 from recollect.core.values.history import Entry
-from recollect.core.values.message import (
-    EntryKey,
-    Message,
-    MessageId,
-    Part,
-    Role,
-    Text,
-)
+from recollect.core.values.message import EntryKey, Message, MessageId, Part, Role, Text
 
 
 def entry(key: str, role: Role, *parts: Part) -> Entry:

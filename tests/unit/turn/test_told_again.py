@@ -15,10 +15,7 @@ from recollect.testing.provider_rules import unfaithful, violations
 
 HI = {"role": "user", "content": "hi"}
 WORDS = {"type": "text", "text": "so"}
-TOOLS = {
-    "server_tool_use": "web_search_tool_result",
-    "mcp_tool_use": "mcp_tool_result",
-}
+TOOLS = {"server_tool_use": "web_search_tool_result", "mcp_tool_use": "mcp_tool_result"}
 
 
 def prepared(format_name: FormatName, messages: list[Any]) -> list[Any]:

@@ -60,9 +60,7 @@ async def test_a_message_is_forgotten_wherever_it_lies_and_cannot_come_back(tmp_
         assert await asyncio.to_thread(files_with, MARKER, tmp_path)
         (waiting, _) = read_batch(waits).segments
         order = ForgetOrder(
-            at=AT,
-            segments=(new[0].segment.id,),
-            message_ids=(waiting.segment.message_id,),
+            at=AT, segments=(new[0].segment.id,), message_ids=(waiting.segment.message_id,)
         )
         certificate = await forget(store, [spool], order, now=AT)
         assert seal(certificate) == certificate

@@ -125,11 +125,7 @@ def test_every_branch_has_its_requests_in_the_order_of_the_file() -> None:
     transcript = read_transcript(data)
     histories = [said(transcript, r.shown) for r in transcript.requests]
     assert histories[:2] == [["root"], ["root", "left", "left on"]]
-    assert histories[2] == [
-        "root",
-        CAME_BACK,
-        "right",
-    ]
+    assert histories[2] == ["root", CAME_BACK, "right"]
 
 
 def test_custom_messages_are_shown_and_other_entries_are_not() -> None:
