@@ -1,7 +1,5 @@
 """What all tests share: hypothesis profiles, the evaluation data, and no network."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import os

@@ -3,8 +3,6 @@
 A store packs pieces of the ledger and long session states: their bytes alone would hide a text.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from pathlib import Path

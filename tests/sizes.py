@@ -4,8 +4,6 @@
 a case that runs in full only has a smaller one beside it that always runs.
 """
 
-from __future__ import annotations
-
 import os
 from typing import TypeVar
 

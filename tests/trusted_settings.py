@@ -1,7 +1,5 @@
 """A project's settings file that the user trusts, for tests that are about what it says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from recollect.system.config.trust import FILE_NAME, ProjectFile, read_project_file, record_trust

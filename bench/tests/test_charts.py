@@ -1,7 +1,5 @@
 """The charts: they follow from their figures, every text is readable, and nothing is fetched."""
 
-from __future__ import annotations
-
 import re
 import xml.etree.ElementTree as ElementTree
 from itertools import combinations

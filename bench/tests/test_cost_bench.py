@@ -1,7 +1,5 @@
 """The cost bench bills and counts as the study does, on conversations small enough to reckon."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

@@ -1,7 +1,5 @@
 """What the gateway bench sends, and how it reads its clocks."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

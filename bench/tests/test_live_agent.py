@@ -1,7 +1,5 @@
 """Sessions of tool agents: what is said in them beside what is asked, and what a run measures."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

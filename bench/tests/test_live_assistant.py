@@ -1,7 +1,5 @@
 """The assistant sessions of the live bench: what their questions rely on is in their text."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The live bench: chats of others as sessions, and a run through the whole product."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

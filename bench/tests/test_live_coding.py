@@ -1,7 +1,5 @@
 """What a request tells about a thing is told apart from what it only names."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

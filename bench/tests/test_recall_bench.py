@@ -1,7 +1,5 @@
 """The recall bench counts honestly: gold, packing, strictness, thresholds, the shape of a run."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,7 +1,5 @@
 """The user's own transcripts as a measure of recall: references, replay, and honest baselines."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tempfile

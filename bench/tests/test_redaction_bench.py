@@ -1,7 +1,5 @@
 """The redaction bench counts honestly, and our rules reach what the issue asks of them."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

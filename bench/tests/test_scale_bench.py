@@ -1,7 +1,5 @@
 """The scale bench: it runs whole at a small size, its arithmetic adds up, its page is generated."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The store bench: its data are what they claim, both sides do the same work, its shape holds."""
 
-from __future__ import annotations
-
 import json
 from itertools import cycle, islice, repeat
 from pathlib import Path

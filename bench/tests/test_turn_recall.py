@@ -1,7 +1,5 @@
 """The bench of recall: its memory is what it claims, and bare is what was issued, no less."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

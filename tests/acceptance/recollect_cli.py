@@ -1,7 +1,5 @@
 """Calls `recollect` as a user does: a process of its own, with nothing of ours around it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

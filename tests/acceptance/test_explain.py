@@ -1,7 +1,5 @@
 """`recollect explain` as a user runs it: a process, a file, what is on the screen."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """`recollect import --all` on a machine with every agent's histories, as a user meets it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """`recollect import` and `recollect export` as a user runs them, on real files and a real store."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`recollect memory …` as a user runs it: a process, a store, what is on the screen."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

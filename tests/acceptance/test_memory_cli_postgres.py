@@ -1,7 +1,5 @@
 """The same commands on a real PostgreSQL: in, out, looked at, forgotten."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`recollect memory index` as a user runs it: a folder of notes, a store, what is on the screen."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Commands in a project's folder mean the project's memory, and the worker serves all of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`recollect receipt`, `undo` and `replay` as a user runs them, after real compactions."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

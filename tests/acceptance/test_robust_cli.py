@@ -1,8 +1,6 @@
 """Commands where the world is not as they would like it: full devices, odd names, pipes, a file
 that was cut, batches that wait. Each ends with one line that says what to do, never a traceback."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

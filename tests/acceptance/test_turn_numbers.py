@@ -1,7 +1,5 @@
 """Turns are counted alike by reports, `explain`, receipts and `replay`, whatever lies between."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

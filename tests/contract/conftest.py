@@ -1,7 +1,5 @@
 """One server of each version serves all of the contract, on fewer generated cases in CI."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """The contract on PostgreSQL 18 and 16, and on a Citus where one is at hand, through a pool that
 the stores of a check share."""
 
-from __future__ import annotations
-
 import os
 
 import psycopg

@@ -1,7 +1,5 @@
 """The contract on SQLite on file, with the build of apsw that is installed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import apsw

@@ -1,7 +1,5 @@
 """The contract on SQLite with a key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Without the properties over generated cases: they hold on the other build.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

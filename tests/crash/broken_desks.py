@@ -1,7 +1,5 @@
 """Desks with one promise broken each, to see that the harness notices when agents are killed."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

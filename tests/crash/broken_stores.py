@@ -1,7 +1,5 @@
 """Stores with one promise broken each, to see that the crash harness notices."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Counts how often SQLite asks the system to put a file on the disk."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

@@ -5,8 +5,6 @@ undoing. Whatever the point, the next start resumes the session: every message t
 made for is in the transcript and in memory, once; the request behind it is valid.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

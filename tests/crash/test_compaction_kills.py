@@ -1,7 +1,5 @@
 """Agents killed within compactions, at the size of CI; `just crash` kills twenty times as many."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The crash harness at the sizes of CI; `just crash` kills by the hundred."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A harness that finds nothing is worth as much as its finding of stores that are broken."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One session, arriving by every way there is, stands in the archive once."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """`recollect chat` in a real terminal, talking to a scripted model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path

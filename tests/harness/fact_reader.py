@@ -1,7 +1,5 @@
 """A scripted model that takes every line it may quote for a fact, alone or behind a real server."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ folder and streams are the caller's, and nothing of one call is in the next. It 
 itself, since a fork would share it.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import json

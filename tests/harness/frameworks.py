@@ -6,8 +6,6 @@ asked for when they have long left the view. `held` tells what reached the model
 would judge it; the conversation held with the library alone is what the others are compared with.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import warnings

@@ -1,7 +1,5 @@
 """A gateway in a thread, in front of a scripted provider, and requests to it."""
 
-from __future__ import annotations
-
 import http.client
 import json
 from collections.abc import Iterator

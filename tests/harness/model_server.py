@@ -9,8 +9,6 @@ and told by `check`.
         model = OpenAIChatModel(model="scripted", base_url=server.url)
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

@@ -1,7 +1,5 @@
 """What a provider's server sends beside whole replies: streams, errors, refusals for size."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias

@@ -5,8 +5,6 @@ with Terminal([...], env=..., columns=80, rows=24) as terminal:
     terminal.send("hello\r")
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

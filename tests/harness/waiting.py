@@ -4,8 +4,6 @@ No verdict depends on how fast the machine is: a condition is waited for as long
 machine takes, and processor time is compared with the processor time of other work.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

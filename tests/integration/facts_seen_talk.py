@@ -1,7 +1,5 @@
 """A recording that states things plainly, for commands that read sessions for facts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

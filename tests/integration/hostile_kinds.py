@@ -4,8 +4,6 @@ Each kind puts one thing into a project's folder. `{evil}` is a server of the at
 `{outside}` a folder of the user's that the project has no business with.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Mapping

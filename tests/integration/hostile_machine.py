@@ -4,8 +4,6 @@ Real processes, a real server of the attacker's and a real provider. Each way sa
 ordinary and something secret, so that it can be seen that memory works, and what is kept.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ Owns which of them count: a value that redaction masks in its own text. Never te
 text, so that a failing test shows no line of the held-out half: places and ids alone.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

@@ -3,8 +3,6 @@
 They can stand deep in a long page too, or far back in a session (test_poisoning.py).
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 ATTACKS: Final[tuple[tuple[str, str, str], ...]] = (

@@ -1,7 +1,5 @@
 """The agent against a real HTTP server, on all three wires."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Anthropic's memory tool, answered from a space: as its own SDK answers, and kept as memory is."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Commands of a chat in a real terminal, and what they leave for the next run."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

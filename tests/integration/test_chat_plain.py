@@ -1,7 +1,5 @@
 """`recollect chat` without a terminal: through a pipe, and for programs."""
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import io

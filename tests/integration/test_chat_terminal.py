@@ -1,7 +1,5 @@
 """`recollect chat` in a real terminal: a pty whose screen is drawn by pyte, a scripted model."""
 
-from __future__ import annotations
-
 import re
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 In tmux where it is installed, as people who work over ssh run it; else in a terminal of its own.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

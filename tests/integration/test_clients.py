@@ -3,8 +3,6 @@
 `just clients` runs all of them, and more of each.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -6,8 +6,6 @@ was spent is within what was said, and a session whose model comes back compacts
 had been.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ new engine on the same store. Its request holds what is asked for, by the summar
 recalled block; receipts read back; undo and forgetting work from there.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The daemon as agents meet it: real processes start it, ask it, kill it, and leave nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import json

@@ -1,7 +1,5 @@
 """Processes of MCP clients that share a daemon with hooks."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The files of `examples/`, run as they are: one program per way in, against a scripted model."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

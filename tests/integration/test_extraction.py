@@ -1,7 +1,5 @@
 """From what was said to facts: real engine, real store, real jobs, a scripted model beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

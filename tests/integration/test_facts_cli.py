@@ -1,7 +1,5 @@
 """`recollect facts …` on a real store: what people see, change, ask and forget."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What people are told about facts: what waits, what was found, what may be trusted and removed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """What goes wrong is heard: once in the log for each change, and in every observation."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from pathlib import Path

@@ -5,8 +5,6 @@ the real engine and a real store. Those about flushes, counts and retries are in
 test_fifteen_failures_of_flushes.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

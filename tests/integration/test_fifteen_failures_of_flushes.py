@@ -4,8 +4,6 @@ The agent's own loop, its transcript and the workspace's files take part; models
 of them behind a real HTTP server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

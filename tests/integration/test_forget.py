@@ -1,7 +1,5 @@
 """Forgetting is real: a marker planted everywhere is in no byte afterwards, and does not return."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

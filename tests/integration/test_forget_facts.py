@@ -4,8 +4,6 @@ Segments, a fact, a digest, a summary, a receipt, the ledger, the transcript of 
 note of the day: found in each before, in none after, on SQLite and on PostgreSQL.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

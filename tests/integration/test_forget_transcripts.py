@@ -1,7 +1,5 @@
 """Through the command: what our agent left on the disk is forgotten with what the store holds."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

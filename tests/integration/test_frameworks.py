@@ -4,8 +4,6 @@ Each holds the conversation of `tests/harness/frameworks.py`, and must make the 
 library alone does: the same edits, the same recalled text.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 from collections.abc import AsyncIterator, Iterator

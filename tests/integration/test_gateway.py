@@ -1,7 +1,5 @@
 """The gateway between real HTTP clients and a scripted provider, both sides recorded."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sqlite3

@@ -3,8 +3,6 @@
 `just callers` sends 2,000 pairs and prints the figures.
 """
 
-from __future__ import annotations
-
 from tests.sizes import at_size
 from tools.gateway_callers import run_pairs
 

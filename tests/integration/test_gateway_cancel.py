@@ -1,7 +1,5 @@
 """Clients that go away: the request ends with them, and stands once in the records."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

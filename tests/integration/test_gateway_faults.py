@@ -1,8 +1,6 @@
 """What may fail behind and before the gateway: nobody waits beyond the deadlines, no status of the
 gateway's own stands where the provider would have answered, and what was acknowledged is kept."""
 
-from __future__ import annotations
-
 import asyncio
 import http.client
 import socket

@@ -4,8 +4,6 @@ Traffic of every kind, with a key in every header and in the query; afterwards n
 of it in a row may be found anywhere.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import os

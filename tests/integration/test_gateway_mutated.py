@@ -1,8 +1,6 @@
 """Mutated requests through the gateway: never an error of its own, never a hang, nothing changed
 that was not shaped, and no stage that stumbles. Hundreds of them; 10,000 with `just soak`."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Keys, limits, restarts and commands of a running gateway, over real HTTP."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import http.client

@@ -1,7 +1,5 @@
 """Mixed traffic through a real gateway process, for seconds; `just soak-gateway` takes minutes."""
 
-from __future__ import annotations
-
 import asyncio
 
 from tests.sizes import at_size

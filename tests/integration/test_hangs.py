@@ -1,8 +1,6 @@
 """An embedder that never answers, with the deadlines that users have: each host answers without
 it, from the words."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

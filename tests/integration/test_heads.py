@@ -1,7 +1,5 @@
 """A real server: heads of requests that do not end, by size and by time; and its start."""
 
-from __future__ import annotations
-
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator

@@ -6,8 +6,6 @@ sessions go on and fork; the daemon is killed in the midst of it. Nothing is lef
 daemon has ended. Codex is asked where it is installed, which in CI it is not: it is 436 MB.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

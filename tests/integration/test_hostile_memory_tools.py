@@ -5,8 +5,6 @@ A call is an attack on the host (it raises, hangs, reads a file), on another spa
 what the user said, forgets without being asked, comes back as something new).
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

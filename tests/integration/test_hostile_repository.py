@@ -4,8 +4,6 @@ In CI all kinds of attack that fit together are in one repository; with RECOLLEC
 tried by itself, too.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

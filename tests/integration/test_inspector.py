@@ -1,7 +1,5 @@
 """The inspector's pages over real HTTP: who is let in, and what each page shows."""
 
-from __future__ import annotations
-
 import html
 import re
 from base64 import urlsafe_b64encode

@@ -1,8 +1,6 @@
 """The inspector in a real browser: every page and action, hostile contents, accessibility, live
 growth, and the sessions of real agents."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -1,8 +1,6 @@
 """The same pages at a gateway, at the daemon and at a node of the service; and how large they
 get."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

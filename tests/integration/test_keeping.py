@@ -1,7 +1,5 @@
 """What a session says is durable before it leaves a view: the engine on a real store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

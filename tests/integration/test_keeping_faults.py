@@ -1,7 +1,5 @@
 """Keeping a session when things go wrong: refusals, hangs, cancellations, other processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """LangGraph's store as it is installed, over a memory: what its own store answers, ours does."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path

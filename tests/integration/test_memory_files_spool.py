@@ -1,7 +1,5 @@
 """Memory files through the engine's own way to its store: the spool, and no look past it."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What models cost beside the turns: who is asked for what, how often, and where that is told."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

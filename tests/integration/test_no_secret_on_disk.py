@@ -4,8 +4,6 @@ A secret is often known by what stands beside it (`DB_PASSWORD=…`), so whateve
 message (a name, a probe, an edit, an entity) has to be taken from the masked text.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -3,8 +3,6 @@
 The clients are real, and so is the HTTP between them and a scripted server on this machine.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager

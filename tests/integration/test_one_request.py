@@ -1,7 +1,5 @@
 """One request, file by file: a turn enters only the modules that docs/design.md lists for it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

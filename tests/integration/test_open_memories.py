@@ -1,7 +1,5 @@
 """The pool of open memories that all hosts share."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """OpenClaw's plugin by itself: its own tests, with a real daemon and without one."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

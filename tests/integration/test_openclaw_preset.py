@@ -4,8 +4,6 @@ What is expected is computed from its design documents (weights, decay, threshol
 lines) by plain loops over whole messages; the engine, the store and the embedder are real.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

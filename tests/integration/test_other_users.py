@@ -1,7 +1,5 @@
 """Another user of this machine at a gateway: sees no activity, joins no session, reads no file."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ None becomes a fact above a tool's trust, none lays anything down, none is marke
 in a request none stands outside the marked block.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

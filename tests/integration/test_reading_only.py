@@ -1,7 +1,5 @@
 """`ingest.enabled = false`: nothing new is written, what is stored is recalled and goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import sqlite3

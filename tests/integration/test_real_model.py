@@ -4,8 +4,6 @@ llama.cpp serves SmolLM2 on 127.0.0.1. Its summaries are worth little: what hold
 holds. Without the weights or without xllamacpp these tests skip and say how to get them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

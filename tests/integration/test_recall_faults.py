@@ -3,8 +3,6 @@
 Through the real engine, a real SQLite store and real threads; only the embedder misbehaves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import struct

@@ -1,7 +1,5 @@
 """Recall as a turn sees it: through the engine, on a store in a file."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What was stored in clear is masked afterwards: in no byte of any file, and the rest is found."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

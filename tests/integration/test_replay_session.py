@@ -5,8 +5,6 @@ is compacted on request and because the window is full, memory is recalled, a co
 and another process goes on in the middle.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

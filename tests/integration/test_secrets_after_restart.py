@@ -4,8 +4,6 @@ What a session masked is kept in no file, so a new process has to read it from t
 client sends again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

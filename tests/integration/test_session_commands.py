@@ -1,7 +1,5 @@
 """The chat's commands on a session, from a shell: they answer as the chat does."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

@@ -1,7 +1,5 @@
 """What a program asks of a whole space: its messages, its size, forgetting, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the user laid down stands in every request, whatever is asked, and keeps the cache."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A plain question finds what a model stored as surely as what a user typed."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any, Literal

@@ -1,8 +1,6 @@
 """Stores that are slow, locked, full or away: what a session knows, how long a turn waits, how
 large its request is, and that nothing runs on after `close`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

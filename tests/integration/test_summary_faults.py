@@ -4,8 +4,6 @@ Through the real engine, a real adapter and a real HTTP server on this machine; 
 sequence of faults, through the summarising stage alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

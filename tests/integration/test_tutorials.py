@@ -5,8 +5,6 @@ compose file. Each command has to succeed. What it prints has to be what the pag
 dates and ids may differ, and a line `…` stands for any number of lines.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

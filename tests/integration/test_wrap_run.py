@@ -1,7 +1,5 @@
 """`recollect wrap` as a person runs it, with a program in the agent's place."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """What a user can name stands in the docs, and what the docs name exists."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import shlex

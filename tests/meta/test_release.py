@@ -1,7 +1,5 @@
 """A release states one version everywhere, and its files hold what belongs to them."""
 
-from __future__ import annotations
-
 import pytest
 from tools.packages.built import ROOT, content_problems, project, wanted
 from tools.packages.smoke import USES

@@ -1,7 +1,5 @@
 """What must never be committed, and what importing must never cost."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

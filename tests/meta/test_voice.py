@@ -1,7 +1,5 @@
 """User-facing text follows the word table: pages, help, settings, reports, errors, subjects."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

@@ -1,8 +1,6 @@
 """A client that resends its history gets the same view: marks moved, strings turned into
 blocks, its own compaction, a retry, a branch. Same edits, and never a false merge."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

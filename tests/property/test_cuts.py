@@ -5,8 +5,6 @@ then, with edits of prune, trim and recall among it (tests/conversations). The v
 independent of the code it checks (recollect.testing.provider_rules).
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections import Counter

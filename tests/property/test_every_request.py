@@ -5,8 +5,6 @@ is independent of the code it checks (recollect.testing.provider_rules). 300 a f
 1,000 with `just full`, 20,000 with `just soak`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import json

@@ -4,8 +4,6 @@ The generated conversations rarely reach such sizes; here a coding session of 2,
 as large as the window and a third more, and must come out valid, within the limit, and stable.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """What holds of recall whatever is said, asked and found: bounds, order, budgets."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

@@ -5,8 +5,6 @@ before the newest cut, in order and each once. Generated sessions of every wire 
 transcripts (one of them in CI), at windows from 4k to 1M.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

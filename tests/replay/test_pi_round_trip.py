@@ -1,7 +1,5 @@
 """Both pi recordings: read, migrated and written as version 3, as Node would write them."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -5,8 +5,6 @@ for them; in full at three. The calls that were never
 answered (6 and 18 in the pi transcripts) must be dealt with, and told.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

@@ -11,8 +11,6 @@ own, and the store's own `check` must be clean after it. `examples` makes the va
 the right answers.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Callable

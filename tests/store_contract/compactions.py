@@ -1,7 +1,5 @@
 """What holds for records of compactions, and for states that stand for a past that was cut."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

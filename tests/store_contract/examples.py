@@ -6,8 +6,6 @@ nothing is read from a file. Texts are of made-up words whose frequencies fall o
 a language, so that word statistics look like real ones.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What holds for decisions about facts: none is written upon what has changed meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What holds for facts: written, replaced by id, superseded, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What holds for forgetting: all that quotes a segment goes, and nothing brings it back."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

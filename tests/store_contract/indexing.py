@@ -1,7 +1,5 @@
 """What holds for passages and their vectors: indexed anew, embedded, exported."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

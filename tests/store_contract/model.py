@@ -4,8 +4,6 @@ Only the suite asks it, beside the store that is tested; it keeps nothing and is
 scores with `recollect.core.search.bm25` and numpy, as the engine does with what a store returns.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """What holds for forgetting by place: sessions and times go, the same words elsewhere stay."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from tests.store_contract.examples import (

@@ -1,7 +1,5 @@
 """What holds for candidates: exact statistics, the best of both ways, filters before limits."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ Any name can be kept, and a forgotten one is nowhere. A search of one session al
 files beside it, which are sessions of their own whose names begin with `file:`.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What holds for a store as a whole: isolation, numbers, closing, many callers at once."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """What holds for writes: all or nothing, once however often, there after a restart."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A worker to be killed: each job writes a segment that no other execution could write."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 import sys

@@ -1,7 +1,5 @@
 """Jobs beside an embedded engine: they run when there is something to do, and end cleanly."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the jobs do: vectors for passages, a bounded index, a ledger of a bounded age."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The runner: jobs are done once, retried later each time, set aside with a reason, in budget."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

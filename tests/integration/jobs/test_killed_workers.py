@@ -1,7 +1,5 @@
 """Two workers on one store, killed again and again: every effect once, none lost."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

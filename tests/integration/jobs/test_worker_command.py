@@ -1,7 +1,5 @@
 """`recollect worker` as a process: does what is due, tells it, stops cleanly on a signal."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

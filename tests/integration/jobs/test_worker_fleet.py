@@ -1,7 +1,5 @@
 """`recollect worker` on PostgreSQL: every space with due jobs, none starved, one paused."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """A real store for jobs, and a clock that a test moves."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial

@@ -1,7 +1,5 @@
 """A memory that was compacted, and a data folder whose daemon serves it."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A memory on disk that an MCP server serves, and the processes around it."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 from dataclasses import dataclass

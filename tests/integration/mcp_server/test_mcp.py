@@ -4,8 +4,6 @@ The server is a process of its own; what forgetting asks is looked at in this on
 it holds one session that was compacted, and another space's stands beside it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

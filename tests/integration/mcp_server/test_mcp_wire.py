@@ -1,7 +1,5 @@
 """`recollect mcp` over its own wire: hostile clients, broken stores and settings, and its end."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """A fresh database where a test asks for one; the contract suite runs on PostgreSQL 16 too."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

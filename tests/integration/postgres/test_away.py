@@ -1,7 +1,5 @@
 """PostgreSQL goes away and comes back: quick, plain errors, and no reopening."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import signal

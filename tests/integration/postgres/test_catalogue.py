@@ -1,7 +1,5 @@
 """The rules by which the schema distributes on Citus, held on the live catalogue."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Distributing, checking and upkeep on Citus: by a stand-in that records what it is asked."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Iterator

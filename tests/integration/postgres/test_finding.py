@@ -1,7 +1,5 @@
 """The index of words and the signs of vectors find what a slow, exact search finds."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Forgetting on PostgreSQL: a marker is in no row, and after scrubbing in no data file."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A space that the server's statistics do not know yet is searched as fast as one that they do."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path

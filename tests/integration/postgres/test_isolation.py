@@ -1,7 +1,5 @@
 """Row-level security: as the application's role no query reaches another space."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

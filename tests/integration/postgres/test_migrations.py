@@ -1,7 +1,5 @@
 """An older database is migrated in two phases; a wrong version is told plainly."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import subprocess

@@ -4,8 +4,6 @@ With PgBouncer installed the store runs through it; always through a pool of our
 out another connection for each transaction and discards what a session could have kept.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

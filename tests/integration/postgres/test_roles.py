@@ -1,7 +1,5 @@
 """Who connects: an owner that is no superuser, roles above row security, and plain reasons."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 

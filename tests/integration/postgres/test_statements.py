@@ -1,7 +1,5 @@
 """Every statement of the store names its space, for every table it touches."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re

@@ -1,7 +1,5 @@
 """Workers and writers of one space at the same time, from pools of their own, as processes are."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

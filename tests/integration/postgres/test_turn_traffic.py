@@ -1,7 +1,5 @@
 """What a turn costs on PostgreSQL: transactions, statements, waits, by the pool's counter."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

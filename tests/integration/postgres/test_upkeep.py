@@ -1,7 +1,5 @@
 """What a fleet lets go of: deleted spaces, idle ledgers, budgets of days past, old bytes."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Searching by several vectors at once, around segments, and what was withdrawn."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """One database a module, shared by its tests."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

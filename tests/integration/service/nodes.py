@@ -1,7 +1,5 @@
 """A node in this process, tenants with keys, and requests to it, for the tests of the service."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Tenants, limits and keys by the admin API, and quotas on what a tenant stores."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The client and MCP on the nodes of a service, and a node that is killed while it writes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -2,8 +2,6 @@
 after the other on this machine with the secrets they take, make a service that answers.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A node that says it is ready answers its first request as it answers the next ones."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A node says that PostgreSQL's disk is full, also if nobody writes, and when it is no more."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import subprocess

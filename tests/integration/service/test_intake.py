@@ -1,7 +1,5 @@
 """What a node takes in, over HTTP: slow bodies, questions without a key, keys that many use."""
 
-from __future__ import annotations
-
 import socket
 import time
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """The manifests for Kubernetes: valid, and what they name exists here and in one another."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The dashboard and the alert rules ask for metrics and labels that nodes and workers report."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

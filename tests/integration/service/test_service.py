@@ -1,7 +1,5 @@
 """The API over HTTP, on a real PostgreSQL: every route, limits, retries, several nodes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

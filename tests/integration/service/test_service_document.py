@@ -1,7 +1,5 @@
 """The document of the HTTP API, and how a node is started."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

@@ -4,8 +4,6 @@ A few of them here, without a load; all of them under load with RECOLLECT_FULL=1
 `just service-faults`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket

@@ -4,8 +4,6 @@ The attacked tenant has marks in everything it keeps. An attempt fails the test 
 one of them, or if afterwards a row of the attacked tenant is not as it was.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """A request that is large in one message or in many: answered in time, and beside all others."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket

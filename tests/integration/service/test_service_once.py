@@ -3,8 +3,6 @@
 Locks of PostgreSQL hold a request where it is to be cut off or overtaken.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import threading

@@ -1,7 +1,5 @@
 """What operators see of a node and a worker: metrics and logs, and nothing that was said."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

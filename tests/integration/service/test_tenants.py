@@ -1,7 +1,5 @@
 """Tenants and their keys, by the command line and in the database."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

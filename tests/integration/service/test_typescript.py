@@ -1,7 +1,5 @@
 """The TypeScript client: its types are those of the API now, and it talks to a live node."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

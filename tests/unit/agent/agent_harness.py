@@ -1,7 +1,5 @@
 """A workspace, a transcript, a real engine with its own file, and an agent between them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

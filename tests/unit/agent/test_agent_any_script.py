@@ -1,7 +1,5 @@
 """Whatever a model does, in whatever order: valid requests, a whole history, one end a run."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 from typing import Any

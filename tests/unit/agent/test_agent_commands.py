@@ -1,7 +1,5 @@
 """Commands that look at a session or change how it goes on; none of them is said to a model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """An undo that somebody else asked for, while the agent runs, is in the transcript, too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.unit.agent.agent_harness import AgentHarness, collected

@@ -1,7 +1,5 @@
 """Turns that are left, cut off or hit by a fault: the record is whole, and somebody is told."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Mapping

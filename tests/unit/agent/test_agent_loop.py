@@ -1,7 +1,5 @@
 """The loop: order, tools, abort, errors, restart."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

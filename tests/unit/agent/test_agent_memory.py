@@ -1,7 +1,5 @@
 """`/memory`: the user sees what is known, adds to it, and takes from it; no model is told."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Where things are written down: the rules of a new workspace, and what a flush turn may write."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

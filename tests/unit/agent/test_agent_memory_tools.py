@@ -1,7 +1,5 @@
 """The memory tools among the agent's own: used, sized by the window, never kept twice."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

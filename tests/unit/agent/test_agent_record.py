@@ -1,7 +1,5 @@
 """What stands in the transcript, whatever happens in between."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

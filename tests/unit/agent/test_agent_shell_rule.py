@@ -1,7 +1,5 @@
 """How far the model's commands are trusted: asked for, turned off, or inside bubblewrap."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

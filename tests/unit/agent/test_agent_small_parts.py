@@ -1,7 +1,5 @@
 """The small parts of the agent: silence, commands, the notes of the day."""
 
-from __future__ import annotations
-
 import fcntl
 import threading
 from pathlib import Path

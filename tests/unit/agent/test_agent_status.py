@@ -1,7 +1,5 @@
 """`/status` agrees with the request that the model's server got, in every turn."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor

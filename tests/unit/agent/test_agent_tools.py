@@ -1,7 +1,5 @@
 """read, write, edit and bash as the model uses them."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os

@@ -1,7 +1,5 @@
 """When the window fills: overflow, compaction, the flush turn, commands."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

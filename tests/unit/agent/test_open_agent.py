@@ -1,7 +1,5 @@
 """One call opens the agent, and it goes on where it was left."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a chat draws, by values: blocks of a reply, folded lines, the live lines."""
 
-from __future__ import annotations
-
 import io
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What the command line says where a command comes with another package."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

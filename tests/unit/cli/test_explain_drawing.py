@@ -1,7 +1,5 @@
 """What is drawn says what is so, on narrow and wide screens, with and without colours."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

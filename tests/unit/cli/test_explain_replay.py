@@ -1,7 +1,5 @@
 """Which turns are replayed, by what clock, and with what before the messages."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

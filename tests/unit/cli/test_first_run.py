@@ -1,7 +1,5 @@
 """`recollect init`, what `recollect doctor` tries out, and shell completion."""
 
-from __future__ import annotations
-
 import json
 import sys
 import threading

@@ -1,7 +1,5 @@
 """How agents are started through the gateway, and where they would go without it."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Small histories for the tests of compaction: a user, some tool work, an answer, and again."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A summary held to what it stands for."""
 
-from __future__ import annotations
-
 import pytest
 from tests.unit.compaction.worked import assistant, good_summary, history, user
 

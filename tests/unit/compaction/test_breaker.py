@@ -1,7 +1,5 @@
 """Compactions without progress are paused, tried once, and go on when one works."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from recollect.core.compaction import cut as breaker

@@ -1,7 +1,5 @@
 """What code takes over a cut, and how it stands in a summary."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Where a compaction cuts, and what it says where it cannot."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

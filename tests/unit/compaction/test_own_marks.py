@@ -1,7 +1,5 @@
 """What code writes into a summary is known by where it stands, never by what a text says."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

@@ -1,7 +1,5 @@
 """Probes: what exact things are taken from a history, from whom, and which of them come first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

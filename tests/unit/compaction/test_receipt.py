@@ -1,7 +1,5 @@
 """Receipts: what a summary holds, what recall proves, what is pinned, what is owned up to."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 

@@ -1,7 +1,5 @@
 """A conversation as the model that summarises it reads it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

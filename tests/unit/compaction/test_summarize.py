@@ -1,7 +1,5 @@
 """From a cut plan to a whole summary, with a model that answers by a script."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from types import SimpleNamespace

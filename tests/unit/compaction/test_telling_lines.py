@@ -1,7 +1,5 @@
 """Behind a summary stand the lines that say most about what was cut, not lists of its names."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

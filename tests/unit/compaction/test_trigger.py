@@ -1,7 +1,5 @@
 """When a flush or a compaction is due; each of the lessons behind it by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

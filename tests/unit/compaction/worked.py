@@ -1,7 +1,5 @@
 """Histories with words, calls and results in them, and the summaries a good model would give."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.unit.compaction.histories import entries_of

@@ -1,7 +1,5 @@
 """Settings of compaction change what they say: a test per key."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

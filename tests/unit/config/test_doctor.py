@@ -1,7 +1,5 @@
 """`recollect doctor`: settings as text and as JSON; bad settings end with 2."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

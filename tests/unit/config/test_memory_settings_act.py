@@ -1,7 +1,5 @@
 """Settings of the memory change what they say: on a real store, a test per key."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

@@ -1,7 +1,5 @@
 """What a project's recollect.toml may set, before and after the user trusts it."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

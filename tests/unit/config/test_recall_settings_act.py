@@ -4,8 +4,6 @@ Where a search needs vectors, a server on this machine makes them: it knows what
 by the words that the tests give it, so that words and meaning can be set against each other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

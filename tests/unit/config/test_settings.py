@@ -1,7 +1,5 @@
 """Every setting through every source: precedence, spellings, values that do not fit, hints."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Settings of one turn change what they say: rows of a table, and a few tests."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """An existing openclaw.json: every key of OpenClaw, what it sets here, and what is said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

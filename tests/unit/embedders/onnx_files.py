@@ -4,8 +4,6 @@ A graph is a protobuf message, and a table look-up needs so few of its fields th
 needed to write one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real HTTP server that plays a provider or the hub, on this machine only."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading

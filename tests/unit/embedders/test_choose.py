@@ -1,7 +1,5 @@
 """Choosing an embedder: the best that is here, and what is said of the rest."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model is installed whole and verified, or not at all; a local server plays the hub."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The hash embedder: its definition, which vectors of years ago rest on."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Loading in threads: once, shared, remembered when it fails, waited for by nobody else."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

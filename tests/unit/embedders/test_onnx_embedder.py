@@ -1,7 +1,5 @@
 """The onnx embedder: on MiniLM where it is at hand, and on small graphs of every other make."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """A remote embedder asks as each provider wants it, and trusts no answer."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

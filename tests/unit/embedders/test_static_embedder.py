@@ -1,7 +1,5 @@
 """The static embedder, held to the package whose vectors it reads."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """What an embedder is given for a question, and what happens when it fails."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """How the engine runs compactions: beside the turns, one at a time, told as they were."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Nothing is cut before it is durable, and what is kept of a compaction may be kept."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The engine: its boundary, deadlines, sessions, and what it learns."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """`FactBook` as a program uses it: concurrent writers, library values, folders of any facts."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """Facts as a program uses them: `Engine.facts`, its blocking twin, and a session that is read."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

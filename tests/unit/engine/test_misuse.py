@@ -1,7 +1,5 @@
 """Calls that cannot be meant: each is an error that says what to do instead."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager

@@ -1,7 +1,5 @@
 """What the ledger keeps of a turn's outcomes: only what changed, readable from few records."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Requests of past turns from the ledger: byte for byte, and marked where that cannot be."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import sqlite3

@@ -1,7 +1,5 @@
 """What a block in the view says already is not recalled again; what was cut can be recalled."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

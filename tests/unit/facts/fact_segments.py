@@ -1,7 +1,5 @@
 """Segments as tests of facts need them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from hashlib import blake2b

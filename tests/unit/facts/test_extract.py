@@ -1,7 +1,5 @@
 """What becomes a fact, from whom, and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What reading a page for facts may cost: calls, tokens, time of the loop, memory."""
 
-from __future__ import annotations
-
 import pytest
 from tests.unit.facts.fact_segments import segment
 

@@ -1,7 +1,5 @@
 """What held at a moment, and the versions of one fact; gaps are told."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import permutations

@@ -1,7 +1,5 @@
 """Nothing gains trust by being said again, and the user's own words keep theirs."""
 
-from __future__ import annotations
-
 import pytest
 from tests.unit.facts.fact_segments import segment
 

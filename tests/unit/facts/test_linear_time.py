@@ -4,8 +4,6 @@ The texts make a careless pattern try again from each place: long runs of one si
 brackets and quotes that never close.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """Everything that was said is read once, in windows, whatever its size."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """How a statement follows what is known, by code alone: new, otherwise, known, refused."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A statement stands where the words it rests on say so, and nowhere else."""
 
-from __future__ import annotations
-
 import pytest
 
 from recollect.core.facts.support import (

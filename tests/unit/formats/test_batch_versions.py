@@ -1,7 +1,5 @@
 """A batch says its version, and comes back as it was."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

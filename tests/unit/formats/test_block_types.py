@@ -1,7 +1,5 @@
 """Every type of the table stands in a valid conversation that passes as it came."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

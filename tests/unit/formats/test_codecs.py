@@ -1,7 +1,5 @@
 """Each wire format: what is read, what is refused, and what a changed message looks like."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

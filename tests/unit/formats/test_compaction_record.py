@@ -1,7 +1,5 @@
 """A compaction as bytes: read as written, and nothing else is read."""
 
-from __future__ import annotations
-
 import json
 from typing import Any, get_args
 

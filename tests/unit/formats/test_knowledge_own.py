@@ -1,7 +1,5 @@
 """What our own facts say beyond OpenClaw's keys: written where it says something, and read back."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

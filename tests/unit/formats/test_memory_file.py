@@ -1,7 +1,5 @@
 """Where a memory file is cut, and what each section says of itself."""
 
-from __future__ import annotations
-
 import re
 
 from hypothesis import given

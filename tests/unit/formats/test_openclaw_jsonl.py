@@ -1,7 +1,5 @@
 """segments.jsonl and knowledge.jsonl: read leniently, written as Node writes them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

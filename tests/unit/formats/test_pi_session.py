@@ -1,7 +1,5 @@
 """pi session files: what is read, migrated, written, and shown again."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

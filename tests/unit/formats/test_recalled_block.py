@@ -1,7 +1,5 @@
 """The text of a recalled block: its layout, and that nothing in it can close it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Messages read from a reply are the messages that the client sends back in its next request."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Requests in and out: which format, what is spliced, what usage a reply reports."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """A session's state as bytes: every field comes back, an older one is read, a newer is refused."""
 
-from __future__ import annotations
-
 import json
 import random
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """A reply out of its stream's events: whole, or broken off at any of them."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """pi messages to a provider's wire and back: deterministic, valid, and the same to the engine."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

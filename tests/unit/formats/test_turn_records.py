@@ -1,7 +1,5 @@
 """Packed outcomes: their texts are found, masked and forgotten, and their codes never change."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import AsyncIterator

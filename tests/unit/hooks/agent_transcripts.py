@@ -1,7 +1,5 @@
 """Transcripts that grow as those of Claude Code and Codex do."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Our hooks in settings that people wrote: everything else stays, and goes back byte for byte."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """What hooks of Claude Code and Codex are answered, over transcripts as the agents write them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What OpenClaw's context engine is answered, over conversations as OpenClaw hands them over."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 import uuid

@@ -1,7 +1,5 @@
 """The transcript that a hook names."""
 
-from __future__ import annotations
-
 import os
 import threading
 from pathlib import Path

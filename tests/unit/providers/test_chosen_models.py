@@ -1,7 +1,5 @@
 """Settings into models: what a model of ours knows of itself."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

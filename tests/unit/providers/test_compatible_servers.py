@@ -1,7 +1,5 @@
 """Servers that only speak a provider's wire: their addresses, their liberties, their windows."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What the engine is taught of a reply is what the next request holds of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

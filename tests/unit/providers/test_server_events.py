@@ -1,7 +1,5 @@
 """Server-sent events: the framing, however the network tears it."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

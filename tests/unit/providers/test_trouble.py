@@ -1,7 +1,5 @@
 """A provider in trouble: what is tried again, what never is, and what an error may say."""
 
-from __future__ import annotations
-
 import logging
 import socket
 import time

@@ -1,7 +1,5 @@
 """The three wires against a real server: what is said, streamed and whole, and what it cost."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping

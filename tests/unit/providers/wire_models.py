@@ -1,7 +1,5 @@
 """The three models against a real server, and how tests read them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """Secrets in very long strings of JSON, and texts that are judged a second time."""
 
-from __future__ import annotations
-
 import json
 
 from tests.harness.waiting import assert_linear, processor_seconds

@@ -1,7 +1,5 @@
 """Secrets in the strings of a JSON text: masked, and nothing else is touched."""
 
-from __future__ import annotations
-
 import json
 import random
 import string

@@ -1,7 +1,5 @@
 """What is kept but not indexed, and what a channel puts before a message."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """When an edit before the tail is worth breaking the provider's prompt cache."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

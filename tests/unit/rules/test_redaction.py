@@ -1,7 +1,5 @@
 """What redaction masks, what it leaves alone, and what holds for any text."""
 
-from __future__ import annotations
-
 import random
 import string
 import uuid

@@ -4,8 +4,6 @@ The first half was written before the rules were read. A line that is masked her
 user cannot find again.
 """
 
-from __future__ import annotations
-
 import random
 import string
 

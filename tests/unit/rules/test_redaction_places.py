@@ -1,7 +1,5 @@
 """Secrets known by the place they stand in: commands, calls, manifests, headers, lists of bytes."""
 
-from __future__ import annotations
-
 import pytest
 
 from recollect.core.rules.redaction import redact

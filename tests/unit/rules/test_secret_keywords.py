@@ -1,7 +1,5 @@
 """Rules of redaction that a text cannot start are skipped, and none that it can."""
 
-from __future__ import annotations
-
 import pytest
 from tests.harness.waiting import processor_seconds
 

@@ -1,7 +1,5 @@
 """How messages are written down, how far they are trusted, and what no store can hold."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Where words came from decides what may be made of them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is said of vectors that are none."""
 
-from __future__ import annotations
-
 import math
 import struct
 

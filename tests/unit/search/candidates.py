@@ -1,7 +1,5 @@
 """Candidates made of texts, for tests of what weighs them: no store is needed for that."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """How likely it is that memory holds something on a question: an absolute number."""
 
-from __future__ import annotations
-
 import asyncio
 import struct
 from typing import Any

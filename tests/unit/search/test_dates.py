@@ -1,7 +1,5 @@
 """Days out of text: what a question asks about, what a statement means, and where they meet."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

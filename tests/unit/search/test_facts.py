@@ -1,7 +1,5 @@
 """Facts for a question: by rare words, in scripts without spaces too, by meaning, one or many."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any

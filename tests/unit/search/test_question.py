@@ -1,7 +1,5 @@
 """What is read out of a question: speakers, names, identifiers, whose words it wants."""
 
-from __future__ import annotations
-
 import pytest
 
 from recollect.core.search.identifiers import identifiers_in, words_of

@@ -1,7 +1,5 @@
 """Ranking: what is fused, lent, lifted and aged, and what fits a block."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Limits of a node by themselves: what one tenant, or one caller, can take from the others."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from uuid import UUID, uuid4

@@ -4,8 +4,6 @@ Run as a script it reads commands from standard input, one JSON array a line, an
 for each; children and script speak on standard output, one word pair a line.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """Node's view of a session file, to compare ours with."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Forgetting in transcripts and daily notes: the words are gone, the file still holds together."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

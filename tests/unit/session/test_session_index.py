@@ -1,7 +1,5 @@
 """sessions.json: the transcript of each key; fields of other programs are kept."""
 
-from __future__ import annotations
-
 import json
 import stat
 from dataclasses import replace

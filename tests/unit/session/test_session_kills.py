@@ -1,7 +1,5 @@
 """A writer that is killed at any point: the file opens, and nothing acknowledged is lost."""
 
-from __future__ import annotations
-
 import os
 import random
 import time

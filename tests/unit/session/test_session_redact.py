@@ -1,7 +1,5 @@
 """Secrets in transcripts and notes are masked in place; what cannot be reached is told."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from recollect.adapters.session.clean_files import redact_in_files

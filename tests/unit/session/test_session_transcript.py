@@ -1,7 +1,5 @@
 """A transcript on disk: durable, locked, mended after a crash, redacted, undone."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Workspace files in the system prompt, and the rules that outlast a compaction."""
 
-from __future__ import annotations
-
 import os
 from datetime import date
 from pathlib import Path

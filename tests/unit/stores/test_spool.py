@@ -1,7 +1,5 @@
 """What is spooled comes back: in order, once, from torn files, from the dead, from before."""
 
-from __future__ import annotations
-
 import asyncio
 import stat
 import subprocess

@@ -1,7 +1,5 @@
 """Damage to a spool costs only what cannot be read, also while other processes use the file."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """SIGKILL at random points: what was acknowledged is recovered, each record once, in order."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """One store has one spool, however it is spelled; two stores never share one."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import time

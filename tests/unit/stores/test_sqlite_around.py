@@ -1,7 +1,5 @@
 """Surroundings and withdrawing on SQLite: damaged rows, writes in between, bytes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import apsw

@@ -1,7 +1,5 @@
 """The candidates by words are the best by the score of `search`, found by brute force."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Compactions in the file of a space: long lists of quotes are cheap."""
 
-from __future__ import annotations
-
 import zlib
 from pathlib import Path
 

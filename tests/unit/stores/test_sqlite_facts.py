@@ -1,7 +1,5 @@
 """Facts in a SQLite file: what is forgotten leaves no byte."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The file of a space: who may read it, whose it is, which version it has, which key."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import os

@@ -1,7 +1,5 @@
 """Forgetting reaches the bytes: what was forgotten is in no file of the store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import apsw

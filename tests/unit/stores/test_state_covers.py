@@ -1,7 +1,5 @@
 """Whom cuts cover, in a state as it is stored: all of it comes back, and little is written."""
 
-from __future__ import annotations
-
 import json
 from hashlib import blake2b
 from typing import Any

@@ -1,7 +1,5 @@
 """The scripted model: what it says, what it remembers, and that it tells what went otherwise."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

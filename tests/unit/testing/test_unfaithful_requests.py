@@ -1,7 +1,5 @@
 """Provider rules that need the request as it was before it was changed."""
 
-from __future__ import annotations
-
 import pytest
 from tests.unit.testing.test_provider_rules import (
     HI,

@@ -1,7 +1,5 @@
 """Memory tools on a real store: what a model finds, reads, keeps, lists and may forget."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

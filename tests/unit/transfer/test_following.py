@@ -1,7 +1,5 @@
 """Looks beside the turns: begun by `wake`, repeated, never heard of when they fail or hang."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Awaitable, Callable

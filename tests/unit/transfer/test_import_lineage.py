@@ -1,7 +1,5 @@
 """Imported messages stand where live requests of the same session put them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Facts of our own come into another memory: restored with all they say, else with less."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Memory files in a real store: what a look adds, changes, withdraws and leaves alone."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys

@@ -1,7 +1,5 @@
 """A memory as it is: a real store, filled by the real ingest, and vectors where a test has some."""
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,7 +1,5 @@
 """Ask: what a turn tells memory of itself."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

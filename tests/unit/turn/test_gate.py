@@ -1,7 +1,5 @@
 """Gate: what opens it alone, what does not, and that it stays shut for what the view shows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

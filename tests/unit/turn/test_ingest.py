@@ -1,7 +1,5 @@
 """What becomes of messages on their way to the archive, and what holds for any of them."""
 
-from __future__ import annotations
-
 import json
 import random
 import string

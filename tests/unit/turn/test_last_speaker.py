@@ -1,7 +1,5 @@
 """Who speaks last, whose a recalled block is, and roles of other formats."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

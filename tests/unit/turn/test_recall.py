@@ -1,7 +1,5 @@
 """Recall through a real store that the real ingest has filled: what comes back, and what never."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Facts in recall, through a real store: which come, when they alone come, and what they cost."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime

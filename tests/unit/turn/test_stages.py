@@ -1,7 +1,5 @@
 """Prune, trim, query and inject by themselves, and the notes and last resorts between them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

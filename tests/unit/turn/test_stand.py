@@ -1,7 +1,5 @@
 """Stand: which messages the block tells whole, so that nobody has to recall them."""
 
-from __future__ import annotations
-
 import pytest
 
 from recollect.core.rules.tokens import Weigher

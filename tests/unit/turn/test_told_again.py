@@ -1,7 +1,5 @@
 """Calls that come twice, near their results and near their reasoning: what is sent stays valid."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """A batch in which a message is quoted wherever one can be."""
 
-from __future__ import annotations
-
 from typing import TypedDict
 
 from tests.store_contract import examples

@@ -1,7 +1,5 @@
 """A certificate says what was done, shows when it was changed, and carries no content."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Forgetting reaches the store and what waits in spools, and leaves a certificate."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A pattern takes what it matches and nothing that only holds the same letters."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import AsyncIterator

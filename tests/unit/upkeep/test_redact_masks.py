@@ -1,7 +1,5 @@
 """What masks leave of a text and of JSON: no secret, all the rest, and the same the second time."""
 
-from __future__ import annotations
-
 import json
 import re
 

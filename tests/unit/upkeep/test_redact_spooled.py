@@ -1,7 +1,5 @@
 """A batch that waits is masked as what is stored is, and forgets what joint facts rest on."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 from tests.store_contract import examples

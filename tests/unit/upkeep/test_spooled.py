@@ -1,7 +1,5 @@
 """What waits in the spool can be forgotten: nothing of it is left in a record."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A reason is a cause with its numbers: people read the sentence, code reads neither words."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

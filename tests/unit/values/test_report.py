@@ -1,7 +1,5 @@
 """What a turn did, as a person reads it and as a script does; never what was said in it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path
