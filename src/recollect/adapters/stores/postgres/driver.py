@@ -93,6 +93,10 @@ _PASSING: Final = (
         sql_errors.LockNotAvailable,
         "PostgreSQL is too busy: other transactions held a lock for too long",
     ),
+    (
+        (sql_errors.InvalidSqlStatementName, sql_errors.DuplicatePreparedStatement),
+        "a pooler does not know a prepared statement: try again",
+    ),
 )
 
 
