@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.resends import encoded
 from tests.conversations.strategies import bodies, bodies_with_system_inside, valid_bodies, windows
+from tests.harness.faithful import unfaithful
 from tests.sizes import at_size
 
 from recollect.core.engine import Context, Engine, Session
@@ -26,7 +27,7 @@ from recollect.core.values.reason import Cause
 from recollect.core.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.core.values.report import Report, StageLine
 from recollect.system.config import build, load_settings
-from recollect.testing.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import violations
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=60, full=1_000)

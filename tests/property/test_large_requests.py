@@ -10,12 +10,13 @@ import random
 from typing import Any
 
 import pytest
+from tests.harness.faithful import unfaithful
 from tests.sizes import at_size
 
 from recollect.core.engine import Engine, Session
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
-from recollect.testing.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import violations
 
 WORDS = [
     "crane",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.faithful import unfaithful
 from tests.sizes import at_size
 
 from recollect.core.engine import Engine, Session
@@ -23,7 +24,7 @@ from recollect.core.values.message import CallId
 from recollect.core.values.model import FormatName
 from recollect.core.values.transcript import RecordedSession
 from recollect.system.config import build
-from recollect.testing.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import violations
 from recollect_bench.cost.data import tau_runs
 
 WINDOWS = at_size(ci=(8_000,), full=(8_000, 32_000, 128_000))

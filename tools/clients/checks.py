@@ -6,9 +6,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from tests.harness.faithful import unfaithful
+
 from recollect.core.formats.json_text import array_spans, object_spans
 from recollect.core.values.segment import StoredSegment
-from recollect.testing.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import violations
 from tools.clients.agents import KEY
 from tools.clients.hop import HttpExchange
 from tools.clients.lab import Stage

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.harness.faithful import unfaithful
 
 from recollect import BlockingEngine, Engine, Session, open_memory, read_state, write_state
 from recollect.adapters.stores.sqlite import SQLiteStore
@@ -28,7 +29,6 @@ from recollect.core.values.recall import (
 )
 from recollect.errors import StaleSession, StoreError
 from recollect.system.config import build
-from recollect.testing.provider_rules import unfaithful
 
 
 class Memory:

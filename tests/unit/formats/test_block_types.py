@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conversations.strategies import valid_bodies
+from tests.harness.faithful import unfaithful
 from tests.sizes import at_size
 from tests.unit.compaction.histories import entries_of
 
@@ -19,7 +20,7 @@ from recollect.core.formats.codec import CODECS
 from recollect.core.formats.openai_responses import BLOCK_TYPES as RESPONSES_TYPES
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
-from recollect.testing.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import violations
 
 LARGE = build({"window_tokens": 5_000_000})
 SMALL = build({"window_tokens": 4_000})

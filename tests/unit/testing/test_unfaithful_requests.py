@@ -1,6 +1,7 @@
 """Provider rules that need the request as it was before it was changed."""
 
 import pytest
+from tests.harness.faithful import unfaithful
 from tests.unit.testing.test_provider_rules import (
     HI,
     MARK,
@@ -16,8 +17,6 @@ from tests.unit.testing.test_provider_rules import (
     thinking,
     user,
 )
-
-from recollect.testing.provider_rules import unfaithful
 
 
 def test_thinking_that_went_out_as_it_came_is_faithful() -> None:

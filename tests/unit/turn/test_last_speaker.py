@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from tests.harness.faithful import unfaithful
 from tests.unit.compaction.histories import entries_of
 
 from recollect.core.engine import Engine, Session
@@ -22,7 +23,7 @@ from recollect.core.values.recall import (
     RecallRequest,
 )
 from recollect.system.config import build
-from recollect.testing.provider_rules import unfaithful, violations
+from recollect.testing.provider_rules import violations
 
 SETTINGS = build({"window_tokens": 100_000})
 THINKING = {"type": "enabled", "budget_tokens": 1024}
