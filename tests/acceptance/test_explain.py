@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from tests.harness.forked_cli import run_forked
@@ -252,6 +253,19 @@ def test_bad_choices_are_one_line_with_what_is_allowed(pi_file: Path, tmp_path: 
         assert told in said
         assert said.count("\n") == 1
         assert done.stdout == b""
+
+
+def test_the_turns_are_drawn_into_a_file_that_stands_alone(pi_file: Path, tmp_path: Path) -> None:
+    picture = tmp_path / "turns.svg"
+    assert explain(pi_file, "--svg", picture, "--window", "4k").returncode == 0
+    drawn = ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+    words = "".join(drawn.itertext())
+    assert "Tool results" in words
+    assert "turn 1" in words
+    assert "http" not in words
+    refused = explain(pi_file, "--svg", tmp_path / "missing" / "turns.svg")
+    assert refused.returncode == 2
+    assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_closed_pipe_is_no_error_message(pi_file: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.harness.gateway import ask, body_of, gateway
 from tests.harness.inspector import FORM_TOKEN, Visit, inspector, said, store_session
 from tests.harness.model_server import ModelServer
+from tests.harness.waiting import wait_until
 from tests.integration.daemon_lab import Lab
 from tests.integration.service.nodes import Caller, Node, add_key, add_tenant, chat
 from tests.sizes import at_size
@@ -43,8 +44,9 @@ def test_a_gateway_serves_the_pages_beside_its_requests() -> None:
         visit = Visit(address, running.gateway.inspector.link(address))
         assert visit.ask("/recollect/inspector/").status == 401
         visit.sign_in()
+        # the gateway stores a turn after it has answered
+        wait_until(lambda: "1 session in" in visit.ask("/recollect/inspector/").words)
         listed = visit.ask("/recollect/inspector/")
-        assert "1 session" in listed.words
         found = re.search(r'href="(/recollect/inspector/session\?[^"]+)"', listed.text)
         assert found
         shown = visit.ask(found[1].replace("&amp;", "&"))

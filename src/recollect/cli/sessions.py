@@ -59,9 +59,21 @@ session_argument: Final = click.argument("session", default="", metavar="[SESSIO
     "--turn", type=int, default=-1, metavar="K", help="Explain request K. Default: -1, the last."
 )
 @click.option("--all", "every", is_flag=True, help="List every message on its own line.")
+@click.option(
+    "--svg",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Draw the tokens of each turn up to request K as a picture into this file.",
+)
 @json_option
 def explain(
-    *, file: str, live: bool, window: str | None, turn: int, every: bool, as_json: bool
+    *,
+    file: str,
+    live: bool,
+    window: str | None,
+    turn: int,
+    every: bool,
+    svg: Path | None,
+    as_json: bool,
 ) -> None:
     """Show where the tokens of a session go and what becomes of each message.
 
@@ -89,6 +101,16 @@ def explain(
         settings, source = _settings(transcript, window_tokens)
         show = partial(progress.show, "replaying")
         replayed = asyncio.run(replay(transcript, settings, turn=at, progress=show))
+    if svg is not None:
+        from recollect.hosts.inspect.svg import exported, timeline
+
+        try:
+            svg.write_text(exported(timeline(replayed.timeline, legend=True)), encoding="utf-8")
+        except OSError as problem:
+            raise RecollectError(f"{svg} cannot be written: {problem.strerror}") from None
+        if not as_json:
+            click.echo(f"wrote the turns 1 to {at:,} to {svg}")
+            return
     explained = explain_session(
         transcript, replayed, settings, turn=at, file=name, runs=len(runs), window_source=source
     )

@@ -74,6 +74,17 @@ def size_text(count: float) -> str:
     return f"{count:.1f} GB"
 
 
+def short_tokens(tokens: int) -> str:
+    """Format a number of tokens in at most five characters: 950, 9.6k, 168k, 1M, 1.05M."""
+    if tokens < 1000:
+        return str(tokens)
+    if tokens < 9_950:
+        return f"{tokens / 1000:.1f}".removesuffix(".0") + "k"
+    if tokens < 999_500:
+        return f"{round(tokens / 1000)}k"
+    return f"{tokens / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
+
+
 def window_from(text: str) -> int:
     """Parse a window as people write it: 32k, 200_000, 1M."""
     plain = text.strip().lower().replace("_", "").replace(",", "")

@@ -41,8 +41,7 @@ from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.edit import Insert, LeaveOut
 from recollect.core.values.model import Usage
 from recollect.core.values.reason import Cause, Reason
-from recollect.hosts.inspect.drawn import short_tokens
-from recollect.system.plain_text import harmless
+from recollect.system.plain_text import harmless, short_tokens
 from recollect.testing.scripted_model import Says, ScriptedModel, WireName
 
 

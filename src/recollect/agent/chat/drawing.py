@@ -12,9 +12,9 @@ from rich.text import Text
 
 from recollect.core.values.edit import Insert, LeaveOut, Shorten
 from recollect.core.values.recall import TOOL_OPENING
-from recollect.hosts.inspect.drawn import clipped, short_tokens
+from recollect.hosts.inspect.drawn import clipped
 from recollect.hosts.tools.answers import NOTE
-from recollect.system.plain_text import plain_line
+from recollect.system.plain_text import plain_line, short_tokens
 
 if TYPE_CHECKING:
     from recollect.agent.events import CallEnded

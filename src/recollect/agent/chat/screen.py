@@ -42,8 +42,7 @@ from recollect.agent.events import (
     UpkeepBegan,
     Withdrawn,
 )
-from recollect.hosts.inspect.drawn import short_tokens
-from recollect.system.plain_text import harmless
+from recollect.system.plain_text import harmless, short_tokens
 
 if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderResult

@@ -121,17 +121,6 @@ def heading(title: str, note: Text | str, sheet: Sheet) -> Text:
     return Text.assemble((title, ACCENT), " ", ("─" * (rule - 1), QUIET), "  ", right)
 
 
-def short_tokens(tokens: int) -> str:
-    """Format a number of tokens in at most five characters: 950, 9.6k, 168k, 1M, 1.05M."""
-    if tokens < 1000:
-        return str(tokens)
-    if tokens < 9_950:
-        return f"{tokens / 1000:.1f}".removesuffix(".0") + "k"
-    if tokens < 999_500:
-        return f"{round(tokens / 1000)}k"
-    return f"{tokens / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
-
-
 def percent(part: int, whole: int) -> str:
     """Format a share in at most four characters."""
     share = part / whole if whole else 0.0

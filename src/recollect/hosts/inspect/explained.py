@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from recollect.core.engine import Engine
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import encode
+from recollect.core.formats.turn_records import write_report
+from recollect.core.rules.price import read_prices
 from recollect.core.rules.tokens import Weigher
-from recollect.core.turn.token_kinds import KINDS, TokenKind, apportioned, row_kinds
+from recollect.core.turn.token_kinds import KINDS, LastFigures, TokenKind, apportioned, row_kinds
+from recollect.core.values.batch import TurnRecord
 from recollect.core.values.history import Row
 from recollect.core.values.message import CallId, ToolResult
 from recollect.core.values.reason import Reason, join_reasons
 from recollect.core.values.transcript import RecordedRequest, ShownItems
 from recollect.errors import FormatError
+from recollect.hosts.inspect.timeline import Timeline, TurnSizes, read_sizes, timeline_of
 from recollect.hosts.inspect.turns import MessageFate, StageNote, shown_text, tool_names, turn_of
 from recollect.system.plain_text import number_of, plain_line
 
@@ -82,6 +86,7 @@ class Replay:
     fixed: FixedParts
     points: tuple[TurnPoint, ...]
     skipped_turns: int
+    timeline: Timeline = field(repr=False)
 
 
 @dataclass(slots=True)
@@ -101,7 +106,10 @@ class _Replaying:
     engine: Engine
     clock: RecordedClock
     fixed: FixedParts
+    weigher: Weigher
     points: list[TurnPoint] = field(default_factory=list)
+    figures: LastFigures = field(default_factory=LastFigures)
+    read: list[tuple[TurnRecord, TurnSizes]] = field(default_factory=list)
 
     async def turn(self, number: int, request: RecordedRequest) -> Report:
         context = await self.engine.prepare(
@@ -121,7 +129,22 @@ class _Replaying:
             )
         )
         await self._observe(request, report)
+        self._note(number, report)
         return report
+
+    def _note(self, number: int, report: Report) -> None:
+        """Keep what the ledger would record of a turn, for its timeline."""
+        figures, self.figures = self.figures.next(report, self.weigher, None, same_head=True)
+        sizes = read_sizes(write_report(report, lambda reason: reason, figures.to_dict()))
+        assert sizes is not None
+        record = TurnRecord(
+            session=_SESSION,
+            number=number,
+            at=self.clock.time,
+            format=self.transcript.format,
+            model=self.transcript.model,
+        )
+        self.read.append((record, sizes))
 
     def _body(self, request: RecordedRequest) -> bytes:
         items = self.transcript.items
@@ -157,12 +180,13 @@ async def replay(
     """Replay up to `turn` (from 1). `progress` is called with the number of replayed turns and
     their total."""
     requests = requests_of(transcript)
-    clock = RecordedClock()
+    clock, weigher = RecordedClock(), Weigher(settings.tokens.counter)
     under_way = _Replaying(
         transcript=transcript,
         engine=Engine(settings, clock=clock),
         clock=clock,
-        fixed=fixed_parts(transcript, Weigher(settings.tokens.counter)),
+        fixed=fixed_parts(transcript, weigher),
+        weigher=weigher,
     )
     gaps = _gaps_seconds(transcript, requests[:turn])
     chosen = chosen_turns([len(request.shown) for request in requests[:turn]])
@@ -183,6 +207,9 @@ async def replay(
         fixed=under_way.fixed,
         points=tuple(under_way.points),
         skipped_turns=turn - len(chosen),
+        timeline=timeline_of(
+            _SESSION, under_way.read, turns=turn, prices=read_prices(settings.models.prices)
+        ),
     )
 
 

@@ -4,11 +4,19 @@ stylesheet; an exported picture carries its own. A picture shows no message cont
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from recollect.hosts.inspect.timeline import EVENT_WORDS, SHOWN_KINDS, EventKind, ShownKind
+from recollect.hosts.inspect.timeline import (
+    EVENT_WORDS,
+    SHOWN_KINDS,
+    EventKind,
+    ShownKind,
+    dollars,
+)
+from recollect.system.plain_text import short_tokens
 
 if TYPE_CHECKING:
     from recollect.hosts.inspect.timeline import Timeline
@@ -52,7 +60,7 @@ class ChartSize:
         return self.right - self.left
 
 
-WIDE: Final = ChartSize(width=1310, left=96, plot=300, ticks=9)
+WIDE: Final = ChartSize(width=1310, left=104, plot=300, ticks=9)
 NARROW: Final = ChartSize(width=360, left=44, plot=180, ticks=3, narrow=True)
 _TOP: Final = 14
 _LANE: Final = 22
@@ -65,11 +73,15 @@ class _Column:
     x: float
     came: int
     kinds: Mapping[ShownKind, int]
+    dollars: float
+    """The cost of its most expensive turn."""
 
 
-def timeline(found: Timeline, sheet: ChartSize = WIDE, *, link: str = "") -> str:
+def timeline(
+    found: Timeline, sheet: ChartSize = WIDE, *, link: str = "", legend: bool = False
+) -> str:
     """Draw the tokens per turn by kind, with one lane per kind of event. With `link`, each mark
-    links to its turn: the address of a turn without its number."""
+    links to its turn: the address of a turn without its number. `legend` names the kinds."""
     if not found.lines:
         return ""
     columns = _columns(found, sheet)
@@ -92,14 +104,18 @@ def timeline(found: Timeline, sheet: ChartSize = WIDE, *, link: str = "") -> str
     )
     if found.limit_tokens <= top:
         at = y(found.limit_tokens)
-        label = f"limit {short(found.limit_tokens)}"
+        label = f"limit {short_tokens(found.limit_tokens)}"
         parts.append(
             f'<path class="limit-line" d="M{sheet.left} {at:.1f}H{sheet.right}"/>'
             f'<text class="limit-text" x="{sheet.left + 6}" y="{at - 6:.1f}">{label}</text>'
         )
     lanes = base + 26 + _LANE / 2
     parts.append(_lanes(found, sheet, lanes, link))
-    height = round(base + 30 + _LANE * len(LANES))
+    parts.append(_costs(columns, sheet, base + 30 + _LANE * len(LANES)))
+    height = round(base + 38 + _LANE * (len(LANES) + 1))
+    if legend:
+        parts.append(_legend(sheet, height + 12))
+        height += 24
     name = "narrow" if sheet.narrow else "wide"
     words = (
         f"Tokens per turn, {found.turns:,} turns: at most {found.peak_tokens:,} tokens sent, "
@@ -125,18 +141,11 @@ def _columns(found: Timeline, sheet: ChartSize) -> list[_Column]:
                 x=sheet.left + sheet.cells * at / count,
                 came=max(line.sizes.came_tokens for line in group),
                 kinds=largest.kinds(),
+                dollars=max(line.dollars or 0.0 for line in group),
             )
         )
-    columns.append(
-        _Column(
-            first=columns[-1].last + 1,
-            last=columns[-1].last + 1,
-            x=float(sheet.right),
-            came=columns[-1].came,
-            kinds=columns[-1].kinds,
-        )
-    )
-    return columns
+    end = columns[-1].last + 1
+    return [*columns, replace(columns[-1], first=end, last=end, x=float(sheet.right))]
 
 
 def _areas(columns: Sequence[_Column], y: Callable[[float], float]) -> list[str]:
@@ -172,6 +181,30 @@ def _steps(columns: Sequence[_Column], heights: Sequence[float], *, back: bool =
     return start + "L".join(f"{x:.1f} {height:.1f}" for x, height in kept)
 
 
+def _costs(columns: Sequence[_Column], sheet: ChartSize, top: float) -> str:
+    """Draw the cost of each turn in a lane of its own."""
+    most, base = max(column.dollars for column in columns), top + _LANE
+    label = f'<text x="{sheet.left - 8}" y="{base - 4:.1f}" text-anchor="end">Cost</text>'
+    lane = f'<path class="lane" d="M{sheet.left} {base:.1f}H{sheet.right}"/>'
+    if not sheet.narrow:
+        lane = label + lane
+    if not most:
+        return lane
+    line = _steps(columns, [base - _LANE * column.dollars / most for column in columns])
+    area = f"{line}L{sheet.right} {base:.1f}L{sheet.left} {base:.1f}z"
+    words = f"Cost per turn, at most {dollars(most)}"
+    return f'{lane}<path class="m-cost" d="{area}"><title>{words}</title></path>'
+
+
+def _legend(sheet: ChartSize, y: float) -> str:
+    every = sheet.cells / len(SHOWN_KINDS)
+    return "".join(
+        f'<rect class="k-{kind}" x="{sheet.left + at * every:.1f}" y="{y - 11:.1f}" width="12" '
+        f'height="12"/><text x="{sheet.left + at * every + 18:.1f}" y="{y:.1f}">{title}</text>'
+        for at, (kind, title) in enumerate(SHOWN_KINDS.items())
+    )
+
+
 def _axis(
     found: Timeline,
     columns: Sequence[_Column],
@@ -185,9 +218,10 @@ def _axis(
     for tokens in range(0, top + 1, step):
         at = base - sheet.plot * tokens / top
         style = "axis" if not tokens else "grid"
+        words = short_tokens(tokens)
         parts.append(
             f'<path class="{style}" d="M{sheet.left} {at:.1f}H{sheet.right}"/>'
-            f'<text x="{sheet.left - 8}" y="{at + 4:.1f}" text-anchor="end">{short(tokens)}</text>'
+            f'<text x="{sheet.left - 8}" y="{at + 4:.1f}" text-anchor="end">{words}</text>'
         )
     first, last = found.lines[0].turn, found.lines[-1].turn
     every = _nice(max(1, (last - first) / sheet.ticks))
@@ -282,29 +316,6 @@ def bar(kinds: Mapping[ShownKind, int], scale: int, label: str) -> str:
     )
 
 
-def share(part: float, style: str) -> str:
-    """Draw a share as a filled rail."""
-    width = 100 * min(1.0, max(0.0, part))
-    return (
-        '<svg class="meter" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true">'
-        f'<rect class="rail" width="100" height="8"/><rect class="{style}" width="{width:.1f}" '
-        'height="8"/></svg>'
-    )
-
-
-def short(tokens: int) -> str:
-    """Format a number of tokens in few characters: 950, 9.6k, 168k, 1.05M."""
-    if tokens < 1_000:
-        return str(tokens)
-    if tokens < 999_500:
-        return (
-            f"{tokens / 1000:.1f}".removesuffix(".0") + "k"
-            if tokens < 9_950
-            else f"{tokens / 1000:.0f}k"
-        )
-    return f"{tokens / 1_000_000:.2f}".rstrip("0").rstrip(".") + "M"
-
-
 def _nice(least: float) -> int:
     size = 1
     while True:
@@ -314,7 +325,13 @@ def _nice(least: float) -> int:
         size *= 10
 
 
-def exported(picture: str, style: str) -> str:
-    """Return a picture as a file of its own. `style` is the stylesheet with its colors."""
+def stylesheet() -> str:
+    """Return the colors and lines of pictures, as CSS."""
+    return (Path(__file__).parent / "picture.css").read_text(encoding="utf-8")
+
+
+def exported(picture: str) -> str:
+    """Return a picture as a file of its own, with its colors."""
     opening = '<svg xmlns="http://www.w3.org/2000/svg" '
-    return picture.replace("<svg ", opening, 1).replace(">", f"><style>{style}</style>", 1) + "\n"
+    styled = f"><style>{stylesheet()}</style>"
+    return picture.replace("<svg ", opening, 1).replace(">", styled, 1) + "\n"

@@ -7,12 +7,14 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.turn_records import read_reason
 from recollect.core.rules.price import PriceList, model_price
 from recollect.core.turn.token_kinds import TokenKind, TurnFigures
+from recollect.core.values.message import EntryKey
 from recollect.core.values.model import Usage
 from recollect.core.values.reason import Cause
 from recollect.errors import FormatError
@@ -131,15 +133,20 @@ class TurnLine:
     def said(self) -> frozenset[EventKind]:
         return frozenset([event.kind for event in self.events])
 
-    def kinds(self, *, came: bool = False) -> dict[ShownKind, int]:
+    @property
+    def asked(self) -> EntryKey | None:
+        """The message of the user that this turn answers; None if unknown."""
+        return None if self.sizes.figures is None else self.sizes.figures.asked
+
+    def kinds(self, *, came: bool = False) -> Counter[ShownKind]:
         """Return the tokens by shown kind."""
         figures, total = self.sizes.figures, self.sizes.sent_tokens
         if figures is None:
-            return {"user": self.sizes.came_tokens if came else total}
+            return Counter({"user": self.sizes.came_tokens if came else total})
         found: Counter[ShownKind] = Counter()
         for kind, tokens in (figures.came if came else figures.sent).items():
             found[_SHOWN_AS[kind]] += tokens
-        return dict(found)
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,8 +177,7 @@ class Timeline:
     @property
     def dollars(self) -> float | None:
         """The cost of all turns with a known price; None if there are none."""
-        costs = [line.dollars for line in self.lines if line.dollars is not None]
-        return sum(costs) if costs else None
+        return cost_of(self.lines)
 
     def counts(self) -> Counter[EventKind]:
         """Return the number of turns with each kind of event."""
@@ -186,7 +192,7 @@ class TimelineReader:
 
     def __init__(self, prices: PriceList = ()) -> None:
         self._prices = prices
-        self._known: OrderedDict[PieceHash, TurnSizes] = OrderedDict()
+        self._known: OrderedDict[PieceHash, TurnSizes | None] = OrderedDict()
 
     async def read(self, store: Store, session: str, *, most: int | None = None) -> Timeline:
         """Read a session's turns: all, or an even choice of `most`, with the first and the last."""
@@ -196,55 +202,64 @@ class TimelineReader:
             step = (len(records) - 1) / (most - 1)
             chosen = tuple(records[round(at * step)] for at in range(most))
         sizes = await self._sizes(store, chosen)
-        lines: list[TurnLine] = []
-        for record in chosen:
-            known = sizes.get(record.report) if record.report else None
-            if known is not None:
-                lines.append(_line(record, known, lines[-1] if lines else None))
-        lines = [
-            self._priced(line, lines[at + 1] if at + 1 < len(lines) else None)
-            for at, line in enumerate(lines)
-        ]
-        return Timeline(session=session, lines=tuple(lines), turns=len(records))
+        known = [(one, sizes[one.report]) for one in chosen if one.report in sizes]
+        return timeline_of(session, known, turns=len(records), prices=self._prices)
 
     async def _sizes(
         self, store: Store, records: Iterable[TurnRecord]
-    ) -> Mapping[PieceHash, TurnSizes]:
+    ) -> Mapping[PieceHash | None, TurnSizes]:
         wanted = [record.report for record in records if record.report is not None]
         new = [name for name in wanted if name not in self._known]
-        found: dict[PieceHash, TurnSizes] = {}
         for at in range(0, len(new), _AT_ONCE):
             for name, piece in (await store.pieces(new[at : at + _AT_ONCE])).items():
-                if (made := _read_sizes(piece.body)) is not None:
-                    found[name] = made
-        known = {name: self._known[name] for name in wanted if name in self._known}
-        self._known.update(found)
+                self._known[name] = read_sizes(piece.body)
+        found: dict[PieceHash | None, TurnSizes] = {
+            name: one for name in wanted if (one := self._known.get(name)) is not None
+        }
         while len(self._known) > MOST_READ:
             self._known.popitem(last=False)
-        return {**known, **found}
-
-    def _priced(self, line: TurnLine, after: TurnLine | None) -> TurnLine:
-        """Return the line with its usage, which the next turn's record holds, and its cost."""
-        reported = None
-        if after is not None and after.turn == line.turn + 1 and after.sizes.figures is not None:
-            reported = after.sizes.figures.usage
-        price = model_price(line.model, self._prices)
-        usage = reported
-        if usage is None:
-            sent = line.sizes.sent_tokens
-            read = min(sent, line.cached_tokens or 0)
-            usage = Usage(input_tokens=sent, cache_read_tokens=read, cache_write_tokens=sent - read)
-        elif usage.cache_read_tokens or usage.cache_write_tokens:
-            line = replace(line, cached_tokens=usage.cache_read_tokens)
-        return replace(
-            line,
-            usage=reported,
-            dollars=None if price is None else price.of(usage),
-            is_estimate=reported is None,
-        )
+        return found
 
 
-def _read_sizes(body: bytes) -> TurnSizes | None:
+def timeline_of(
+    session: str,
+    turns_read: Iterable[tuple[TurnRecord, TurnSizes]],
+    *,
+    turns: int,
+    prices: PriceList = (),
+) -> Timeline:
+    """Return the timeline of these turns, oldest first. `turns` counts all of the session."""
+    lines: list[TurnLine] = []
+    for record, sizes in turns_read:
+        lines.append(_line(record, sizes, lines[-1] if lines else None))
+    pairs = zip_longest(lines, lines[1:])
+    priced = tuple(_priced(line, after, prices) for line, after in pairs)
+    return Timeline(session=session, lines=priced, turns=turns)
+
+
+def _priced(line: TurnLine, after: TurnLine | None, prices: PriceList) -> TurnLine:
+    """Return the line with its usage, which the next turn's record holds, and its cost."""
+    reported = None
+    if after is not None and after.turn == line.turn + 1 and after.sizes.figures is not None:
+        reported = after.sizes.figures.usage
+    price = model_price(line.model, prices)
+    usage = reported
+    if usage is None:
+        sent = line.sizes.sent_tokens
+        read = min(sent, line.cached_tokens or 0)
+        usage = Usage(input_tokens=sent, cache_read_tokens=read, cache_write_tokens=sent - read)
+    elif usage.cache_read_tokens or usage.cache_write_tokens:
+        line = replace(line, cached_tokens=usage.cache_read_tokens)
+    return replace(
+        line,
+        usage=reported,
+        dollars=None if price is None else price.of(usage),
+        is_estimate=reported is None,
+    )
+
+
+def read_sizes(body: bytes) -> TurnSizes | None:
+    """Read the report of a turn; None if it is not one."""
     try:
         record: dict[str, Any] = decode(body)
         figures = record.get("figures")
@@ -301,6 +316,20 @@ def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> Turn
         events=tuple(events),
         cached_tokens=cached,
     )
+
+
+def cost_of(lines: Sequence[TurnLine]) -> float | None:
+    """Return the cost of the turns with a known price; None if there are none."""
+    costs = [line.dollars for line in lines if line.dollars is not None]
+    return sum(costs) if costs else None
+
+
+def cache_share(lines: Sequence[TurnLine]) -> str:
+    """Format the share of the input that came from the provider's cache."""
+    known = [line for line in lines if line.cached_tokens is not None]
+    whole = sum(line.usage.input_tokens if line.usage else line.sizes.sent_tokens for line in known)
+    read = sum(line.cached_tokens or 0 for line in known)
+    return f"{min(1.0, read / whole):.0%}" if whole else "unknown"
 
 
 def dollars(amount: float | None) -> str:

@@ -30,7 +30,6 @@ from recollect.system.plain_text import number_of, plain_block, plain_line
 if TYPE_CHECKING:
     from recollect.core.engine.rebuild import KeptTurn, Rebuilt
     from recollect.core.values.edit import StageName
-    from recollect.core.values.history import Entry
     from recollect.core.values.report import FateKind, Outcome, Report
     from recollect.hosts.inspect.status import (
         ComponentKind,
@@ -58,10 +57,11 @@ def shown_block(text: str, at_most_chars: int) -> str:
 
 def excerpt_of(parts: Sequence[Part]) -> str:
     """Return the first words of a message."""
-    return next((line for part in parts if (line := shown_text(_words_of(part)))), "")
+    return next((line for part in parts if (line := shown_text(words_of(part)))), "")
 
 
-def _words_of(part: Part) -> str:
+def words_of(part: Part) -> str:
+    """Return the text of a part, or a name for it."""
     if isinstance(part, Text | Thinking):
         return part.text
     if isinstance(part, ToolCall):
@@ -225,16 +225,18 @@ def messages_meant(report: Report, wanted: str) -> list[int]:
             raise RecollectError(f"there is no message {wanted}; the request has {count}")
         return [int(wanted)]
     words = wanted.casefold()
-    found = [at for at, one in enumerate(report.entries, 1) if words in _words(one).casefold()]
+    texts = [all_words(one.parts).casefold() for one in report.entries]
+    found = [at for at, text in enumerate(texts, 1) if words in text]
     if not found:
         raise RecollectError("no message of the request contains these words")
     return found
 
 
-def _words(entry: Entry) -> str:
+def all_words(parts: Sequence[Part]) -> str:
+    """Return the words of a message that a search compares."""
     return "\n".join(
         f"{part.name} {part.arguments}" if isinstance(part, ToolCall) else part.text
-        for part in entry.parts
+        for part in parts
         if isinstance(part, Text | ToolResult | ToolCall)
     )
 

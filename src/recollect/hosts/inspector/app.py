@@ -18,6 +18,7 @@ from recollect.core.rules.price import read_prices
 from recollect.core.values.tenant import KeyScope
 from recollect.errors import RecollectError
 from recollect.hosts.http import HTTPException, read_body
+from recollect.hosts.inspect.svg import stylesheet
 from recollect.hosts.inspect.timeline import TimelineReader
 from recollect.hosts.inspector import access, memory, requests, sessions
 from recollect.hosts.inspector.access import Access
@@ -95,9 +96,11 @@ class Inspector:
 
     async def _file(self, request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
-        body = await asyncio.to_thread((FOLDER / name).read_bytes)
+        text = await asyncio.to_thread((FOLDER / name).read_text, "utf-8")
+        if name.endswith(".css"):
+            text = await asyncio.to_thread(stylesheet) + text
         return Response(
-            body, headers=access.policy(secrets.token_urlsafe(16)), media_type=_FILES[name]
+            text, headers=access.policy(secrets.token_urlsafe(16)), media_type=_FILES[name]
         )
 
     async def _live(self, view: PageView) -> Response:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
@@ -12,22 +12,9 @@ from starlette.responses import Response
 from recollect.core.rules.identity import segment_id
 from recollect.core.values.message import EntryKey
 from recollect.hosts.inspect import svg
-from recollect.hosts.inspect.sessions import (
-    SessionLine,
-    sessions_of,
-    stored_sessions,
-)
-from recollect.hosts.inspect.timeline import (
-    EVENT_WORDS,
-    SHOWN_KINDS,
-    SPARK_TURNS,
-    EventKind,
-    Timeline,
-    TurnLine,
-    dollars,
-)
+from recollect.hosts.inspect.sessions import SessionLine, sessions_of, stored_sessions
+from recollect.hosts.inspect.timeline import SPARK_TURNS, EventKind, Timeline, TurnLine
 from recollect.hosts.inspect.turns import shown_text
-from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
     from recollect.hosts.inspector.spaces import OpenSpace
@@ -46,15 +33,6 @@ _COUNTED: Final[Mapping[EventKind, tuple[str, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SessionRow:
-    space: str
-    line: SessionLine
-    timeline: Timeline
-    picture: str
-    signs: Sequence[tuple[str, str]]
-
-
 async def sessions(view: PageView) -> Response:
     """List the sessions of all memories, newest first."""
     spaces = [one.space for one in await view.visitor.spaces.summaries() if one.space]
@@ -70,23 +48,21 @@ async def sessions(view: PageView) -> Response:
         for space, line in every
         if words in f"{space} {line.session_id} {line.name}".casefold()
     ]
-    page = view.number("page")
-    shown = found[page * SESSIONS_PER_PAGE : (page + 1) * SESSIONS_PER_PAGE]
-    rows: dict[tuple[str, str], _SessionRow] = {}
+    shown = view.paged(found, SESSIONS_PER_PAGE, "", q=query)
+    timelines: dict[tuple[str, str], Timeline] = {}
     for space in dict.fromkeys(space for space, _ in shown):
         async with view.open(space) as opened:
-            for line in [line for own, line in shown if own == space]:
-                rows[space, line.session_id] = await _session_row(view, opened, line)
-    more = (page + 1) * SESSIONS_PER_PAGE < len(found)
+            for id_ in [line.session_id for own, line in shown if own == space]:
+                read = await view.timelines.read(opened.store, id_, most=SPARK_TURNS)
+                timelines[space, id_] = read
     return view.render(
         "sessions.html",
-        rows=[rows[space, line.session_id] for space, line in shown],
+        rows=[(space, line, timelines[space, line.session_id]) for space, line in shown],
         spaces=spaces,
         total=len(every),
         found=len(found),
         query=query,
-        before=view.link(q=query, page=page - 1 or "") if page else "",
-        after=view.link(q=query, page=page + 1) if more else "",
+        counted=_COUNTED,
     )
 
 
@@ -96,45 +72,7 @@ async def _named_sessions(opened: OpenSpace) -> list[SessionLine]:
     if not opened.has_files:
         return lines
     names = {one.session_id: one.name for one in await asyncio.to_thread(sessions_of, opened.space)}
-    return [
-        SessionLine(
-            session_id=line.session_id,
-            name=names.get(line.session_id, ""),
-            messages=line.messages,
-            changed=line.changed,
-        )
-        for line in lines
-    ]
-
-
-async def _session_row(view: PageView, opened: OpenSpace, line: SessionLine) -> _SessionRow:
-    reader = view.timelines
-    found = await reader.read(opened.store, line.session_id, most=SPARK_TURNS)
-    counts = found.counts()
-    signs = [
-        (kind.value, number_of(counts[kind], *words))
-        for kind, words in _COUNTED.items()
-        if counts[kind] and not (found.turns > SPARK_TURNS and kind is EventKind.CLIENT)
-    ]
-    return _SessionRow(
-        space=opened.name, line=line, timeline=found, picture=svg.spark(found), signs=signs
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _TurnRow:
-    """A turn with events, or a run of turns without."""
-
-    line: TurnLine | None = None
-    said: str = ""
-    signs: Sequence[tuple[str, str]] = ()
-    first: int = 0
-    last: int = 0
-    count: int = 0
-    came: str = ""
-    sent: str = ""
-    cached: str = ""
-    dollars: float | None = None
+    return [replace(line, name=names.get(line.session_id, "")) for line in lines]
 
 
 async def session(view: PageView) -> Response:
@@ -142,157 +80,61 @@ async def session(view: PageView) -> Response:
     async with view.open() as opened:
         store = opened.store
         found = await view.timelines.read(store, view.session)
-        summaries = {one.session: one for one in await store.sessions()}
-        if not found.turns and view.session not in summaries:
+        known = {one.session_id: one for one in await _named_sessions(opened)}
+        stored = known.get(view.session)
+        if not found.turns and stored is None:
             return view.notice("No such session", "No session of this memory has this name.", 404)
-        rows = _turn_rows(found)
-        page = view.number("page")
-        shown = rows[page * ROWS_PER_PAGE : (page + 1) * ROWS_PER_PAGE]
-        said = await _asked(opened, view.session, [row.line for row in shown if row.line])
+        groups = view.paged(_groups(found), ROWS_PER_PAGE, "session")
+        asked = await _asked(opened, view.session, [one[0] for one in groups if len(one) == 1])
         compactions = len(await store.compactions(view.session))
-        names = {one.session_id: one.name for one in await _named_sessions(opened)}
-    more = (page + 1) * ROWS_PER_PAGE < len(rows)
-    stored = summaries.get(view.session)
+    lines = found.lines
     return view.render(
         "session.html",
-        name=names.get(view.session) or view.session,
+        name=(stored and stored.name) or view.session,
         timeline=found,
-        lead=_session_lead(found),
-        figures=_session_figures(found),
+        models=list(dict.fromkeys(line.model or "model unknown" for line in lines)),
+        over=sum(line.sizes.sent_tokens > line.sizes.limit_tokens for line in lines),
+        outgrown=sum(line.sizes.came_tokens > line.sizes.limit_tokens for line in lines),
+        breaks=found.counts()[EventKind.CACHE],
+        reported=sum(not line.is_estimate for line in lines),
         wide=svg.timeline(found, link=view.here("turn") + "&turn="),
         narrow=svg.timeline(found, svg.NARROW),
-        kinds=dict(reversed(SHOWN_KINDS.items())),
-        rows=[_with_said(row, said) for row in shown],
+        groups=groups,
+        asked=asked,
         compactions=compactions,
-        messages=0 if stored is None else stored.segments,
-        before=view.here("session", page=page - 1 or "") if page else "",
-        after=view.here("session", page=page + 1) if more else "",
+        messages=stored.messages if stored else 0,
     )
 
 
-def _session_lead(found: Timeline) -> str:
-    if not found.lines:
-        return "Its messages are stored, but no request is recorded."
-    models = ", ".join(dict.fromkeys(line.model or "model unknown" for line in found.lines))
-    over = [line for line in found.lines if line.sizes.sent_tokens > line.sizes.limit_tokens]
-    kept = (
-        f"{number_of(len(over), 'request')} of {found.turns:,} were sent over the limit"
-        if over
-        else f"every request was sent within its limit of {found.limit_tokens:,} tokens"
-    )
-    turns = number_of(found.turns, "turn")
-    window = found.lines[-1].sizes.window_tokens
-    return f"{turns} with {shown_text(models)}: {kept} (window {window:,})."
-
-
-def _session_figures(found: Timeline) -> list[tuple[str, ...]]:
-    if not found.lines:
-        return []
-    counts, last = found.counts(), found.lines[-1]
-    over = sum(line.sizes.came_tokens > line.sizes.limit_tokens for line in found.lines)
-    saved = found.came_tokens - found.sent_tokens
-    part = last.sizes.sent_tokens / max(1, last.sizes.limit_tokens)
-    full = "bad" if part > 1 else "warn" if part > 0.9 else "ok"
-    reported = sum(not line.is_estimate for line in found.lines)
-    cost = f"{reported:,} of {found.turns:,} turns as reported" if reported else "estimate"
-    return [
-        (
-            "Window now",
-            f"{part:.0%}",
-            f"{last.sizes.sent_tokens:,} of {last.sizes.limit_tokens:,}",
-            full,
-        ),
-        ("Largest request", f"{found.peak_tokens:,}", f"limit {found.limit_tokens:,}"),
-        ("Over the limit as received", f"{over:,}", f"of {number_of(found.turns, 'turn')}"),
-        (
-            "Input saved",
-            svg.short(saved) if saved > 0 else "0",
-            f"{max(0, saved) / max(1, found.came_tokens):.0%} of what was received",
-        ),
-        ("Cache breaks", f"{counts[EventKind.CACHE]:,}", "turns that changed earlier bytes"),
-        ("Cost", dollars(found.dollars), "price unknown" if found.dollars is None else cost),
-    ]
-
-
-def _turn_rows(found: Timeline) -> list[_TurnRow]:
-    """Return the newest turn and each turn with events as a row, and runs of others as one row,
+def _groups(found: Timeline) -> list[list[TurnLine]]:
+    """Return the newest turn and each turn with events alone, and runs of the others together,
     newest first."""
-    rows: list[_TurnRow] = []
-    quiet: list[TurnLine] = []
+    groups: list[list[TurnLine]] = []
+    alone = True
     for line in reversed(found.lines):
-        if line.events or line is found.lines[-1]:
-            rows += _run(quiet)
-            quiet = []
-            rows.append(_TurnRow(line=line, signs=event_signs(line), cached=cache_share([line])))
+        if alone or line.events:
+            groups.append([line])
         else:
-            quiet.append(line)
-    return rows + _run(quiet)
-
-
-def _run(lines: Sequence[TurnLine]) -> list[_TurnRow]:
-    if not lines:
-        return []
-    oldest, newest = lines[-1], lines[0]
-    costs = [line.dollars for line in lines if line.dollars is not None]
-    return [
-        _TurnRow(
-            first=oldest.turn,
-            last=newest.turn,
-            count=len(lines),
-            came=_span(oldest.sizes.came_tokens, newest.sizes.came_tokens),
-            sent=_span(oldest.sizes.sent_tokens, newest.sizes.sent_tokens),
-            cached=cache_share(lines),
-            dollars=sum(costs) if costs else None,
-        )
-    ]
-
-
-def _span(first: int, last: int) -> str:
-    return svg.short(last) if first == last else f"{svg.short(first)} → {svg.short(last)}"
-
-
-def cache_share(lines: Sequence[TurnLine]) -> str:
-    """Format the share of the input that came from the provider's cache."""
-    known = [line for line in lines if line.cached_tokens is not None]
-    whole = sum(line.usage.input_tokens if line.usage else line.sizes.sent_tokens for line in known)
-    return (
-        f"{min(1.0, sum(line.cached_tokens or 0 for line in known) / whole):.0%}"
-        if whole
-        else "unknown"
-    )
-
-
-def event_signs(line: TurnLine) -> list[tuple[str, str]]:
-    return [(kind.value, EVENT_WORDS[kind]) for kind in EventKind if kind in line.said]
+            groups[-1].append(line)
+        alone = bool(line.events) or line is found.lines[-1]
+    return groups
 
 
 async def _asked(
     opened: OpenSpace, session: str, lines: Sequence[TurnLine]
 ) -> Mapping[EntryKey, str]:
     """Return the first words of the user messages that these turns answer."""
-    keys = {
-        key: segment_id(session, key)
-        for line in lines
-        if line.sizes.figures is not None and (key := line.sizes.figures.asked) is not None
-    }
-    stored = await opened.store.segments(list(keys.values()))
-    texts = {one.segment.key: shown_text(one.segment.text) for one in stored}
-    return {key: texts.get(key, "(no longer stored)") for key in keys}
-
-
-def _with_said(row: _TurnRow, said: Mapping[EntryKey, str]) -> _TurnRow:
-    figures = None if row.line is None else row.line.sizes.figures
-    asked = None if figures is None else figures.asked
-    return replace(row, said=said.get(asked, "") if asked is not None else "")
+    keys = dict.fromkeys(line.asked for line in lines if line.asked is not None)
+    ids = [segment_id(session, key) for key in keys]
+    stored = {one.segment.key: one.segment.text for one in await opened.store.segments(ids)}
+    return {key: shown_text(stored.get(key, "(no longer stored)")) for key in keys}
 
 
 async def picture(view: PageView) -> Response:
     """Return a session's timeline as an SVG file."""
-    from recollect.hosts.inspector.view import stylesheet
-
     async with view.open() as opened:
         found = await view.timelines.read(opened.store, view.session)
-    text = svg.exported(svg.timeline(found), await asyncio.to_thread(stylesheet))
+    text = await asyncio.to_thread(svg.exported, svg.timeline(found, legend=True))
     headers = {
         "content-disposition": 'attachment; filename="timeline.svg"',
         "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
@@ -311,13 +153,9 @@ async def messages(view: PageView) -> Response:
             descending=True,
         )
     shown = found[:MESSAGES_PER_PAGE]
-    older = len(found) > MESSAGES_PER_PAGE
-    return view.render(
-        "messages.html",
-        rows=[(one.segment, shown_text(one.segment.text)) for one in shown],
-        before="",
-        after=view.here("messages", after=shown[-1].sequence) if older else "",
-    )
+    if len(found) > MESSAGES_PER_PAGE:
+        view.older = view.here("messages", after=shown[-1].sequence)
+    return view.render("messages.html", rows=[one.segment for one in shown])
 
 
 PAGES: Final[dict[str, Page]] = {

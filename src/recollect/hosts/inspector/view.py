@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -17,16 +17,34 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from recollect.core.formats.json_text import when
+from recollect.core.values.report import FateKind
 from recollect.hosts.inspect import svg
-from recollect.hosts.inspect.timeline import TimelineReader, dollars
+from recollect.hosts.inspect.timeline import (
+    EVENT_WORDS,
+    SHOWN_KINDS,
+    TimelineReader,
+    TurnSizes,
+    cache_share,
+    cost_of,
+    dollars,
+)
 from recollect.hosts.inspect.turns import shown_text
 from recollect.hosts.inspector import access
 from recollect.hosts.inspector.access import Visitor
 from recollect.hosts.inspector.spaces import OpenSpace
-from recollect.system.plain_text import number_of, plain_line, size_text
+from recollect.system.plain_text import number_of, plain_line, short_tokens, size_text
 
 FOLDER: Final = Path(__file__).parent / "templates"
 Page: TypeAlias = "Callable[[PageView], Awaitable[Response]]"
+Row = TypeVar("Row")
+FATE_SIGNS: Final[Mapping[FateKind, tuple[str, str]]] = {
+    "kept": ("kept", "Kept"),
+    "changed": ("shortened", "Shortened"),
+    "left out": ("dropped", "Dropped"),
+    "summarised": ("summarised", "Summarized"),
+    "inserted": ("inserted", "Inserted"),
+}
+"""The style and the word of each outcome."""
 
 
 def page_templates() -> Environment:
@@ -42,15 +60,32 @@ def page_templates() -> Environment:
         n=lambda value: f"{value:,}",
         line=plain_line,
         when=when,
-        short=svg.short,
+        short=short_tokens,
         dollars=dollars,
         size=size_text,
         shown=shown_text,
         cap=lambda text: text[:1].upper() + text[1:],
+        share=lambda part, whole: f"{part / max(1, whole):.0%}",
+        fullness=_fullness,
         drawing=Markup,  # only for pictures of `svg`, which escapes its texts
     )
-    made.globals.update(number_of=number_of)
+    made.globals.update(
+        number_of=number_of,
+        fates=FATE_SIGNS,
+        event_words=EVENT_WORDS,
+        kinds_shown=SHOWN_KINDS,
+        draw_bar=svg.bar,
+        draw_spark=svg.spark,
+        cache_share=cache_share,
+        cost_of=cost_of,
+    )
     return made
+
+
+def _fullness(sizes: TurnSizes) -> str:
+    """Return the style of a figure that shows how full the window is."""
+    part = sizes.sent_tokens / max(1, sizes.limit_tokens)
+    return "bad" if part > 1 else "warn" if part > 0.9 else "ok"
 
 
 @dataclass(slots=True)
@@ -63,6 +98,9 @@ class PageView:
     visitor: Visitor
     form: Mapping[str, str] = field(default_factory=dict, repr=False)
     nonce: str = field(default_factory=partial(secrets.token_urlsafe, 16))
+    newer: str = ""
+    """Address of the page before, in a list of several pages."""
+    older: str = ""
 
     def given(self, name: str) -> str:
         """Return a parameter of the form or the address; empty if it is missing."""
@@ -94,6 +132,15 @@ class PageView:
         """Return the address of a page of this session."""
         return self.link(page, **{"space": self.space, "session": self.session, **given})
 
+    def paged(self, rows: Sequence[Row], size: int, page: str, /, **given: object) -> Sequence[Row]:
+        """Return the rows of the page that was asked for, and address the pages around it."""
+        at = self.number("page")
+        if at:
+            self.newer = self.here(page, **given, page=at - 1 or "")
+        if (at + 1) * size < len(rows):
+            self.older = self.here(page, **given, page=at + 1)
+        return rows[at * size : (at + 1) * size]
+
     def render(self, template: str, status: int = 200, /, **values: object) -> Response:
         """Render a page. A template sees `view` and these values."""
         text = self.templates.get_template(template).render(
@@ -108,8 +155,3 @@ class PageView:
     def go(self, address: str) -> Response:
         """Send the browser to another page after a form."""
         return RedirectResponse(address, 303, access.policy(self.nonce))
-
-
-def stylesheet() -> str:
-    """Return the stylesheet, for exported pictures."""
-    return (FOLDER / "inspector.css").read_text(encoding="utf-8")
