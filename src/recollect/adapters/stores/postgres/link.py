@@ -12,10 +12,10 @@ import asyncio
 import contextlib
 import re
 import select
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from psycopg import generators
 from psycopg.abc import PQGen
@@ -36,9 +36,6 @@ from recollect.adapters.stores.postgres.driver import (
     sql_errors,
 )
 from recollect.errors import StoreError, StoreUnavailable
-
-if TYPE_CHECKING:
-    from recollect.adapters.stores.postgres.pool import Transaction
 
 Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
 Shape: TypeAlias = tuple[bytes, tuple[int, ...]]
@@ -89,12 +86,12 @@ class Statement:
 
     __slots__ = (
         "_connection",
+        "_flush",
         "_formats",
         "_query",
         "_result",
         "_types",
         "_values",
-        "_work",
         "shape",
     )
 
@@ -103,10 +100,11 @@ class Statement:
         connection: Connection,
         query: str,
         parameters: Parameters = (),
-        work: Transaction | None = None,
+        flush: Callable[[Statement], Awaitable[None]] | None = None,
         *,
         planned_anew: bool = False,
     ) -> None:
+        """`flush` sends the statement, and those before it in its transaction."""
         self._query, names = _number_parameters(query)
         if isinstance(parameters, Mapping):
             parameters = [parameters[name] for name in names]
@@ -116,7 +114,7 @@ class Statement:
         self._types = adapting.types or ()
         self._formats = adapting.formats or ()
         self._connection = connection
-        self._work = work
+        self._flush = flush
         self._result: PGresult | None = None
         prepared = bool(self._values) and not planned_anew
         self.shape: Shape | None = (self._query, tuple(self._types)) if prepared else None
@@ -152,8 +150,8 @@ class Statement:
         return plain_rows(self._result, loading.load_rows(0, self._result.ntuples, tuple))
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
-        if self._work is not None:
-            await self._work.flush(self)
+        if self._flush is not None:
+            await self._flush(self)
         return self.rows()
 
     async def fetchone(self) -> tuple[Any, ...] | None:

@@ -79,7 +79,7 @@ class Transaction:
         self, query: str, parameters: Parameters = (), *, planned_anew: bool = False
     ) -> Statement:
         connection = self._link.connection
-        statement = Statement(connection, query, parameters, self, planned_anew=planned_anew)
+        statement = Statement(connection, query, parameters, self.flush, planned_anew=planned_anew)
         self._queue.append(statement)
         return statement
 
