@@ -23,7 +23,7 @@ from tools.reference import setting_effects
 
 ROOT: Final = Path(__file__).parent.parent
 MARK: Final = "<!-- The rest of this page is generated"
-BASE: Final = "4711a16f"
+BASE: Final = "ee49b627"
 """Commits after this one are checked."""
 MOST_WORDS, MOST_CHARACTERS = 30, 72
 WORDS: Final = {

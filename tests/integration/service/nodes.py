@@ -4,7 +4,7 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -94,6 +94,13 @@ def served_at(process: subprocess.Popen[str], told: list[str] | None = None) -> 
             return str(json.loads(line)["address"])
         told.append(line)
     raise RuntimeError("".join(told))
+
+
+def late_body(text: str) -> Iterator[bytes]:
+    """The body of a prepare that ends after a short deadline."""
+    yield b'{"request": '
+    time.sleep(0.5)
+    yield json.dumps(chat(text)).encode() + b"}"
 
 
 def add_tenant(

@@ -1,6 +1,7 @@
 """A node says that PostgreSQL's disk is full, also if nobody writes, and when it is no more."""
 
 import asyncio
+import os
 import shutil
 import subprocess
 import tempfile
@@ -51,7 +52,7 @@ def test_readyz_and_the_metric_report_a_full_disk_until_there_is_space(
         with Node(database) as node:
             watch(node.service, metrics)
             caller = Caller(node.url, key)
-            message = {"messages": [{"role": "user", "content": "The gate is open. " * 2_000}]}
+            message = {"messages": [{"role": "user", "content": os.urandom(400_000).hex()}]}
             path = "/v1/spaces/s/sessions/s/ingest"
 
             def ready() -> tuple[int, str | None, float | None]:

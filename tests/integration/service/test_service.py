@@ -26,6 +26,7 @@ from tests.integration.service.nodes import (
     add_key,
     add_tenant,
     chat,
+    late_body,
     node_settings,
     reply,
     served_at,
@@ -434,7 +435,7 @@ def test_limits_of_a_node(
 
         here("POST", f"{ONE}/prepare", content=chunks(), expect=413)
         late = here(
-            "POST", f"{ONE}/prepare", json={"request": chat("Too late.")},
+            "POST", f"{ONE}/prepare", content=late_body("Too late."),
             headers={"x-request-timeout": "0.001"}, expect=504,
         )  # fmt: skip
         assert "deadline" in late.json()["type"]

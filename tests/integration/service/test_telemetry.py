@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.harness.model_server import ModelServer
 from tests.harness.waiting import PATIENCE_SECONDS, wait_until
 from tests.integration.long_talk import notes
-from tests.integration.service.nodes import Caller, Node, add_tenant, chat, reply
+from tests.integration.service.nodes import Caller, Node, add_tenant, chat, late_body, reply
 
 from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.cli import main
@@ -226,6 +226,7 @@ def planted(caller: Caller) -> None:
         "x-forwarded-for": other,
     }
     place = f"/v1/spaces/{word}%40example.com/sessions/{other}"
+    slow = {"content": late_body(text), "headers": {"x-request-timeout": "0.01"}}
     body = {"request": {**chat(text, third, f"What says {word}?"), "metadata": {"user_id": word}}}
     caller("POST", f"{place}/prepare", json=body, headers={**odd, "idempotency-key": third})
     caller("POST", f"{place}/observe", json={"reply": reply(text)}, headers=odd)
@@ -245,7 +246,7 @@ def planted(caller: Caller) -> None:
         ("POST", f"{place}/prepare", {"json": body, "headers": {"content-type": f"a/{third}"}}),
         ("GET", "/v1/tenant", {"headers": {"authorization": f"Bearer {SECRET}"}}),
         ("GET", "/v1/tenant", {"headers": {"x-request-timeout": third}}),
-        ("POST", f"{place}/prepare", {"json": body, "headers": {"x-request-timeout": "0.011"}}),
+        ("POST", f"{place}/prepare", slow),
     ):
         caller(method, path, expect=None, **given)
     for message in (

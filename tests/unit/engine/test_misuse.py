@@ -114,7 +114,7 @@ async def test_what_is_no_reply_is_refused_or_told(reply: Any) -> None:
         engine = Engine()
         await engine.prepare("s", REQUEST)
         if isinstance(reply, int | float):
-            with pytest.raises(TypeError, match=r"give what the provider's client returned"):
+            with pytest.raises(TypeError, match=r"is not a reply: pass the client's reply"):
                 await engine.observe("s", reply)
             return
         (line,) = (await engine.observe("s", reply)).failures

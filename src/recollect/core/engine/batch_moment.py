@@ -162,19 +162,20 @@ class _Moment:
         return await self._trim_protected(draft)
 
     async def _trim_protected(self, draft: Draft) -> Draft:
-        """Leave out protected messages, oldest first, until the view fits the window. The newest
+        """Leave out protected messages, oldest first, if the view fits the window then. The newest
         user message and the newest tool calls always stay."""
         settings, limits = draft.given.settings, draft.given.limits
         if settings.turn.trim_first:
             return draft
-        for kept in range(max(0, settings.trim.protect_messages - 1), -1, -1):
-            if draft.used_tokens() <= limits.available_tokens:
-                break
+        shorter = draft
+        for kept in range(settings.trim.protect_messages - 1, -1, -1):
+            if shorter.used_tokens() <= limits.available_tokens:
+                return shorter
             fewer = replace(settings.trim, protect_messages=kept, protect_first_user=kept > 0)
-            made = await self._trimmed(draft, limits.available_tokens, fewer)
+            made = await self._trimmed(shorter, limits.available_tokens, fewer)
             if made.edits:
-                draft = await change(draft, draft.edits + made.edits, self.boundary)
-        return draft
+                shorter = await change(shorter, shorter.edits + made.edits, self.boundary)
+        return shorter if shorter.used_tokens() <= limits.available_tokens else draft
 
     def _without_old_blocks(self, draft: Draft) -> tuple[Edit, ...]:
         if self.moment.kind != "cache-expired":

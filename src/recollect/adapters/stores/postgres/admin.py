@@ -49,7 +49,7 @@ _NODES: Final = """
     WHERE noderole = 'primary' ORDER BY nodename, nodeport
 """
 _FIRST: Final = "SELECT create_distributed_table(%s, 'space_id')"
-_FIRST_SHARDS: Final = "SELECT create_distributed_table(%s, 'space_id', shard_count => %s)"
+_FIRST_SHARDS: Final = "SELECT create_distributed_table(%s, 'space_id', shard_count => %s::integer)"
 _BESIDE: Final = (
     f"SELECT create_distributed_table(%s, 'space_id', colocate_with => 'recollect.{LEADER}')"
 )
