@@ -289,7 +289,7 @@ _ROWS = by_keywords(
         Row(
             "fly-token",
             "fm1a_|fm1r_|fm2_",
-            rf"(?a)fm(?:1[ar]|2)_[{_BASE64}]{{80,}}+={{0,3}}",
+            rf"(?a){_START}fm(?:1[ar]|2)_[{_BASE64}]{{80,}}+={{0,3}}",
             place=RowPlace.TEXT,
             judge=_is_no_filler,
         ),
