@@ -17,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import string
 import sys
 import time
@@ -404,7 +403,7 @@ def _best_seconds(work: Callable[[], object], times: int = 1) -> float:
 
 
 def fit(progress: Callable[[str], None], *, corpus: Path | None = None) -> str:
-    """Re-derive the cost tables; returns the rows as they stand in `rules/tokens.py`."""
+    """Re-derive the cost tables; returns the content of `rules/token_costs.json`."""
     documents = gather_documents(corpus)
     documents = {kind: texts for kind, texts in documents.items() if kind not in UNSEEN_KINDS}
     samples = [s for s in cut_samples(documents) if s.size_chars != 300]
@@ -418,11 +417,12 @@ def fit(progress: Callable[[str], None], *, corpus: Path | None = None) -> str:
         [(sample, count_o200k(sample.text)) for sample in pool],
         progress,
     )
-    names = ("LETTER_COSTS", "SCRIPT_COSTS", "EAST_ASIAN_COSTS")
-    return "".join(
-        f"{name} = bytes((\n{_table_rows(costs)}))\n"
+    names = ("letters", "scripts", "east_asian")
+    written = [
+        f'  "{name}": [\n{_table_rows(costs)}\n  ]'
         for name, costs in zip(names, tables, strict=True)
-    )
+    ]
+    return "{\n" + ",\n".join(written) + "\n}\n"
 
 
 def error_table(result: BenchResult) -> str:
@@ -444,14 +444,7 @@ def error_table(result: BenchResult) -> str:
 
 def _table_rows(costs: Sequence[int]) -> str:
     rows = (costs[start : start + 16] for start in range(0, len(costs), 16))
-    return "".join("    " + ", ".join(f"{cost:3}" for cost in row) + ",\n" for row in rows)
-
-
-def write_tables(tables: str, path: Path) -> None:
-    """Put freshly fitted rows in the place of those in `rules/tokens.py`."""
-    source = path.read_text(encoding="utf-8")
-    pattern = r"(?s)(?<=# fmt: off\n)LETTER_COSTS = .*(?=# fmt: on\n)"
-    path.write_text(re.sub(pattern, lambda _: tables, source), encoding="utf-8")
+    return ",\n".join("    " + ", ".join(f"{cost:3}" for cost in row) for row in rows)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -470,7 +463,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         tables = fit(progress, corpus=chosen.corpus)
         sys.stdout.write(tables)
         if chosen.write:
-            write_tables(tables, Path(tokens.__file__))
+            tokens.COSTS_FILE.write_text(tables, encoding="utf-8")
         return
     result = run(progress, corpus=chosen.corpus)
     if chosen.markdown:
