@@ -11,17 +11,14 @@ from click.testing import CliRunner
 
 from recollect.core.compaction.ask import PromptTerms, initial_prompt, merge_prompt, update_prompt
 from recollect.core.compaction.receipt import audit
-from recollect.core.formats.codec import CODECS
 from recollect.core.formats.summaries import PI_OPENING
 from recollect.core.formats.transcripts import read_transcripts
-from recollect.core.values.message import Role
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.errors import RecollectError
 from recollect_bench.command import bench
 from recollect_bench.cost.data import (
     Conversation,
     Naming,
-    common_names,
     conversation,
     count_bytes,
     load_conversations,
@@ -29,7 +26,6 @@ from recollect_bench.cost.data import (
 from recollect_bench.cost.gateway import as_served, replay_gateway
 from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
 from recollect_bench.cost.strategies import (
-    MOST_NAMES,
     SUMMARY_TOKENS,
     SYSTEM_TOKENS,
     Meter,
@@ -101,25 +97,6 @@ def test_names_are_identifiers_and_not_words_or_the_words_of_tools() -> None:
     assert not {"called", "plainly", "reservation_id", "commit"} & found
 
 
-def test_paths_are_the_same_with_and_without_the_folder_of_the_session() -> None:
-    naming = Naming((), "/home/me/project")
-    assert naming.names_in("/home/me/project/src/a.py") == naming.names_in("src/a.py")
-
-
-def test_keys_that_every_answer_of_a_tool_holds_are_no_identifiers() -> None:
-    codec = CODECS["openai-chat"]
-    calls = [
-        codec.read(
-            json.dumps(
-                {"role": "tool", "tool_call_id": f"c{at}", "content": '{"user_id": 1}'}
-            ).encode()
-        )
-        for at in range(12)
-    ]
-    once = codec.read(b'{"role":"tool","tool_call_id":"z","content":"{\\"my_theme\\": 1}"}')
-    assert common_names([*calls, once]) == {"user_id"}
-
-
 def test_the_common_beginning_is_read_and_the_rest_written() -> None:
     held = _conversation(("user", "a" * 400), ("assistant", "b" * 400), ("user", "c" * 400))
     meter = Meter(held)
@@ -167,21 +144,6 @@ def test_what_a_message_itself_says_does_not_count_as_kept() -> None:
     block = _row("user", f"{BLOCK_OPENING}\nuser: open src/alpha.py\n{BLOCK_CLOSING}")
     recalled = measured(*rows[1:-1], block, rows[-1])
     assert (recalled.present, recalled.left, recalled.recovered) == (2, 2, 2)
-
-
-def test_the_stand_in_notes_what_was_named_most_and_forgets_slowly() -> None:
-    naming = Naming()
-    taker = NoteTaker(naming)
-    first = taker.note([("user", "keep KeepThisName"), ("tool", "logOnly_1 logOnly_2")])
-    assert "- KeepThisName" in first
-    assert count_bytes(first) == pytest.approx(SUMMARY_TOKENS, abs=2)
-    crowd: list[tuple[Role, str]] = [
-        ("assistant", " ".join(f"other_{at}" for at in range(150)))
-    ] * 2
-    second = taker.note(crowd, [first])
-    assert "- logOnly_1" not in second
-    assert len(naming.names_in(second)) == MOST_NAMES
-    assert "KeepThisName" not in second  # 4 x 0.7 stands behind 150 names of weight 4
 
 
 def test_the_stand_in_answers_every_prompt_of_a_compaction_within_reason() -> None:
@@ -316,20 +278,6 @@ def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(tmp_
     assert {"plain.cost_32k", "openclaw.cost_32k"} <= set(shown["baselines"])
     assert "secretive_name" not in run.output
     assert "OpenClaw" in "".join(ElementTree.fromstring(picture.read_bytes()).itertext())
-
-
-def test_a_run_in_which_nothing_left_says_so_in_place_of_empty_tables(tmp_path: Path) -> None:
-    file = tmp_path / "short.json"
-    file.write_bytes(_chat(("user", "hello there"), ("assistant", "hello to you, too")))
-    run = CliRunner().invoke(bench, ["cost", "--quick", "--paths", str(file)])
-    assert run.exit_code == 0, run.output
-    for measure in ("useful", "recovered", "retention"):
-        (line,) = [
-            line
-            for line in run.output.splitlines()
-            if line.startswith(f"{measure}:") and "left out" in line
-        ]
-        assert "in this run" in line or "of this run" in line
 
 
 def test_what_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from recollect.errors import RecollectError
 from recollect_bench.live import run
 from recollect_bench.live.agent import assistant_sessions, load_assistants
 from recollect_bench.live.feed import folded
@@ -32,11 +31,6 @@ def _turns_with(session: LiveSession, text: str) -> list[int]:
 
 def _current(asked: Mapping[str, Any]) -> str:
     return str(asked["needs"][0]["literal"])
-
-
-def test_loading_twice_gives_the_same_sessions() -> None:
-    assert assistant_sessions() == SESSIONS
-    assert len({session.name for session in SESSIONS}) >= 4
 
 
 @each_session
@@ -110,19 +104,8 @@ def test_what_was_never_told_is_nowhere(session: LiveSession, stored: Any) -> No
             assert not _turns_with(session, text), text
 
 
-def test_bounds_take_questions_from_the_whole_session() -> None:
-    (session,) = assistant_sessions(most_chats=1, most_questions=6)
-    assert len(session.questions) == 6
-    assert session.questions[-1][0] == len(session.exchanges)
-
-
 def test_a_run_asks_a_few_of_them() -> None:
     result = run(sets=("assistant",), strategy=("sliding-window",), window=(16_000,), quick=True)
     assert 0 < result.baselines["assistant_16k_static_junk.sliding-window.single_questions"] <= 10
     assert result.chosen["set"] == ["assistant"]
     assert "half" not in result.chosen
-
-
-def test_misses_are_not_shown() -> None:
-    with pytest.raises(RecollectError, match="--set assistant"):
-        run(sets=("assistant",), misses=3)

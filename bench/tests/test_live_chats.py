@@ -14,7 +14,7 @@ from recollect_bench.command import bench
 from recollect_bench.live import draw, run
 from recollect_bench.live.chats import chat_sessions
 from recollect_bench.live.feed import SlidingWindow, feed, folded, holds
-from recollect_bench.live.sessions import Need, spoken
+from recollect_bench.live.sessions import spoken
 
 LONG = "The garden is large. " * 40
 BOAT = "My boat is called Marigold and lies in Rotterdam."
@@ -86,12 +86,6 @@ def test_a_window_that_holds_all_answers_all() -> None:
 
 
 @pytest.mark.usefixtures("locomo")
-def test_bounds_take_questions_of_every_chat() -> None:
-    sessions = chat_sessions("locomo", most_questions=1, most_chats=1)
-    assert [len(one.questions) for one in sessions] == [2]
-
-
-@pytest.mark.usefixtures("locomo")
 def test_a_run_says_what_stood_in_the_requests(capsys: pytest.CaptureFixture[str]) -> None:
     result = run(
         sets=("locomo",),
@@ -125,7 +119,3 @@ def test_the_command_refuses_a_set_of_another_bench() -> None:
         done = CliRunner().invoke(bench, [name, "--set", given])
         assert done.exit_code == 2
         assert f"has no set {given}" in done.output
-
-
-def test_a_need_without_a_second_reading_is_strict() -> None:
-    assert not holds("port 8471", Need(texts=("8471", "9133")))

@@ -134,16 +134,6 @@ def test_strictly_the_passage_with_the_answer_must_be_shown(tmp_path: Path) -> N
     assert whole.strict
 
 
-def test_ranks_count_messages_not_passages(tmp_path: Path) -> None:
-    stored = written(tmp_path)
-    long, bought = stored.messages[1].segment, stored.messages[0].segment
-    verdict = Judge(stored).verdict(
-        MEMORY.questions[0], block=[], ranking=[long, long, long, bought]
-    )
-    assert verdict.ranks == (2,)
-    assert verdict.recall_at_10 == 1.0
-
-
 def test_a_block_over_its_budget_is_never_judged(tmp_path: Path) -> None:
     stored = written(tmp_path)
     block = [whole_message(stored.messages[1])] * 12
@@ -270,15 +260,6 @@ def test_missing_data_say_where_they_are_looked_for(
             load_set(name)
         assert str(tmp_path) in str(told.value)
         assert "`recollect bench recall --set own --paths FILE`" in str(told.value)
-
-
-def test_a_missing_model_says_where_it_is_looked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RECOLLECT_MODELS", str(tmp_path))
-    for name in ("minilm", "onnx", "onnx+static"):
-        with pytest.raises(RecollectError, match="set RECOLLECT_MODELS"):
-            recall.run(sets=["locomo"], embedder=name)
 
 
 LOCOMO = [
@@ -430,16 +411,6 @@ def test_what_a_turn_gets_behind_the_gate_stands_beside_what_is_found(
     assert row.rstrip().endswith("aim ≥0.88 reached")
 
 
-def test_counts_are_whole_numbers_and_shares_are_not(
-    small_locomo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recall.draw(recall.run(embedder="none", quick=True))
-    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert ["questions", "4"] in rows
-    assert ["other_questions", "2"] in rows
-    assert ["recall_at_10", "1.000", "1.000"] in rows
-
-
 def test_a_quick_run_says_nothing_of_thresholds(small_locomo: Path) -> None:
     result = recall.run(embedder="hash", quick=True)
     assert not [name for name in result.baselines if name.startswith(("threshold.", "aim."))]
@@ -465,12 +436,6 @@ def test_options_of_the_recall_bench_are_refused_elsewhere() -> None:
     assert "--spaces belongs to `recollect bench scale` and `recollect bench store`" in done.output
     assert {*SETS, "own"} == set(RECALL_SETS)
     assert "none" in EMBEDDERS
-
-
-def test_strict_asks_for_every_passage_where_a_set_has_no_answers(data: Path) -> None:
-    whole = load_set("longmemeval")
-    assert not any(one.answer for memory in whole.memories for one in memory.questions)
-    assert any("holds no answers" in note for note in whole.notes)
 
 
 @pytest.mark.parametrize("name", sorted(SETS))

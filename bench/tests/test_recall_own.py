@@ -17,7 +17,7 @@ from recollect_bench import recall
 from recollect_bench.command import bench
 from recollect_bench.recall import embedders
 from recollect_bench.recall.judge import LAST_MESSAGES, identifiers_of
-from recollect_bench.recall.own import GrowingMemory, OwnSession, own_sessions
+from recollect_bench.recall.own import OwnSession, own_sessions
 
 FILLER = "We talk about the weather and the garden and what grows there in spring. " * 40
 """About 700 tokens."""
@@ -149,35 +149,6 @@ def test_a_reply_is_asked_about_before_it_is_stored(tmp_path: Path) -> None:
     recall.run(sets=["own"], paths=[str(file)], embedder="none", stage=watching)  # type: ignore[arg-type]
     newest = "Please fix the webhook in src/payment/webhook_router.ts now."
     assert stored == [(newest, newest)] * 4, "for the user's message and for the reply to it"
-
-
-def test_what_the_figures_mean_and_that_misses_are_not_shown_is_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = transcript(tmp_path, talk(filler=24))
-    recall.draw(recall.run(sets=["own"], paths=[str(file)], embedder="none", misses=3))
-    told = capsys.readouterr().out
-    rows = [line.split() for line in told.splitlines()]
-    assert ["sessions", "1"] in rows
-    assert ["questions", "2"] in rows
-    assert "--misses lists none here" in told
-    assert "found is before the gate" in told
-    assert "webhook" not in told
-
-
-def test_memory_grows_to_the_view_and_ranks_by_words(tmp_path: Path) -> None:
-    (session,) = sessions([transcript(tmp_path, talk(filler=24))])
-    memory = GrowingMemory()
-    memory.grow(session, 2)
-    first = memory.rankings("webhook_router", seed="1")
-    assert [passage.order[1] for passage in first["recency"]] == [1, 0]
-    assert [passage.order[1] for passage in first["bm25"]] == [0]
-    memory.grow(session, 10)
-    memory.grow(session, 4)
-    grown = memory.rankings("webhook_router", seed="1")
-    assert grown["recency"][0].order[1] == 9
-    assert sorted(p.order for p in grown["random"]) == sorted(p.order for p in grown["recency"])
-    assert grown["random"] == memory.rankings("anything", seed="1")["random"]
 
 
 def test_what_is_needed_and_what_is_wrong_is_said(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.sizes import only_in_full
 
 from recollect_bench import redaction
 from recollect_bench.data import DataNotFoundError
@@ -48,22 +47,6 @@ def test_our_rules_reach_the_targets() -> None:
     assert measured.true_masked >= 0.95
     assert measured.false_touched <= 0.03
     assert measured.clean_touched == 0
-
-
-@needs_data
-@only_in_full
-def test_the_figure_without_the_sample_list_is_told() -> None:
-    corpora = load_corpora()
-    more = redaction._more_figures(corpora, redaction._secret_marks(corpora.examples))
-    assert 0 <= more["false_touched_without_sample_list"] < 0.1
-
-
-@needs_data
-def test_every_mark_lies_in_its_example() -> None:
-    corpora = load_corpora()
-    marks = redaction._secret_marks(corpora.examples)
-    assert sum(example.is_true for example in corpora.examples) == 250
-    assert all(secrets and all(secrets) for secrets in marks.values())
 
 
 def test_kinds_are_filled_anew_from_their_seed_and_hold_no_secret() -> None:

@@ -19,7 +19,6 @@ from recollect_bench.scale.capacity import (
     generated,
     reckon,
 )
-from recollect_bench.scale.load import Answered, Offered
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -109,16 +108,3 @@ def test_the_arithmetic_adds_up() -> None:
     ]
     assert costs == sorted(costs)
     assert ASSUMED.keys() == set(Assumptions.__dataclass_fields__)
-
-
-def test_latencies_are_those_of_the_kind_that_is_asked_for() -> None:
-    answers = [
-        Answered(kind="prepare", seconds=0.1, status=200),
-        Answered(kind="prepare", seconds=0.3, status=200),
-        Answered(kind="search", seconds=0.9, status=429),
-    ]
-    run = Offered(rate=1, answers=answers, wall_seconds=3, cores={}, given_up=False)
-    assert run.milliseconds(0.99, "prepare") == pytest.approx(300)
-    assert run.milliseconds(0.99) == pytest.approx(900)
-    assert run.milliseconds(0.5, "ingest") == 0
-    assert run.failed == 1

@@ -1,7 +1,7 @@
 """The store bench: its data are what they claim, both sides do the same work, its shape holds."""
 
 import json
-from itertools import cycle, islice, repeat
+from itertools import cycle, repeat
 from pathlib import Path
 from uuid import uuid4
 
@@ -11,7 +11,6 @@ from click.testing import CliRunner
 from tests.sizes import only_in_full
 
 from recollect.core.search.bm25 import Bm25Index
-from recollect.core.search.tokenize import WHOLE_MAX_CHARS
 from recollect.core.values.segment import NewSegment
 from recollect.errors import RecollectError
 from recollect_bench import store
@@ -29,15 +28,6 @@ def test_the_data_are_the_same_in_every_run() -> None:
     assert corpus.queries(corpus.until(50), 5) == Corpus().queries(corpus.until(50), 5)
 
 
-def test_passages_are_spans_of_their_segment_and_of_the_size_we_cut() -> None:
-    for new in Corpus().until(60):
-        for passage in new.passages:
-            text = new.segment.text[passage.start : passage.end]
-            assert 0 < len(text) <= WHOLE_MAX_CHARS
-            assert text.split(" ")[0] == passage.words[0]
-            assert 40 <= len(set(passage.words)) <= 176
-
-
 def test_batches_hold_every_segment_once_and_paths_grow_without_gaps() -> None:
     segments = Corpus().until(1_500)
     turns = Turns()
@@ -51,14 +41,6 @@ def test_batches_hold_every_segment_once_and_paths_grow_without_gaps() -> None:
         assert batch.session.path_from == ends.get(batch.session.session, 0)
         ends[batch.session.session] = batch.session.path_from + len(batch.session.path)
         assert len(batch.jobs) == 1
-
-
-def test_queries_ask_for_words_that_stand_in_one_passage() -> None:
-    segments = Corpus().until(100)
-    passages = [set(passage.words) for new in segments for passage in new.passages]
-    for query in Corpus().queries(segments, 30):
-        assert 3 <= len(query.words) <= 12
-        assert any(held.issuperset(query.words) for held in passages)
 
 
 def test_a_throughput_above_and_a_time_below_one_mean_that_the_store_is_faster() -> None:
@@ -106,18 +88,6 @@ def test_a_baseline_finds_what_exact_search_finds(baseline: Baseline) -> None:
         assert frequencies == {w: index.document_frequencies[w] for w in query.words}
 
 
-def test_a_baseline_takes_a_batch_twice_as_once(tmp_path: Path) -> None:
-    corpus = Corpus()
-    segments = corpus.until(60)
-    made = SqliteBaseline(tmp_path / "baseline.db")
-    _load(made, corpus, segments)
-    _load(made, corpus, segments)
-    (query,) = islice(corpus.queries(segments, 1), 1)
-    rows, _ = made.candidates(query)
-    assert len({(row[0], row[1]) for row in rows}) == len(rows)
-    made.close()
-
-
 def _load(baseline: Baseline, corpus: Corpus, segments: list[NewSegment]) -> None:
     for batch in Turns().batches(segments, repeat(20)):
         baseline.write(batch)
@@ -154,9 +124,3 @@ def test_a_quick_run_gives_every_figure_and_both_sides_agree(url: str) -> None:
 def test_an_unknown_store_is_named() -> None:
     with pytest.raises(RecollectError, match="no store is named mysql"):
         store.run(store="mysql://somewhere")
-
-
-def test_the_options_of_the_store_bench_are_refused_elsewhere() -> None:
-    done = CliRunner().invoke(bench, ["turn", "--spaces", "0"])
-    assert done.exit_code == 2
-    assert "--spaces belongs to" in done.output

@@ -11,7 +11,6 @@ import pytest
 from recollect import Engine, open_memory
 from recollect.adapters.wiring import open_store
 from recollect.core.engine.archive import DurableArchive
-from recollect.core.formats.request import fill_frame
 from recollect.core.ports import Store
 from recollect.errors import StoreUnavailable
 from recollect.system.config import build
@@ -97,22 +96,6 @@ def test_the_file_of_a_session_grows_with_what_was_said(tmp_path: Path) -> None:
     assert second - first < 1.8 * (first - empty), sizes
 
 
-async def test_every_message_and_reply_is_kept_once(tmp_path: Path) -> None:
-    async with open_memory(store=tmp_path / "m.db") as memory:
-        body = request(0)
-        for n in range(4):
-            await memory.prepare("s", body)
-            seen = await memory.observe("s", reply(f"step {n}: done"))
-            assert seen.archived == "store"
-            body["messages"] += [
-                {"role": "assistant", "content": f"step {n}: done"},
-                {"role": "user", "content": f"go on with number {n}"},
-            ]
-    found = await kept(tmp_path / "m.db")
-    assert [role for role, _ in found] == ["user", "assistant"] * 4
-    assert len(set(found)) == len(found)
-
-
 async def test_another_process_goes_on_where_the_first_ended(tmp_path: Path) -> None:
     """Its view is the same, byte for byte, and nothing is stored twice."""
     # vectors are made beside the turns: what is recalled may depend on which are there
@@ -166,35 +149,6 @@ async def test_a_store_that_is_away_fills_the_spool_and_is_caught_up(tmp_path: P
     found = await kept(tmp_path / "m.db")
     assert len(found) == len(set(found)) == 31
     assert found[0][1].startswith("Begin with the harbour")
-
-
-async def test_a_turn_is_rebuilt_from_the_ledger_byte_for_byte(tmp_path: Path) -> None:
-    tools = [{"name": "read", "description": "reads", "input_schema": {"type": "object"}}]
-    sent: list[bytes] = []
-    async with open_memory(store=tmp_path / "m.db", window_tokens=16_000) as memory:
-        for turns in (1, 2, 3, 14, 15):
-            body = json.dumps(request(turns, system="Be brief.", tools=tools)).encode()
-            sent.append((await memory.prepare("s", body)).request)
-            await memory.observe("s", reply("ok"))
-    store = await open_store(str(tmp_path / "m.db"), space="default")
-    numbers = await store.turns("s")
-    assert len(numbers) == len(sent)
-    for number, body in zip(numbers, sent, strict=True):
-        turn = await store.turn("s", number)
-        assert turn is not None
-        record = turn.record
-        names = [*turn.rows, record.rest, record.system, record.tools]
-        pieces = await store.pieces([name for name in names if name])
-        bodies = {name: piece.body for name, piece in pieces.items()}
-        assert record.rest
-        rebuilt = fill_frame(
-            bodies[record.rest],
-            [bodies[row] for row in turn.rows],
-            system=bodies[record.system] if record.system else None,
-            tools=bodies[record.tools] if record.tools else None,
-        )
-        assert rebuilt == body
-    await store.close()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ sequence of faults, through the summarising stage alone.
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -38,6 +37,13 @@ WINDOW = 12_000
 SAID = "I cannot help with that."
 LOOP = "- the parser streams\n" * 30
 LONG = "".join(f"- reader{n} of part{n} waits{n}\n" for n in range(4_000))
+FAULTS: dict[str, Says | Fails] = {
+    "500": Fails(status=500),
+    "empty text": Says(text=""),
+    "refusal in words": Says(text=SAID),
+    "garbage": Says(text="0x0000 !!!! #### 1111 ,,,,"),
+    "loop": Says(text=LOOP),
+}
 
 
 def body(turns: int = 36) -> bytes:
@@ -49,140 +55,50 @@ def body(turns: int = 36) -> bytes:
     return json.dumps({"model": "m", "max_tokens": 500, "messages": messages}).encode()
 
 
-@dataclass
-class Outcome:
-    done: CompactionResult
-    before: bytes
-    after: bytes
-    edits_before: Any
-    edits_after: Any
-
-
-def compacted(server: ModelServer, window: int = WINDOW, seconds: float = 20.0) -> Outcome:
-    """Prepare, compact, prepare again: what went out before and after."""
-
-    async def run() -> Outcome:
-        model = AnthropicModel(
-            model="scripted",
-            base_url=server.url,
-            deadline_seconds=seconds,
-            window_tokens=window,
-            retries=Retries(times=0),
-        )
-        engine = Engine(
-            build({"window_tokens": 20_000, "compaction.keep_recent_tokens": 1_000}),
-            model=model,
-            compact_in_background=False,
-        )
-        session = Session("s")
-        first = await engine.prepare(session, body(), format="anthropic")
-        edits = session.state.edits
-        done = await engine.compact(session)
-        again = await engine.prepare(session, body(), format="anthropic")
-        await model.close()
-        return Outcome(
-            done=done,
-            before=first.request,
-            after=again.request,
-            edits_before=edits,
-            edits_after=session.state.edits,
-        )
-
-    return asyncio.run(run())
-
-
-def failed_cleanly(outcome: Outcome, server: ModelServer) -> CompactionResult:
-    done = outcome.done
-    assert done.convergence == "failed"
-    assert not done.compacted
-    assert done.summary == ""
-    assert str(done.reason)
-    assert 0 < len(server.asked) <= done.spent.calls <= done.spent.max_calls
-    assert outcome.edits_after == outcome.edits_before
-    assert outcome.after == outcome.before
-    return done
-
-
-FAULTS: dict[str, tuple[Says | Fails, str]] = {
-    "timeout": (Says(hang_after_events=0), "unavailable"),
-    "500": (Fails(status=500), "unavailable"),
-    "overloaded": (Fails(status=529), "unavailable"),
-    "wrong key": (Fails(status=401), "refused the call"),
-    "empty text": (Says(text=""), "empty"),
-    "blank text": (Says(text=" \n "), "empty"),
-    "refusal in words": (Says(text=SAID), "refused to summarize"),
-    "refusal": (Says(text="", stop="refusal"), "refused to summarize"),
-    "garbage": (Says(text="0x0000 !!!! #### 1111 ,,,,"), "letter"),
-    "loop": (Says(text=LOOP), "repeated"),
-    "longer than its input": (Says(text=LONG), "longer"),
-}
+async def compacted(server: ModelServer) -> tuple[CompactionResult, bytes, bytes]:
+    """Prepare, compact, prepare again: the result, and what was sent before and after."""
+    retries = Retries(times=0)
+    model = AnthropicModel(
+        model="scripted", base_url=server.url, window_tokens=WINDOW, retries=retries
+    )
+    settings = build({"window_tokens": 20_000, "compaction.keep_recent_tokens": 1_000})
+    engine = Engine(settings, model=model, compact_in_background=False)
+    session = Session("s")
+    before = (await engine.prepare(session, body(), format="anthropic")).request
+    done = await engine.compact(session)
+    after = (await engine.prepare(session, body(), format="anthropic")).request
+    await model.close()
+    return done, before, after
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_that_stays_leaves_the_history_as_it_is(fault: str) -> None:
-    step, why = FAULTS[fault]
-    seconds = 0.5 if fault == "timeout" else 20.0
-    with ModelServer(lambda asked: step) as server:
-        done = failed_cleanly(compacted(server, seconds=seconds), server)
-    assert why in str(done.reason)
-    assert SAID not in str(done.reason)
-
-
-def test_the_conversation_given_back_is_no_summary() -> None:
-    def echo(asked: Asked) -> Says:
-        text = asked.body["messages"][-1]["content"]
-        told = text if isinstance(text, str) else text[-1]["text"]
-        return Says(text=told.partition("<conversation>")[2][:2_000])
-
-    with ModelServer(echo) as server:
-        failed_cleanly(compacted(server), server)
-
-
-@pytest.mark.parametrize("fault", ["500", "empty text", "refusal in words", "garbage", "loop"])
-def test_a_fault_that_passes_costs_one_call_and_no_history(fault: str) -> None:
+async def test_a_fault_that_passes_costs_one_call_and_no_history(fault: str) -> None:
     asked: list[int] = []
 
     def answer(_: Asked) -> Says | Fails:
         asked.append(1)
-        return FAULTS[fault][0] if len(asked) == 2 else Says(text=good_summary(f"no{len(asked)}"))
+        return FAULTS[fault] if len(asked) == 2 else Says(text=good_summary(f"no{len(asked)}"))
 
     with ModelServer(answer) as server:
-        outcome = compacted(server)
-    assert outcome.done.convergence == "reduced"
-    assert outcome.done.spent.calls == len(asked) <= outcome.done.spent.max_calls
-    assert "Question 35" in outcome.after.decode()
-
-
-def test_a_call_that_overflows_is_made_smaller_by_the_limit_it_names() -> None:
-    count = 0
-
-    def answer(_: Asked) -> Says:
-        nonlocal count
-        count += 1
-        return Says(text=good_summary(f"no{count}"))
-
-    with ModelServer(answer, window_tokens=4_000) as server:
-        outcome = compacted(server, window=16_000)
-    done = outcome.done
+        done, _, after = await compacted(server)
     assert done.convergence == "reduced"
-    assert any("4,000 tokens" in note for note in done.notes)
-    assert len(server.asked) == done.spent.calls <= done.spent.max_calls
+    assert done.spent.calls == len(asked) <= done.spent.max_calls
+    assert "Question 35" in after.decode()
 
 
-def test_a_call_that_always_overflows_fails() -> None:
-    with ModelServer(window_tokens=10) as server:
-        done = failed_cleanly(compacted(server), server)
-    assert "did not fit" in str(done.reason)
-
-
-def test_a_bad_key_is_not_tried_twice() -> None:
-    with ModelServer(lambda asked: Fails(status=401)) as server:
-        assert failed_cleanly(compacted(server), server).spent.calls == 1
-
-
-def test_a_model_that_is_away_is_asked_once_more() -> None:
-    with ModelServer(lambda asked: Fails(status=500)) as server:
-        assert failed_cleanly(compacted(server), server).spent.calls == 2
+@pytest.mark.parametrize(
+    ("status", "calls", "why"),
+    [(401, 1, "refused the call"), (500, 2, "unavailable"), (529, 2, "unavailable")],
+)
+async def test_a_bad_key_is_not_tried_twice_and_a_model_that_is_away_once_more(
+    status: int, calls: int, why: str
+) -> None:
+    with ModelServer(lambda _: Fails(status=status)) as server:
+        done, before, after = await compacted(server)
+    assert (done.convergence, done.summary) == ("failed", "")
+    assert why in str(done.reason)
+    assert len(server.asked) == done.spent.calls == calls
+    assert after == before
 
 
 Step = Callable[[Prompt, int], "str | Answer | ModelError"]

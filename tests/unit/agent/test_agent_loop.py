@@ -11,7 +11,7 @@ from recollect.agent.events import CallBegan, CallEnded, Failed, Replied, Said
 from recollect.agent.loop import Agent
 from recollect.core.formats.json_text import encode
 from recollect.core.values.model import ReplyDone, TextDelta
-from recollect.errors import ModelRefused, ModelUnavailable
+from recollect.errors import ModelUnavailable
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 from recollect_bench.provider_rules import violations
 
@@ -151,18 +151,6 @@ def test_aborting_a_tool_answers_every_call(tmp_path: Path) -> None:
     assert not (harness.root / "never").exists()
     assert violations("anthropic", model.requests[-1]) == []
     assert ended(events) == "done"
-
-
-def test_what_a_provider_refuses_is_not_tried_again(tmp_path: Path) -> None:
-    model = ScriptedModel([ModelRefused("bad key: set another"), Says(text="hello")])
-    harness = AgentHarness(tmp_path, model)
-    events = harness.say("hi")
-    assert ended(events) == "failed"
-    assert of(events, Failed)[0].kind == "refused"
-    assert len(model.requests) == 1
-    assert harness.messages()[-1]["errorMessage"] == "bad key: set another"
-    assert said(harness.say("hi again")) == "hello"
-    assert "bad key" not in str(model.requests[-1])
 
 
 def test_a_stream_that_breaks_off_keeps_what_had_come(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from recollect.agent import flush as day_note
 from recollect.agent.commands import COMMANDS, Command, help_text, read_command
 from recollect.agent.conversation import Shape, request_body
-from recollect.agent.flush import NO_REPLY, SilentFilter, append_note, note_file
+from recollect.agent.flush import SilentFilter, append_note, note_file
 from recollect.core.formats.translate import Speaker, to_wire
 from recollect.errors import TranscriptLocked
 from recollect.system.config.settings import Redaction
@@ -46,14 +46,6 @@ def is_silent(text: str) -> bool:
 def streamed(pieces: list[str]) -> str:
     kept = SilentFilter()
     return "".join([kept.feed(piece) for piece in pieces]) + kept.finish()
-
-
-@pytest.mark.parametrize("text", [NO_REPLY, "  NO_REPLY\n", "NO_REPLY."])
-def test_no_reply_is_never_shown(text: str) -> None:
-    kept = SilentFilter()
-    assert [kept.feed(letter) for letter in text] == [""] * len(text)
-    assert kept.finish() == ""
-    assert kept.silent
 
 
 @pytest.mark.parametrize(
@@ -119,35 +111,6 @@ def test_only_files_for_notes_are_meant(
     path: str | None, means: str | None, tmp_path: Path
 ) -> None:
     assert note_file(tmp_path, TODAY, path) == means
-
-
-def test_notes_are_only_ever_added_to(tmp_path: Path) -> None:
-    """Lesson 9: what stands in the file of the day is never overwritten."""
-    note = tmp_path / TODAY
-    note.parent.mkdir()
-    note.write_text("mine, by hand, without an end")
-    append_note(tmp_path, TODAY, "first\n", Redaction())
-    append_note(tmp_path, TODAY, "second", Redaction())
-    text = note.read_text()
-    assert text == "mine, by hand, without an end\n\nfirst\n\nsecond\n"
-
-
-def test_two_writers_at_once_lose_nothing(tmp_path: Path) -> None:
-    """Lesson 10: an append of one must not be lost to the other's."""
-    note = tmp_path / TODAY
-    texts = [f"{who}-{number} " + who * 3000 for who in "ab" for number in range(20)]
-
-    def write(mine: list[str]) -> None:
-        for text in mine:
-            append_note(tmp_path, TODAY, text, Redaction())
-
-    threads = [threading.Thread(target=write, args=(texts[at::4],)) for at in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    lines = [line for line in note.read_text().split("\n") if line]
-    assert sorted(lines) == sorted(texts)
 
 
 def test_a_note_does_not_wait_without_an_end(

@@ -158,19 +158,6 @@ def test_notes_are_written_before_the_compaction_on_the_same_prefix(
     assert customs == ["recollect.flush", "recollect.spent", "recollect.spent"]
 
 
-def test_notes_are_written_once_a_cycle(tmp_path: Path) -> None:
-    soft = int(WINDOW * 0.75) - 100
-    model = ScriptedModel(
-        ["fine", filling("near", soft), "NO_REPLY", filling("near", soft), filling("near", soft)]
-    )
-    harness = AgentHarness(tmp_path, model, settings=FLUSHING)
-    first = harness.say(TALK[0], TALK[1])
-    second = harness.say(TALK[2]) + harness.say(TALK[3])  # over a restart, too
-    model.check()
-    assert [one.result.outcome for one in of(first, Flushed)] == ["nothing"]
-    assert of(second, Flushed) == []
-
-
 def test_a_flush_is_kept_with_the_session_at_once(tmp_path: Path) -> None:
     """A host that goes on with the session does not ask for the notes again."""
     model = ScriptedModel(["fine", filling("near", int(WINDOW * 0.75) - 100), "NO_REPLY"])

@@ -169,15 +169,14 @@ def test_clipping_keeps_within_its_cells(text: str, cells: int) -> None:
         assert clipped(line, cells) == line
 
 
-def test_a_secret_is_masked_before_the_text_is_clipped() -> None:
+def test_an_excerpt_is_masked_before_it_is_clipped_and_a_message_is_known_by_its_first_words() -> (
+    None
+):
     secret = "ghp_" + "a1B2c3D4e5" * 4
     for lead in ("", "x " * 70, "x " * 76):
         shown = shown_text(f"{lead}token {secret} after")
         assert secret[:12] not in shown
         assert len(shown) <= EXCERPT_CHARS
-
-
-def test_a_message_is_known_by_its_first_words() -> None:
     image = Image(media_type="image/png", data="AAAA")
     assert excerpt_of([Text(text="  \n"), Text(text="hello\nthere")]) == "hello there"
     assert excerpt_of([ToolCall(id=CallId("1"), name="read", arguments='{"p":1}')]).startswith(
@@ -185,9 +184,6 @@ def test_a_message_is_known_by_its_first_words() -> None:
     )
     assert excerpt_of([ToolResult(call_id=CallId("1"), content=(image,))]) == "[image]"
     assert excerpt_of([]) == ""
-
-
-def test_numbers_are_short_and_readable() -> None:
     told = [short_tokens(n) for n in (0, 999, 8_000, 9_600, 128_000, 999_999, 1_048_576)]
     assert told == ["0", "999", "8k", "9.6k", "128k", "1M", "1.05M"]
     assert [percent(n, 1000) for n in (0, 1, 10, 500, 1000)] == ["0%", "<1%", "1%", "50%", "100%"]

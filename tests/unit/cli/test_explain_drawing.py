@@ -97,11 +97,13 @@ def test_the_bars_are_as_long_as_what_they_stand_for() -> None:
     assert bars[1] / bars[0] == pytest.approx(ratio, abs=0.02)
 
 
-def test_text_of_a_transcript_is_never_read_as_markup() -> None:
+def test_text_is_never_read_as_markup_and_turns_passed_over_are_told() -> None:
     explained = explained_session(window_tokens=200_000, turns=2)
     odd = with_changes(explained.largest[0], excerpt="[red]x[/red] :smile: [/]")
     drawn = screen(with_changes(explained, largest=(odd,)), width=120)
     assert "[red]x[/red] :smile: [/]" in drawn
+    explained = with_changes(explained_session(window_tokens=200_000, turns=3), skipped_turns=4)
+    assert "4 of the 5 turns before were not replayed" in screen(explained, width=100)
 
 
 def test_neighbours_of_one_fate_are_told_as_one_stretch() -> None:
@@ -126,8 +128,3 @@ def test_neighbours_of_one_fate_are_told_as_one_stretch() -> None:
         ("inserted", 1),
     ]
     assert sum(one.count for one in together) == len(fates)
-
-
-def test_turns_that_were_passed_over_are_told() -> None:
-    explained = with_changes(explained_session(window_tokens=200_000, turns=3), skipped_turns=4)
-    assert "4 of the 5 turns before were not replayed" in screen(explained, width=100)

@@ -45,21 +45,15 @@ def replayed(transcript: RecordedSession, turn: int, settings: Settings | None =
     return asyncio.run(replay(transcript, settings or Settings(), turn=turn))
 
 
-def test_the_clock_follows_the_recording_so_that_caches_expire_as_they_did() -> None:
+def test_caches_expire_by_the_recorded_clock_and_never_without_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     moments = [
         point.moment for point in replayed(recorded([1000.0, 1060.0, 1900.0, 1910.0]), 4).points
     ]
     assert moments == [None, None, "cache-expired", None]
-
-
-def test_without_times_no_cache_expires() -> None:
     points = replayed(recorded([None] * 6), 6).points
     assert [point.moment for point in points] == [None] * 6
-
-
-def test_a_pause_in_turns_that_are_passed_over_is_seen_and_steps_are_no_pause(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     times: list[float | None] = [1000.0 + 60 * turn for turn in range(200)]
     monkeypatch.setattr(replaying, "WHOLE_REPLAY_MESSAGES", 8000)
     steady = replayed(recorded(times), 200)

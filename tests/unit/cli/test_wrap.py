@@ -54,10 +54,13 @@ def test_pi_sees_its_own_folder_with_another_table_of_models() -> None:
     assert own.read_bytes() == MODELS
 
 
-def test_an_agent_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_agent_is_offered_and_one_that_is_not_installed_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     result = CliRunner().invoke(main, ["wrap", "codex"])
     assert (result.exit_code, "codex is not installed" in result.output) == (2, True)
+    assert sorted(AGENT_NAMES) == sorted(AGENTS)
 
 
 def test_codex_signed_in_with_chatgpt_goes_where_it_went() -> None:
@@ -176,7 +179,3 @@ def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
     assert CliRunner().invoke(main, ["wrap", "claude"]).exit_code == 0
     assert CliRunner().invoke(main, ["wrap", "claude", "--space", "mine"]).exit_code == 0
     assert spaces == [str(project), "mine"]
-
-
-def test_the_command_offers_every_agent() -> None:
-    assert sorted(AGENT_NAMES) == sorted(AGENTS)

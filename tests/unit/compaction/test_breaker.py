@@ -36,15 +36,11 @@ def failed_three_times() -> Breaker:
     return held
 
 
-def test_three_failures_in_a_row_open_it_for_its_time() -> None:
+def test_three_failures_in_a_row_open_it_for_its_time_and_one_try_then_decides() -> None:
     held = failed_three_times()
     assert is_open(held, 2)
     assert is_open(held, 601.9)
     assert not is_open(held, 602)
-
-
-def test_afterwards_one_try_is_free_and_decides() -> None:
-    held = failed_three_times()
     again = after(held, ended("failed"), now=700, turn=9)
     assert is_open(again, 700)
     assert is_open(again, 1_299)
@@ -52,38 +48,9 @@ def test_afterwards_one_try_is_free_and_decides() -> None:
     assert is_open(little, 700), "a compaction that frees next to nothing proves nothing"
     healed = after(held, ended("reduced", 40_000), now=700, turn=9)
     assert healed == Breaker(last_turn=9)
-
-
-def test_what_it_turns_away_does_not_keep_it_open() -> None:
-    held = failed_three_times()
     for now in range(10, 600, 10):
         held = after(held, ended("failed"), now=now, turn=now)
     assert not is_open(held, 602)
-
-
-def test_lesson_14_compactions_that_free_next_to_nothing_open_it() -> None:
-    """claude-code#24179: 211 compactions, zero progress."""
-    held, tried = Breaker(), 0
-    for turn in range(0, 2_110, 10):
-        if not is_open(held, turn):
-            held = after(held, ended("reduced", WINDOW // 50), now=turn, turn=turn)
-            tried += 1
-    assert tried < 10
-    irreducible = Breaker()
-    for turn in (0, 10, 20):
-        irreducible = after(irreducible, ended("irreducible"), turn=turn)
-    assert is_open(irreducible, 0)
-
-
-def test_lesson_14_a_window_that_refills_at_once_opens_it() -> None:
-    held = Breaker()
-    for turn in (10, 12, 14):
-        held = after(held, ended("reduced", 50_000), turn=turn)
-        assert not is_open(held, 0)
-    assert is_open(after(held, ended("reduced", 50_000), turn=16), 0)
-
-
-def test_a_clock_that_was_set_back_does_not_keep_it_open() -> None:
     held = after(
         after(after(Breaker(), ended("failed"), now=9e9), ended("failed"), now=9e9),
         ended("failed"),

@@ -57,11 +57,30 @@ class TestFailures:
     def fail(self, n: int, command: str, said: str, *, error: bool = True) -> list[Any]:
         return [assistant(calls(n, "bash", command=command)), user(results(n, said, error=error))]
 
-    def test_says_what_was_tried_and_what_came_of_it(self) -> None:
+    def test_failures_say_what_was_tried_the_newest_each_once_and_short(self) -> None:
         carried = carry(history(*self.fail(1, "make all", "building\nError: no rule for x\nbye")))
         assert [(one.tool, one.said) for one in carried.failures] == [
             ("bash", "make all: Error: no rule for x")
         ]
+        messages: list[Any] = []
+        for n in range(30):
+            messages += self.fail(n, f"run {n % 15}", "Error: " + "x" * 500)
+        carried = carry(history(*messages))
+        assert [one.said.split(":")[0] for one in carried.failures] == [
+            f"run {n}" for n in range(7, 15)
+        ]
+        assert len(carried.failures) == MOST_FAILURES
+        assert all(len(one.said) <= FAILURE_CHARS for one in carried.failures)
+        before = carry(history(*self.fail(1, "make: it", "Error: broken")))
+        carried = carry(
+            history(
+                *self.fail(2, "npm test", "Error: red"),
+                *self.fail(3, "npm test", "all green", error=False),
+                *self.fail(4, "make: it", "made", error=False),
+            ),
+            before,
+        )
+        assert carried.failures == ()
 
     @pytest.mark.parametrize(
         ("said", "failed"),
@@ -76,29 +95,6 @@ class TestFailures:
     def test_a_result_may_say_so_without_a_mark(self, said: str, failed: bool) -> None:
         carried = carry(history(*self.fail(1, "x", said, error=False)))
         assert bool(carried.failures) is failed
-
-    def test_what_succeeded_later_is_no_failure_any_more(self) -> None:
-        before = carry(history(*self.fail(1, "make: it", "Error: broken")))
-        carried = carry(
-            history(
-                *self.fail(2, "npm test", "Error: red"),
-                *self.fail(3, "npm test", "all green", error=False),
-                *self.fail(4, "make: it", "made", error=False),
-            ),
-            before,
-        )
-        assert carried.failures == ()
-
-    def test_the_newest_are_kept_each_once_and_short(self) -> None:
-        messages: list[Any] = []
-        for n in range(30):
-            messages += self.fail(n, f"run {n % 15}", "Error: " + "x" * 500)
-        carried = carry(history(*messages))
-        assert [one.said.split(":")[0] for one in carried.failures] == [
-            f"run {n}" for n in range(7, 15)
-        ]
-        assert len(carried.failures) == MOST_FAILURES
-        assert all(len(one.said) <= FAILURE_CHARS for one in carried.failures)
 
 
 class TestIdentifiers:

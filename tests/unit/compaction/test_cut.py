@@ -39,15 +39,13 @@ def no_cut(messages: list[Any], edits: Any = (), *, keep: int, **more: Any) -> N
 
 
 class TestPlace:
-    def test_between_turns_about_as_much_as_asked_for_is_kept(self) -> None:
+    def test_a_cut_lies_between_turns_and_never_between_a_call_and_its_results(self) -> None:
         done = plan(turn(0) + turn(1) + turn(2), keep=520)
         assert done.anchor == key(8)
         assert keys(done.history) == list(range(8))
         assert not done.splits_a_turn
         assert 520 <= done.kept_tokens <= 600
         assert "between turns" in str(done.reason)
-
-    def test_never_between_a_call_and_its_results(self) -> None:
         messages = [*turn(0, 400), said("user", 10), call(5, 6), result(5, 50), result(6, 300)]
         done = plan(messages, keep=540)
         assert done.anchor == key(4), "the results reach past what is kept; the turn fits the slack"
@@ -80,12 +78,16 @@ class TestPlace:
 
 
 class TestWhatIsCovered:
-    def test_the_range_begins_where_the_last_cut_ended(self) -> None:
-        """Every message is kept, or in exactly one summarised range."""
+    def test_every_message_but_a_system_message_is_summarised_once_or_kept(self) -> None:
+        # Every message is kept, or in exactly one summarised range.
         messages = turn(0) + turn(1) + turn(2) + turn(3)
         covers = covering(entries_of(messages), 4)
         done = plan(messages, (cut_at(4, covers=covers),), keep=520)
         assert keys(done.summarized) == list(range(4, 12))
+        messages = [said("system", 50), *turn(0), said("system", 50), *turn(1)]
+        done = plan(messages, keep=520)
+        assert done.anchor == key(6)
+        assert keys(done.summarized) == [1, 2, 3, 4]
 
     def test_messages_left_out_of_the_view_are_summarised_too_and_weigh_nothing(self) -> None:
         out = tuple(
@@ -97,12 +99,6 @@ class TestWhatIsCovered:
         assert done.anchor == key(4), "the third turn takes none of what may be kept"
         later = plan(messages, out, keep=520)
         assert keys(later.summarized) == list(range(12))
-
-    def test_system_messages_are_neither_summarised_nor_an_anchor(self) -> None:
-        messages = [said("system", 50), *turn(0), said("system", 50), *turn(1)]
-        done = plan(messages, keep=520)
-        assert done.anchor == key(6)
-        assert keys(done.summarized) == [1, 2, 3, 4]
 
     def test_a_turn_whose_beginning_is_summarised_already_goes_on_as_prefix(self) -> None:
         messages = [said("user", 50)]

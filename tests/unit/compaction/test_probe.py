@@ -121,21 +121,6 @@ def test_a_thing_is_asked_about_once_where_the_user_said_it() -> None:
     assert (one.source, one.key) == (held[1].id, held[1].key)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "/compact {}",
-        "\n/compact: {}",
-        "[Telegram Sun 2026-11-15 11:58 UTC] /compact {}",
-        "<command-name>/compact</command-name>\n<command-args>{}</command-args>",
-    ],
-)
-def test_the_words_of_a_compact_command_are_not_asked_about(command: str) -> None:
-    told = command.format("never mention src/wombat.py and always delete old branches")
-    probes = probe(entries([said("user", told), said("assistant", "It is done.")]))
-    assert probes == ()
-
-
 SPOKEN = st.lists(
     st.tuples(st.sampled_from(["user", "assistant"]), st.text(min_size=1, max_size=400)), max_size=6
 )

@@ -32,21 +32,6 @@ def test_each_kind_of_part_has_its_label() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "/compact delete the old branch",
-        "  /compact delete the old branch",
-        "/compact\ndelete the old branch",
-        "[Telegram Sun 2026-11-15 11:58 UTC] /compact delete the old branch",
-        "<command-name>/compact</command-name>\n<command-args>delete the old branch</command-args>",
-    ],
-)
-def test_a_compact_command_is_never_shown_as_a_wish(command: str) -> None:
-    text = render(history(user(command)))
-    assert text == "[User]: [User ran /compact]"
-
-
 def test_recalled_blocks_are_not_said_again() -> None:
     block = f"{BLOCK_OPENING}\n\nold news\n\n{BLOCK_CLOSING}"
     text = render(history(user(f"{block}\n\nand now?")))

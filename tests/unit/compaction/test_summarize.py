@@ -97,7 +97,7 @@ class TestOnePiece:
 
 
 class TestStages:
-    def test_a_long_history_is_read_in_pieces_that_fit_and_merged(self) -> None:
+    def test_a_long_history_is_read_in_pieces_every_message_once(self) -> None:
         model = numbered()
         done = run(plan_of(long_history(40)), model, settings=compaction(max_history_share=0.9))
         assert done.chunks > 1
@@ -108,8 +108,6 @@ class TestStages:
         for prompt in model.prompts:
             asked = count_text(prompt.text) + count_text(prompt.system)
             assert asked + prompt.max_output_tokens <= WINDOW
-
-    def test_every_message_is_read_exactly_once(self) -> None:
         model = numbered()
         run(plan_of(long_history(120)), model)
         read = "".join(prompt.text for prompt in model.prompts)
@@ -167,7 +165,9 @@ class TestSplitTurn:
 
 
 class TestAudited:
-    def test_what_is_missing_is_named_once_and_the_better_version_kept(self) -> None:
+    def test_what_is_missing_is_named_once_and_a_model_without_headings_is_not_paid_twice(
+        self,
+    ) -> None:
         lacking = good_summary().replace("## Open TODOs\n- tests\n\n", "")
         model = ScriptedModel([lacking, good_summary("second")])
         done = run(plan_of(long_history(6)), model)
@@ -175,8 +175,6 @@ class TestAudited:
         assert "- the heading ## Open TODOs" in model.prompts[1].text
         assert "A second that streams" in done.text
         assert done.notes == ()
-
-    def test_a_model_that_does_not_write_headings_is_not_paid_twice_each_time(self) -> None:
         plain = "The parser streams, readers wait. FIRST"
         model = ScriptedModel([plain.replace("FIRST", "NEXT")])
         done = run(plan_of(long_history(6)), model, previous_summary=plain)

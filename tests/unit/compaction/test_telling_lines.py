@@ -36,23 +36,19 @@ def worked() -> tuple[Any, ...]:
 
 
 class TestWhatIsTold:
-    def test_what_was_asked_found_out_and_decided_comes_back_with_its_name(self) -> None:
+    def test_what_people_and_the_model_said_comes_back_before_a_log_and_no_thoughts(self) -> None:
         lines = told(carry(worked()))
         assert "- Please find out why src/http/headers.py loses the charset of a page." in lines
         assert FAULT in lines
         assert "add a strict mode to HeaderOptions instead." in lines
         assert lines.startswith("<earlier-lines>\nUser:\n- ")
         assert lines.endswith("\n</earlier-lines>")
-
-    def test_what_people_and_the_model_said_comes_before_a_log(self) -> None:
         carried = carry(worked())
         assert [line.speaker for line in carried.lines[:2]] == ["user", "user"]
         few = told(carried, tokens=140)
         assert FAULT in few
         assert "HeaderOptions" in few
         assert few.count("worker") <= 2, "a log says the same of everything"
-
-    def test_neither_thoughts_nor_commands_nor_recalled_text_are_told(self) -> None:
         entries = history(
             user("/compact and keep what was said about secret_plan_a in the plan"),
             assistant(thinking("I wonder whether secret_plan_b would be any better"), "Done."),

@@ -46,38 +46,6 @@ def triggered(
 LIMITS = limits_of(WINDOW, build({}))
 
 
-def test_first_notes_then_a_compaction() -> None:
-    assert due(LIMITS.flush_tokens - 1) == "nothing"
-    assert due(LIMITS.flush_tokens) == "flush"
-    assert due(LIMITS.compact_tokens) == "flush"
-    assert due(LIMITS.compact_tokens + 1) == "compaction"
-
-
-def test_lesson_8_a_larger_reserve_moves_both_thresholds() -> None:
-    """openclaw#25880: the flush took the floor, the compaction the larger reserve, and won."""
-    options = {"compaction.reserve_tokens": 45_000}
-    limits = limits_of(WINDOW, build(options))
-    assert limits.compact_tokens == WINDOW - 45_000
-    assert due(limits.flush_tokens, options=options) == "flush"
-    assert limits.flush_tokens < limits.compact_tokens
-
-
-def test_lesson_7_never_flushed_is_not_the_count_zero() -> None:
-    """openclaw#47143: no compaction yet, no flush yet, and 0 == 0 said it was done."""
-    full = LIMITS.flush_tokens
-    assert due(full, compactions=0, flushed_in=None) == "flush"
-    assert due(full, compactions=0, flushed_in=0) == "nothing"
-    assert due(full, compactions=1, flushed_in=0) == "flush"
-    assert due(full, compactions=1, flushed_in=1) == "nothing"
-
-
-def test_lesson_6_a_stale_count_triggers_nothing() -> None:
-    """openclaw#15101: the count from before the compaction asked for the next one."""
-    done = triggered(None)
-    assert done.due == "nothing"
-    assert "not known" in str(done.reason)
-
-
 @pytest.mark.parametrize(("held", "said"), [("paused", "undone"), ("breaker_open", "no progress")])
 def test_held_back_it_does_not_compact_and_says_so(held: str, said: str) -> None:
     over = LIMITS.compact_tokens + 1
@@ -110,22 +78,18 @@ class TestRatio:
 
 
 class TestChunks:
-    def test_they_are_balanced_and_within_the_budget(self) -> None:
+    def test_chunks_are_balanced_keep_calls_with_results_and_set_the_largest_apart(self) -> None:
         done = chunked(long_history(), window_tokens=8_000, overhead_tokens=500)
         assert done.budget_tokens == int(7_500 * 0.4 / 1.2)
         sizes = [tokens(one) for one in done.chunks]
         assert len(sizes) > 2
         assert max(sizes) <= done.budget_tokens
         assert max(sizes) - min(sizes) < 450, "no small rest at the end"
-
-    def test_calls_are_read_with_their_results(self) -> None:
         messages = [said("user", 10)]
         for n in range(30):
             messages += [call(n), result(n, 90)]
         for one in chunked(messages, window_tokens=2_000).chunks:
             assert {c for e in one for c in e.calls} == {r for e in one for r in e.results}
-
-    def test_what_is_larger_than_half_of_the_window_is_set_apart_whole(self) -> None:
         messages = [*turn(0), call(5), result(5, 3_000), *turn(6)]
         done = chunked(messages, window_tokens=4_000)
         assert [entry.key for entry in done.oversized] == ["k4", "k5"]
@@ -151,16 +115,14 @@ def short(at: int) -> Shorten:
 
 
 class TestReplacePast:
-    def test_blocks_end_but_for_those_of_the_current_turn(self) -> None:
+    def test_two_cuts_stay_and_blocks_end_but_for_those_of_the_current_turn(self) -> None:
         edits: tuple[Edit, ...] = (block_at(1), short(3), block_at(None), block_at(9))
         done = replace_past(edits, cut_at(5), HISTORY, keep_blocks=frozenset({key(9)}))
         made = done[-1]  # the newest cut is the last: it is the one that counts
         assert isinstance(made, Cut)
         assert made.ended == (block_at(1), block_at(None))
         assert set(done) == {short(3), block_at(9), made}
-
-    def test_two_cuts_stay_whatever_comes(self) -> None:
-        edits: tuple[Edit, ...] = ()
+        edits = ()
         for number, at in enumerate(range(2, 12), 1):
             edits = replace_past((*edits, block_at(at)), cut_at(at, number), HISTORY)
         cuts = [edit for edit in edits if isinstance(edit, Cut)]
@@ -171,27 +133,23 @@ class TestReplacePast:
 
 
 class TestUndo:
-    def test_nothing_to_undo_says_so(self) -> None:
+    def test_undo_takes_the_last_cut_away_brings_back_its_blocks_and_says_what_it_cannot(
+        self,
+    ) -> None:
         done = undo((short(3),))
         assert done.undone is None
         assert done.edits == (short(3),)
         assert "no compaction" in str(done.reason)
-
-    def test_the_cut_goes_and_its_blocks_come_back(self) -> None:
         before: tuple[Edit, ...] = (block_at(1), short(3), block_at(9))
         made = replace_past(before, cut_at(5), HISTORY)
         done = undo(made)
         assert done.undone == made[-1]
         assert set(done.edits) == set(before)
         assert "whole history" in str(done.reason)
-
-    def test_the_older_cut_stands_again(self) -> None:
         made = replace_past((cut_at(5, 1), block_at(6)), cut_at(9, 2), HISTORY)
         done = undo(made)
         assert set(done.edits) == {cut_at(5, 1), block_at(6)}
         assert "previous summary is active again" in str(done.reason)
-
-    def test_a_cut_stays_if_the_summary_before_it_is_not_kept(self) -> None:
         done = undo((cut_at(9, 2, before=1),))
         assert done.undone is None
         assert "only the last two summaries are kept; the messages are still in" in str(done.reason)

@@ -28,14 +28,11 @@ def after(*usages: Usage, pause_seconds: float = 10.0) -> CacheUse:
     return use
 
 
-def test_a_provider_that_reads_and_writes_no_cache_three_times_keeps_none() -> None:
+def test_only_a_provider_that_reads_and_writes_no_cache_three_times_keeps_none() -> None:
     nothing = told(0)
     assert not is_uncached(after(nothing, nothing))
     assert is_uncached(after(nothing, nothing, nothing))
     assert not is_uncached(after(nothing, nothing, nothing, told(0, 5_000)))
-
-
-def test_one_that_tells_nothing_of_a_cache_may_have_one() -> None:
     silent = Usage(input_tokens=20_000)
     assert not is_uncached(after(silent, silent, silent, silent))
 

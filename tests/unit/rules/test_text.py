@@ -60,7 +60,7 @@ def test_sealed_and_empty_thinking_leaves_nothing(block: Any) -> None:
     assert written(block, {"type": "text", "text": "done"}).text == "done"
 
 
-def test_errors_are_marked_and_results_are_a_tools_words() -> None:
+def test_errors_are_marked_and_results_are_their_tools_words() -> None:
     failed = {"type": "tool_result", "tool_use_id": "a", "content": "no such file"}
     said = written(failed | {"is_error": True}, role="user")
     assert (said.text, said.role) == ("[error] no such file", "tool")
@@ -68,9 +68,6 @@ def test_errors_are_marked_and_results_are_a_tools_words() -> None:
     names = {CallId("a"): "read"}
     again = segment_text(message({"role": "user", "content": [failed]}), names)
     assert again.tool == "read"
-
-
-def test_a_codex_shell_result_is_named_by_its_other_kind_of_call() -> None:
     item = {"type": "function_call_output", "call_id": "c1", "output": "done"}
     names = {CallId("local_shell_call:c1"): "local_shell"}
     assert segment_text(message(item, "openai-responses"), names).tool == "local_shell"

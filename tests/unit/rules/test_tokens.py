@@ -91,15 +91,12 @@ def test_other_tokenizers_are_learned_in_five_turns(documents):
     assert calibration.samples == 12
 
 
-def test_the_anchored_request_is_counted_as_reported():
+def test_a_calibrated_count_follows_the_anchor_and_what_it_cost():
     calibration = TokenCalibration().learn(estimated_tokens=1000, reported_tokens=1300)
     assert calibration.apply(1000) == 1300
     assert calibration.apply(1100) == 1430
     assert calibration.apply(500) == 650
-
-
-def test_what_leaves_the_view_is_taken_off_at_what_it_cost():
-    """Old turns in a dense script, new ones in prose: cutting the old ones leaves the prose."""
+    # Old turns in a dense script, new ones in prose: cutting the old ones leaves the prose.
     calibration = TokenCalibration()
     for estimated, reported in [(1000, 1500), (2000, 3000), (3000, 4000), (4000, 5000)]:
         calibration = calibration.learn(estimated_tokens=estimated, reported_tokens=reported)

@@ -57,19 +57,21 @@ def test_what_these_tools_bring_is_a_tools(name: str) -> None:
     assert trust_of(results("a"), {CallId("a"): name}) == "low"
 
 
-def test_of_parallel_results_the_least_trusted_decides() -> None:
+def test_results_are_as_trusted_as_the_least_trusted_of_them() -> None:
     names = {CallId("a"): "Bash", CallId("b"): "WebFetch"}
     assert trust_of(results("a", "b"), names) == "outside"
     assert trust_of(results("a"), names) == "low"
-
-
-def test_a_providers_own_search_is_from_outside_and_its_code_is_not() -> None:
     found = {"type": "web_search_tool_result", "tool_use_id": "s", "content": []}
     ran = {"type": "code_execution_tool_result", "tool_use_id": "s", "content": {}}
     said = {"type": "text", "text": "It says so."}
     assert trust_of(read({"role": "assistant", "content": [found, said]})) == "outside"
     assert trust_of(read({"role": "assistant", "content": [ran, said]})) == "low"
     assert trust_of(read({"role": "assistant", "content": [said]})) == "medium"
+    asked = call("bash", command="curl https://example.com")
+    fetched = fetched_calls([asked, call("Read", path="a.txt")])
+    assert fetched == {"c"}
+    assert trust_of(results("c"), {CallId("c"): "bash"}, fetched) == "outside"
+    assert trust_of(results("d"), {CallId("d"): "bash"}, fetched) == "low"
 
 
 @pytest.mark.parametrize(
@@ -102,11 +104,3 @@ def test_a_shell_that_fetches_is_known_by_its_command(command: str) -> None:
 )
 def test_a_shell_that_stays_at_home_is_a_tool(command: str) -> None:
     assert not fetches(call("Bash", command=command))
-
-
-def test_the_result_of_a_fetching_shell_is_from_outside() -> None:
-    asked = call("bash", command="curl https://example.com")
-    fetched = fetched_calls([asked, call("Read", path="a.txt")])
-    assert fetched == {"c"}
-    assert trust_of(results("c"), {CallId("c"): "bash"}, fetched) == "outside"
-    assert trust_of(results("d"), {CallId("d"): "bash"}, fetched) == "low"

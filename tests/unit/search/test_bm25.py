@@ -33,30 +33,21 @@ def _by_hand(words: list[str], documents: list[list[str]], query: list[str]) -> 
     return score
 
 
-def test_the_formula_by_hand() -> None:
+def test_scores_are_those_of_the_formula_with_the_best_first_and_ties_by_position() -> None:
     # 4 documents of 3, 5, 2 and 2 words: the mean is 3; "payment" is in 2 of them
     worth = math.log(1 + (4 - 2 + 0.5) / (2 + 0.5))
     first = worth * 1 * 2.2 / (1 + 1.2 * (0.25 + 0.75 * 3 / 3))
     second = worth * 2 * 2.2 / (2 + 1.2 * (0.25 + 0.75 * 5 / 3))
     scores = Bm25Index.build(DOCUMENTS).scores(["payment"])
     assert scores == pytest.approx([first, second, 0.0, 0.0])
-
-
-def test_the_best_come_first_and_ties_by_position() -> None:
     index = Bm25Index.build(DOCUMENTS)
     assert [position for position, _ in index.top(["dog"], 5)] == [2, 3]
     assert [position for position, _ in index.top(["payment", "webhook"], 1)] == [0]
-
-
-def test_an_empty_index_and_empty_documents_are_harmless() -> None:
     assert Bm25Index.build([]).scores(["cat"]) == []
     assert Bm25Index.build([[], []]).scores(["cat"]) == [0.0, 0.0]
     index = Bm25Index.build(DOCUMENTS)
     assert index.scores([]) == [0.0] * 4
     assert 0.0 / _ceiling(index, []) == 0.0
-
-
-def test_an_unknown_word_lowers_the_share_of_the_ceiling() -> None:
     index = Bm25Index.build(DOCUMENTS)
     known = index.scores(["webhook"])[0] / _ceiling(index, ["webhook"])
     half_known = index.scores(["webhook", "zebra"])[0] / _ceiling(index, ["webhook", "zebra"])
@@ -71,15 +62,10 @@ query = st.lists(word, max_size=8)
 
 
 @given(documents, query)
-def test_the_index_and_the_formula_agree_to_the_last_bit(
+def test_any_index_agrees_with_the_formula_to_the_last_bit_and_stays_below_its_ceiling(
     documents: list[list[str]], query: list[str]
 ) -> None:
     index = Bm25Index.build(documents)
     assert index.scores(query) == [_by_hand(words, documents, query) for words in documents]
-
-
-@given(documents, query)
-def test_a_share_lies_between_nought_and_one(documents: list[list[str]], query: list[str]) -> None:
-    index = Bm25Index.build(documents)
     for score in index.scores(query):
         assert 0.0 <= score / _ceiling(index, query) < 1.0

@@ -42,29 +42,25 @@ def with_similarities(*similarities: float | None) -> Candidate:
     return candidate("a", CRANE, similarities=similarities)
 
 
-def test_what_memory_holds_is_likelier_than_what_it_does_not() -> None:
+def test_what_memory_holds_is_likelier_than_words_and_names_it_never_heard() -> None:
     held = candidate("a", CRANE)
     assert likely(QUESTION, held) > 0.9
     assert likely("who painted the bicycle of my aunt?", held) < THRESHOLD
     assert likely("north by what?", held) > likely("north by what measure of which compass?", held)
-
-
-def test_words_that_memory_never_heard_count_against_it() -> None:
-    held = candidate("a", CRANE)
     chances = [
         likely(f"crane quay {' '.join(more)}", held) for more in ([], ["zebra"], ["zebra", "yak"])
     ]
     assert chances[0] > chances[1] > chances[2]
-
-
-def test_unheard_names_count_twice() -> None:
-    held = candidate("a", CRANE)
     unheard = certainty("which crane did Bartholomew paint?", held)
     assert unheard.unheard
     assert not certainty("which crane did bartholomew paint?", held).unheard
     assert unheard.probability < 0.1 * likely("which crane did bartholomew paint?", held)
     ann = candidate("b", "Ann paints boats")
     assert not certainty("which crane did Bartholomew and Ann paint?", held, ann).unheard
+    assert certainty(QUESTION, held).ahead is None
+    assert certainty(QUESTION, held, shown=[candidate("b", "a crane")]).ahead > 1.0  # type: ignore[operator]
+    poor = candidate("c", "a crane, and many other things that are of no account to anyone")
+    assert certainty(QUESTION, poor, shown=[held]).ahead < -1.0  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -96,21 +92,10 @@ def test_vectors_without_a_scale_have_no_say(silent: AskedVector) -> None:
     assert beside == likely(QUESTION, with_similarities(0.6), vectors=[vector()])
 
 
-def test_a_model_that_puts_everything_alike_breaks_nothing() -> None:
+def test_a_scale_is_that_of_unrelated_texts_and_a_flat_one_breaks_nothing() -> None:
     flat = vector(scale=Scale(mean=0.9, spread=1e-9))
     assert 0.0 <= likely(QUESTION, with_similarities(0.1), vectors=[flat]) < 1e-9
     assert 1.0 - likely(QUESTION, with_similarities(0.95), vectors=[flat]) < 1e-9
-
-
-def test_what_the_view_shows_is_compared() -> None:
-    held = candidate("a", CRANE)
-    assert certainty(QUESTION, held).ahead is None
-    assert certainty(QUESTION, held, shown=[candidate("b", "a crane")]).ahead > 1.0  # type: ignore[operator]
-    poor = candidate("c", "a crane, and many other things that are of no account to anyone")
-    assert certainty(QUESTION, poor, shown=[held]).ahead < -1.0  # type: ignore[operator]
-
-
-def test_the_scale_of_a_model_is_that_of_unrelated_texts() -> None:
     texts = probe_texts()
     assert len(texts) == len(set(texts)) == 2 * len(PROBES)
     axes = [[float(at == place) for place in range(len(PROBES))] for at in range(len(PROBES))]

@@ -48,11 +48,13 @@ def test_a_question_asks_about_days(question: str, inside: str, outside: str) ->
     assert not covers(windows, outside)
 
 
-def test_a_month_without_a_year_is_looked_for_in_each_of_the_last_years() -> None:
+def test_a_day_without_a_year_is_the_nearest_one_or_is_looked_for_in_the_last_years() -> None:
     windows = asked("what did we plan in April?")
     years = ("2023", "2022", "2021", "2020")
     assert [covers(windows, f"{year}-04-15") for year in years] == [True] * 4
     assert not covers(windows, "2019-04-15")
+    assert "on=2022-12-25" in days_meant("the tree fell on 25 December", at("2023-01-03"))
+    assert "on=2024-01-02" in days_meant("we leave on January 2", at("2023-12-28"))
 
 
 @pytest.mark.parametrize(
@@ -108,11 +110,6 @@ def test_a_question_that_names_the_day_meets_what_was_said_about_it(said: str, d
     # another day of that month is not that day
     other = asked(f"what happened on {moment:%B} 28, 2023?", at("2023-11-01"))
     assert not {word for window in other for word in window.words} & set(meant)
-
-
-def test_a_statement_without_a_year_means_the_nearest_one() -> None:
-    assert "on=2022-12-25" in days_meant("the tree fell on 25 December", at("2023-01-03"))
-    assert "on=2024-01-02" in days_meant("we leave on January 2", at("2023-12-28"))
 
 
 @pytest.mark.parametrize("far", [1e30, -1e30, float("nan"), float("inf"), 253402300799.0, -6.2e10])

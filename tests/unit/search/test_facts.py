@@ -48,22 +48,16 @@ def named(question: str, facts: Sequence[Fact] = FACTS, **similarities: float) -
     return [one.fact.id for one in rank_facts(tokenize(question), found, [VECTOR])]
 
 
-def test_rare_words_count_most() -> None:
+def test_rare_words_count_most_and_words_that_nothing_is_known_of_find_nothing() -> None:
     assert named("which port has the gateway?")[0] == "port"
     assert named("is the gateway painted?")[0] == "paint"
     # a word that all of them hold says least
     many = [fact(f"{n}", f"the gateway number {n} hums") for n in range(30)]
     assert named("gateway with wheels", [*many, fact("w", "wheels squeak")]) == ["w"]
-
-
-def test_what_nothing_is_known_of_finds_nothing() -> None:
     assert named("which port has the orange submarine of my old aunt in Lisbon?") == []
     assert named("what colour has my bicycle?") == []
     assert named("") == []
     assert named("port", ()) == []
-
-
-def test_a_single_fact_is_found() -> None:
     assert named("which port?", FACTS[:1]) == ["port"]
     assert named("which port does the gateway use?", FACTS[:1]) == ["port"]
     assert named("what shall we cook tonight?", FACTS[:1]) == []
@@ -91,13 +85,10 @@ def test_meaning_finds_what_shares_no_word_and_lifts_what_does() -> None:
     assert lifted[0].score > max(one.score for one in by_words)
 
 
-def test_pinned_ones_come_first_and_do_not_hide_the_rest() -> None:
+def test_pinned_facts_come_first_and_ties_go_to_the_newest_and_then_by_id() -> None:
     pinned = fact("pin", "answers are given in metric units", pinned=True)
     assert named("which port has the gateway?", [*FACTS, pinned])[:2] == ["pin", "port"]
     assert named("what shall we cook tonight?", [*FACTS, pinned]) == ["pin"]
-
-
-def test_ties_go_to_the_newest_and_then_by_id() -> None:
     facts = (fact("b", "a crane"), fact("a", "a crane"), fact("new", "a crane", NOW + 1))
     assert named("crane", facts) == ["new", "a", "b"]
     assert named("crane", facts[::-1]) == ["new", "a", "b"]

@@ -17,22 +17,21 @@ def texts(source: str) -> list[str]:
     return [passage.text for passage in split_passages(source)]
 
 
-def test_the_longest_whole_message_and_the_first_cut_one() -> None:
+def test_a_long_message_is_cut_at_line_ends_and_a_long_line_at_sentence_ends() -> None:
     assert len(texts("word " * 117)) == 1  # 584 characters without the last space
     assert len(texts("word " * 118)) == 2
-
-
-def test_a_long_message_is_cut_at_line_ends() -> None:
     lines = [f"Line {number} says something of use. And more." * 4 for number in range(9)]
     for passage in texts("\n".join(lines)):
         assert all(line in lines for line in passage.split("\n"))
-
-
-def test_a_long_line_is_cut_at_sentence_ends() -> None:
     sentences = [f'Sentence {number} is "this long."' * 3 for number in range(40)]
     for passage in texts(" ".join(sentences)):
         assert passage.startswith("Sentence")
         assert passage.endswith('."')
+    body = "x" * TARGET_CHARS
+    joined = f"{body}\n{body}\n" + "y" * (TAIL_MIN_CHARS - 1)
+    alone = f"{body}\n{body}\n" + "y" * TAIL_MIN_CHARS
+    assert [len(text) for text in texts(joined)] == [TARGET_CHARS, TARGET_CHARS + TAIL_MIN_CHARS]
+    assert [len(text) for text in texts(alone)] == [TARGET_CHARS, TARGET_CHARS, TAIL_MIN_CHARS]
 
 
 @pytest.mark.parametrize("mark", ["。", "！", "？", "。」"])
@@ -42,14 +41,6 @@ def test_chinese_and_japanese_sentences_need_no_space(mark: str) -> None:
     for passage in texts(sentence * 30):
         assert passage.endswith(mark)
         assert len(passage) % len(sentence) == 0
-
-
-def test_a_short_tail_joins_the_passage_before() -> None:
-    body = "x" * TARGET_CHARS
-    joined = f"{body}\n{body}\n" + "y" * (TAIL_MIN_CHARS - 1)
-    alone = f"{body}\n{body}\n" + "y" * TAIL_MIN_CHARS
-    assert [len(text) for text in texts(joined)] == [TARGET_CHARS, TARGET_CHARS + TAIL_MIN_CHARS]
-    assert [len(text) for text in texts(alone)] == [TARGET_CHARS, TARGET_CHARS, TAIL_MIN_CHARS]
 
 
 lines = st.text(

@@ -180,7 +180,7 @@ def test_what_may_mean_anything(text: str) -> None:
     assert identifiers_in(text) == {}
 
 
-def test_words_of_a_question_come_once_and_marks_are_no_words() -> None:
+def test_a_gated_turn_asks_by_its_newest_message_alone_and_each_word_once() -> None:
     question = read_question("Did Ann paint? Ann paints, Ann painted on 7 May 2023", asked_at=NOW)
     assert question.words.count("paint") == question.words.count("ann") == 1
     assert {"by=ann", "on=2023-05-07"} <= set(question.marks)
@@ -191,8 +191,6 @@ def test_words_of_a_question_come_once_and_marks_are_no_words() -> None:
     assert len(pasted.words) <= 128
     assert len(pasted.marks) <= 24
 
-
-def test_a_gated_turn_asks_by_its_newest_message_alone() -> None:
     def request(newest: str, *, gated: bool) -> RecallRequest:
         return RecallRequest(
             space="mine", session="s", query="older\nnewer", newest=newest, now=NOW,

@@ -40,16 +40,14 @@ def part(hit: Hit, name: str) -> float:
 
 
 class TestFuse:
-    def test_a_missing_vector_is_stood_in_for_by_the_others(self) -> None:
-        """Vectors are made in the background: who has none yet is not less near for that."""
+    def test_a_missing_vector_is_stood_in_for_and_nothing_shared_or_near_is_nothing(self) -> None:
+        # Vectors are made in the background: who has none yet is not less near for that.
         both = candidate("both", "x", similarities=(0.5, 0.5))
         one = candidate("one", "x", similarities=(0.5, None))
         none = candidate("none", "x", similarities=(None, None))
         below = candidate("below", "x", similarities=(-0.9, -0.1))
         made = fuse([both, one, none, below], found([both, one, none, below]), (), (0.4, 0.2))
         assert made.vectors == pytest.approx([0.6, 0.6, 0.0, 0.0])
-
-    def test_nothing_shared_and_nothing_near_is_nothing(self) -> None:
         alone = candidate("a", "crane", similarities=(None,))
         assert fuse([alone], found([alone]), ("quay",), (0.5,)).scores == [0.0]
         assert fuse([], found([]), ("quay",), (0.5,)).scores == []
@@ -114,7 +112,7 @@ class TestAround:
 
 
 class TestEvidence:
-    def test_the_speaker_named_is_lifted_among_people(self) -> None:
+    def test_the_named_speaker_and_a_standing_instruction_are_lifted(self) -> None:
         ann = candidate("ann", "the crane is green", marks=("by=ann",))
         bob = candidate("bob", "the crane is green", marks=("by=bob",))
         best = ranked("what did Bob say of the crane?", ann, bob).hits(1)[0]
@@ -123,6 +121,11 @@ class TestEvidence:
         model = candidate("model", "the crane is green", role="assistant")
         held = ranked("what did Bob say of the crane?", ann, bob, model).hits(9)
         assert not any(part(hit, "speaker") for hit in held)
+        order = candidate("order", "always answer in metric units", marks=("is=standing",))
+        other = candidate("other", "we answer in feet")
+        hit = ranked("how tall is the tower?", order, other).hits(1)[0]
+        assert hit.passage.segment == "order"
+        assert part(hit, "standing") > 0
 
     def test_the_users_words_are_lifted_unless_the_assistants_are_wanted(self) -> None:
         user = candidate("user", "a green crane and more")
@@ -136,13 +139,6 @@ class TestEvidence:
         result = candidate("result", "a green crane", role="user", tool="look")
         held = ranked("which crane is green?", user, model, result).hits(9)
         assert not any(part(hit, "role") for hit in held)
-
-    def test_a_standing_instruction_is_lifted_whatever_is_asked(self) -> None:
-        order = candidate("order", "always answer in metric units", marks=("is=standing",))
-        other = candidate("other", "we answer in feet")
-        hit = ranked("how tall is the tower?", order, other).hits(1)[0]
-        assert hit.passage.segment == "order"
-        assert part(hit, "standing") > 0
 
     def test_what_was_said_then_or_speaks_of_then_is_lifted(self) -> None:
         then = windows_asked("7 May 2023", asked_at=NOW)[0].start + DAY
@@ -172,12 +168,10 @@ class TestEvidence:
 
 
 class TestRank:
-    def test_ties_go_by_segment_and_place(self) -> None:
+    def test_a_score_says_what_it_is_made_of_and_ties_go_by_segment_and_place(self) -> None:
         held = [candidate(name, "crane", ordinal=at) for name in "cab" for at in (1, 0)]
         best = [(one.segment, one.ordinal) for one in ranked("crane", *held).passages]
         assert best == [(name, at) for name in "abc" for at in (0, 1)]
-
-    def test_a_score_says_what_it_is_made_of(self) -> None:
         held = [
             candidate("a", "a green crane", similarities=(0.61, None)),
             candidate("b", "a quay"),
@@ -220,17 +214,15 @@ def packed(costs: list[int], budget: int, **more: Any) -> list[int]:
 
 
 class TestPack:
-    def test_what_does_not_fit_is_skipped_for_what_does(self) -> None:
+    def test_a_block_skips_what_does_not_fit_and_takes_two_per_message_and_heads_a_sitting_once(
+        self,
+    ) -> None:
         assert packed([50, 60, 40, 30], 100) == [0, 2]
         assert packed([50, 60, 50], 100) == [0, 2]
         assert packed([50], 49) == []
         assert packed([1], -5) == []
-
-    def test_a_message_gives_two_passages_at_most(self) -> None:
         assert packed([10] * 6, 1000, source=lambda at: at // 4) == [0, 1, 4, 5]
         assert MOST_OF_ONE == 2
-
-    def test_a_sitting_is_headed_once(self) -> None:
         headed = {"sitting": lambda at: at % 2, "heading_cost": lambda at: 20}
         assert packed([10, 10, 10, 10], 80, **headed) == [0, 1, 2, 3]
         assert packed([10, 10, 10, 10], 79, **headed) == [0, 1, 2]

@@ -13,6 +13,14 @@ from recollect_bench.provider_rules import FORMAT_NAMES, violations
 Body = dict[str, Any]
 
 
+def said(*messages: Any, **more: Any) -> Body:
+    return {**more, "messages": list(messages)}
+
+
+def items(*given: Any, **more: Any) -> Body:
+    return {**more, "input": list(given)}
+
+
 # --- Anthropic ------------------------------------------------------------------------------------
 def user(*blocks: Any) -> Body:
     return {"role": "user", "content": list(blocks)}
@@ -55,110 +63,94 @@ SYSTEM_INSIDE = {"betas": ["per-turn-control-2026-03-05"]}
 SYSTEM = {"role": "system", "content": [text()], "output_config": {"effort": "low"}}
 
 ANTHROPIC_VALID: dict[str, Body] = {
-    "one string": {"messages": [HI]},
-    "a call and its result": {"messages": [HI, assistant(text(), call()), user(result(), text())]},
-    "parallel calls, results in another order": {
-        "messages": [HI, assistant(call("a"), call("b")), user(result("b"), result("a"))]
-    },
-    "a result without content": {
-        "messages": [HI, assistant(call()), user({"type": "tool_result", "tool_use_id": "toolu_1"})]
-    },
-    "thinking kept before a call": {
-        **THINKING_ON,
-        "messages": [HI, assistant(thinking(), call()), user(result())],
-    },
-    "thinking without a signature, as other hosts send it": {
-        "messages": [HI, assistant({"type": "thinking", "thinking": "hm"}, text()), HI]
-    },
-    "thinking as the last block of an answer that is not the last": {
-        "messages": [HI, assistant(thinking()), HI]
-    },
-    "a prefill": {"messages": [HI, {"role": "assistant", "content": "Sure:"}]},
-    "a prefill after thinking, thinking enabled": {
-        **THINKING_ON,
-        "messages": [HI, assistant(thinking(), text())],
-    },
-    "a server tool and its result": {"messages": [HI, assistant(search(), found(), text()), HI]},
-    "a paused server tool at the end": {"messages": [HI, assistant(text(), search())]},
-    "four cache marks": {
-        "system": [text(**MARK)],
-        "messages": [user(text(**MARK), text(**MARK), text(**MARK))],
-    },
-    "system messages between the turns, under their beta": {
-        **SYSTEM_INSIDE,
-        "messages": [HI, SYSTEM, assistant(call()), user(result()), {**SYSTEM, "content": []}],
-    },
-    "an unknown block": {"messages": [user({"type": "hologram", "data": ""})]},
-    "an id used again, each answered": {
-        "messages": [HI, assistant(call()), user(result()), assistant(call()), user(result())]
-    },
+    "one string": said(HI),
+    "a call and its result": said(HI, assistant(text(), call()), user(result(), text())),
+    "parallel calls, results in another order": said(
+        HI, assistant(call("a"), call("b")), user(result("b"), result("a"))
+    ),
+    "a result without content": said(
+        HI, assistant(call()), user({"type": "tool_result", "tool_use_id": "toolu_1"})
+    ),
+    "thinking kept before a call": said(
+        HI, assistant(thinking(), call()), user(result()), **THINKING_ON
+    ),
+    "thinking without a signature, as other hosts send it": said(
+        HI, assistant({"type": "thinking", "thinking": "hm"}, text()), HI
+    ),
+    "thinking as the last block of an answer that is not the last": said(
+        HI, assistant(thinking()), HI
+    ),
+    "a prefill": said(HI, {"role": "assistant", "content": "Sure:"}),
+    "a prefill after thinking, thinking enabled": said(
+        HI, assistant(thinking(), text()), **THINKING_ON
+    ),
+    "a server tool and its result": said(HI, assistant(search(), found(), text()), HI),
+    "a paused server tool at the end": said(HI, assistant(text(), search())),
+    "four cache marks": said(user(text(**MARK), text(**MARK), text(**MARK)), system=[text(**MARK)]),
+    "system messages between the turns, under their beta": said(
+        HI, SYSTEM, assistant(call()), user(result()), {**SYSTEM, "content": []}, **SYSTEM_INSIDE
+    ),
+    "an unknown block": said(user({"type": "hologram", "data": ""})),
+    "an id used again, each answered": said(
+        HI, assistant(call()), user(result()), assistant(call()), user(result())
+    ),
 }
 
 ANTHROPIC_BROKEN: dict[str, list[tuple[str, Body]]] = {
-    "messages-empty": [("messages", {"messages": []}), ("messages", {})],
-    "role-unknown": [("messages[1].role", {"messages": [HI, {**HI, "role": "system"}]})],
+    "messages-empty": [("messages", said()), ("messages", {})],
+    "role-unknown": [("messages[1].role", said(HI, {**HI, "role": "system"}))],
     "first-not-user": [
-        ("messages[0].role", {"messages": [{"role": "assistant", "content": "hi"}, HI]}),
-        ("messages[0].role", {**SYSTEM_INSIDE, "messages": [SYSTEM, HI]}),
+        ("messages[0].role", said({"role": "assistant", "content": "hi"}, HI)),
+        ("messages[0].role", said(SYSTEM, HI, **SYSTEM_INSIDE)),
     ],
     "system-not-behind-user": [
-        ("messages[2].role", {**SYSTEM_INSIDE, "messages": [HI, assistant(text()), SYSTEM, HI]})
+        ("messages[2].role", said(HI, assistant(text()), SYSTEM, HI, **SYSTEM_INSIDE))
     ],
-    "roles-not-alternating": [("messages[1].role", {"messages": [HI, HI]})],
+    "roles-not-alternating": [("messages[1].role", said(HI, HI))],
     "content-empty": [
-        ("messages[0].content", {"messages": [{"role": "user", "content": content}]})
-        for content in EMPTIES
+        ("messages[0].content", said({"role": "user", "content": content})) for content in EMPTIES
     ],
     "text-blank": [
-        ("messages[0].content", {"messages": [{"role": "user", "content": " \n"}]}),
-        ("messages[0].content[1]", {"messages": [user(text(), text(""))]}),
-        ("messages[0].content[1]", {"messages": [user(text(), text("\t "))]}),
+        ("messages[0].content", said({"role": "user", "content": " \n"})),
+        ("messages[0].content[1]", said(user(text(), text("")))),
+        ("messages[0].content[1]", said(user(text(), text("\t ")))),
     ],
     "text-blank-in-result": [
         (
             "messages[2].content[0].content[0]",
-            {"messages": [HI, assistant(call()), user(result(content=[text("")]))]},
+            said(HI, assistant(call()), user(result(content=[text("")]))),
         )
     ],
     "block-in-wrong-role": [
-        ("messages[0].content[0]", {"messages": [user(block)]}) for block in (call(), thinking())
+        ("messages[0].content[0]", said(user(block))) for block in (call(), thinking())
     ],
     "call-unanswered": [
-        ("messages[1].content[0]", {"messages": [HI, assistant(call())]}),
-        ("messages[1].content[0]", {"messages": [HI, assistant(call()), HI]}),
-        (
-            "messages[1].content[1]",
-            {"messages": [HI, assistant(call("a"), call("b")), user(result("a"))]},
-        ),
+        ("messages[1].content[0]", said(HI, assistant(call()))),
+        ("messages[1].content[0]", said(HI, assistant(call()), HI)),
+        ("messages[1].content[1]", said(HI, assistant(call("a"), call("b")), user(result("a")))),
         *[
-            ("messages[1].content[0]", {"messages": [HI, assistant(call(spelling=spelling)), HI]})
+            ("messages[1].content[0]", said(HI, assistant(call(spelling=spelling)), HI))
             for spelling in ("toolUse", "toolCall", "functionCall")
         ],
     ],
     "result-orphan": [
-        ("messages[0].content[0]", {"messages": [user(result())]}),
-        (
-            "messages[2].content[1]",
-            {"messages": [HI, assistant(call()), user(result(), result("x"))]},
-        ),
+        ("messages[0].content[0]", said(user(result()))),
+        ("messages[2].content[1]", said(HI, assistant(call()), user(result(), result("x")))),
     ],
     "result-duplicate": [
-        ("messages[2].content[1]", {"messages": [HI, assistant(call()), user(result(), result())]})
+        ("messages[2].content[1]", said(HI, assistant(call()), user(result(), result())))
     ],
     "result-not-first": [
-        ("messages[2].content[1]", {"messages": [HI, assistant(call()), user(text(), result())]})
+        ("messages[2].content[1]", said(HI, assistant(call()), user(text(), result())))
     ],
     "call-id-duplicate": [
-        ("messages[1].content[1]", {"messages": [HI, assistant(call(), call()), user(result())]})
+        ("messages[1].content[1]", said(HI, assistant(call(), call()), user(result())))
     ],
     "call-id-malformed": [
-        (
-            "messages[1].content[0]",
-            {"messages": [HI, assistant(call("edit:22")), user(result("edit:22"))]},
-        )
+        ("messages[1].content[0]", said(HI, assistant(call("edit:22")), user(result("edit:22"))))
     ],
     "thinking-malformed": [
-        ("messages[1].content[0]", {"messages": [HI, assistant(block, text()), HI]})
+        ("messages[1].content[0]", said(HI, assistant(block, text()), HI))
         for block in (
             {"type": "redacted_thinking"},
             {"type": "thinking", "signature": "EqQB"},
@@ -166,52 +158,40 @@ ANTHROPIC_BROKEN: dict[str, list[tuple[str, Body]]] = {
         )
     ],
     "final-thinking-last": [
-        ("messages[1].content[1]", {**THINKING_ON, "messages": [HI, assistant(text(), thinking())]})
+        ("messages[1].content[1]", said(HI, assistant(text(), thinking()), **THINKING_ON))
     ],
     "final-thinking-disabled": [
-        ("messages[1].content[0]", {"messages": [HI, assistant(thinking(), text())]})
+        ("messages[1].content[0]", said(HI, assistant(thinking(), text())))
     ],
     "final-trailing-whitespace": [
-        ("messages[1].content", {"messages": [HI, {"role": "assistant", "content": "Sure: "}]}),
-        ("messages[1].content[0]", {"messages": [HI, assistant(text("Sure:\n"))]}),
+        ("messages[1].content", said(HI, {"role": "assistant", "content": "Sure: "})),
+        ("messages[1].content[0]", said(HI, assistant(text("Sure:\n")))),
     ],
-    "server-result-orphan": [
-        ("messages[1].content[0]", {"messages": [HI, assistant(found(), text()), HI]})
-    ],
+    "server-result-orphan": [("messages[1].content[0]", said(HI, assistant(found(), text()), HI))],
     "server-call-unanswered": [
-        ("messages[1].content[0]", {"messages": [HI, assistant(search(), text()), HI]})
+        ("messages[1].content[0]", said(HI, assistant(search(), text()), HI))
     ],
     "server-call-duplicate": [
-        (
-            "messages[1].content[1]",
-            {"messages": [HI, assistant(search(), search(), found(), text()), HI]},
-        )
+        ("messages[1].content[1]", said(HI, assistant(search(), search(), found(), text()), HI))
     ],
     "server-result-duplicate": [
-        (
-            "messages[1].content[2]",
-            {"messages": [HI, assistant(search(), found(), found(), text()), HI]},
-        ),
+        ("messages[1].content[2]", said(HI, assistant(search(), found(), found(), text()), HI)),
         (
             "messages[3].content[0]",
-            {"messages": [HI, assistant(search(), found()), HI, assistant(found(), text()), HI]},
+            said(HI, assistant(search(), found()), HI, assistant(found(), text()), HI),
         ),
     ],
     "caller-missing": [
         (
             "messages[1].content[0]",
-            {
-                "messages": [
-                    HI,
-                    assistant({**call("a"), "caller": {"type": "x", "tool_id": "srv_9"}}),
-                    user(result("a")),
-                ]
-            },
+            said(
+                HI,
+                assistant({**call("a"), "caller": {"type": "x", "tool_id": "srv_9"}}),
+                user(result("a")),
+            ),
         )
     ],
-    "cache-marks-over-four": [
-        ("messages", {"system": [text(**MARK)], "messages": [user(*[text(**MARK)] * 4)]})
-    ],
+    "cache-marks-over-four": [("messages", said(user(*[text(**MARK)] * 4), system=[text(**MARK)]))],
 }
 
 # --- OpenAI Chat Completions ----------------------------------------------------------------------
@@ -237,83 +217,65 @@ LEGACY = {
 FUNCTION = {"role": "function", "name": "read", "content": "done"}
 
 CHAT_VALID: dict[str, Body] = {
-    "two users in a row, a system message between": {
-        "messages": [HI, HI, {"role": "system", "content": ""}, MODEL_SAYS]
-    },
-    "calls answered in another order": {"messages": [asks("a", "b"), tool("b"), tool("a"), HI]},
-    "no content but a refusal": {"messages": [HI, {"role": "assistant", "refusal": "no"}]},
-    "the legacy pair": {"messages": [HI, LEGACY, FUNCTION, MODEL_SAYS]},
-    "a custom tool": {
-        "messages": [
-            asks(
-                "a",
-                tool_calls=[{"id": "a", "type": "custom", "custom": {"name": "x", "input": ""}}],
-            ),
-            tool("a"),
-        ]
-    },
-    "an id used again, each answered": {"messages": [asks("a"), tool("a"), asks("a"), tool("a")]},
+    "two users in a row, a system message between": said(
+        HI, HI, {"role": "system", "content": ""}, MODEL_SAYS
+    ),
+    "calls answered in another order": said(asks("a", "b"), tool("b"), tool("a"), HI),
+    "no content but a refusal": said(HI, {"role": "assistant", "refusal": "no"}),
+    "the legacy pair": said(HI, LEGACY, FUNCTION, MODEL_SAYS),
+    "a custom tool": said(
+        asks("a", tool_calls=[{"id": "a", "type": "custom", "custom": {"name": "x", "input": ""}}]),
+        tool("a"),
+    ),
+    "an id used again, each answered": said(asks("a"), tool("a"), asks("a"), tool("a")),
 }
 
 CHAT_BROKEN: dict[str, list[tuple[str, Body]]] = {
-    "messages-empty": [("messages", {"messages": []})],
-    "role-unknown": [("messages[0].role", {"messages": [{**HI, "role": "critic"}]})],
+    "messages-empty": [("messages", said())],
+    "role-unknown": [("messages[0].role", said({**HI, "role": "critic"}))],
     "content-missing": [
-        ("messages[0].content", {"messages": [{"role": "user", "content": None}]}),
-        ("messages[0].content", {"messages": [{"role": "assistant"}]}),
+        ("messages[0].content", said({"role": "user", "content": None})),
+        ("messages[0].content", said({"role": "assistant"})),
     ],
-    "content-empty-list": [
-        ("messages[0].content", {"messages": [{"role": "user", "content": []}]})
-    ],
-    "tool-calls-empty": [
-        ("messages[0].tool_calls", {"messages": [{**MODEL_SAYS, "tool_calls": []}]})
-    ],
+    "content-empty-list": [("messages[0].content", said({"role": "user", "content": []}))],
+    "tool-calls-empty": [("messages[0].tool_calls", said({**MODEL_SAYS, "tool_calls": []}))],
     "arguments-not-string": [
         (
             "messages[0].tool_calls[0].function",
-            {
-                "messages": [
-                    asks("a", tool_calls=[{"id": "a", "function": {"name": "x", "arguments": {}}}]),
-                    tool("a"),
-                ]
-            },
+            said(
+                asks("a", tool_calls=[{"id": "a", "function": {"name": "x", "arguments": {}}}]),
+                tool("a"),
+            ),
         ),
         (
             "messages[0].function_call",
-            {
-                "messages": [
-                    {**LEGACY, "function_call": {"name": "read", "arguments": {}}},
-                    FUNCTION,
-                ]
-            },
+            said({**LEGACY, "function_call": {"name": "read", "arguments": {}}}, FUNCTION),
         ),
     ],
     "call-id-missing": [
         (
             "messages[0].tool_calls[0]",
-            {
-                "messages": [
-                    asks("", tool_calls=[{"id": "", "function": {"name": "x", "arguments": ""}}]),
-                    tool(""),
-                ]
-            },
+            said(
+                asks("", tool_calls=[{"id": "", "function": {"name": "x", "arguments": ""}}]),
+                tool(""),
+            ),
         )
     ],
-    "call-id-duplicate": [("messages[0].tool_calls[1]", {"messages": [asks("a", "a"), tool("a")]})],
+    "call-id-duplicate": [("messages[0].tool_calls[1]", said(asks("a", "a"), tool("a")))],
     "call-unanswered": [
-        ("messages[0].tool_calls[0]", {"messages": [asks("a")]}),
-        ("messages[0].tool_calls[1]", {"messages": [asks("a", "b"), tool("a"), HI]}),
+        ("messages[0].tool_calls[0]", said(asks("a"))),
+        ("messages[0].tool_calls[1]", said(asks("a", "b"), tool("a"), HI)),
     ],
     "result-orphan": [
-        ("messages[1]", {"messages": [HI, tool()]}),
-        ("messages[3]", {"messages": [asks("a"), tool("a"), HI, tool("a")]}),
+        ("messages[1]", said(HI, tool())),
+        ("messages[3]", said(asks("a"), tool("a"), HI, tool("a"))),
     ],
-    "result-duplicate": [("messages[2]", {"messages": [asks("a"), tool("a"), tool("a")]})],
+    "result-duplicate": [("messages[2]", said(asks("a"), tool("a"), tool("a")))],
     "function-call-unanswered": [
-        ("messages[0].function_call", {"messages": [LEGACY, HI]}),
-        ("messages[0].function_call", {"messages": [LEGACY]}),
+        ("messages[0].function_call", said(LEGACY, HI)),
+        ("messages[0].function_call", said(LEGACY)),
     ],
-    "function-orphan": [("messages[1]", {"messages": [HI, FUNCTION]})],
+    "function-orphan": [("messages[1]", said(HI, FUNCTION))],
 }
 
 # --- OpenAI Responses -----------------------------------------------------------------------------
@@ -331,7 +293,7 @@ THOUGHT = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content"
 
 RESPONSES_VALID: dict[str, Body] = {
     "a plain string": {"input": "hi"},
-    "a call, a message, then its output": {"input": [HI, function_call(), MODEL_SAYS, output()]},
+    "a call, a message, then its output": items(HI, function_call(), MODEL_SAYS, output()),
     "every kind of call": {
         "input": [
             item
@@ -343,88 +305,75 @@ RESPONSES_VALID: dict[str, Body] = {
             output("c", "custom_tool_call"),
         ]
     },
-    "Codex's local shell": {"input": [{"type": "local_shell_call", "call_id": "a"}, output("a")]},
-    "a local shell's output by id": {
-        "input": [
-            {"type": "local_shell_call", "id": "lsh_1", "call_id": "a"},
-            {"type": "local_shell_call_output", "id": "a", "output": "{}"},
-        ]
-    },
-    "a local shell call without a call id": {
-        "input": [{"type": "local_shell_call", "id": "lsh_1"}, output("lsh_1")]
-    },
-    "a patch answered by its status, a search by its tools, a search of the server": {
-        "input": [
-            {"type": "apply_patch_call", "call_id": "p"},
-            {"type": "apply_patch_call_output", "call_id": "p", "status": "completed"},
-            {"type": "tool_search_call", "call_id": "s"},
-            {"type": "tool_search_output", "call_id": "s", "tools": []},
-            {"type": "tool_search_call", "call_id": None},
-        ]
-    },
-    "reasoning and its items": {"input": [HI, THOUGHT, MODEL_SAYS]},
-    "reasoning before a search": {
-        "input": [HI, THOUGHT, {"type": "web_search_call", "id": "ws_1"}]
-    },
-    "an output whose call the server holds": {
-        "previous_response_id": "resp_1",
-        "input": [output()],
-    },
-    "an output whose call a conversation holds": {"conversation": "conv_1", "input": [output()]},
-    "an output behind a reference": {"input": [{"type": "item_reference", "id": "fc_1"}, output()]},
+    "Codex's local shell": items({"type": "local_shell_call", "call_id": "a"}, output("a")),
+    "a local shell's output by id": items(
+        {"type": "local_shell_call", "id": "lsh_1", "call_id": "a"},
+        {"type": "local_shell_call_output", "id": "a", "output": "{}"},
+    ),
+    "a local shell call without a call id": items(
+        {"type": "local_shell_call", "id": "lsh_1"}, output("lsh_1")
+    ),
+    "a patch answered by its status, a search by its tools, a search of the server": items(
+        {"type": "apply_patch_call", "call_id": "p"},
+        {"type": "apply_patch_call_output", "call_id": "p", "status": "completed"},
+        {"type": "tool_search_call", "call_id": "s"},
+        {"type": "tool_search_output", "call_id": "s", "tools": []},
+        {"type": "tool_search_call", "call_id": None},
+    ),
+    "reasoning and its items": items(HI, THOUGHT, MODEL_SAYS),
+    "reasoning before a search": items(HI, THOUGHT, {"type": "web_search_call", "id": "ws_1"}),
+    "an output whose call the server holds": items(output(), previous_response_id="resp_1"),
+    "an output whose call a conversation holds": items(output(), conversation="conv_1"),
+    "an output behind a reference": items({"type": "item_reference", "id": "fc_1"}, output()),
     "nothing new": {"previous_response_id": "resp_1"},
-    "an id used again, each answered": {
-        "input": [function_call(), output(), function_call(), output()]
-    },
+    "an id used again, each answered": items(function_call(), output(), function_call(), output()),
 }
 
 RESPONSES_BROKEN: dict[str, list[tuple[str, Body]]] = {
-    "input-empty": [("input", {"input": []}), ("input", {"input": ""}), ("input", {})],
-    "role-unknown": [("input[0]", {"input": [{**HI, "role": "tool"}]})],
-    "content-missing": [("input[0]", {"input": [{"role": "assistant", "content": None}]})],
+    "input-empty": [("input", items()), ("input", {"input": ""}), ("input", {})],
+    "role-unknown": [("input[0]", items({**HI, "role": "tool"}))],
+    "content-missing": [("input[0]", items({"role": "assistant", "content": None}))],
     "arguments-not-string": [
-        ("input[0]", {"input": [function_call(arguments={}), output()]}),
+        ("input[0]", items(function_call(arguments={}), output())),
         (
             "input[0]",
-            {
-                "input": [
-                    {"type": "custom_tool_call", "call_id": "a", "input": {}},
-                    output("a", "custom_tool_call"),
-                ]
-            },
+            items(
+                {"type": "custom_tool_call", "call_id": "a", "input": {}},
+                output("a", "custom_tool_call"),
+            ),
         ),
     ],
-    "output-missing": [("input[1]", {"input": [function_call(), {**output(), "output": None}]})],
-    "call-id-missing": [("input[0]", {"input": [function_call("")]})],
-    "call-id-duplicate": [("input[1]", {"input": [function_call(), function_call(), output()]})],
+    "output-missing": [("input[1]", items(function_call(), {**output(), "output": None}))],
+    "call-id-missing": [("input[0]", items(function_call("")))],
+    "call-id-duplicate": [("input[1]", items(function_call(), function_call(), output()))],
     "call-unanswered": [
-        ("input[0]", {"input": [function_call()]}),
-        ("input[0]", {"previous_response_id": "resp_1", "input": [function_call(), HI]}),
+        ("input[0]", items(function_call())),
+        ("input[0]", items(function_call(), HI, previous_response_id="resp_1")),
     ],
     "result-orphan": [
-        ("input[0]", {"input": [output(), MODEL_SAYS]}),
-        ("input[0]", {"input": [output(), function_call(), output()]}),
-        ("input[0]", {"input": [output("a", "custom_tool_call")]}),
+        ("input[0]", items(output(), MODEL_SAYS)),
+        ("input[0]", items(output(), function_call(), output())),
+        ("input[0]", items(output("a", "custom_tool_call"))),
     ],
     "result-duplicate": [
-        ("input[2]", {"input": [function_call(), output(), output()]}),
-        ("input[1]", {"conversation": "c", "input": [output(), output()]}),
+        ("input[2]", items(function_call(), output(), output())),
+        ("input[1]", items(output(), output(), conversation="c")),
     ],
     "reasoning-without-item": [
-        ("input[1]", {"input": [HI, THOUGHT]}),
-        ("input[0]", {"input": [THOUGHT, HI]}),
-        ("input[1]", {"input": [function_call(), THOUGHT, output()]}),
+        ("input[1]", items(HI, THOUGHT)),
+        ("input[0]", items(THOUGHT, HI)),
+        ("input[1]", items(function_call(), THOUGHT, output())),
     ],
-    "item-id-duplicate": [("input[2]", {"input": [THOUGHT, MODEL_SAYS, THOUGHT, MODEL_SAYS]})],
+    "item-id-duplicate": [("input[2]", items(THOUGHT, MODEL_SAYS, THOUGHT, MODEL_SAYS))],
     "provider-result-orphan": [
-        ("input[1]", {"input": [HI, {"type": "program_output", "call_id": "p1", "result": ""}]}),
-        ("input[1]", {"input": [HI, {"type": "multi_agent_call_output", "call_id": "p1"}]}),
-        ("input[1]", {"input": [HI, {"type": "mcp_approval_response"}]}),
+        ("input[1]", items(HI, {"type": "program_output", "call_id": "p1", "result": ""})),
+        ("input[1]", items(HI, {"type": "multi_agent_call_output", "call_id": "p1"})),
+        ("input[1]", items(HI, {"type": "mcp_approval_response"})),
     ],
     "caller-missing": [
         (
             "input[1]",
-            {"input": [HI, function_call(caller={"type": "program", "caller_id": "p1"}), output()]},
+            items(HI, function_call(caller={"type": "program", "caller_id": "p1"}), output()),
         )
     ],
 }
@@ -445,52 +394,44 @@ def pi_result(identity: str = "t1") -> Body:
 
 
 PI_VALID: dict[str, Body] = {
-    "a call and its result": {"messages": [HI, pi_answer(pi_call()), pi_result(), HI]},
-    "results in another order": {
-        "messages": [pi_answer(pi_call("a"), pi_call("b")), pi_result("b"), pi_result("a")]
-    },
-    "its other roles": {
-        "messages": [
-            {"role": "compactionSummary", "summary": "s"},
-            {"role": "branchSummary", "summary": "s"},
-            {"role": "bashExecution", "command": "ls", "output": ""},
-            {"role": "custom", "content": "note"},
-        ]
-    },
-    "thinking alone": {"messages": [HI, pi_answer({"type": "thinking", "thinking": "hm"})]},
-    "an id used again, each answered": {
-        "messages": [pi_answer(pi_call()), pi_result(), pi_answer(pi_call()), pi_result()]
-    },
+    "a call and its result": said(HI, pi_answer(pi_call()), pi_result(), HI),
+    "results in another order": said(
+        pi_answer(pi_call("a"), pi_call("b")), pi_result("b"), pi_result("a")
+    ),
+    "its other roles": said(
+        {"role": "compactionSummary", "summary": "s"},
+        {"role": "branchSummary", "summary": "s"},
+        {"role": "bashExecution", "command": "ls", "output": ""},
+        {"role": "custom", "content": "note"},
+    ),
+    "thinking alone": said(HI, pi_answer({"type": "thinking", "thinking": "hm"})),
+    "an id used again, each answered": said(
+        pi_answer(pi_call()), pi_result(), pi_answer(pi_call()), pi_result()
+    ),
 }
 
 PI_BROKEN: dict[str, list[tuple[str, Body]]] = {
-    "messages-empty": [("messages", {"messages": []})],
-    "role-unknown": [("messages[0].role", {"messages": [{**HI, "role": "hookMessage"}]})],
+    "messages-empty": [("messages", said())],
+    "role-unknown": [("messages[0].role", said({**HI, "role": "hookMessage"}))],
     "assistant-aborted": [
-        ("messages[1]", {"messages": [HI, pi_answer(text(), stop=stop)]})
-        for stop in ("error", "aborted")
+        ("messages[1]", said(HI, pi_answer(text(), stop=stop))) for stop in ("error", "aborted")
     ],
     "assistant-empty": [
-        ("messages[0]", {"messages": [pi_answer(*blocks)]})
+        ("messages[0]", said(pi_answer(*blocks)))
         for blocks in ([], [text(" ")], [{"type": "thinking", "thinking": ""}])
     ],
     "call-id-duplicate": [
-        ("messages[0].content[1]", {"messages": [pi_answer(pi_call(), pi_call()), pi_result()]})
+        ("messages[0].content[1]", said(pi_answer(pi_call(), pi_call()), pi_result()))
     ],
     "call-unanswered": [
-        ("messages[0].content[0]", {"messages": [pi_answer(pi_call())]}),
-        (
-            "messages[0].content[1]",
-            {"messages": [pi_answer(pi_call("a"), pi_call("b")), pi_result("a"), HI]},
-        ),
+        ("messages[0].content[0]", said(pi_answer(pi_call()))),
+        ("messages[0].content[1]", said(pi_answer(pi_call("a"), pi_call("b")), pi_result("a"), HI)),
     ],
     "result-orphan": [
-        ("messages[0]", {"messages": [pi_result()]}),
-        ("messages[3]", {"messages": [pi_answer(pi_call()), pi_result(), HI, pi_result()]}),
+        ("messages[0]", said(pi_result())),
+        ("messages[3]", said(pi_answer(pi_call()), pi_result(), HI, pi_result())),
     ],
-    "result-duplicate": [
-        ("messages[2]", {"messages": [pi_answer(pi_call()), pi_result(), pi_result()]})
-    ],
+    "result-duplicate": [("messages[2]", said(pi_answer(pi_call()), pi_result(), pi_result()))],
 }
 
 VALID = {
@@ -544,7 +485,7 @@ def test_an_id_used_again_is_refused_only_on_request(format_name: str) -> None:
 
 
 def test_a_displaced_result_breaks_both_directions() -> None:
-    body = {"messages": [HI, assistant(call()), HI, MODEL_SAYS, user(result())]}
+    body = said(HI, assistant(call()), HI, MODEL_SAYS, user(result()))
 
     assert {item.rule for item in violations("anthropic", body)} == {
         "call-unanswered",
@@ -553,7 +494,7 @@ def test_a_displaced_result_breaks_both_directions() -> None:
 
 
 def test_betas_in_the_headers_count_as_those_in_the_body() -> None:
-    body = {"messages": [HI, SYSTEM]}
+    body = said(HI, SYSTEM)
 
     assert [item.rule for item in violations("anthropic", body)] == ["role-unknown"]
     assert violations("anthropic", body, betas=SYSTEM_INSIDE["betas"]) == []

@@ -52,23 +52,17 @@ def test_the_newest_message_asks_and_what_stands_before_it_is_the_view() -> None
     assert (request.now, request.budget_tokens, request.count_tokens("abc")) == (NOW, 500, 3)
 
 
-def test_in_mid_turn_the_message_that_began_it_asks() -> None:
+def test_in_mid_turn_the_message_that_began_it_asks_and_a_short_one_for_itself_alone() -> None:
     view = entries([user("why does it retry?"), CALL, RESULT])
     request = asked(view)
     assert request.newest == "why does it retry?"
     assert request.asking == view[0].key
     assert request.recent == ("I look into retry_policy.py",)
     assert tuple(request.view) == ("limit = 3",)
-
-
-def test_a_message_that_says_little_asks_for_itself_alone() -> None:
-    """Otherwise "thanks" would ask again what the message before it asked."""
+    # Otherwise "thanks" would ask again what the message before it asked.
     request = asked(entries(["where is the crane?", "at the quay", "ok"]))
     assert request.newest == "ok"
     assert request.query == "where is the crane?"
-
-
-def test_a_request_does_not_show_what_was_said() -> None:
     assert "crane" not in repr(asked(entries(["the crane", "a crane", "which crane?"])))
 
 

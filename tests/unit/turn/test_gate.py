@@ -54,23 +54,19 @@ def verdict(
 
 
 class TestMeaning:
-    def test_what_memory_holds_opens_it(self) -> None:
+    def test_what_memory_holds_opens_it_and_what_it_does_not_leaves_it_shut(self) -> None:
         opened = verdict(QUESTION, CRANE)
         assert opened.open
         assert opened.score is not None
         assert opened.score >= opened.threshold == 0.2  # type: ignore[operator]
         assert opened.lost_words == ()
         assert opened.reason.cause is Cause.CERTAIN
-
-    def test_what_it_does_not_hold_leaves_it_shut(self) -> None:
         shut = verdict("what did my aunt cook on that long evening?", CRANE, FILLER)
         assert not shut.open
         assert shut.reason.cause is Cause.UNCERTAIN
         empty = verdict(QUESTION)
         assert not empty.open
         assert empty.reason.cause is Cause.NOTHING_HELD
-
-    def test_meaning_opens_it_without_a_shared_word(self) -> None:
         vector = AskedVector(embedder="e", values=b"", scale=Scale(mean=0.05, spread=0.08))
         near = candidate("a", "we bought an automobile", similarities=(0.8,))
         far = candidate("a", "we bought an automobile", similarities=(0.2,))
@@ -127,16 +123,12 @@ class TestIdentifiers:
 class TestRareWords:
     ASKS = "and was the zebra really beside the xylophone, as everybody has told me since then?"
 
-    def test_two_in_one_passage_open_it(self) -> None:
+    def test_two_rare_words_in_one_passage_open_it_and_one_does_not(self) -> None:
         opened = verdict(self.ASKS, "a zebra plays the xylophone", FILLER, least=1.0)
         assert opened.open
         assert set(opened.lost_terms) == {"zebra", "xylophone"}
-
-    def test_one_does_not(self) -> None:
         assert not verdict(self.ASKS, "a zebra plays the flute", FILLER, least=1.0).open
-
-    def test_one_chinese_word_is_one_word(self) -> None:
-        """The index knows it by its characters and their pair: three words, and one meaning."""
+        # The index knows it by its characters and their pair: three words, and one meaning.
         asks = "大家后来都说那天真的有斑马吗"
         one = verdict(asks, "我看见斑马", FILLER, least=1.0)
         assert not one.open

@@ -113,7 +113,7 @@ def test_a_message_becomes_a_segment_with_its_place_time_and_words() -> None:
     assert passage.embedded
 
 
-def test_secrets_are_masked_and_identity_is_taken_before() -> None:
+def test_secrets_and_on_request_personal_data_are_masked_after_identity_is_taken() -> None:
     plain = one(user(f"use {TOKEN} to push"))
     assert TOKEN not in plain.segment.text
     assert "[REDACTED:github-token]" in plain.segment.text
@@ -122,9 +122,6 @@ def test_secrets_are_masked_and_identity_is_taken_before() -> None:
     assert open_.segment.message_id == plain.segment.message_id
     made = taken([user(f"{TOKEN} and API_KEY={OPAQUE}"), user("nothing secret here")])
     assert made.redacted == 2
-
-
-def test_personal_data_goes_on_request() -> None:
     message = user("write to jo@example.org about it")
     assert "jo@example.org" in one(message).segment.text
     masked = one(message, redaction=Redaction(pii=True))

@@ -70,8 +70,10 @@ class TestWhatComesBack:
                 assert whole.empty
                 assert not whole.hits
 
-    async def test_the_message_that_asks_does_not_shut_the_gate(self, tmp_path: Path) -> None:
-        """It stands in the archive before it is asked by, and answers itself best of all."""
+    async def test_the_message_that_asks_does_not_shut_the_gate_and_a_better_answer_in_view_does(
+        self, tmp_path: Path
+    ) -> None:
+        # It stands in the archive before it is asked by, and answers itself best of all.
         async with memory(tmp_path) as held:
             poor = [f"a crane passed some north quay, and then {n}" for n in range(12)]
             said = await held.remember([*poor, user(ASKS)])
@@ -79,8 +81,6 @@ class TestWhatComesBack:
             assert found.gate is not None
             assert found.gate.open
             assert set(texts(found)) == set(poor)
-
-    async def test_what_the_view_answers_better_is_not_recalled(self, tmp_path: Path) -> None:
         async with memory(tmp_path) as held:
             poor = [f"a crane passed some north quay, and then {n}" for n in range(12)]
             await held.remember([*TALK[2:], *poor])

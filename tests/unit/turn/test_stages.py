@@ -139,12 +139,10 @@ class TestPrune:
             held += [call(n), result(n, content)]
         return held
 
-    def test_the_last_assistants_results_stay(self) -> None:
+    def test_images_and_the_last_assistants_results_are_never_trimmed(self) -> None:
         held = entries(self.history())
         touched = {edit.anchor for edit in self.run(held).edits}
         assert touched == {EntryKey(f"k{at}") for at in (2, 4, 6)}
-
-    def test_images_are_never_trimmed(self) -> None:
         image = {
             "type": "image",
             "source": {"type": "base64", "media_type": "image/png", "data": "iVBO"},
@@ -230,13 +228,18 @@ class TestNotesAndLastResorts:
         assert missing > 0
         assert sum(counted) == missing
 
-    def test_a_huge_recent_result_is_shortened_rather_than_sent_over_the_limit(self) -> None:
+    def test_a_huge_recent_result_is_shortened_or_sent_and_told_with_pruning_off(self) -> None:
         held = [said("user", "read it all"), call(1), result(1, "cargo crane " * 20_000)]
         context = prepare(held, {"window_tokens": 16_000})
         assert not context.report.over_limit
         shown = json.loads(context.request)["messages"][2]["content"][0]["content"]
         assert shown.startswith("cargo crane")
         assert "of 240000 characters kept" in shown
+        held = [said("user", "read it all"), call(1), result(1, "cargo crane " * 20_000)]
+        context = prepare(held, {"window_tokens": 16_000, "pruning.mode": "off"})
+        assert context.report.over_limit
+        (line,) = [x for x in context.report.lines if x.stage == "check"]
+        assert "protected" in line.said
 
     @pytest.mark.parametrize("words", [[3_000] * 6, [6_000] * 3, [9_000, 100]])
     def test_long_recent_messages_leave_before_the_request_exceeds_the_window(
@@ -255,13 +258,6 @@ class TestNotesAndLastResorts:
         assert "and what about the harbour?" in json.dumps(sent[-1])
         most = max(fate.tokens_before for fate in context.report.fates() if fate.fate != "kept")
         assert context.report.tokens_after + most > context.report.limit_tokens, "and no sooner"
-
-    def test_with_pruning_off_it_is_sent_and_told(self) -> None:
-        held = [said("user", "read it all"), call(1), result(1, "cargo crane " * 20_000)]
-        context = prepare(held, {"window_tokens": 16_000, "pruning.mode": "off"})
-        assert context.report.over_limit
-        (line,) = [x for x in context.report.lines if x.stage == "check"]
-        assert "protected" in line.said
 
 
 class TestQuery:
