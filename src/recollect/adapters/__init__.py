@@ -1,2 +1,2 @@
-"""Everything outside of the core: stores, providers, embedders, session files, and how they are
-opened."""
+"""Implementations of the core's interfaces (stores, providers, embedders, session files), and
+`wiring`, which opens a memory with them."""

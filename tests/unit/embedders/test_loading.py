@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.unit.embedders.onnx_files import WORDS, graph, write_model
 
-from recollect.adapters.embedders.local import RETRY_SECONDS, LoadedEmbedder, aside
+from recollect.adapters.embedders.local import RETRY_SECONDS, LoadedEmbedder, run_in_thread
 from recollect.errors import EmbedderError
 
 
@@ -130,4 +130,4 @@ async def test_a_failure_while_embedding_never_quotes_the_text() -> None:
         raise ValueError("cannot embed 'my secret'")
 
     with pytest.raises(EmbedderError, match=r"^mine failed \(ValueError\)$"):
-        await aside(fail, name="mine", failing="mine failed")
+        await run_in_thread(fail, name="mine", failing="mine failed")

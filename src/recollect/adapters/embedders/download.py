@@ -1,7 +1,8 @@
 """Downloads an embedding model from the Hugging Face hub into a folder of its own.
 
-Each file is verified, and the folder is moved to its place in one step, so an incomplete model is
-never loaded. Calls block. No token is read or sent.
+The download verifies each file in a temporary folder, and then renames the folder, so that
+Recollect never loads an incomplete model. Functions block the calling thread. Recollect reads and
+sends no access token of the hub.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from recollect.errors import EmbedderError
 
 HUB: Final = "https://huggingface.co"
 RECORD: Final = "model.json"
-"""The file that records a model's source."""
+"""Name of the file that records the repository, the commit and the checksums of a downloaded
+model."""
 _GRAPH: Final = "onnx/model.onnx"
 _REQUIRED: Final = (_GRAPH, "tokenizer.json")
 _OPTIONAL: Final = (
@@ -36,17 +38,17 @@ _CHUNK_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubModel:
-    """A sentence-transformer on the hub that has an ONNX graph."""
+    """A sentence-transformer on the Hugging Face hub that has an ONNX graph."""
 
     name: str
     """The name of the model's folder on this machine."""
     repository: str
     revision: str = "main"
     checksums: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 by path, if several sources confirmed it. For other files the hub's own checksum is
-    used."""
+    """SHA-256 by path, for files whose checksum several sources confirm. Other files are checked
+    against the hub's own checksum."""
     megabytes: int = 0
-    """Approximate size of the download; 0 if not known."""
+    """Approximate size of the download; 0 if unknown."""
     languages: str = ""
     licence: str = ""
 
@@ -96,11 +98,12 @@ class Downloaded:
     size: int
     """Size of all files, in bytes."""
     was_there: bool
-    """True if the model was installed and unchanged, so that nothing was downloaded."""
+    """True if the model was installed and unchanged, so that Recollect downloaded nothing."""
 
 
 def hub_model(name: str, repository: str | None = None) -> HubModel:
-    """Find the known model with this name, or describe any `OWNER/NAME[@REVISION]` of the hub."""
+    """Return the known model with this name, or describe the hub's repository
+    `OWNER/NAME[@REVISION]`."""
     if repository is not None:
         path, _, revision = repository.partition("@")
         return HubModel(name=name, repository=path, revision=revision or "main")
@@ -115,7 +118,7 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
 def download(
     model: HubModel, models: Path, *, again: bool = False, quiet: bool = True
 ) -> Downloaded:
-    """Download a model into `models`. `again` replaces an installed one, `quiet` hides progress
+    """Download a model into `models`. `again` replaces an installed model; `quiet` hides progress
     bars."""
     if not _NAME.fullmatch(model.name):
         raise EmbedderError(
@@ -137,8 +140,8 @@ def download(
 
 
 def read_record(folder: Path) -> Mapping[str, str]:
-    """Read the checksums of a downloaded model's files; empty if the model was copied there by
-    hand."""
+    """Read the checksums of a model's files from its `model.json`; empty if a user copied the model
+    there by hand."""
     try:
         record = json.loads((folder / RECORD).read_bytes())
     except (OSError, ValueError):

@@ -1,8 +1,9 @@
 """The hash and the static embedder, and the parts that local embedders share.
 
-Work runs in threads of its own. The event loop's pool waits for its threads when the loop closes,
-so a model that hangs while loading would hang the program. A model is loaded once. A failed load is
-not repeated before `RETRY_SECONDS`, so that turns do not pay for it each time.
+Embedders run in threads of this module. In asyncio's own pool, a model that hangs while loading
+would hang the program, because a closing loop waits for its pool. Each model is loaded once. After
+a failed load, Recollect waits `RETRY_SECONDS` before it loads the model again, so that not every
+turn waits for a failure.
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ Rows: TypeAlias = NDArray[np.float32]
 """One vector per row."""
 
 END_SECONDS: Final = 3.0
-"""How long the program's exit waits for running work, in total."""
+"""The program's exit waits at most this long for embedders that still run."""
 _STARTING_SECONDS: Final = 0.001
 RETRY_SECONDS: Final = 60.0
-"""How long a failed load is remembered."""
+"""After a failed load, the same error is raised for this long without another attempt."""
 
 _SHORTEST: Final = 1e-12
-"""The direction of a vector shorter than this is only rounding noise."""
-# Lone surrogates, which a JSON escape can leave in a string although no encoder accepts them.
+"""A vector shorter than this has no usable direction, only rounding errors."""
+# JSON escapes can put lone surrogates into a string, but no encoder accepts them.
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 16_384
 _DIGEST_BYTES: Final = 6
-"""Length of the hash: twelve hexadecimal digits are enough for the few models on a machine."""
+"""Length of the hash in bytes: six are enough for the few models on a machine."""
 _QUOTED_CHARS: Final = 200
 _WAKE_SECONDS: Final = 0.05
 _ending = threading.Event()
@@ -55,8 +56,8 @@ _ending = threading.Event()
 def unit_vectors(
     rows: ArrayLike, *, count: int, dimensions: int, embedder: str
 ) -> tuple[bytes, ...]:
-    """Scale the rows to length one and return them as bytes. Raise EmbedderError unless they are
-    `count` vectors."""
+    """Scale the rows to length one and return them as bytes. Raise EmbedderError unless there are
+    `count` valid vectors."""
     try:
         wide = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
@@ -69,7 +70,7 @@ def unit_vectors(
             f"{dimensions} dimensions"
         )
     lengths = np.linalg.norm(wide, axis=1)
-    # A sum is finite only if every one of its terms is.
+    # A sum is finite only if all its terms are.
     if not np.isfinite(lengths).all():
         raise EmbedderError(f"{embedder} returned a vector with a value that is not a number")
     if count and float(lengths.min()) < _SHORTEST:
@@ -79,8 +80,8 @@ def unit_vectors(
 
 
 def nothing(dimensions: int) -> Rows:
-    """Return the vector of an empty text: the first axis. It has length one like all others, and is
-    similar to no other text."""
+    """Return the vector of an empty text: the first axis, which is similar to no other text's
+    vector."""
     row = np.zeros(dimensions, np.float32)
     row[0] = 1.0
     return row
@@ -92,12 +93,11 @@ def readable(text: str, *, chars: int) -> str:
 
 
 def fingerprint(files: Iterable[Path], *, text: str) -> str:
-    """Hash these files, in order, and `text`, which stands for other input that changes the
-    vectors.
+    """Hash these files, in order, and `text`, for example a version that also changes the vectors.
 
-    Weights have hundreds of megabytes, so only the size and samples of each file are read.
-    Retrained or requantized weights differ everywhere. The modification time is ignored, because a
-    copy of a model is the same model. Raise EmbedderError if a file cannot be read.
+    Weights have hundreds of megabytes, so the hash covers only each file's size and samples of its
+    content: retrained or requantized weights differ everywhere. The hash ignores modification
+    times, so a copied model has the same hash. Raise EmbedderError if a file cannot be read.
     """
     digest = hashlib.blake2b(text.encode(), digest_size=_DIGEST_BYTES)
     for path in files:
@@ -119,11 +119,11 @@ def _read_into(digest: hashlib.blake2b, path: Path) -> None:
 
 
 class _EmbedderThread(threading.Thread):
-    """A thread of this module, recognized by its class."""
+    """A thread that this module started, recognized by its class when the program exits."""
 
 
 def start(work: Callable[[], T], *, name: str) -> Future[T]:
-    """Start the work in a thread. The future is done when the work is."""
+    """Start the work in a thread, and return a future of its result."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     if _ending.is_set():
@@ -143,8 +143,8 @@ def start(work: Callable[[], T], *, name: str) -> Future[T]:
 
 
 async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T:
-    """Wait for the result of the work. If a library raises, the message begins with `failing`. The
-    library's own text is added only if `quoted`, that is if it cannot contain embedded text."""
+    """Wait for the result of the work. If a library raises, the message begins with `failing`.
+    `quoted` adds the library's own text: pass it only if that text cannot contain embedded text."""
     done = asyncio.wrap_future(future)
     try:
         await asyncio.wait([done])
@@ -154,7 +154,7 @@ async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T
     if error is None:
         return future.result()
     if isinstance(error, RecollectError):
-        # Every caller gets the same error object, so its traceback would grow each time.
+        # Every caller gets the same error object, so the error's traceback would grow each time.
         raise error.with_traceback(None)
     reason = type(error).__name__
     if quoted and str(error):
@@ -162,36 +162,37 @@ async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T
     raise EmbedderError(f"{failing} ({reason})") from error
 
 
-async def aside(work: Callable[[], T], *, name: str, failing: str) -> T:
-    """Run the work in a thread and wait for it."""
+async def run_in_thread(work: Callable[[], T], *, name: str, failing: str) -> T:
+    """Run the work in a new thread and wait for its result."""
     return await outcome(start(work, name=name), failing=failing)
 
 
-async def in_stretches(
+async def embed_in_chunks(
     vectors: Callable[[Sequence[str]], Sequence[bytes]],
     texts: Sequence[str],
     *,
     size: int,
     name: str,
 ) -> tuple[bytes, ...]:
-    """Return the vectors of all texts, with one thread per chunk. If cancelled, the remaining
-    chunks are skipped."""
+    """Return the vectors of all texts, computed in one thread per chunk. A cancelled call skips the
+    remaining chunks."""
     made: list[bytes] = []
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
-        made += await aside(work, name=name.partition(":")[0], failing=f"{name} failed")
+        made += await run_in_thread(work, name=name.partition(":")[0], failing=f"{name} failed")
     return tuple(made)
 
 
 def _await_end() -> None:
-    """Wait for running work, so that C++ code does not return to an interpreter that has ended.
+    """Wait for running work before the interpreter ends.
 
-    A daemon thread that returns to a finalizing interpreter is killed at once. Inside onnxruntime's
-    code that aborts the process. This function runs earlier, as `atexit` handlers do.
+    Python kills a daemon thread that returns to a finalizing interpreter. Inside onnxruntime's C++
+    code, this aborts the process. Python calls this function earlier, with the other `atexit`
+    handlers.
     """
     _ending.set()
     until = time.monotonic() + END_SECONDS
-    # after Ctrl-C, do not wait any longer
+    # The user pressed Ctrl-C: do not wait any longer.
     with contextlib.suppress(KeyboardInterrupt):
         while (left := until - time.monotonic()) > 0:
             running = [
@@ -218,7 +219,7 @@ class LoadedEmbedder(Generic[T]):
         self._failed_at = 0.0
 
     def _load(self) -> T:
-        """Load the model. This runs in a thread."""
+        """Load the model, in a thread of this module."""
         raise NotImplementedError
 
     @property
@@ -227,11 +228,10 @@ class LoadedEmbedder(Generic[T]):
         return future is not None and future.done() and future.exception() is None
 
     async def load(self) -> None:
-        """Load the model. Raise MissingExtra or EmbedderError if that fails."""
         await self.model()
 
     async def model(self) -> T:
-        """Return the model, and load it if necessary. Raise MissingExtra or EmbedderError if that
+        """Return the model; load it first if necessary. Raise MissingExtra or EmbedderError if that
         fails."""
         failing = (
             f"{self.name} could not be loaded: install it again, or set recall.embedder to another"
@@ -257,9 +257,9 @@ class LoadedEmbedder(Generic[T]):
 
 
 def package_folder(name: str) -> Path | None:
-    """Find a package's folder without importing it; None if it is not installed."""
+    """Find a package's folder without importing the package; None if it is not installed."""
     spec = importlib.util.find_spec(name)
-    # a folder that only has the same name is found too, but has no origin
+    # `find_spec` also finds an unrelated folder of the same name, but without an origin.
     if spec is None or spec.origin is None:
         return None
     return Path(spec.origin).parent
@@ -278,11 +278,11 @@ def import_package(package: str, *, feature: str, extra: str) -> Any:
 
 DIMENSIONS: Final = 384
 HASH_MAX_CHARS: Final = 2_000
-"""Number of characters of a text that are read. A passage has about a third of it."""
+"""The hash embedder reads this many characters of a text. A passage has about a third of them."""
 _NGRAM: Final = 3
-_TRIGRAMS_KEPT: Final = 32_768
-"""Number of cached trigrams. English chat has about 15,000; a full cache takes about 4 MiB."""
-_TEXTS_A_STRETCH: Final = 128
+_TRIGRAMS_CACHED: Final = 32_768
+"""Maximum number of cached trigrams (about 4 MiB). English chat has about 15,000."""
+_TEXTS_PER_CHUNK: Final = 128
 """Number of texts embedded between two checks for cancellation."""
 _WHITE_SPACE: Final = re.compile(r"\s+")
 _NOT_SPELLED: Final = re.compile(r"[^\w\s@.+-]|_")
@@ -290,7 +290,7 @@ _ASTRAL: Final = re.compile("[\U00010000-\U0010ffff]")
 
 
 class _Places(dict[str, int]):
-    """Index of each trigram, plus `DIMENSIONS` if its sign is minus."""
+    """Maps each trigram to its place in the vector, plus `DIMENSIONS` if its sign is minus."""
 
     __slots__ = ()
 
@@ -299,23 +299,24 @@ class _Places(dict[str, int]):
         place = int.from_bytes(digest[:4], "little") % DIMENSIONS
         if digest[4] & 1:
             place += DIMENSIONS
-        if len(self) >= _TRIGRAMS_KEPT:
+        if len(self) >= _TRIGRAMS_CACHED:
             self.clear()
         self[trigram] = place
         return place
 
 
 class HashEmbedder:
-    """Embeds as OpenClaw does: character trigrams folded into 384 numbers.
+    """Embeds as OpenClaw does: adds up a text's character trigrams in 384 numbers.
 
-    The definition must never change under its name, because old vectors are compared with new ones.
-    The text is prepared in these steps: take the first 2,000 characters, in lower case. Replace
-    every run of white space by one space, and every character but letters, numbers, white space and
-    `@.+-` by a space. Strip spaces at the ends, then add one before and after. Each trigram's
-    SHA-256 over UTF-8 gives its place (the first four bytes, little-endian, modulo 384) and its
-    sign (the lowest bit of the fifth byte, set for minus). The vector is their sum, scaled to
-    length one. A text of up to three characters is one gram. Characters are counted in UTF-16, as
-    JavaScript does. An empty rest gets `nothing` (OpenClaw: zeros, which no store could compare).
+    The definition must never change under this embedder's name, because stored vectors are compared
+    with new ones. The text is prepared in these steps: take the first 2,000 characters, in lower
+    case. Replace every run of white space by one space, and every character but letters, numbers,
+    white space and `@.+-` by a space. Strip spaces at the ends, then add one before and after. The
+    SHA-256 of each trigram in UTF-8 gives its place (the first four bytes, little-endian, modulo
+    384) and its sign (the lowest bit of the fifth byte, set for minus). The vector is the sum of
+    the signs per place, scaled to length one. A text of up to three characters counts as one
+    trigram. Characters are counted in UTF-16, as JavaScript does. A text that is empty after these
+    steps gets the vector `nothing` (OpenClaw: zeros, which no store could compare).
     """
 
     name: Final = f"hash:openclaw-{DIMENSIONS}"
@@ -330,7 +331,7 @@ class HashEmbedder:
         """Do nothing: there is no model to load."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        return await in_stretches(self._vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
+        return await embed_in_chunks(self._vectors, texts, size=_TEXTS_PER_CHUNK, name=self.name)
 
     def _vectors(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         rows = [self._row(text) for text in texts]
@@ -383,8 +384,8 @@ EXTRA: Final = "static"
 FEATURE: Final = "the static embedder"
 STATIC_DIMENSIONS: Final = 256
 MAX_CHARS: Final = 8_192
-"""Number of characters of a text that are read: 2,000 tokens of English, after which the average
-hardly changes."""
+"""The static embedder reads this many characters of a text: 2,000 tokens of English, after which
+the average hardly changes."""
 _MODEL: Final = f"l2_supercat_{STATIC_DIMENSIONS}"
 _WEIGHTS: Final = f"weights/{_MODEL}.safetensors"
 _TOKENIZER: Final = "tokenizers/l2_supercat_tokenizer_config.json"
@@ -396,15 +397,16 @@ _RECIPE: Final = "1"
 class StaticEmbedder(LoadedEmbedder["_Table"]):
     """Averages the token vectors that the package wordllama contains.
 
-    Never imports wordllama, because the import adds a handler to the host's root logger. It would
-    also load pydantic and requests, only to look up values in a table.
+    This class reads wordllama's files but never imports wordllama, because the import adds a
+    handler to the host's root logger, and loads pydantic and requests.
     """
 
     kind: Final[EmbedderKind] = "static"
     dimensions: Final = STATIC_DIMENSIONS
 
     def __init__(self) -> None:
-        """Name the model. Raise MissingExtra or EmbedderError if it is not installed."""
+        """Check that the weights are installed, and name the model. Raise MissingExtra or
+        EmbedderError if they are not."""
         package = static_package()
         self._weights, self._tokenizer = package / _WEIGHTS, package / _TOKENIZER
         mark = fingerprint((self._weights, self._tokenizer), text=f"{_RECIPE}\0{MAX_CHARS}")
@@ -412,7 +414,7 @@ class StaticEmbedder(LoadedEmbedder["_Table"]):
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         vectors = partial(self._vectors, await self.model())
-        return await in_stretches(vectors, texts, size=_TEXTS_A_STRETCH, name=self.name)
+        return await embed_in_chunks(vectors, texts, size=_TEXTS_PER_CHUNK, name=self.name)
 
     def _vectors(self, table: _Table, texts: Sequence[str]) -> tuple[bytes, ...]:
         rows = [table.row(text) for text in texts]
@@ -432,8 +434,8 @@ class _Table:
         self._tokenizer = tokenizer
 
     def row(self, text: str) -> Rows:
-        # Texts are tokenized one by one. A batch would start the tokenizer's own threads, which
-        # cause a warning in hosts that fork. An average needs no padding either.
+        # Tokenize texts one by one: a batch would start the tokenizer's own threads, which cause a
+        # warning in hosts that fork. An average needs no padding either.
         shown = readable(text, chars=MAX_CHARS)
         tokens: list[int] = self._tokenizer.encode(shown, add_special_tokens=False).ids
         if not tokens:
@@ -443,7 +445,7 @@ class _Table:
 
 
 def static_package() -> Path:
-    """Return the folder of the weights. Raise MissingExtra or EmbedderError if they are not
+    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError if they are not
     installed."""
     package = package_folder("wordllama")
     if package is None or package_folder("tokenizers") is None:
@@ -459,12 +461,12 @@ def static_package() -> Path:
 def _read_weights(path: Path) -> Rows:
     raw = path.read_bytes()
     end = 8 + int.from_bytes(raw[:8], "little")
-    told = json.loads(raw[8:end])[_TENSOR]
-    first, last = told["data_offsets"]
-    if told["dtype"] != "F16" or told["shape"][1] != STATIC_DIMENSIONS:
+    found = json.loads(raw[8:end])[_TENSOR]
+    first, last = found["data_offsets"]
+    if found["dtype"] != "F16" or found["shape"][1] != STATIC_DIMENSIONS:
         raise EmbedderError(
-            f"wordllama's {path.name} has an unexpected format ({told['dtype']} of "
-            f"{told['shape']}): run pip install --force-reinstall 'recollect[{EXTRA}]'"
+            f"wordllama's {path.name} has an unexpected format ({found['dtype']} of "
+            f"{found['shape']}): run pip install --force-reinstall 'recollect[{EXTRA}]'"
         )
     numbers = np.frombuffer(raw[end + first : end + last], dtype="<f2")
-    return numbers.astype(np.float32).reshape(told["shape"])
+    return numbers.astype(np.float32).reshape(found["shape"])

@@ -31,12 +31,13 @@ from recollect.errors import EmbedderError
 Pooling: TypeAlias = Literal["mean", "cls"]
 
 MAX_TOKENS: Final = 256
-"""Number of tokens read of a text, unless the model accepts fewer. Passages have about 150."""
+"""The onnx embedder reads this many tokens of a text, or fewer if the model accepts fewer. Passages
+have about 150."""
 _RECIPE: Final = "1"
 """Increase this number if `onnx.py` makes different vectors from the same files."""
 _GRAPHS: Final = ("model.onnx", "onnx/model.onnx")
 _TOKENIZER: Final = "tokenizer.json"
-# Suffixes that exporters use for weights over 2 GiB.
+# Suffixes of the separate files into which exporters put weights over 2 GiB.
 _OUTER_WEIGHTS: Final = ("model.onnx_data", "model.onnx.data")
 
 
@@ -60,7 +61,8 @@ def holds_model(path: Path) -> bool:
 
 
 def read_model_folder(path: Path) -> ModelFolder:
-    """Read the folder. Raise EmbedderError if it has no model, or one that cannot be run here."""
+    """Read the properties of the model in a folder. Raise EmbedderError if the folder has no model,
+    or a model that Recollect cannot run."""
     graph, tokenizer = _graph(path), path / _TOKENIZER
     if graph is None or not tokenizer.is_file():
         raise EmbedderError(
@@ -138,9 +140,9 @@ EXTRA: Final = "onnx"
 FEATURE: Final = "the onnx embedder"
 PACKAGES: Final = ("onnxruntime", "tokenizers")
 _BATCH_TEXTS: Final = 32
-_CHARS_A_TOKEN: Final = 32
-"""More characters than a word has on average, so that prose is only cut by the tokenizer's own
-limit."""
+_CHARS_PER_TOKEN: Final = 32
+"""The text is cut to this many characters per token before tokenizing. Words are shorter, so only
+the tokenizer's own limit cuts prose."""
 _SAME_WITHIN: Final = 1e-5
 # Two very different texts, to detect graphs in which the texts of a batch affect each other.
 _TRIAL: Final = (
@@ -148,17 +150,17 @@ _TRIAL: Final = (
     "On 14 March 2025 the deploy of api-gateway 2.7.1 failed: `ECONNREFUSED 10.0.0.7:5432`!",
 )
 _QUIET: Final = 3
-"""onnxruntime's severity from which it writes to stderr: errors only."""
+"""Severity from which onnxruntime writes to stderr: errors only."""
 
 
 class OnnxEmbedder(local.LoadedEmbedder["_Graph"]):
-    """A sentence-transformer in a folder."""
+    """Embeds texts with the sentence-transformer in a folder."""
 
     kind: Final[EmbedderKind] = "onnx"
 
     def __init__(self, folder: Path, *, threads: int = 1) -> None:
-        """Name the model in `folder`. Raise EmbedderError if there is none. Loads nothing. Use one
-        thread for questions, so that other work keeps its cores."""
+        """Read the properties of the model in `folder`, without loading it. Raise EmbedderError if
+        the folder has no model. Pass one thread for questions, so that the host keeps its cores."""
         self._folder = read_model_folder(folder)
         self._threads = threads
         self._dimensions = 0
@@ -166,14 +168,14 @@ class OnnxEmbedder(local.LoadedEmbedder["_Graph"]):
 
     @property
     def dimensions(self) -> int:
-        """Return the numbers per vector; 0 until it is ready."""
+        """Return the length of each vector; 0 until the model is loaded."""
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        """Return one vector per text, in order. Texts of similar length are run together."""
+        """Return one vector per text, in order. Texts of similar length share a batch."""
         graph = await self.model()
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        made = await local.in_stretches(
+        made = await local.embed_in_chunks(
             partial(self._vectors, graph),
             [texts[at] for at in order],
             size=_BATCH_TEXTS,
@@ -189,7 +191,8 @@ class OnnxEmbedder(local.LoadedEmbedder["_Graph"]):
 
     def _load(self) -> _Graph:
         graph = _Graph(self._folder, threads=self._threads)
-        # If the files were replaced meanwhile, vectors must not be stored under the old name.
+        # If the files were replaced after the start, the vectors must not be stored under the old
+        # name.
         if read_model_folder(self._folder.path).name != self.name:
             raise EmbedderError(
                 f"the model in {self._folder.path} was replaced while it was in use: restart the "
@@ -208,7 +211,7 @@ class _Graph:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.log_severity_level = _QUIET
-        # waiting threads must not keep a core busy that the host could use
+        # Waiting threads must not keep a core busy that the host could use.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         self._session = runtime.InferenceSession(
             str(folder.graph), options, providers=["CPUExecutionProvider"]
@@ -217,10 +220,10 @@ class _Graph:
         self._output = _chosen_output(self._session.get_outputs())
         self._pooling: Pooling = folder.pooling
         self._prefix = folder.prefix
-        self._max_chars = folder.max_tokens * _CHARS_A_TOKEN
+        self._max_chars = folder.max_tokens * _CHARS_PER_TOKEN
         self._tokenizer = tokenizers.Tokenizer.from_file(str(folder.tokenizer))
         self._pad = int((self._tokenizer.padding or {}).get("pad_id", 0))
-        # the limits in the file are those from its export; do not apply them
+        # The file contains the limits of its export; do not apply them.
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(folder.max_tokens)
         self._refuse_unknown_inputs(folder)
@@ -235,8 +238,8 @@ class _Graph:
         return self._run(tokens)
 
     def _tokens(self, text: str) -> list[int]:
-        # Texts are tokenized one by one. A batch would start the tokenizer's own threads, which
-        # cause a warning in hosts that fork.
+        # Tokenize texts one by one: a batch would start the tokenizer's own threads, which cause a
+        # warning in hosts that fork.
         encoded = self._tokenizer.encode(self._prefix + local.readable(text, chars=self._max_chars))
         ids: list[int] = encoded.ids
         return ids or [self._pad]

@@ -1,7 +1,7 @@
 """Embeddings over HTTP, in OpenAI's wire format, which most providers and servers support.
 
-Callers redact texts first. Errors, logs and reprs never show a text, a key or a provider's own
-words; a provider's key is never sent to another server.
+Callers redact texts before they pass them to these functions. Errors, logs and reprs never show a
+text, a key or a provider's error text. A provider's key is never sent to another server.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ LOG: Final = logging.getLogger("recollect.embedders")
 _FEATURE: Final = "a remote embedder"
 _RETRIED: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 529})
 _BLANK: Final = "-"
-"""Sent instead of a blank text, which providers refuse."""
+"""The text to send instead of a blank text, which providers refuse."""
 _PROBE: Final = "word"
 _BATCH_TEXTS: Final = 32
-"""Number of texts that local servers accept in one request by default."""
+"""Number of texts per request: local servers accept this many by default."""
 _BATCH_CHARS: Final = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider's address and how it differs from OpenAI."""
+    """A provider's address, and its differences from OpenAI."""
 
     base_url: str
     key_variable: str
@@ -51,7 +51,8 @@ class Provider:
     """Longer texts are cut to this many characters."""
     passage_fields: Mapping[str, str] = field(default_factory=dict)
     question_fields: Mapping[str, str] = field(default_factory=dict)
-    """Fields added to a request if questions and passages have different vectors."""
+    """Fields to add to a request if the provider computes different vectors for questions and for
+    passages."""
 
 
 PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
@@ -84,17 +85,18 @@ PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
 
 
 _AT_ONCE: Final = 4
-"""How many requests for passages run at once."""
+"""Number of requests for passages that may run at the same time."""
 _TIMEOUT_SECONDS: Final = 30.0
-"""Time limit of one attempt: to connect, and between two chunks of the answer."""
+"""Time limit of one attempt, both to connect and between two chunks of the answer."""
 _TRIES: Final = 5
 _PATIENCE_SECONDS: Final = 120.0
 """Time limit of all attempts and the pauses between them."""
 
 
 class RemoteEmbedder:
-    """An `Embedder` over HTTP. Close it in the event loop that used it, or let that loop end.
-    `embed` is for passages. `embed_questions` is for questions, which do not wait for passages."""
+    """Computes vectors through a provider's HTTP API. Close it in the event loop that used it, or
+    let that loop end. `embed` is for passages. `embed_questions` is for questions, which do not
+    wait for passages."""
 
     kind: Final = "remote"
 
@@ -117,7 +119,7 @@ class RemoteEmbedder:
         self._dimensions = known.known_dimensions.get(self._model, 0)
         self._base_url = (base_url or known.base_url).rstrip("/")
         self._own_server = self._base_url == known.base_url
-        # A provider's key is only sent to that provider. Another server needs its own key.
+        # Send a provider's key only to that provider. Another server needs its own key.
         self._key_variable = key_variable or (known.key_variable if self._own_server else None)
         self._places: http.PerLoop[asyncio.Semaphore] = http.PerLoop()
         self._connections = http.Connections(
@@ -131,25 +133,27 @@ class RemoteEmbedder:
 
     @property
     def name(self) -> str:
-        """Return provider and model, plus a hash of the server if it is not the provider's own."""
+        """Return the provider and the model, plus a hash of the server's address if it is not the
+        provider's own."""
         server = "" if self._own_server else f"@{_hash_server(self._base_url)}"
         return f"remote:{self._provider}:{self._model}{server}"
 
     @property
     def dimensions(self) -> int:
-        """Return the numbers per vector; 0 until they are known."""
+        """Return the length of each vector; 0 until it is known."""
         return self._dimensions
 
     @property
     def ready(self) -> bool:
-        """Return True if it has its key and knows its dimensions."""
+        """Return True if the API key is set and the length of a vector is known."""
         return self._loaded
 
     def __repr__(self) -> str:
         return f"RemoteEmbedder({self.name!r})"
 
     async def load(self) -> None:
-        """Check key and driver. Embed one word if the dimensions are not known."""
+        """Check the key and the HTTP driver. Embed one word if the length of a vector is
+        unknown."""
         if self._loaded:
             return
         self._headers()
@@ -252,7 +256,7 @@ class RemoteEmbedder:
             raise EmbedderError(
                 f"{self._provider} needs a key: set {self._key_variable} in the environment"
             )
-        # The driver's error would quote the header that it cannot send, which contains the key.
+        # The driver's error would quote the header, which contains the key.
         if not http.is_sendable_key(key):
             raise EmbedderError(
                 f"{self._key_variable} contains characters that no API key has: set it again"
@@ -266,7 +270,9 @@ class RemoteEmbedder:
             raise self._wrong(matrix)
         given = matrix.shape[1]
         if self._dimensions and given != self._dimensions:
-            raise self._wrong(f"it gave {given} dimensions instead of {self._dimensions}")
+            raise self._wrong(
+                f"it returned vectors of {given} dimensions instead of {self._dimensions}"
+            )
         lengths = np.linalg.norm(matrix.astype(np.float64), axis=1, keepdims=True)
         if not given or not np.isfinite(lengths).all() or not lengths.all():
             raise self._wrong("a vector of its answer is zero or not finite")

@@ -1,1 +1,1 @@
-"""Calls to model providers, and the wording of their errors."""
+"""Calls to model providers, and the recognition of their errors."""

@@ -1,4 +1,4 @@
-"""Models behind Anthropic's Messages API, and behind servers that implement it."""
+"""Chat models of Anthropic's Messages API, and of servers that implement it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _of_type(blocks: list[Mapping[str, Any]], kind: str) -> list[Mapping[str, An
 
 
 class AnthropicModel(HttpChatModel):
-    """A `ChatModel` behind the Messages API. Close it in the event loop that used it."""
+    """A `ChatModel` of the Messages API. Close it in the event loop that used it."""
 
     format: Final = "anthropic"
     wire: ClassVar[ReplyWire] = ReplyWire(
@@ -61,8 +61,8 @@ class AnthropicModel(HttpChatModel):
     )
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Answer one prompt. If the prompt has a schema, a forced tool call returns the answer as
-        JSON."""
+        """Send one prompt and return the answer. If the prompt has a schema, a forced tool call
+        returns the answer as JSON."""
         reply, answer = await self._ask(Body(fields=self._prompt_fields(prompt)))
         forced = _of_type(mappings(reply.get("content")), "tool_use") if prompt.schema else []
         if not forced:

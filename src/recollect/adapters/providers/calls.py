@@ -1,7 +1,7 @@
 """Calls a model provider within a deadline, retries if that can help, and raises clear errors.
 
-Errors never show a key, a secret part of a URL or the provider's own text. A call is not retried
-once a byte of the reply has arrived. A base URL without a version (`/v1`) gets one.
+Errors never show a key, a secret part of a URL or the provider's own text. Once a byte of the reply
+has arrived, the call is not retried. A base URL without a version gets `/v1`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from recollect.system import http
 
 _PASSING: Final = frozenset({408, 409, 425, 429})
 _CODE: Final = re.compile(r"[A-Za-z_]{1,60}")
-_NO_MORE_MONEY: Final = frozenset({"insufficient_quota", "billing_error", "insufficient_balance"})
-"""Codes for spent accounts. Some arrive with status 429, but a retry does not help."""
+_ACCOUNT_EMPTY: Final = frozenset({"insufficient_quota", "billing_error", "insufficient_balance"})
+"""Error codes for empty accounts. Some arrive with status 429, but a retry does not help."""
 
 _STATUS_OF_CODE: Final[Mapping[str, int]] = {
-    # Anthropic's error types. Inside a stream they arrive without a status.
+    # Anthropic's error types. An error event in a stream has a type but no status.
     "invalid_request_error": 400,
     "authentication_error": 401,
     "billing_error": 402,
@@ -38,7 +38,7 @@ _STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "api_error": 500,
     "timeout_error": 504,
     "overloaded_error": 529,
-    # OpenAI's codes in `response.failed` and in chunks
+    # OpenAI's error codes in `response.failed` and in chunks
     "invalid_prompt": 400,
     "invalid_request": 400,
     "invalid_api_key": 401,
@@ -46,7 +46,7 @@ _STATUS_OF_CODE: Final[Mapping[str, int]] = {
     "rate_limit_exceeded": 429,
     "insufficient_quota": 429,
     "server_error": 500,
-    # vLLM
+    # vLLM's error codes
     "BadRequestError": 400,
     "NotFoundError": 404,
 }
@@ -73,21 +73,21 @@ class ProviderError:
 
     @property
     def is_spent(self) -> bool:
-        return self.status == 402 or not _NO_MORE_MONEY.isdisjoint(self.codes)
+        return self.status == 402 or not _ACCOUNT_EMPTY.isdisjoint(self.codes)
 
     @property
     def is_passing(self) -> bool:
-        """True if the fault is the provider's and not the request's."""
+        """Return True if the provider is at fault, not the request."""
         return self.status is None or self.status in _PASSING or self.status >= 500
 
     @property
     def may_pass(self) -> bool:
-        """True if the same request may succeed in a moment."""
+        """Return True if the same request may succeed in a moment."""
         return self.status is not None and self.is_passing and not self.is_spent
 
 
 def read_error_reply(status: int, content: bytes) -> ProviderError:
-    """Read the error of a response, whatever its body is."""
+    """Read the error from a response, whatever its body is."""
     try:
         body = decode(content)
     except FormatError:
@@ -98,7 +98,7 @@ def read_error_reply(status: int, content: bytes) -> ProviderError:
 
 
 def read_error_object(body: Mapping[str, Any], *, status: int | None = None) -> ProviderError:
-    """Read the error of an object: a response's, a chunk's, or a stream event's."""
+    """Read the error from a JSON object: a response's body, a chunk, or a stream event."""
     error = read_error(body)
     text = error.message if error is not None else body.get("message")
     codes = tuple(_codes(body))
@@ -110,8 +110,8 @@ def read_error_object(body: Mapping[str, Any], *, status: int | None = None) -> 
 
 
 def classify(error: ProviderError, *, who: str, doubtful: tuple[str, ...] = ()) -> ModelError:
-    """Return the exception to raise for an error. `doubtful` are fields that the server may not
-    know."""
+    """Return the exception to raise for a provider's error. `doubtful` lists fields of the request
+    that the server may not know."""
     overflow = recognise_overflow(status=error.status, message=error.text, body=error.body)
     if overflow is not None:
         return ModelOverflow(
@@ -172,7 +172,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _CONNECT_SECONDS: Final = 10.0
-"""Time limit for connecting. It is short, so that time is left for another attempt."""
+"""Time limit for connecting, short enough to leave time for another attempt."""
 _ERROR_MAX_BYTES: Final = 65_536
 _LOOK_SECONDS: Final = 5.0
 _LAST_BYTES_SECONDS: Final = 0.05
@@ -185,24 +185,24 @@ class Address:
     """The address of a server."""
 
     shown: str
-    """Host and port, for errors."""
+    """Host and port, as errors show them."""
     own: bool
-    """True for the provider itself, which accepts all fields that it documents."""
+    """True if this is the provider's own server, which accepts all fields that it documents."""
     _parts: SplitResult = field(repr=False)
 
     def url(self, path: str) -> str:
-        """Return the full URL of an endpoint below the version, such as `/models`."""
+        """Return the full URL of an endpoint, such as `/models`, with the version."""
         return urlunsplit(self._parts._replace(path=self._parts.path + path))
 
     def root_url(self, path: str) -> str:
-        """Return the URL without the version, as llama.cpp's `/props` needs."""
+        """Return the full URL of an endpoint without the version, such as llama.cpp's `/props`."""
         head, _, last = self._parts.path.rpartition("/")
         kept = head if _VERSION.fullmatch(last) else self._parts.path
         return urlunsplit(self._parts._replace(path=kept + path))
 
 
 def read_address(base_url: str | None, *, own: str) -> Address:
-    """Parse a base URL. None means the provider's own."""
+    """Parse a base URL; None selects `own`, the provider's."""
     parts = _add_version(base_url or own)
     shown = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     return Address(shown=shown, own=parts == _add_version(own), _parts=parts)
@@ -232,14 +232,14 @@ def _split(url: str) -> SplitResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """A request's body, and those of its fields that the server may not know."""
+    """A request's body, and the names of its fields that the server may not know."""
 
     fields: Mapping[str, Any] = field(repr=False)
     doubtful: tuple[str, ...] = ()
 
 
 class Reply:
-    """A reply whose first bytes have arrived."""
+    """A response whose first bytes have arrived."""
 
     def __init__(
         self, content_type: str, first: bytes, rest: AsyncGenerator[bytes], opened: AsyncExitStack
@@ -256,7 +256,8 @@ class Reply:
         return await http.attempt(self._next(within))
 
     async def close(self) -> None:
-        """Release the connection. Close it if the reply was not read to its end."""
+        """Release the connection. If the reply was not read to its end, the connection is
+        closed."""
         await self._opened.aclose()
 
     async def _next(self, within: float) -> bytes | None:
@@ -265,7 +266,7 @@ class Reply:
 
 
 class Calls:
-    """Calls one server."""
+    """Sends the calls of one model to one server."""
 
     def __init__(
         self,
@@ -279,13 +280,13 @@ class Calls:
         self._headers = {"Content-Type": "application/json", **headers}
         self._deadline = deadline_seconds
         self._retries = retries or http.Retries()
-        # The deadline over all attempts is enforced here; the driver only limits connecting.
+        # This class enforces the deadline over all attempts; the driver only limits connecting.
         self._connections = http.Connections(
             feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, idle=8
         )
 
     async def whole(self, path: str, body: Body) -> bytes:
-        """Read a reply to its end, within the deadline."""
+        """Send a request, and return the whole response, within the deadline."""
         until = time.monotonic() + self._deadline
         reply = await self._begin(path, body, until)
         try:
@@ -294,7 +295,8 @@ class Calls:
             await reply.close()
 
     async def begin(self, path: str, body: Body) -> Reply:
-        """Wait for a reply's first bytes, within the deadline. The caller must close the reply."""
+        """Send a request, and wait for the reply's first bytes, within the deadline. The caller
+        must close the reply."""
         return await self._begin(path, body, time.monotonic() + self._deadline)
 
     async def next(self, reply: Reply, *, within: float | None = None) -> bytes | None:
@@ -308,13 +310,14 @@ class Calls:
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
-        """Close a reply whose last event was received. If it was read to its end, the connection is
-        reused."""
+        """Close a reply whose last event was received. If the reply was read to its end, its
+        connection is reused."""
         await reply.piece(within=_LAST_BYTES_SECONDS)
         await reply.close()
 
     async def look(self, url: str) -> Mapping[str, Any]:
-        """Read the JSON object at a URL of this server; empty if there is none. Never raises."""
+        """Read the JSON object at a URL of this server; return an empty one if that fails. This
+        method never raises."""
         content = await http.attempt(self._get(url))
         try:
             value = decode(content) if isinstance(content, bytes) else None

@@ -1,7 +1,8 @@
-"""A `ChatModel` over HTTP: the shared part of all wire formats.
+"""A `ChatModel` over HTTP: the code that all wire formats share.
 
-A stream ends with one `ReplyDone`, or raises an error. If it ends before the reply is complete, it
-raises `ModelUnavailable`. Leaving the stream early closes the connection.
+A stream of a reply ends with one `ReplyDone`, or raises an error. If the connection ends before the
+reply is complete, the stream raises `ModelUnavailable`. A caller that leaves the stream early
+closes the connection.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _WINDOW_FIELDS: Final = (
     "context_window",  # Groq
     "max_context_length",  # Mistral
     "max_input_tokens",  # Anthropic
-    # Llama.cpp, under `meta`; never `n_ctx_train`, which is not the window that the server uses.
+    # llama.cpp, under `meta`. Never read `n_ctx_train`: the server may use a smaller window.
     "n_ctx",
 )
 
@@ -56,7 +57,7 @@ class ParsedReply:
     """Id and name of each tool call."""
     stop: StopReason
     stop_word: str | None = None
-    """The provider's own word for the stop reason."""
+    """The provider's own name of the stop reason."""
 
     def events(self) -> Iterator[ReplyEvent]:
         if self.thinking:
@@ -69,19 +70,19 @@ class ParsedReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyWire:
-    """The wire format of one provider's replies."""
+    """How one wire format writes replies and errors."""
 
     provider: str
     """The provider's name in OpenTelemetry's conventions."""
     path: str
     own_url: str
     key_hint: str
-    """Advice for an error, if the provider itself is called without a key."""
+    """Advice to show if the provider's own server is called without a key."""
     assemble: Callable[[], Assembling]
     parse: Callable[[Mapping[str, Any]], ParsedReply | None]
     """Parses a complete reply; None if it does not have this format."""
     error_events: frozenset[str]
-    """Types of events that report an error. An object under `error` always does."""
+    """Types of events that report an error. An object under `error` always reports one."""
 
 
 class HttpChatModel(ABC):
@@ -118,25 +119,28 @@ class HttpChatModel(ABC):
 
     @property
     def window_tokens(self) -> int | None:
-        """Return the window from the settings, or as `stated_window` found it."""
+        """Return the window from the settings, or the result of `stated_window`."""
         return self._window
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._model!r} at {self._address.shown})"
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Answer one prompt. If the prompt has a schema, the answer is JSON text."""
+        """Send one prompt and return the answer. If the prompt has a schema, the answer is JSON
+        text."""
         _, answer = await self._ask(calls.Body(fields=self._prompt_fields(prompt)))
         return answer
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
-        """Send a request in this format. Closing the iterator aborts it."""
+        """Send a request in this wire format, and yield the reply as it arrives. Closing the
+        iterator aborts the request."""
         async with aclosing(self._stream(calls.Body(fields={**request, "stream": True}))) as events:
             async for event in events:
                 yield event
 
     async def stated_window(self) -> int | None:
-        """Ask the server for the model's window. OpenAI's own API does not report it."""
+        """Ask the server for the model's window; None if it does not report one, like OpenAI's own
+        API."""
         if self._address.own:
             return None
         return self._remember_window(await self._stated_in_lists())
@@ -147,7 +151,7 @@ class HttpChatModel(ABC):
     @staticmethod
     @abstractmethod
     def _headers(key: str) -> dict[str, str]:
-        """Build the headers of every call. `key` is empty if there is none."""
+        """Build the headers of every call. An empty `key` means that there is none."""
 
     @abstractmethod
     def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
@@ -177,7 +181,7 @@ class HttpChatModel(ABC):
         begun = await self._calls.begin(self.wire.path, body)
         try:
             if "application/json" in begun.content_type:
-                # The server does not stream, or it answered 200 with an error.
+                # The server cannot stream, or it sent status 200 with an error.
                 reply = self._object(await self._calls.rest(begun))
                 parsed, done = self._done(reply)
                 for event in parsed.events():
@@ -216,8 +220,8 @@ class HttpChatModel(ABC):
                 return
 
     def _object(self, content: bytes, event_name: str = "") -> Mapping[str, Any]:
-        """Decode a JSON object, and raise if it reports an error. The decoder's own error is not
-        shown, because it would quote the content."""
+        """Decode a JSON object. Raise if it is invalid, or if it reports an error. The decoder's
+        own error would quote the content, so it is not shown."""
         try:
             fields = decode(content)
         except FormatError:
@@ -260,7 +264,7 @@ class HttpChatModel(ABC):
         named = [row for row in rows if self._model in _names(row)]
         # a server with a single model accepts any name
         chosen = named or (rows if len(rows) == 1 else [])
-        # In llama.cpp's list only newer servers report the window, as the total of all slots.
+        # Only newer llama.cpp servers report the window in their list, as the total of all slots.
         props = await self._calls.look(self._address.root_url("/props"))
         places = (*chosen[:1], as_mapping(props.get("default_generation_settings")))
         return min((tokens for place in places if (tokens := _window_in(place))), default=None)
@@ -272,7 +276,7 @@ class HttpChatModel(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerEvent:
-    """One event: its name (empty if the server sent none) and its data."""
+    """One server-sent event: its name (empty if the server sent none) and its data."""
 
     name: str = ""
     data: str = field(repr=False)
@@ -281,8 +285,8 @@ class ServerEvent:
 class EventReader:
     """Reads server-sent events from the chunks of a stream.
 
-    Lines end only at newlines, with or without a carriage return: a reply may contain U+2028 and
-    form feeds. The same bytes give the same events, however they are split into chunks.
+    Lines end only at newlines, with or without a carriage return, because a reply may contain
+    U+2028 and form feeds. The same bytes give the same events, however they are split into chunks.
     """
 
     def __init__(self) -> None:
@@ -299,7 +303,8 @@ class EventReader:
                 yield event
 
     def finish(self) -> Iterator[ServerEvent]:
-        """Return the last event if its blank line is missing, which some servers forget."""
+        """Return the stream's last event if its closing blank line is missing, as with some
+        servers."""
         for line in (self._rest, b""):
             event = self._line(line)
             if event is not None:
@@ -320,7 +325,7 @@ class EventReader:
         elif name == "event":
             self._name = value
         elif name == "error":
-            # Older llama.cpp servers send an error in its own field.
+            # Older llama.cpp servers send an error in a field named `error`.
             self._name = "error"
             self._data.append(value)
         return None
@@ -356,7 +361,9 @@ def _names(row: Mapping[str, Any]) -> list[Any]:
 def _checked_key(key: str) -> str:
     key = key.strip()
     if not is_sendable_key(key):
-        raise ModelRefused("the model's API key contains characters that no key has: set it again")
+        raise ModelRefused(
+            "the model's API key contains characters that no API key has: set it again"
+        )
     return key
 
 

@@ -1,4 +1,4 @@
-"""Models behind OpenAI's Chat Completions and Responses, and behind the many servers that implement
+"""Chat models of OpenAI's Chat Completions and Responses, and of the many servers that implement
 them."""
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _parse_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
 
 
 class OpenAIChatModel(_OpenAIModel):
-    """A `ChatModel` behind Chat Completions. Close it in the event loop that used it."""
+    """A `ChatModel` of Chat Completions. Close it in the event loop that used it."""
 
     format: Final = "openai-chat"
     wire: ClassVar[ReplyWire] = ReplyWire(
@@ -99,8 +99,7 @@ class OpenAIChatModel(_OpenAIModel):
         return self._learnt_room or (_OWN_ROOM if self._address.own else _OTHERS_ROOM)
 
     async def ask(self, prompt: Prompt) -> Answer:
-        # Whichever name was sent, a server that expects the other one mentions the newer name in
-        # its error.
+        # A server that expects the other name mentions the newer name in its error.
         doubtful = (_OWN_ROOM,)
         try:
             fields = self._prompt_fields(prompt)
@@ -116,10 +115,11 @@ class OpenAIChatModel(_OpenAIModel):
         return answer
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
-        """Send a request in this format. Closing the iterator aborts it.
+        """Send a request in this wire format, and yield the reply as it arrives. Closing the
+        iterator aborts the request.
 
-        It also asks for the usage, unless the request turns that off or the server refused it
-        before. `max_completion_tokens` is renamed to the field that the server knows.
+        The request also asks for the token usage, unless it turns that off or the server refused
+        this field before. `max_completion_tokens` is renamed to the field that the server knows.
         """
         room, settled = self._room, _OWN_ROOM not in request
         while True:
@@ -210,7 +210,7 @@ def _reasoning(items: list[Mapping[str, Any]]) -> str:
 
 
 class OpenAIResponsesModel(_OpenAIModel):
-    """A `ChatModel` behind the Responses API. Close it in the event loop that used it."""
+    """A `ChatModel` of the Responses API. Close it in the event loop that used it."""
 
     format: Final = "openai-responses"
     wire: ClassVar[ReplyWire] = ReplyWire(
@@ -242,8 +242,8 @@ def _named_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_closed(schema: Any) -> bool:
-    """Return whether all objects of a schema forbid other fields and require their own, as OpenAI's
-    `strict` needs."""
+    """Return True if all objects of a schema forbid additional properties and require their own, as
+    OpenAI's `strict` needs."""
     if isinstance(schema, list):
         return all(is_closed(item) for item in schema)
     if not isinstance(schema, Mapping):

@@ -1,8 +1,8 @@
 """Recognizes errors by which a provider reports that a request was too large for the model.
 
 The tables contain the providers' wordings (docs/contributing/sources.md). Errors that only resemble
-an overflow are checked first. Only the start of a text is read, and no pattern contains `.*`, so
-the time is limited.
+an overflow are checked first. To limit the time, only the start of an error text is searched, and
+no pattern contains `.*`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from recollect.core.values.model import Overflow
 _N: Final = r"\d[\d,]{0,14}"
 _NOT_TOKENS: Final = r"(?![\d,])(?!\s*(?:bytes?|[kmg]i?b|char|tool|image|file|page|message))"
 
-# Wordings by the name that reports use. The first one that matches names the overflow: specific
-# wordings come before general ones.
+# Patterns of wordings, by the name that reports show. The first match names the overflow, so
+# specific wordings come before general ones.
 OVERFLOW_WORDINGS: Final[Mapping[str, str]] = {
     # Anthropic
     "prompt_too_long": r"prompt is too long",
@@ -76,7 +76,7 @@ OVERFLOW_WORDINGS: Final[Mapping[str, str]] = {
     "no_body": r"^4(?:00|13)\s*(?:status code)?\s*\(no body\)",
 }
 
-# Errors that resemble an overflow but are not: a smaller request would not help.
+# Errors that resemble an overflow, although a smaller request would not help.
 NOT_OVERFLOW_WORDINGS: Final[Mapping[str, str]] = {
     "rate_limit": r"rate[ _-]?limit|too many requests|^429\b",
     "throttling": r"^(?:\d{3} )?(?:throttling error|service unavailable):|ThrottlingException"
@@ -92,7 +92,8 @@ NOT_OVERFLOW_WORDINGS: Final[Mapping[str, str]] = {
     r".{0,40}?exceeds the limit of",
 }
 
-# Patterns for the numbers. For each kind, the first match is used.
+# Patterns that find the numbers of tokens in an error. For each kind of number, the first match
+# counts.
 COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
     "limit": (
         rf"tokens > ({_N}) maximum",
@@ -144,7 +145,7 @@ COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
 _READ_MAX_CHARS: Final = 8_000  # providers name the cause first; some repeat the request after it
 
 
-# Fields of an error body that contain the error. Other fields may repeat the request.
+# Fields of an error body that contain the error's text. Other fields may repeat the request.
 _TELLING_FIELDS: Final = (
     *("error", "errors", "response", "detail", "details", "metadata", "raw"),
     *("code", "type", "__type", "status", "reason", "msg", "message"),
@@ -160,10 +161,10 @@ _FULL_WINDOW_RATIO: Final = 0.99  # docs/contributing/sources.md
 def recognise_overflow(
     *, status: int | None, message: str, body: Mapping[str, Any] | None = None
 ) -> Overflow | None:
-    """Return the overflow that a provider's error reports, or None for another error.
+    """Return the overflow that a provider's error reports; None for another kind of error.
 
-    `message` is the error's text, in any wrapping. `body` is its decoded JSON, if there is one: an
-    error response, or a stream event such as `response.failed`.
+    `message` is the error's text, in any wrapping. `body` is the decoded JSON of an error response
+    or of a stream event such as `response.failed`, if there is one.
     """
     text = _readable(status=status, message=message, body=body)
     if _first_match(NOT_OVERFLOW_WORDINGS, text) is not None:
@@ -192,10 +193,10 @@ def recognise_silent_overflow(
     output_tokens: int,
     window_tokens: int | None,
 ) -> Overflow | None:
-    """Return the overflow behind a reply that looks successful.
+    """Return the overflow behind a reply that looks successful; None if there is none.
 
-    Some providers cut the request to fit and answer it: the reply ends normally, but more was sent
-    than the window holds. With others no space is left: the reply is cut off before its first
+    Some providers cut the request to fit and answer it: the reply ends normally, although more was
+    sent than the window holds. Others have no space left for the reply, and end it before its first
     token. `stop_reason` may have any provider's spelling.
     """
     reason = (stop_reason or "").lower()
@@ -218,7 +219,7 @@ def recognise_silent_overflow(
 
 @cache
 def _compile(pattern: str) -> re.Pattern[str]:
-    # Compiled on first use, because errors are rare.
+    # Compile the patterns on first use, because errors are rare.
     return re.compile(pattern, re.IGNORECASE | re.DOTALL)
 
 

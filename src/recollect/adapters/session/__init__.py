@@ -1,1 +1,1 @@
-"""Sessions on disk: transcripts, the index of a space's sessions, the workspace's files."""
+"""Session files on disk: transcripts, the index of a space's sessions, the workspace's files."""
