@@ -29,7 +29,7 @@ from tests.conversations.script import (
     tidy_turns,
 )
 
-from recollect_bench.provider_rules import FORMAT_NAMES
+from recollect.testing.provider_rules import FORMAT_NAMES
 
 __all__ = [
     "FORMAT_NAMES",

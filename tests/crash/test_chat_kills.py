@@ -23,8 +23,8 @@ from tests.sizes import at_size
 from recollect.adapters.session.transcript import read_session_file
 from recollect.adapters.wiring import open_store
 from recollect.core.values.model import Usage
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall
-from recollect_bench.provider_rules import violations
 
 POINTS = at_size(ci=2, full=50)
 MODELS = {"/v1/models": {"data": [{"id": "scripted"}]}}

@@ -1,12 +1,12 @@
 """Rules that a request must keep as a replay of what the client sent, beyond those of
-`recollect_bench.provider_rules`. This module never imports the code that it checks."""
+`recollect.testing.provider_rules`. This module never imports the code that it checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from recollect_bench.openai_rules import CALL_TYPES, Violation, broken, call_id, mappings
+from recollect.testing.openai_rules import CALL_TYPES, Violation, broken, call_id, mappings
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 

@@ -22,8 +22,8 @@ from recollect import BlockingEngine, open_blocking_memory
 from recollect.core.rules.identity import segment_id
 from recollect.core.values.edit import Edit
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, WireName
-from recollect_bench.provider_rules import violations
 
 WINDOW: Final = 8_000
 SESSION: Final = "harbour"

@@ -11,8 +11,8 @@ from tests.unit.providers.wire_models import WIRES, model_at
 
 from recollect.agent.events import CallEnded, Compacted, Failed, Said, Withdrawn
 from recollect.agent.loop import Agent
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, WireName
-from recollect_bench.provider_rules import violations
 
 LONG = "which crane lifts the cargo of the freighter that came in with the tide " * 12
 

@@ -21,7 +21,7 @@ from recollect import open_memory
 from recollect.adapters.wiring import open_store
 from recollect.core.values.edit import Insert
 from recollect.core.values.model import FormatName
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 QUESTION = "how much cargo does the red crane lift, and who paints it?"
 

@@ -2,7 +2,7 @@
 
 Generated conversations of every wire format grow over ten rounds; each round cuts what stands
 then, with edits of prune, trim and recall among it (tests/conversations). The validator is
-independent of the code it checks (recollect_bench.provider_rules).
+independent of the code it checks (recollect.testing.provider_rules).
 """
 
 import json
@@ -31,7 +31,7 @@ from recollect.core.values.history import Entry, View
 from recollect.core.values.message import EntryKey, MessageId, ToolResult
 from recollect.core.values.model import FormatName
 from recollect.core.values.reason import NOT_RUN
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 EXAMPLES = 2_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=25, full=60)

@@ -1,7 +1,7 @@
 """Whatever comes in, what goes out is valid, bounded, stable, and otherwise untouched.
 
 Conversations are generated as messy as clients make them (tests/conversations); the validator
-is independent of the code it checks (recollect_bench.provider_rules). 300 a format in CI,
+is independent of the code it checks (recollect.testing.provider_rules). 300 a format in CI,
 1,000 with `just full`, 20,000 with `just soak`.
 """
 
@@ -27,7 +27,7 @@ from recollect.core.values.reason import Cause
 from recollect.core.values.recall import Recalled, RecalledFact, RecalledPassage, RecallRequest
 from recollect.core.values.report import Report, StageLine
 from recollect.system.config import build, load_settings
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
 EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=60, full=1_000)

@@ -16,7 +16,7 @@ from tests.sizes import at_size
 from recollect.core.engine import Engine, Session
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 WORDS = [
     "crane",

@@ -24,8 +24,8 @@ from recollect.core.values.message import CallId
 from recollect.core.values.model import FormatName
 from recollect.core.values.transcript import RecordedSession
 from recollect.system.config import build
+from recollect.testing.provider_rules import violations
 from recollect_bench.cost.data import tau_runs
-from recollect_bench.provider_rules import violations
 
 WINDOWS = at_size(ci=(8_000,), full=(8_000, 32_000, 128_000))
 PI = ("pi_before-compaction.jsonl.gz", "pi_large-session.jsonl.gz")

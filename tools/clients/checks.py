@@ -10,7 +10,7 @@ from tests.harness.faithful import unfaithful
 
 from recollect.core.formats.json_text import array_spans, object_spans
 from recollect.core.values.segment import StoredSegment
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 from tools.clients.agents import KEY
 from tools.clients.hop import HttpExchange
 from tools.clients.lab import Stage

@@ -25,8 +25,8 @@ from tests.harness.model_wires import error_body
 
 from recollect.core.values.model import Usage
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Fails, Says, ScriptedCall, WireName
-from recollect_bench.provider_rules import violations
 
 SUMMARY = "<summary>\nWhat was said before stands here in short. SUMMARY-MARK\n</summary>"
 _SHELLS: Mapping[str, str] = {

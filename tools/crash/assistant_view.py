@@ -13,7 +13,7 @@ from typing import Any
 
 from recollect.core.values.history import Entry, behind_cut
 from recollect.core.values.report import Report
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 from tools.crash.desk import markers_in
 
 

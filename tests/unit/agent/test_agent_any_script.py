@@ -11,8 +11,8 @@ from tests.unit.agent.agent_harness import AgentHarness, of
 from recollect.agent.events import Ended
 from recollect.core.values.model import Overflow, Usage
 from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
-from recollect_bench.provider_rules import violations
 
 WINDOW = 8_000
 SETTINGS = {"window_tokens": WINDOW, "compaction.keep_recent_tokens": 400}

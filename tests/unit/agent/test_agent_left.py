@@ -16,8 +16,8 @@ from recollect.agent.events import CallEnded, Ended, Flushed, Replied, Told
 from recollect.agent.loop import Agent
 from recollect.agent.tools.confine import Tool, ToolOutcome, schema
 from recollect.errors import TranscriptError
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
-from recollect_bench.provider_rules import violations
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 

@@ -12,8 +12,8 @@ from recollect.agent.loop import Agent
 from recollect.core.formats.json_text import encode
 from recollect.core.values.model import ReplyDone, TextDelta
 from recollect.errors import ModelUnavailable
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
-from recollect_bench.provider_rules import violations
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 

@@ -17,8 +17,8 @@ from recollect.core.formats.translate import Speaker
 from recollect.core.values.model import Overflow, ReplyDone
 from recollect.errors import ModelOverflow, ModelUnavailable
 from recollect.system.config import Settings
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
-from recollect_bench.provider_rules import violations
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 WINDOW = 8_000

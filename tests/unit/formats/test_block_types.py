@@ -20,7 +20,7 @@ from recollect.core.formats.codec import CODECS
 from recollect.core.formats.openai_responses import BLOCK_TYPES as RESPONSES_TYPES
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 LARGE = build({"window_tokens": 5_000_000})
 SMALL = build({"window_tokens": 4_000})

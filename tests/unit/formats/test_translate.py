@@ -20,8 +20,8 @@ from recollect.core.formats.translate import (
 )
 from recollect.core.rules.identity import identify
 from recollect.core.values.model import FormatName, Usage
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, WireName, whole_reply
-from recollect_bench.provider_rules import violations
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
 PNG = {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}

@@ -14,7 +14,7 @@ from recollect.core.values.segment import StoredSegment
 from recollect.errors import FormatError
 from recollect.hosts.hooks.openclaw import OpenClawMemory
 from recollect.system.config import load_settings
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 DECISION = "For the billing service we decided to store amounts as integers in cents."
 ASKS = "How does the billing service store amounts?"

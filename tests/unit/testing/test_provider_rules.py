@@ -1,6 +1,6 @@
 """Every rule of the independent validator: one body that passes, one that breaks that rule alone.
 
-The wordings and sources of the rules stand in `recollect_bench.provider_rules`.
+The wordings and sources of the rules stand in `recollect.testing.provider_rules`.
 """
 
 import copy
@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from recollect_bench.provider_rules import FORMAT_NAMES, violations
+from recollect.testing.provider_rules import FORMAT_NAMES, violations
 
 Body = dict[str, Any]
 

@@ -14,8 +14,8 @@ from recollect.core.rules.identity import is_sealed, sealed, space_secret
 from recollect.core.values.model import FormatName
 from recollect.core.values.recall import TOOL_OPENING
 from recollect.hosts.tools.arguments import KINDS, BadArguments, read_arguments
+from recollect.testing.provider_rules import violations
 from recollect.tools import ForgetRequest, MemoryAnswer, memory_tools
-from recollect_bench.provider_rules import violations
 
 T = TypeVar("T")
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}

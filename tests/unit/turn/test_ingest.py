@@ -37,7 +37,7 @@ from recollect.core.values.model import FormatName
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 from recollect.core.values.segment import NewSegment, Segment
 from recollect.system.config.settings import Redaction
-from recollect_bench.provider_rules import FORMAT_NAMES
+from recollect.testing.provider_rules import FORMAT_NAMES
 
 SECRET = b"k" * 32
 WEIGHER = Weigher()

@@ -23,7 +23,7 @@ from recollect.core.values.recall import (
     RecallRequest,
 )
 from recollect.system.config import build
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 SETTINGS = build({"window_tokens": 100_000})
 THINKING = {"type": "enabled", "budget_tokens": 1024}

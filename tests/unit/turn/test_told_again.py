@@ -10,7 +10,7 @@ from tests.harness.faithful import unfaithful
 from recollect.core.engine import Engine, Session
 from recollect.core.values.model import FormatName
 from recollect.system.config import build
-from recollect_bench.provider_rules import violations
+from recollect.testing.provider_rules import violations
 
 HI = {"role": "user", "content": "hi"}
 WORDS = {"type": "text", "text": "so"}

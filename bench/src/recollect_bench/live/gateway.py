@@ -23,9 +23,9 @@ from recollect.errors import RecollectError
 from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.hosts.http import BackgroundServer
 from recollect.system.config import Settings
+from recollect.testing.provider_rules import violations
 from recollect_bench.live.feed import CHARS_A_TOKEN, LiveClock, Sent, Tally, feed
 from recollect_bench.live.sessions import LiveSession, WireMessage
-from recollect_bench.provider_rules import violations
 
 _NOTED: Final[WireMessage] = {"role": "assistant", "content": "Noted."}
 

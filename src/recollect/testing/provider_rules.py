@@ -9,7 +9,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from recollect_bench.openai_rules import (
+from recollect.testing.openai_rules import (
     CALL_TYPES,
     RESULT_TYPES,
     Violation,
