@@ -1,8 +1,8 @@
-"""Forgets and masks in the files of sessions: transcripts, daily notes, and input typed in chats.
+"""Deletes and masks content in session files: transcripts, daily notes, and input typed in chats.
 
-No file outside the space's sessions and the named workspace is changed, and links are not followed.
-Files are replaced atomically. A transcript that a running agent has open is not changed but
-reported. Reports contain no content.
+Only files of the space's sessions and of the named workspace are changed, never files behind a
+link. Each file is replaced atomically. If a running agent has a transcript open, the result reports
+that file instead of changing it. Reports contain no content.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _OTHER_WORDS: Final = (
     "notes that say the same in other words: read the files in memory/ of the workspace"
 )
 STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
-"""Copies that forgetting in files never deletes."""
+"""Copies that forgetting never deletes from files, as the report lists them."""
 _LEFT_OVER: Final = re.compile(
     r"\.(?:.+\.jsonl|.{40}|chat_history|sessions\.json)(?:\.\d+)?\.[a-z0-9_]{8}"
 )  # temporary names that `replace_file` uses
@@ -69,13 +69,13 @@ _NOTE_SECONDS: Final = 2.0  # the agent locks a note only for one write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilesOrder:
-    """An order to forget, with texts that only the archive can provide."""
+    """A request to forget, with texts that only the archive can provide."""
 
     order: ForgetOrder
     said: tuple[str, ...] = field(default=(), repr=False)
-    """Texts of the messages that were named by segment or identity."""
+    """Texts of the messages that the request names by segment or identity."""
     all_said: tuple[str, ...] = field(default=(), repr=False)
-    """Texts of all messages that are forgotten, to find them in notes."""
+    """Texts of all messages to forget, to find them in notes."""
     workspace: Path | None = None
 
 
@@ -95,12 +95,12 @@ class _Change:
     data: bytes | None = field(repr=False)
     does: Mapping[str, int] = field(default_factory=dict)
     note: str = ""
-    """The part that could not be changed."""
+    """The part that could not be changed, as a sentence for the user."""
 
 
 def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -> FilesChanged:
-    """Forget in a space's transcripts, and in a workspace's notes if one is named. With `only_look`
-    nothing is changed, and the result lists what would be."""
+    """Delete forgotten content from a space's transcripts, and from a workspace's notes if one is
+    named. `only_look` changes nothing, and lists what would change."""
     walk = _Forgetting(space, files, apply=not only_look)
     walk.run(files.workspace)
     with_notes = files.workspace is not None
@@ -114,7 +114,7 @@ def forget_in_files(space: str, files: FilesOrder, *, only_look: bool = False) -
 def redact_in_files(
     space: str, masks: Masks, *, workspace: Path | None = None, apply: bool
 ) -> RedactionResult:
-    """Mask secrets in the same files. If `apply` is false, only count them."""
+    """Mask secrets in a space's transcripts and a workspace's notes, or only count them."""
     walk = _Masking(space, masks, apply=apply)
     walk.run(workspace)
     walk.found.cannot = [*walk.cannot, *(FILES_CANNOT if apply else ())]
@@ -122,8 +122,8 @@ def redact_in_files(
 
 
 def resolve_sessions(space: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, plus the sessions that the index lists under them. The archive names a
-    conversation by its transcript's id, people name it by its key."""
+    """Return these names, plus the sessions that the index lists under them. The archive names a
+    conversation by its transcript's id, but users name it by its key."""
     try:
         rows = SessionIndex.of_space(space).sessions() if names else {}
     except TranscriptError:
@@ -145,8 +145,7 @@ class _Walk:
         raise NotImplementedError
 
     def advise(self, name: str, data: bytes) -> str:
-        """Return advice about a memory file that belongs to the user; empty if there is none to
-        give."""
+        """Return advice about a memory file that belongs to the user, or an empty text."""
         raise NotImplementedError
 
     def count(self, place: str, path: Path, change: _Change) -> None:
@@ -197,8 +196,8 @@ class _Walk:
                 self.cannot.append(line)
 
     def _change(self, path: Path, place: str) -> None:
-        """Change a file. It is read without the lock first, so that unaffected files are not
-        disturbed."""
+        """Change a file, but first read it without its lock, so that unaffected files stay
+        unlocked."""
         change: _Change | None = None
         try:
             if path.is_symlink():
@@ -310,8 +309,8 @@ class _Forgetting(_Walk):
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
 
     def _forget_input(self, data: bytes) -> _Change:
-        """Remove lines of typed input. Input has no session, so for a named session the lines that
-        were said in it are removed."""
+        """Remove lines of typed input. A session is matched by its messages: input names no
+        session."""
         pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
         left = [piece for piece in pieces if not self._is_forgotten_input(piece)]
         return _Change(data=_bytes("".join(left)), does={INPUTS: len(pieces) - len(left)})
@@ -331,7 +330,7 @@ class _Forgetting(_Walk):
         return said in self._said_in_named and self._order.said_then(at)
 
     def _note(self, data: bytes) -> _Change:
-        """Return the note without the lines that contain a text or a part of a pattern's match."""
+        """Return the note without the lines that contain a forgotten text or part of a match."""
         text = _text(data)
         lines = text.split("\n")
         small = [line.casefold() for line in lines]
@@ -368,7 +367,7 @@ class _Forgetting(_Walk):
         return self._timely if self._order.by_time else None
 
     def _is_named(self, path: Path, data: bytes) -> bool:
-        """Return True if the order names this session: by its id, its file or its key."""
+        """Return True if the request names this session by its id, file or key."""
         header = read_session(data.partition(b"\n")[0] + b"\n").header
         names = {path.stem, *(() if header is None else (header.id,))}
         names |= {key for key, row in self._rows.items() if row.session_id in names}

@@ -1,9 +1,8 @@
-"""Entries of a transcript: their content read, dropped, or with its secrets masked.
+"""Reads, removes and masks the content of a transcript's entries.
 
-The functions take and return bytes, without I/O. They never remove an entry from the tree: ids,
-parents, times and the pairing of calls and results stay. An unaffected line keeps its bytes. A
-summary of forgotten content is withdrawn. If a signed text changes, its signature is removed. A
-second run changes nothing.
+The functions take and return bytes, without I/O. Removing content keeps the entry in the tree, with
+its id, parent, time and pairing of calls and results. An unaffected line keeps its bytes. A summary
+of forgotten content is removed. If a signed text changes, its signature is removed.
 """
 
 from __future__ import annotations
@@ -42,11 +41,10 @@ WITHDRAWN: Final = (
     "The summary that stood here was withdrawn: something that it stood for was forgotten."
 )
 LEAST_CHARS: Final = 12
-"""A text shorter than this is forgotten only if it is a whole message, because "yes, do it" is part
-of too many others."""
+"""A shorter text is forgotten only if it is a whole message: "yes, do it" is part of many
+others."""
 
-# Fields that define the structure of a session. They are never removed, masked or treated as
-# content.
+# Fields that define a session's structure. They are not content, so masking skips them.
 _ENTRY_NAMES: Final = frozenset(
     {"type", "id", "parentId", "timestamp", "customType", "display", "firstKeptEntryId",
      "firstKeptEntryIndex", "tokensBefore", "fromHook", "fromId", "targetId", "provider",
@@ -68,13 +66,13 @@ _OWN_KINDS: Final = "recollect."  # custom entries of Recollect's agent: their k
 _SUMMARIES: Final = ("compaction", "branch_summary")
 _HEADER_TEXTS: Final = ("cwd", "parentSession")
 _SEALED: Final = ("type", "id", "encrypted_content")
-"""Parts of a JSON signature that only its provider can read."""
+"""Fields of a JSON signature that only its provider can read."""
 _MOST_NAME_CHARS: Final = 500
 _CODEC: Final = PiCodec()
 
 
 def content_strings(value: Mapping[str, Any]) -> Iterator[str]:
-    """Yield every string of an entry that is content or derived from it, without ids and images."""
+    """Yield every string of an entry that is content or derived from it, except images."""
     kind = value.get("type")
     if kind in _SETTINGS_OF_A_SESSION:
         return
@@ -143,13 +141,12 @@ def _message_text(message: Mapping[str, Any]) -> str:
 
 
 def comparable(text: str) -> str:
-    """Normalize a text for comparison, because the archive and the transcript mask secrets
-    differently."""
+    """Normalize a text for comparison: archive and transcript mask secrets differently."""
     return redact(text, pii=False).text.strip()
 
 
 def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry without any content, with its keys in the same order."""
+    """Return the entry without its content, with the keys in the same order."""
     kind = str(value.get("type"))
     if kind in _SETTINGS_OF_A_SESSION:
         return dict(value)
@@ -171,8 +168,8 @@ def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _blank_summary(value: Mapping[str, Any], tail: list[Any] | None = None) -> dict[str, Any]:
-    """Withdraw the summary of a compaction or a branch. `tail` replaces the messages that it
-    contains."""
+    """Remove the summary from the entry of a compaction or a branch. `tail` replaces the messages
+    that a compaction contains."""
     left: dict[str, Any] = {}
     for key, nested in value.items():
         if key == "retainedTail":
@@ -218,8 +215,8 @@ def _blank_content(content: Any) -> Any:
 
 
 class EntrySearch:
-    """An order to forget, as applied to session files. `said` are message texts as the archive
-    stored them. Its times apply only with `by_time`."""
+    """A request to forget, applied to session files. `said` are message texts as the archive stored
+    them. The request's times apply only if `by_time` is true."""
 
     def __init__(
         self, order: ForgetOrder, said: Sequence[str] = (), *, by_time: bool = True
@@ -234,13 +231,12 @@ class EntrySearch:
         return self._order is not None and self._order.said_then(seconds)
 
     def line(self, line: bytes) -> bool:
-        """Return whether bytes that are not an entry contain a text to forget."""
+        """Return True if a line that is not an entry contains a text to forget."""
         return self.matcher.in_bytes(line) or any(one.in_bytes(line) for one in self._held)
 
     def text(self, text: str, *, result: bool = False) -> bool:
-        """Return whether a text contains the text or pattern of the order, or one of its messages.
-        A tool's result may also be a part of a message, because some providers join several
-        results."""
+        """Return True if a text contains the request's text or pattern, or one of its messages.
+        Some providers join results, so a tool's result may also be a part of a message."""
         if self.matcher.in_text(text):
             return True
         if not self._said:
@@ -264,7 +260,7 @@ class EntrySearch:
         return self.text(text, result=entry.role == "toolResult")
 
     def message(self, message: Mapping[str, Any]) -> bool:
-        """Return whether a message inside a compaction is forgotten."""
+        """Return True if a message inside a compaction is to be forgotten."""
         at = message.get("timestamp")
         if isinstance(at, int | float) and at > 0 and self.is_timely(at / 1000):
             return True
@@ -275,15 +271,15 @@ class EntrySearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntriesForgotten:
-    """The transcript after forgetting, and what changed."""
+    """The transcript after forgetting, and counts of its changes."""
 
     data: bytes = field(repr=False)
     entries: int = 0
     """Number of entries whose content was removed, and of unreadable lines."""
     summaries: int = 0
-    """Number of summaries that were withdrawn because of them."""
+    """Number of summaries that were removed because they cover such entries."""
     left_in_names: bool = False
-    """True if the text is also in an id, or in the name of a model or a tool. Those stay."""
+    """True if ids, or names of models or tools, contain the text. They are not changed."""
 
 
 def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
@@ -346,7 +342,7 @@ def _select_by_time(session: PiSession, search: EntrySearch) -> set[int]:
 def _withdraw_summaries(
     entries: Sequence[PiEntry], gone: Mapping[int, Mapping[str, Any]]
 ) -> dict[int, dict[str, Any]]:
-    """List the summaries that cover removed entries, or were made from a summary that does."""
+    """List the summaries that cover removed entries, or that were made from such a summary."""
     found: dict[int, dict[str, Any]] = {}
     for entry in entries:
         if entry.number in gone or entry.kind not in _SUMMARIES:
@@ -360,8 +356,7 @@ def _withdraw_summaries(
 
 
 def _summary_sources(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
-    """List the possible sources of a summary: all entries before those it keeps, and earlier
-    summaries."""
+    """List the possible sources of a summary: all entries that it does not keep."""
     earlier = [entry for entry in entries if entry.number < summary.number]
     if summary.id is None:
         return earlier
@@ -394,7 +389,7 @@ def _rewrite_lines(
         elif number in known or not line.strip():
             left.append(line)
         elif before in aged or search.line(line):
-            # An unreadable line is treated as old as the entry before it.
+            # An unreadable line counts as old as the entry before it.
             unread += 1
             if number == len(lines):
                 left.append(b"")  # the line before keeps its newline
@@ -415,7 +410,7 @@ def _header(header: PiHeader, search: EntrySearch) -> bytes:
 
 
 def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
-    """Mask secrets in an entry. Return the same object if there are none."""
+    """Mask secrets in an entry. Return the same object if it contains none."""
     line = entry_line(value)
     masked = masks.json(line).body
     messages = [value.get("message"), *_list_at(value, "retainedTail")]
@@ -431,7 +426,7 @@ def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
 
 
 def mask_lines(data: bytes, masks: Masks) -> bytes:
-    """Mask a transcript's secrets. A line that cannot be parsed is treated as text."""
+    """Mask secrets in a transcript. A line that cannot be parsed is masked as text."""
     return b"\n".join([_mask_line(line, masks) for line in data.split(b"\n")])
 
 
@@ -469,7 +464,7 @@ def _restore_message(changed: dict[str, Any], original: Mapping[str, Any], masks
         if was.get("type") == "image":
             _restore(block, was, {"data"})
         if block.get("thinking") != was.get("thinking"):
-            # The provider would refuse a signature that does not match.
+            # A provider would refuse a signature that does not match its text.
             block.pop("thinkingSignature", None)
         for name in _secret_signatures(was, masks):
             block.pop(name, None)  # a masked signature would be invalid
@@ -496,8 +491,7 @@ def _holds_secret(signature: Any, masks: Masks) -> bool:
     return bool(masks.json(encode(said)).kinds)
 
 
-# An undo is another compaction that restores the view before the last one. pi reads it the same
-# way.
+# An undo is a new compaction that restores the view before the last active one, so pi can read it.
 
 
 def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | None:
@@ -518,8 +512,7 @@ def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | None:
 
 
 def active_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
-    """Return the indexes of compactions on the path that were not undone. The last one is
-    active."""
+    """Return the indexes of the path's compactions that were not undone. The last one is active."""
     standing: list[int] = []
     for position, entry in enumerate(path):
         if entry.kind != "compaction":
@@ -532,7 +525,7 @@ def active_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
 
 
 def is_undo(entry: PiEntry) -> bool:
-    """Return whether a compaction only undoes another one."""
+    """Return True if a compaction only undoes another one."""
     details = entry.value.get("details")
     return isinstance(details, dict) and isinstance(details.get(UNDOES), str)
 
@@ -540,7 +533,7 @@ def is_undo(entry: PiEntry) -> bool:
 def _restore_fields(path: Sequence[PiEntry], at: int, undone: PiEntry) -> dict[str, Any]:
     restored = path[at]
     kept = kept_from(path, at)
-    # If it kept nothing before itself, what counts again begins right after it.
+    # If the compaction kept no earlier message, the restored view begins right after it.
     first = path[kept if kept < at else at + 1].id
     tail = restored.retained_tail
     if tail is not None:

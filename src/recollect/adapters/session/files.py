@@ -1,8 +1,8 @@
-"""Opens, locks and replaces the files of sessions, and holds the index of a space's sessions.
+"""Opens, locks and replaces session files, and keeps the index of a space's sessions.
 
 The folders have OpenClaw's layout. Functions raise TranscriptError if the system refuses. No two
 spaces or sessions share a file, no name can lead out of its folder, and only the owner can read the
-files. `sessions.json` never loses another process's change or an unknown field.
+files. A change of `sessions.json` keeps changes by other processes, and unknown fields.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 5
 
 @contextlib.contextmanager
 def translate_errors(path: Path, done: str) -> Iterator[None]:
-    """Raise TranscriptError if the system refuses what the block does."""
+    """Raise TranscriptError if the operating system refuses what the block does."""
     try:
         yield
     except OSError as error:
@@ -53,7 +53,7 @@ def translate_errors(path: Path, done: str) -> Iterator[None]:
 def open_for_one(
     path: Path, *, create: bool, seconds: float = 0.0, mode: int = OWNER_ONLY, flags: int = 0
 ) -> int:
-    """Open the file for appending, locked until it is closed or the process ends."""
+    """Open the file for appending, and lock it until it is closed or the process ends."""
     flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
     for _ in range(_ATTEMPTS):
         descriptor = os.open(path, flags | (os.O_CREAT if create else 0), mode)
@@ -80,7 +80,7 @@ def open_for_one(
 
 @contextlib.contextmanager
 def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
-    """Hold a lock file, so that other processes wait."""
+    """Hold a lock file, so that other processes wait for this one."""
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWNER_ONLY)
     try:
         if not try_lock(descriptor, seconds):
@@ -96,8 +96,8 @@ def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
 def rewrite_locked(
     path: Path, change: Callable[[bytes], bytes | None], *, seconds: float = 0.0
 ) -> bytes:
-    """Replace a file by the result of `change`; None deletes it. Return the content before. Waits
-    up to `seconds` for other processes to release its lock."""
+    """Replace a file by the result of `change`, or delete it if that is None. Return the old
+    content. Waits up to `seconds` for other processes to release the file's lock."""
     descriptor = open_for_one(path, create=False, seconds=seconds)
     try:
         data = read_all(descriptor)
@@ -122,8 +122,8 @@ def read_all(descriptor: int) -> bytes:
 async def write_durably(
     write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs
 ) -> _Written:
-    """Run `write` in a thread. A cancellation is raised only after it has ended, so that no later
-    write can run before it."""
+    """Run `write` in a thread. A cancellation is raised only after `write` has ended, so that a
+    later write cannot run first."""
     writing = asyncio.ensure_future(asyncio.to_thread(write, *given, **named))
     cancelled: asyncio.CancelledError | None = None
     while not writing.done():
@@ -132,7 +132,7 @@ async def write_durably(
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
-        # Read it, so that asyncio does not warn: the cancellation is raised instead.
+        # Read the exception, so that asyncio does not warn: the cancellation is raised instead.
         writing.exception()
         raise cancelled
     return writing.result()
@@ -159,18 +159,18 @@ def sessions_file(space: str) -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
-    """The session of a key."""
+    """A record of `sessions.json`: the session that a key names."""
 
     session_id: str
-    """Id of the session, which names its transcript."""
+    """Id of the session, and name of its transcript."""
     updated_at: int | None = None
     """Time of the last change, in milliseconds."""
     others: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """The record as it was read, with unknown fields."""
+    """All fields of the record as it was read, unknown ones included."""
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
-        """Read a record of the file. A value of the wrong type is ignored."""
+        """Parse a record of `sessions.json`, and ignore values of the wrong type."""
         wire = dict(value)
         at = number_at(wire, "updatedAt")
         return cls(
@@ -184,12 +184,12 @@ class SessionRecord:
 
 
 LOCK_SECONDS: Final = 10.0
-"""How long a change waits for other processes. Each of their changes is a read, a write and a
-sync."""
+"""Maximum time that a change waits for other processes, which each read, write and sync the
+file."""
 
 
 class SessionIndex:
-    """The sessions of one space. Its methods block on disk access."""
+    """The index `sessions.json` of one space. Its methods block on disk access."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self.path = path
@@ -203,12 +203,11 @@ class SessionIndex:
         return {key: SessionRecord.read(value) for key, value in self._read().items()}
 
     def open(self, key: str) -> SessionRecord:
-        """Return the session of this key. Create it if there is none."""
+        """Return the session of this key; create it if there is none."""
         return self.update(key, lambda record: record)
 
     def update(self, key: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
-        """Change a session's record, or create it. `change` is called under the lock and must be
-        fast."""
+        """Change or create a session's record. `change` runs under the lock and must be fast."""
         with self._changing():
             stored = self._read()
             before = SessionRecord.read(stored.get(key) or {})
@@ -222,11 +221,11 @@ class SessionIndex:
         return after
 
     def begin_anew(self, key: str) -> SessionRecord:
-        """Start a new transcript under this key. The old one stays on the disk."""
+        """Start a new transcript under this key. The old transcript stays on the disk."""
         return self.update(key, lambda record: replace(record, session_id=new_session_id()))
 
     def remove(self, key: str) -> bool:
-        """Remove a session from the index. Its transcript stays."""
+        """Remove a session from the index. The session's transcript stays on the disk."""
         with self._changing():
             stored = self._read()
             if stored.pop(key, None) is None:

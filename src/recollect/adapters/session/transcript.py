@@ -1,9 +1,9 @@
-"""A session's transcript on disk: pi version 3, appended to and never rewritten.
+"""A session's transcript on disk, in pi's version 3: entries are appended and never rewritten.
 
-When a method returns, its line is on the disk (one write, then a sync), with secrets masked
-(settings.redaction). An incomplete line is removed, so after a crash the file opens with every
-acknowledged line. Only one process writes. Unlike pi's, a transcript is durable from its first
-message on.
+When a method returns, its entry is on the disk (one write, then a sync), with secrets masked
+(settings.redaction). Opening a transcript removes an incomplete last line, so after a crash every
+entry of a finished call is readable. Only one process writes. Unlike pi's transcripts, these are on
+the disk from the first message.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class TranscriptFile:
 
     @classmethod
     def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
-        """Open the file. Return it with its content and the repairs made."""
+        """Open the file. Return it with its content and a list of repairs."""
         path = path.absolute()  # the process may change its folder later
         with translate_errors(path, "opened"), ExitStack() as opened:
             make_folder(path.parent)
@@ -79,7 +79,7 @@ class TranscriptFile:
             session = read_session(data)
             _check_ours(path, session)
             notes = [note for note in session.notes if note != TORN_NOTE]
-            size = _mend(descriptor, data, session, notes)
+            size = _remove_incomplete_line(descriptor, data, session, notes)
             if os.fstat(descriptor).st_mode & _OTHERS:
                 notes.append(f"other users can read {path.name}: run `chmod {OWNER_ONLY:o}` on it")
             opened.pop_all()
@@ -93,7 +93,7 @@ class TranscriptFile:
         return PiHeader(line=line, value=value)
 
     def append(self, line: bytes) -> int:
-        """Add a line and return its number. It is durable when this returns."""
+        """Append a line durably, and return its number."""
         self._check_usable()
         whole = line + b"\n"
         with translate_errors(self.path, "written"):
@@ -127,7 +127,7 @@ class TranscriptFile:
             raise TranscriptError(f"a program that ignores the lock changed {name}: open it again")
 
     def _take_back(self) -> None:
-        """Remove the bytes of a failed line; otherwise the next line would be appended to them."""
+        """Remove the bytes of a failed write, or the next line would continue them."""
         try:
             os.ftruncate(self._descriptor, self._size)
             self._sync()
@@ -135,8 +135,7 @@ class TranscriptFile:
             self._broken = True  # the next open finds the incomplete line and reports it
 
     def _sync(self) -> None:
-        """Sync the file. If a sync fails, the data is lost, and a later sync would not report
-        that."""
+        """Sync the file. After a failed sync the data is lost, but a second sync would succeed."""
         try:
             sync_file(self._descriptor)
         except OSError:
@@ -145,7 +144,7 @@ class TranscriptFile:
 
 
 def read_session_file(path: Path) -> PiSession:
-    """Read a session file as version 3. No lock is taken, and the file is not changed."""
+    """Read a session file of version 3, without a lock and without changing it."""
     with translate_errors(path, "read"):
         data = path.read_bytes()
     return migrate(read_session(data))
@@ -165,7 +164,9 @@ def _check_ours(path: Path, session: PiSession) -> None:
         )
 
 
-def _mend(descriptor: int, data: bytes, session: PiSession, notes: list[str]) -> int:
+def _remove_incomplete_line(
+    descriptor: int, data: bytes, session: PiSession, notes: list[str]
+) -> int:
     """Remove an incomplete last line, and return the file's length."""
     size = len(data)
     if session.torn_bytes:
@@ -188,8 +189,8 @@ Spelling: TypeAlias = Callable[[Stamp], dict[str, Any]]
 
 
 class SessionTranscript:
-    """An open transcript. `open_transcript` creates it. Its methods block on disk access. Several
-    threads may use it; lines are added one after the other."""
+    """A transcript that this process has open for writing; `open_transcript` creates it. The
+    methods block on disk access. Several threads may share the transcript."""
 
     def __init__(
         self,
@@ -203,7 +204,7 @@ class SessionTranscript:
     ) -> None:
         self.header = header
         self.notes: tuple[str, ...] = tuple(notes)
-        """Repairs made on opening, one sentence each."""
+        """Repairs of the file when it was opened, one sentence each."""
         self._file = file
         self._entries = list(entries)
         self._ids = {entry.id for entry in entries if entry.id is not None}
@@ -226,8 +227,8 @@ class SessionTranscript:
         return tuple(self._entries)
 
     def context(self) -> PiContext:
-        """Return the messages that the model is shown, as pi rebuilds them. Messages from this
-        process still contain their secrets, which are masked on the disk."""
+        """Return the messages to show to the model, as pi rebuilds them. Messages that this process
+        added still contain their secrets, which are masked on the disk."""
         return build_context(self._unmasked_entries())
 
     def history(self) -> PiContext:
@@ -248,8 +249,8 @@ class SessionTranscript:
         details: Mapping[str, Any] | None = None,
         from_hook: bool | None = False,
     ) -> PiEntry:
-        """Add a compaction that keeps the messages from an entry on. None keeps no earlier
-        message."""
+        """Add a compaction that keeps the messages from this entry on; None keeps no earlier
+        one."""
         with self._adding:
             path = path_to(self._entries)
             if first_kept_entry_id is not None and not any(
@@ -264,7 +265,7 @@ class SessionTranscript:
                 lambda stamp: compaction_value(
                     stamp,
                     summary=summary,
-                    # if the entry does not come before it, nothing is kept, in pi as well
+                    # if the entry is not before the compaction, nothing is kept, as in pi
                     first_kept_entry_id=first_kept_entry_id or stamp.id,
                     tokens_before=tokens_before,
                     details=details,
@@ -273,8 +274,7 @@ class SessionTranscript:
             )
 
     def append_undo(self) -> PiEntry | None:
-        """Add a compaction that restores the view before the last active one; None if there is
-        none."""
+        """Add a compaction that restores the view before the last active one, if there is one."""
         with self._adding:
             plan = plan_undo(path_to(self._unmasked_entries()))
             if plan is None:
@@ -282,14 +282,14 @@ class SessionTranscript:
             return self._add(lambda stamp: compaction_value(stamp, **plan))
 
     def append_custom(self, custom_type: str, data: Any = None) -> PiEntry:
-        """Add an entry that the model never sees."""
+        """Add an entry that no model sees."""
         return self._add(lambda stamp: custom_value(stamp, custom_type=custom_type, data=data))
 
     def append_name(self, name: str) -> PiEntry:
         return self._add(lambda stamp: session_info_value(stamp, name=name))
 
     def close(self) -> None:
-        """Release the file for another writer. A second call does nothing."""
+        """Close the file, so that another process may write. A second call does nothing."""
         with self._adding:
             self._file.close()
 

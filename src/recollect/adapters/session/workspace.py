@@ -1,7 +1,7 @@
 """Reads the workspace's files for the system prompt, and creates the files of a new workspace.
 
-Links out of the workspace are not followed, existing files are not changed, and no file makes it
-fail. A file over the limit is cut, with a mark that shows how much is missing.
+Links out of the workspace are not followed, existing files are not changed, and no file can make a
+function fail. A file over the limit is shortened, with a mark that reports what is missing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ALWAYS_SHOWN: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.
 FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
 LONG_TERM_NOTES: Final = ("MEMORY.md", "memory.md")
 MOST_BYTES: Final = 16_000_000
-"""A larger file is skipped and reported, because it was not written to be read at every turn."""
+"""A larger file is skipped with a note: a file of this size is not meant for the system prompt."""
 
 _HEAD_PARTS: Final = 3  # parts of four for the start of a file; the end gets the rest
 
@@ -31,7 +31,7 @@ class WorkspaceFile:
     name: str
     text: str = field(repr=False)
     raw: str = field(repr=False)
-    """The text on the disk."""
+    """The whole text of the file on the disk."""
 
     @property
     def truncated(self) -> bool:
@@ -41,11 +41,11 @@ class WorkspaceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedWorkspace:
-    """The files of a workspace at one moment."""
+    """The files of a workspace, as they were at one moment."""
 
     files: tuple[WorkspaceFile, ...] = ()
     notes: tuple[str, ...] = ()
-    """Files that exist but could not be included, one sentence each."""
+    """One sentence per file that exists but could not be included."""
 
     @property
     def project_context(self) -> str:
@@ -146,15 +146,15 @@ needed and no more, without passwords or keys. Say in a few words that you wrote
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedFiles:
-    """The created files, and the failures."""
+    """The files that were created, and the failures."""
 
     names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 def create_missing_files(folder: Path) -> CreatedFiles:
-    """Create the files that a workspace lacks. The file for the first conversation is only created
-    if the workspace had none of the others."""
+    """Create the files that a workspace lacks. BOOTSTRAP.md, for the first conversation, is only
+    created if all others are missing."""
     is_new = not any(os.path.lexists(folder / name) for name in (*ALWAYS_SHOWN, FIRST_RUN_ONLY))
     names: list[str] = []
     notes: list[str] = []

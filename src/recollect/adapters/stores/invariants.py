@@ -1,8 +1,9 @@
-"""Rules that both stores share: refused batches, valid facts and jobs, facts that may answer.
+"""Rules that both stores follow: which batches to refuse, which facts and jobs are valid, how facts
+are scored.
 
-Errors never contain message content. A fact stays valid if its replacement may not be written.
-Words of facts are stored as numbers, so that no index contains them in clear text. Scores are added
-in the order of the query's words; ties are ordered by id.
+Errors never contain message content. If the replacement of a fact is refused, the fact stays valid.
+The words of facts are stored as numbers, so that no index contains them in clear text. Scores are
+added in the order of the query's words; equal scores are ordered by id.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ NUMBER_MAX: Final = 2**53
 
 
 def require_storable(batch: Batch) -> None:
-    """Raise BatchRefused for values that no store can hold."""
+    """Raise BatchRefused if the batch contains values that no store can hold."""
     for name, times in _times(batch).items():
         if not all(isinstance(time, int | float) and _within(time) for time in times):
             raise BatchRefused(f"the batch cannot be stored: {name} is not a time")
@@ -89,8 +90,8 @@ def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
 
 
 def identities_of(batch: Batch) -> set[str]:
-    """Return everything in a batch that may have a tombstone: segments, messages, facts, ledger
-    pieces, and the marks of compactions."""
+    """Return all keys of a batch that a tombstone may block: of segments, messages, facts, pieces
+    of the ledger, and compactions."""
     ids: set[str] = {new.segment.message_id for new in batch.segments}
     ids.update(new.segment.id for new in batch.segments)
     ids.update(fact_identity(fact.id) for fact in batch.facts)
@@ -102,7 +103,7 @@ def identities_of(batch: Batch) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SortedSegments:
-    """The segments of a batch, by what a write does with them."""
+    """The segments of a batch, sorted by how a write treats them."""
 
     new: tuple[NewSegment, ...]
     known: tuple[SegmentId, ...]
@@ -132,8 +133,8 @@ class SortedSegments:
         return frozenset(one.segment.message_id for one in self.new)
 
     def jobs_of(self, batch: Batch) -> tuple[NewJob, ...]:
-        """Return the jobs to enqueue. If the batch was written before, its jobs were enqueued then,
-        and may be done."""
+        """Return the jobs to enqueue. If the batch was written before, return none, because its
+        jobs were enqueued then and may be done."""
         return batch.jobs if self.new or not batch.segments else ()
 
     def result(self, session: SessionOutcome, jobs: Sequence[NewJob]) -> WriteResult:
@@ -152,13 +153,13 @@ class SessionOutcome:
     """The result of storing a session's state."""
 
     stale: bool = False
-    """True if it was not stored: a newer state exists, or the stored state is incomplete."""
+    """True if the state was not stored: a newer one exists, or the stored one is incomplete."""
     cleaned: bool = False
-    """True if the state quoted forgotten messages, so a changed state is stored, or none."""
+    """True if the session quoted forgotten messages: its state is changed, or removed."""
 
 
 def compaction_mark(record: CompactionRecord) -> str:
-    """Return the key of a tombstone for this record."""
+    """Return the tombstone's key of a compaction's record."""
     hashed = blake2b(digest_size=16, person=b"recollect-cut")
     for part in (
         record.session.encode("utf-8", "surrogatepass"),
@@ -172,8 +173,7 @@ def compaction_mark(record: CompactionRecord) -> str:
 
 
 def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]) -> list[str]:
-    """List the marks of removed records, except those that the tombstones of messages already
-    block."""
+    """List the keys of removed compactions that no tombstone of a message blocks."""
     return [
         compaction_mark(record)
         for record in gone
@@ -182,8 +182,8 @@ def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[
 
 
 def session_mark(session: str) -> str:
-    """Return the key of a session's read position. It is a hash, because the session's name may be
-    forgotten."""
+    """Return the tombstone's key of a session's read position, hashed to hide the session's
+    name."""
     named = session.encode("utf-8", "surrogatepass")
     return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
 
@@ -193,8 +193,7 @@ KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)
 
 
 def jobs_of_sessions(jobs: Iterable[tuple[int, str, bytes]], sessions: Iterable[str]) -> list[int]:
-    """Return the numbers of jobs (kind of `KINDS`, key, payload) that name one of these
-    sessions."""
+    """Return the numbers of jobs (number, key, payload) that name one of these sessions."""
     names = frozenset(sessions)
     keys = {extract_key(name, left=left) for name in names for left in (False, True)}
     return [
@@ -218,11 +217,9 @@ def writable(
     tombstones: AbstractSet[str],
     gone: AbstractSet[str],
 ) -> list[Fact]:
-    """Choose the facts of a batch to write next to the stored `facts`.
-
-    If the replacement of a fact is refused, the fact keeps its current state. Otherwise neither
-    would be valid. A new fact is then valid.
-    """
+    """Choose the facts of a batch to write next to the stored `facts`. If the replacement of a fact
+    is refused, the fact keeps its current state, because otherwise neither would be valid. A new
+    fact is valid then, too."""
     wanted = {fact.id: fact for fact in given}
     kept: dict[FactId, Fact] = {}
     for fact in wanted.values():
@@ -253,14 +250,14 @@ def select_facts(
 
 
 def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
-    """Encode spans for a column; None if there are none."""
+    """Encode a fact's evidence for a column; None if there is none."""
     if not evidence:
         return None
     return json.dumps([[span.segment, span.start, span.end] for span in evidence])
 
 
 def unpack_evidence(packed: str | bytes | None) -> tuple[EvidenceSpan, ...]:
-    """Decode `pack_evidence`. Raise ValueError if it cannot be read."""
+    """Decode evidence that `pack_evidence` encoded. Raise ValueError if it cannot be read."""
     if packed is None:
         return ()
     match json.loads(packed):
@@ -277,8 +274,8 @@ def _span(item: object) -> EvidenceSpan:
 
 
 def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
-    """Join all rows of a turn; None if some are not stored. `back` lists the turn and those before
-    it: how many rows each reuses from the previous turn, and its own rows."""
+    """Join the rows of a turn; None if some are not stored. `back` lists the turn and the turns
+    before it: for each, how many rows it takes from the turn before, and its own rows."""
     wanted: int | None = None
     stretches: list[Sequence[str]] = []
     for kept, own in back:
@@ -301,20 +298,20 @@ NO_NUMBERS: Final[Numbers] = np.empty(0, dtype=np.int64)
 
 
 def word_number(word: str) -> int:
-    """Hash a word to 64 bits, so that two words never collide in practice."""
+    """Hash a word to 64 bits, enough that in practice no two words have the same number."""
     named = word.encode("utf-8", "surrogatepass")
     hashed = blake2b(named, digest_size=8, person=b"recollect-word").digest()
     return int.from_bytes(hashed, "little", signed=True)
 
 
 def word_numbers(words: Sequence[str]) -> list[int]:
-    """Return the numbers of a fact's words, without repetition, in ascending order."""
+    """Return the numbers of a fact's words, each once, in ascending order."""
     return sorted({word_number(word) for word in words})
 
 
 def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Numbers, Scores]:
-    """Score the facts that contain any of the words, in ascending order of fact. `postings` lists
-    the facts for each of the query's words, in the order of the words."""
+    """Score the facts that contain any of the query's words, in ascending order of their numbers.
+    `postings` lists, for each word of the query in its order, the facts that contain it."""
     held = [facts for facts in postings if len(facts)]
     if not held:
         return NO_NUMBERS, np.empty(0)
@@ -371,8 +368,7 @@ def direction_of(values: bytes) -> Scores | None:
 
 
 def cosines(vectors: npt.NDArray[np.float32], direction: Scores) -> Scores:
-    """Compare each vector with a direction, in double precision. One without a direction is similar
-    to nothing."""
+    """Compare vectors in double precision. A vector of length zero is similar to nothing."""
     values = vectors.astype(np.float64)
     lengths = np.sqrt(np.vecdot(values, values))
     found: Scores = np.zeros(len(values))

@@ -1,10 +1,9 @@
-"""Tasks of a database's owner: distribute tables on Citus, scrub data files, check the database.
+"""Tasks for a database's owner: distribute tables on Citus, scrub data files, check the database.
 
-Tables of spaces are distributed by space_id and colocated with `spaces`. All others stay on the
-coordinator, so that a lost worker takes no tenant's keys with it. `distribute` can be interrupted
-and repeated. A scrub rewrites tables, which
-locks each one: a plain VACUUM leaves most removed bytes in place (197 of 200 rows). WAL that other
-servers or archives hold cannot be rewritten.
+Tables of spaces are distributed by space_id and colocated with `spaces`. All other tables stay on
+the coordinator, so that a lost worker holds no tenant's keys. `distribute` can be interrupted and
+repeated. `scrub` rewrites tables, and locks each one meanwhile, because a plain VACUUM leaves most
+removed bytes in place (197 of 200 rows). WAL on other servers or in archives stays.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from recollect.core.values.upkeep import ScrubResult
 from recollect.errors import StoreError
 
 LEADER: Final = "spaces"
-"""The table that all others are colocated with. It is distributed first."""
+"""The table to distribute first, because all others are colocated with it."""
 DISTRIBUTE_COMMAND: Final = "recollect db distribute URL"
 
 _TABLES: Final = """
@@ -74,11 +73,11 @@ class Cluster:
 
     version: str
     nodes: dict[str, bool]
-    """Every node, and whether it is active."""
+    """True or false per node: whether the node is active."""
     takes_shards: bool
-    """True if there is an active node for shards."""
+    """True if an active node accepts shards."""
     tables: tuple[str, ...]
-    """The tables to distribute, the first one first."""
+    """The tables to distribute, `spaces` first."""
     distributed: dict[str, int]
     """Bytes of each distributed table that are still in the coordinator's own files."""
 
@@ -88,7 +87,7 @@ class Cluster:
 
     @property
     def astray(self) -> tuple[str, ...]:
-        """List the distributed tables that belong on the coordinator."""
+        """List the tables that are distributed but belong on the coordinator."""
         return tuple(name for name in self.distributed if name not in self.tables)
 
     @property
@@ -98,14 +97,14 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """The result of `distribute`."""
+    """The changes that `distribute` made."""
 
     distributed: tuple[str, ...] = ()
     returned: tuple[str, ...] = ()
-    """Tables that are on the coordinator again, as an earlier version distributed them."""
+    """Tables that an earlier version distributed and that are on the coordinator again."""
     truncated: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
-    """Statements to run because the application's roles lack these settings."""
+    """Statements for the operator to run, because the application's roles lack these settings."""
     cannot: tuple[str, ...] = ()
 
 
@@ -152,7 +151,7 @@ async def distribute(
             )
             if refused:
                 raise StoreError(
-                    "without this setting queries would silently return nothing: run "
+                    "without this setting, queries would silently return nothing: run "
                     f"`{refused[0]}` first"
                 )
             locks = schema.LockRetries(wait_seconds, waiting)
@@ -191,7 +190,7 @@ async def _bring_back(connection: Connection, name: str) -> None:
     rule = psycopg.sql.SQL("ALTER TABLE {} {} ROW LEVEL SECURITY")
     async with connection.transaction():
         await schema.limit_waiting(connection)
-        # Forced row security would hide the rows from an owner who copies them.
+        # Forced row security would hide the rows from the owner who copies them.
         await connection.execute("SET LOCAL row_security = off")
         await connection.execute(rule.format(table, psycopg.sql.SQL("NO FORCE")))
         await connection.execute(_BRING_BACK, (f"recollect.{name}",))
@@ -221,7 +220,7 @@ async def _share_function(connection: Connection) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSpaces:
-    """Spaces with jobs that may run, and Citus nodes that did not answer."""
+    """The spaces with due jobs, and the Citus nodes that did not answer."""
 
     names: tuple[str, ...]
     unreached: tuple[str, ...] = ()
@@ -231,14 +230,15 @@ class DueSpaces:
 
 class DueByNode:
     """Finds due jobs on Citus by asking one node after the other, so that the work of a query does
-    not grow with the cluster, and a node that is down does not affect others."""
+    not grow with the cluster and a node that is down does not delay others."""
 
     def __init__(self) -> None:
         self._answers: dict[str, list[tuple[float, str]] | None] = {}
-        """What each node answered last, None for no answer. The longest unasked node is first."""
+        """Last answer by node, the node asked longest ago first; None if the node did not
+        answer."""
 
     async def ask(self, view: Transaction, now: float, limit: int, *, every: bool) -> DueSpaces:
-        """Ask the next node, or with `every` all of them."""
+        """Ask the next node, or all nodes if `every` is true."""
         nodes = {
             f"{name}:{port}": (name, port, ids) for name, port, ids in await view.rows(_PLACES)
         }
@@ -260,8 +260,8 @@ class DueByNode:
 async def _due_on(
     view: Transaction, name: str, port: int, shards: list[int], now: float, limit: int
 ) -> list[tuple[float, str]] | None:
-    """Ask one node which of its spaces have due jobs. None if it does not answer. The answer is one
-    JSON array, because Citus returns one value per command."""
+    """Ask one node which of its spaces have due jobs; None if the node does not answer. The node
+    sends one JSON array, because Citus returns one value per command."""
     calls = ", ".join(
         f"(recollect.due_spaces('recollect.spaces_{shard}', {now!r}, {int(limit)})::json)"
         for shard in shards
@@ -282,16 +282,16 @@ NO_ADMIN: Final = (
     "data files of PostgreSQL: rewriting tables needs their owner, give `--admin-url URL`",
 )
 _LOCK_SECONDS: Final = 60
-"""How long a scrub waits for a table in use before it skips the table."""
+"""Time that a scrub waits for a table in use, before it skips the table."""
 _HOLD_CONTENT: Final = (
     "segments", "passages", "passage_terms", "runs", "postings", "vectors", "sign_blocks",
     "facts", "fact_terms", "fact_vectors", "sessions", "session_quotes", "compactions", "jobs",
     "pieces",
 )  # fmt: skip
-"""Tables whose files may contain content: removed rows, and older versions of rows."""
+"""Tables whose files may contain content of removed rows, or of old versions of rows."""
 _CLOCKS_APART: Final = 300.0
-"""Possible difference between two machines' clocks. A removal this shortly before a rewrite counts
-as after it."""
+"""Possible difference between the clocks of two machines. If a row was removed this shortly before
+a rewrite, the table is rewritten again."""
 _REWRITTEN_AT: Final = "SELECT at FROM recollect.rewritten WHERE table_name = 'all'"
 _REWRITTEN: Final = """
     INSERT INTO recollect.rewritten (table_name, at) VALUES ('all', %s)
@@ -310,8 +310,8 @@ _STEPS: Final = (
 
 
 async def scrub(admin_url: str | None, removed_at: float | None) -> ScrubResult:
-    """Rewrite the tables that may contain content, then request a checkpoint and a new WAL file.
-    Does nothing if all tables were rewritten since the space last removed something."""
+    """Rewrite the tables that may contain content, then request a checkpoint and a new WAL file. Do
+    nothing if each table was rewritten after the space last removed something."""
     if admin_url is None:
         return ScrubResult(done=(), cannot=(*NO_ADMIN, *OUT_OF_REACH))
     done: list[str] = []
@@ -399,7 +399,7 @@ _UNSAFE: Final = """
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem, or a note for the operator."""
+    """A problem or a note that a check found."""
 
     what: str
     mend: str
@@ -408,7 +408,7 @@ class Finding:
 
 @dataclass(slots=True)
 class DatabaseCheck:
-    """The findings of a check, and its scope."""
+    """The result of a check, and the parts that were checked."""
 
     server: str
     schema_version: int = 0
@@ -426,7 +426,7 @@ class DatabaseCheck:
 
 
 async def check_database(admin_url: str, *, app_role: str = schema.APP_ROLE) -> DatabaseCheck:
-    """Check versions, roles, row security and Citus. Nothing is changed."""
+    """Check versions, roles, row security and Citus, without changing anything."""
     with driver_errors():
         async with await connect(admin_url) as connection:
             row = await (await connection.execute(_VERSIONS)).fetchone()

@@ -1,8 +1,8 @@
-"""Answers a search: the best passages by words and by each vector, and their neighbors.
+"""Answers a search of memory: the best passages by words and by each vector, and their neighbors.
 
-Words and vectors are queried in one round trip, then the found passages are described together. An
-excluded passage takes no place in the result and changes no statistic. A passage's description does
-not depend on how it was found.
+One round trip queries words and vectors; a second one reads the passages that were found. An
+excluded passage takes no place in the result and changes no statistic. How a passage was found does
+not change what the result contains about it.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import SegmentId
 
 DECIMALS: Final = 6
-"""The server adds in single precision, with an error of about 5e-8. So equal values may differ by
-up to this."""
+"""Number of decimals to which similarities are rounded: the server adds in single precision, so
+equal values may differ by about 5e-8."""
 
 _FIELDS: Final = {
     "segment": "s.id", "ordinal": "p.ordinal", "key": "s.key", "session": "s.session",
     "sequence": "s.sequence", "role": "s.role", "said_at": "s.said_at", "trust": "s.trust",
     "start": "p.start_char", "end": "p.end_char", "tool": "s.tool", "length": "t.length",
 }  # fmt: skip
-"""Fields of a candidate by column of segment `s`, passage `p` and its terms `t`."""
+"""SQL for each field of a candidate, from segment `s`, passage `p` and its terms `t`."""
 _COLUMNS: Final = ", ".join(f'{column} AS "{name}"' for name, column in _FIELDS.items())
 _TERMS: Final = """
     JOIN LATERAL (
@@ -77,7 +77,7 @@ _BY_NUMBER: Final = f"""
 
 
 def _select(more: str, tables: str, vectors: int) -> str:
-    """Write SQL for candidates, with one similarity per vector, and `more` columns."""
+    """Write SQL for candidates, with `more` columns and one similarity per vector."""
     similar = "".join(f", v_{place}.similarity AS similarity_{place}" for place in range(vectors))
     joins = "".join(_SIMILARITY.format(place=place) for place in range(vectors))
     return f"SELECT {_COLUMNS}, t.terms, t.counts{similar}{more} {tables} {_TERMS} {joins}"
@@ -89,7 +89,7 @@ def by_number(vectors: int) -> str:
 
 
 def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
-    """Return the parameters of the joins. A vector without a direction is similar to nothing."""
+    """Return the parameters of the joins, without vectors of length zero, similar to nothing."""
     given: dict[str, Any] = {}
     for place, asked in enumerate(query.vectors):
         whole = direction_of(asked.values) is not None
@@ -126,14 +126,14 @@ def _read_candidates(
 def _similarity(found: float | None) -> float | None:
     if found is None:
         return None
-    # A vector of length zero has no direction; the server returns NaN for it.
+    # A vector of length zero has no direction, so the server returns NaN as its similarity.
     return 0.0 if isnan(found) else round(found, DECIMALS)
 
 
 def _counts(
     asked: Mapping[int, str], terms: Sequence[bytes], counts: Sequence[bytes]
 ) -> list[dict[str, int]]:
-    """Return how often each passage has the words asked for, which are given by their number."""
+    """Return how often each passage contains the query's words. `asked` maps numbers to words."""
     made: list[dict[str, int]] = [{} for _ in terms]
     every = np.frombuffer(b"".join(terms), "<u4")
     found = np.flatnonzero(np.isin(every, np.fromiter(asked, np.uint32, len(asked))))
@@ -182,7 +182,7 @@ async def find(work: Transaction, query: CandidateQuery) -> Candidates:
 async def _scope(
     work: Transaction, query: CandidateQuery
 ) -> tuple[words.Ints | None, words.Ints, list[tuple[Any, ...] | None]]:
-    """Return the passages that may be found (None for all), those that may not, and the
+    """Return the passages that may be found (None for all), the excluded ones, and the
     embedders."""
     leaving = allowing = None
     if query.leave_out:
@@ -218,7 +218,7 @@ async def _search(
     embedders: Sequence[tuple[Any, ...] | None],
     compared: Sequence[Statement | None],
 ) -> tuple[words.FoundByWords, set[int]]:
-    """Find by words and by vectors at the same time."""
+    """Search by words and by vectors in one round trip."""
     begun = [
         asyncio.create_task(nearest(work, query, asked, embedder, *scope, sent))
         for asked, embedder, sent in zip(query.vectors, embedders, compared, strict=True)
@@ -235,10 +235,10 @@ async def _search(
 
 _PAIR: Final = struct.Struct(">ii")
 
-# Walks along the index of sessions and stops when enough places are found; rows of the next session
-# are dropped afterwards. Session and sequence are compared together, because no other index has
-# that order. The CASE makes the planner treat the conditions as likely; otherwise it reads and
-# sorts all rows that follow. OFFSET 0 keeps it a look-up.
+# This query follows the index of sessions until it has found enough places; rows of the next
+# session are dropped afterwards. Session and sequence are compared together, because no other index
+# has that order. The CASE makes the planner expect many rows; otherwise it would sort all rows that
+# follow. OFFSET 0 keeps each look-up separate.
 _WALK: Final = """
                 SELECT g.session, g.sequence FROM recollect.segments AS g
                 WHERE g.space_id = %(space)s
@@ -276,7 +276,7 @@ _NEIGHBOURS: Final = f"""
         FROM near GROUP BY sequence
     )
 """  # noqa: S608
-# A neighbor that was requested itself has its own row, without a passage.
+# A requested passage that is also a neighbor has its own row; the neighbor's row has no passage.
 _NEIGHBOUR_ROWS: Final = """
     FROM met AS m
     CROSS JOIN LATERAL (
@@ -325,7 +325,7 @@ async def around(
     )
     for one, embedder in zip(query.vectors, embedders, strict=True):
         require_dimensions(one, await embedder.fetchone())
-    # A passage whose words are missing is damaged; `check` reports it.
+    # A passage without stored words is damaged; `check` reports it.
     whole = [row for row in rows if row["ordinal"] is not None and row["length"] is not None]
     return Surroundings(
         neighbours=_neighbours(rows, asked), passages=_read_candidates(work, query, whole)

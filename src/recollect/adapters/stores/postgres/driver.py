@@ -1,10 +1,10 @@
-"""The only module that imports psycopg. Translates its errors into Recollect's, and encodes values
-in binary form.
+"""The only module that imports psycopg: translates psycopg's errors, and encodes values in binary
+form.
 
-It never raises a driver's error, or its message, if that may quote a parameter: content must not
-reach a log. PostgreSQL's text holds neither U+0000 nor lone surrogates, so text is escaped:
-`plain(escaped(x)) == x` for every string. Arrays are binary: vectors as text cost 14 times as much
-to write. Importing this without psycopg raises MissingExtra.
+Errors never contain psycopg's message if that may quote a parameter, because content must not reach
+a log. PostgreSQL's text holds neither U+0000 nor lone surrogates, so text is escaped:
+`plain(escaped(x)) == x` for every string. Arrays are binary: writing vectors as text would cost 14
+times as much. Importing this module without psycopg raises MissingExtra.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _PORT: Final = "5432"
 
 
 class Raw(bytes):
-    """A parameter already in PostgreSQL's binary form. The cast in the SQL gives its type."""
+    """A parameter that is already in PostgreSQL's binary form. A cast in the SQL gives its type."""
 
     __slots__ = ()
 
@@ -64,8 +64,8 @@ class _TextDumper(Dumper):
 
 
 def adapters() -> AdaptersMap:
-    """Build the type map of the connections: `Raw`, any text, and whole numbers of one type, so
-    that a statement is prepared once. `plain_rows` reads text."""
+    """Build the connections' type map. All whole numbers have one type, so that each statement is
+    prepared only once. `plain_rows` decodes text."""
     made = AdaptersMap(psycopg.adapters)
     made.register_dumper(Raw, _RawDumper)
     made.register_dumper(str, _TextDumper)
@@ -75,8 +75,7 @@ def adapters() -> AdaptersMap:
 
 @contextmanager
 def driver_errors(*, writing: bool = False) -> Iterator[None]:
-    """Raise Recollect's errors instead of the driver's. BatchRefused is raised only if data is
-    written."""
+    """Raise Recollect's errors instead of psycopg's. Only writing raises BatchRefused."""
     try:
         yield
     except (psycopg.Error, TimeoutError) as error:
@@ -130,7 +129,7 @@ def _ours(error: Exception, *, writing: bool) -> StoreError:
 
 
 def reason_of(error: Exception, url: str) -> str:
-    """Explain why a connection failed, in one line of the server or libpq, without a password."""
+    """Explain why a connection failed, in one line from the server, without the password."""
     text = str(error).removeprefix("connection failed: ").strip()
     line = text.splitlines()[0].strip() if text else f"no reason given ({type(error).__name__})"
     try:
@@ -143,18 +142,18 @@ def reason_of(error: Exception, url: str) -> str:
 
 
 def libpq_url(url: str) -> str:
-    """Rewrite the URL's scheme, because libpq knows only `postgres://` and `postgresql://`."""
+    """Change the URL's scheme to one that libpq knows: `postgres://` or `postgresql://`."""
     scheme, separator, rest = url.partition("://")
     return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url
 
 
 def server_name(url: str) -> str:
-    """Return one name for every URL of the same database: its servers, in order, and its name."""
+    """Return one name for every URL of the same database: its servers in order, and its name."""
     try:
         options = [*Conninfo.get_defaults(), *Conninfo.parse(libpq_url(url).encode())]
     except psycopg.Error:
-        # Opening the store reports the mistake. Until then, batches wait under the name that the
-        # corrected URL will have. A user, a password or an option is never part of a name.
+        # Opening the store reports a wrong URL. Until then, batches wait in the spool under the
+        # name that the corrected URL will have. The name contains no user, password or option.
         parts = urlsplit(url)
         place = parts.netloc.rpartition("@")[2].lower() or "unknown"
         return f"{place}{'' if ':' in place else f':{_PORT}'}{parts.path}"
@@ -201,7 +200,7 @@ def plain(text: str) -> str:
 
 
 def plain_rows(result: PGresult, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return rows as they were before their text was escaped. Hardly any text is."""
+    """Decode the escaped text in these rows. Hardly any text is escaped."""
     types = [result.ftype(at) for at in range(result.nfields)]
     if not rows or not {_TEXT, _TEXTS}.intersection(types):
         return rows
@@ -253,7 +252,7 @@ def byteas(values: Iterable[bytes]) -> Raw:
 
 
 def text_lists(values: Iterable[Sequence[str]]) -> Raw:
-    """Encode `text[][]` whose parts differ in length. Each part is sent as a JSON array."""
+    """Encode `text[][]` with inner arrays of different lengths, each as a JSON array."""
     lists = ([escaped(text) for text in value] for value in values)
     return _ragged([msgspec.json.encode(one) for one in lists], _TEXT)
 
@@ -265,11 +264,9 @@ _ENCODERS: Final[Mapping[str, Callable[[Any], Raw]]] = {
 
 
 class RowInsert:
-    """A statement that inserts rows of a space. `columns` lists names and types, as in SQL.
-
-    The parameters are the space's key and one array per column. The row of `counters` binds the
-    rows to the space, which a distributed database requires.
-    """
+    """A statement that inserts rows of a space. `columns` lists names and types, as in SQL. Its
+    parameters are the space's key and one array per column. Joining `counters` makes all rows
+    belong to the space, which a distributed database requires."""
 
     __slots__ = ("_types", "sql")
 
@@ -292,20 +289,19 @@ class RowInsert:
         """  # noqa: S608
 
     def arrays(self, rows: Iterable[Sequence[Any]]) -> tuple[Raw, ...]:
-        """Encode rows, at least one, as one array per column."""
+        """Encode at least one row as one array per column."""
         columns = zip(*rows, strict=True)
         pairs = zip(self._types, columns, strict=True)
         return tuple(_ENCODERS[kind](values) for kind, values in pairs)
 
 
 def delete(table: LiteralString, key: LiteralString, kind: LiteralString) -> LiteralString:
-    """Write SQL that removes the rows of a space whose key is in an array, given the space and the
-    array."""
+    """Write SQL that deletes rows by key. Its parameters are a space and an array of keys."""
     return f"DELETE FROM recollect.{table} WHERE space_id = %s AND {key} = ANY(%s::{kind}[])"  # noqa: S608
 
 
 def id_bytes(identity: str) -> bytes:
-    """Pack an id into 16 bytes: 32 hexadecimal digits as they are, anything else hashed."""
+    """Pack an id into 16 bytes: decode 32 hexadecimal digits, and hash any other id."""
     if len(identity) == 2 * _ID_BYTES:
         try:
             packed = bytes.fromhex(identity)
@@ -318,13 +314,13 @@ def id_bytes(identity: str) -> bytes:
 
 
 def uuids(identities: Iterable[str]) -> Raw:
-    """Encode identities as `uuid[]`; `ids_of` returns the digits."""
+    """Encode ids as `uuid[]`; `ids_of` decodes them."""
     packed = np.frombuffer(b"".join(map(id_bytes, identities)), f"V{_ID_BYTES}")
     return _fixed(packed, _UUID, f"V{_ID_BYTES}")
 
 
 def ids_of(packed: bytes | None) -> list[str]:
-    """Decode identities of 32 hexadecimal digits from `string_agg(uuid_send(…))`."""
+    """Decode ids of 32 hexadecimal digits from `string_agg(uuid_send(…))`."""
     digits = (packed or b"").hex()
     return [digits[at : at + 2 * _ID_BYTES] for at in range(0, len(digits), 2 * _ID_BYTES)]
 
@@ -366,19 +362,16 @@ def floats_of(raw: bytes) -> bytes:
 
 
 def big_endian(raw: bytes | None, kind: str) -> NDArray[Any]:
-    """Decode numbers from `string_agg(int8send(…))` and similar. NULL gives an empty array."""
+    """Decode numbers from `string_agg(int8send(…))` and similar. NULL becomes an empty array."""
     return np.frombuffer(raw or b"", f">{kind}").astype(kind)
 
 
 def look_up(
     table: LiteralString, columns: LiteralString, key: LiteralString, value: LiteralString
 ) -> LiteralString:
-    """Write SQL for the row of a space with this value as its unique key.
-
-    If a space has no statistics, the planner expects one row and uses any index that begins with
-    the space. Each look-up would then read the whole space. Because of the ORDER BY, only the key's
-    index works without a sort.
-    """
+    """Write SQL for the row of a space with this value as its unique key. Without statistics, the
+    planner expects one row per space and uses any index that begins with the space, so each look-up
+    would read the whole space. With the ORDER BY, only the key's own index needs no sort."""
     return f"""
         SELECT {columns} FROM (
             SELECT {key} AS found, {columns} FROM recollect.{table}

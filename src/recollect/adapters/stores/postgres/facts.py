@@ -1,9 +1,9 @@
 """Writes, replaces, reads, finds and forgets the facts of a space, and counts their revision.
 
 This module owns the tables `facts`, `fact_terms`, `fact_vectors` and `extracted`. Writers lock the
-space, so the revision that they read stays valid. The revision grows with every transaction that
-changes facts, or segments that facts are extracted from. Only current facts are found, chosen as on
-SQLite (`stores/invariants.py`). An unreadable row never hides the others; `check` reports it.
+space, so the revision that they read stays valid. Every transaction that changes facts, or segments
+from which facts are extracted, increases the revision. A search finds only current facts, chosen as
+on SQLite (`stores/invariants.py`). An unreadable row never hides other rows; `check` reports it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STORED: Final = (
     "change", "session", "pinned", "joint", "fact_no",
 )  # fmt: skip
 COLUMNS: Final = ", ".join(_STORED)
-"""Columns in the order that `readable_facts` reads."""
+"""The columns that `readable_facts` reads, in order."""
 _PUT: Final = f"""
     INSERT INTO recollect.facts (space_id, {COLUMNS})
     VALUES (%s, {", ".join(["%s"] * len(_STORED))})
@@ -69,7 +69,7 @@ def readable_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
 
 
 def _fact(**row: Any) -> Fact:
-    """Read a row as a fact. Raise ValueError or TypeError if it cannot be read."""
+    """Decode a row as a fact. Raise ValueError or TypeError if that fails."""
     del row["fact_no"]
     row["foreign"] = row.pop("foreign_line")
     row["evidence"] = tuple(
@@ -147,7 +147,7 @@ async def extracted_to(work: Transaction, session: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-# A fact may rest on a segment by its evidence alone. `forget_facts` reads unclear evidence itself.
+# A fact may depend on a segment by its evidence alone. `forget_facts` reads unclear evidence.
 _RESTING: Final = f"""
     SELECT {COLUMNS} FROM recollect.facts
     WHERE space_id = %(space)s AND (
@@ -203,7 +203,7 @@ _READ_TO: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactLookup:
-    """Queries sent ahead of the write: missing sources, stored facts, their vectors."""
+    """Queries that are sent before the write: missing sources, stored facts and their vectors."""
 
     gone: Statement
     held: Statement
@@ -211,7 +211,7 @@ class FactLookup:
 
 
 async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
-    """Queue the queries about a batch's facts; None if it has none."""
+    """Queue the queries about a batch's facts; return None if the batch has none."""
     if not (batch.facts or batch.fact_vectors or batch.extracted):
         return None
     ids = {fact.id for fact in batch.facts}
@@ -235,7 +235,7 @@ async def write_facts(
     counters: SpaceCounters,
     refused: frozenset[str],
 ) -> None:
-    """Write a batch's facts. `refused` are its segments that were forgotten."""
+    """Write a batch's facts. `refused` are the batch's segments that were forgotten before."""
     gone = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
     rows = await lookup.held.records()
     facts = {fact.id: fact for _, fact in readable_facts(rows)}
@@ -261,12 +261,9 @@ async def write_facts(
 async def forget_facts(
     work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
 ) -> tuple[FactId, ...]:
-    """Remove facts that are named, or that rest only on removed segments. Other facts lose these
-    sources.
-
-    `gone` are the forgotten segments, each with its twin, a segment with the same words elsewhere.
-    An unreadable fact is removed with any segment that it names.
-    """
+    """Remove the facts that are named, or whose sources were all removed. Other facts lose only
+    these sources. `gone` maps each forgotten segment to another segment with the same words, or
+    None. An unreadable fact is removed together with any segment that it names."""
     rows = await work.records(BY_ID, (work.space_id, driver.texts(named))) if named else []
     if gone:
         rows += await work.records(_RESTING, {"space": work.space_id, "gone": driver.texts(gone)})
@@ -350,8 +347,8 @@ async def _write_vectors(
 
 
 _NEAR: Final = 2e-6
-"""The server adds in single precision, so values this close to the last place are compared
-again."""
+"""Distances this close to the last place are compared again: the server adds in single
+precision."""
 
 _CURRENT: Final = """
     SELECT count(*), string_agg(int8send(c.fact_no), ''::bytea) FILTER (WHERE c.here),
@@ -380,8 +377,8 @@ _IDS: Final = """
     SELECT id, fact_no FROM recollect.facts
     WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
 """
-# A vector of length zero has no direction, so it gets the distance of unrelated vectors. The
-# embedder is looked up in the same statement, so that no other query is needed first.
+# A vector of length zero has no direction, so it gets the distance of unrelated vectors. The same
+# statement looks up the embedder, which saves a query.
 _NEAREST: Final = """
     WITH compared AS MATERIALIZED (
         SELECT fact_no, coalesce(half::vector, v) AS v,

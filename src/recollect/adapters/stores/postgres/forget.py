@@ -1,11 +1,11 @@
 """Forgets, withdraws and rewrites content of a space, each in one transaction.
 
-By content, a message is removed wherever it is stored. By place, single segments are removed.
-Quotes stay while another segment has the same words, and a fact then rests on that twin. After
-forgetting, no row contains the text, a word of it, its vector or a quote, and it cannot be written
-again. An unreadable record is treated as a quote. Withdrawing keeps quotes and writes no tombstone.
-Rewriting replaces only unchanged rows. The bytes stay in the data files until a scrub, which
-`cannot` reports.
+A request by content removes a message wherever it is stored; a request by place removes single
+segments. If another segment has the same words, quotes stay and facts name that segment as their
+source. Afterwards no row contains a forgotten text, a word of it, its vector or a quote, and it
+cannot be written again. An unreadable record is treated as a quote. Withdrawing keeps quotes and
+allows writing again. Rewriting replaces only rows that are unchanged since they were read. The
+bytes stay in PostgreSQL's data files until a scrub, which `cannot` reports.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from recollect.core.values.upkeep import (
 _PAGE: Final = 200
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
 UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
-"""Copies that every certificate lists: archives, replicas and backups."""
+"""Copies that every certificate lists as not overwritten: archives, replicas and backups."""
 _TOMBSTONES: Final = driver.RowInsert("tombstones", "message_id text, at float8")
 _DROP_PIECES: Final = """
     DELETE FROM recollect.pieces WHERE space_id = %s AND about && %s::text[] RETURNING 1
@@ -102,11 +102,11 @@ _TWINS: Final = """
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Targets:
     identities: tuple[MessageId, ...]
-    """Messages forgotten by content, wherever they are stored."""
+    """Messages to forget by content, wherever they are stored."""
     rows: list[tuple[Any, ...]]
-    """Sequence, segment id and message id of every segment that is removed."""
+    """Sequence, segment id and message id of every segment to remove."""
     places: list[tuple[Any, ...]]
-    """The `rows` that are removed only in one session, each with that session."""
+    """The `rows` to remove only in one session, each with that session."""
 
 
 async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
@@ -167,7 +167,7 @@ async def _erase_passages(
     terms = await write.drop_index(work, numbers, counters)
     vectors = await write.drop_vectors(work, numbers)
     await space.erase(work, numbers[numbers <= counters.packed_to], terms)
-    # Runs may also contain them under the numbers that they had before they were indexed again.
+    # Runs may still contain these segments under numbers from before they were indexed again.
     await space.purge_dead(work)
     return len(numbers), vectors
 
@@ -184,8 +184,8 @@ async def _entomb(work: Transaction, order: ForgetOrder, marks: Sequence[str]) -
 async def _remove_dependents(
     work: Transaction, order: ForgetOrder, targets: _Targets
 ) -> dict[str, Any]:
-    """Remove everything that rests on removed segments, and quotes of content that is stored
-    nowhere else. Return counts by the field of `Forgotten`."""
+    """Remove everything that depends on removed segments, and quotes of content that no other
+    segment has. Return counts by the field of `Forgotten`."""
     identities = {row[2] for row in targets.places}
     twins = {
         identity: SegmentId(twin)
@@ -301,7 +301,7 @@ async def withdraw(work: Transaction, ids: Sequence[SegmentId], *, up_to: int | 
     numbers = await _passages_of(work, sequences)
     await write.drop_index(work, numbers, counters)
     await write.drop_vectors(work, numbers)
-    # Nothing was forgotten here, so the next merge may remove these words from the runs.
+    # This call forgot nothing, so the next merge may remove these words from the runs.
     await space.mark_dead(work, numbers[numbers <= counters.packed_to])
     await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
     await facts.raise_revision(work)
@@ -319,7 +319,7 @@ async def expire(work: Transaction, *, before: float) -> int:
 
 
 class _Place(NamedTuple):
-    """Place in which the bodies of a kind are stored."""
+    """The table and column in which the bodies of a kind are stored."""
 
     table: str
     id: str
@@ -374,7 +374,7 @@ def _key(kind: BodyKind, id_: str) -> tuple[Any, ...]:
 
 
 async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
-    # Facts are rewritten with their source texts, so that a span always refers to the right text.
+    # Facts are rewritten with their source texts, so that their evidence always fits the text.
     if order.facts or order.facts_revision is not None:
         batch = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
         await write.write_batch(work, batch)

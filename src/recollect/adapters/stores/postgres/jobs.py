@@ -1,9 +1,9 @@
 """The job queue of a space: leases, and a daily budget that is never exceeded.
 
-Leasing, returning and reviving lock the space first, as writers do. The budget is charged with the
-lease, in one transaction. `spaces.jobs_due_at` is no later than the next job or the next expiring
-lease, so that workers find every space. If due jobs cannot be leased (budget, unwanted kinds), it
-is set a little later, so that workers can serve other spaces.
+Leasing, returning and reviving jobs lock the space first, as all writers do. The transaction that
+leases a job also charges the budget. `spaces.jobs_due_at` is never later than the next job or the
+next expiring lease, so that workers find every space. If no due job can be leased (because of the
+budget, or the wanted kinds), that time moves a little, so that workers can serve other spaces.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from recollect.core.values.batch import JobRecord, Lease, NewJob, QueueState
 from recollect.core.values.model import ModelUse
 
 _DAYS_KEPT: Final = 7
-"""Days for which spending is recorded."""
+"""Number of days for which the spent budget is recorded."""
 _ASK_AGAIN_SECONDS: Final = 30.0
-"""Pause before a space is tried again in which jobs were due but none could be leased."""
+"""After finding due jobs in a space but leasing none, workers skip the space for this long."""
 
 _GIVE_UP: Final = """
     UPDATE recollect.jobs SET state = 'dead', lease_token = NULL, lease_expires_at = NULL,
@@ -186,8 +186,7 @@ async def claim(
 
 
 async def settle(work: Transaction) -> None:
-    """Store when the space's next job is due. The lock comes first, so that the value is
-    current."""
+    """Store when the space's next job is due. Lock the space first, so that the time is current."""
     await work.send(_LOCK_SPACE, (work.space_id,))
     await work.send(_SET_DUE, {"space": work.space_id})
 
@@ -198,7 +197,7 @@ async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bo
 
 
 async def take(work: Transaction, lease: Lease) -> Statement:
-    """Lock the space and remove a finished job. Returns one row if the lease was still valid."""
+    """Lock the space and delete a finished job. Returns one row if the lease was valid."""
     await work.send(COUNTERS, (work.space_id,))
     return await work.send(_TAKE, (work.space_id, int(lease.id), lease.token))
 
@@ -256,7 +255,7 @@ async def resume(work: Transaction, kind: str = "*") -> None:
 
 
 async def revive(work: Transaction, *, at: float) -> int:
-    """Queue dead jobs again, unless the same job is waiting already."""
+    """Queue dead jobs again, except those whose key is already in the queue."""
     if not await take_turn(work):
         return 0
     dropped = await work.send(_DROP_DEAD_TWINS, {"space": work.space_id})
@@ -279,7 +278,7 @@ _BRING_FORWARD: Final = """
 async def add_jobs(
     work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: AbstractSet[str]
 ) -> int:
-    """Enqueue jobs that are not waiting already. Return the next free number."""
+    """Enqueue the jobs whose key is not yet in the queue. Return the next free number."""
     kept = [job for job in given if tombstoned.isdisjoint(job.about)]
     if kept:
         rows = [

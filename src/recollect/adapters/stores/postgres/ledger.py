@@ -1,8 +1,8 @@
-"""Sent requests: turns by number, their pieces, and the compactions of sessions.
+"""The ledger: turns by number, the pieces of their requests, and the compactions of sessions.
 
-A turn names only the rows it added; reading joins them with those of earlier turns. A compaction
-never changes, and stays when the ledger expires. Expiring a turn leaves every later one complete.
-No compaction covers a forgotten message or place, and removed ones do not come back.
+A turn stores only the rows that it added; reading joins them with those of earlier turns. A
+compaction never changes, and stays when turns expire. Expiring a turn leaves every later turn
+complete. Compactions that cover a forgotten message are removed permanently.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HEIRS: Final = """
         FROM recollect.turns WHERE space_id = %(space)s
     ) AS t WHERE at >= %(before)s AND at_before < %(before)s AND kept_rows > 0
 """
-"""Turns that stay, each after one that expires."""
+"""SQL for the turns to keep that follow directly after one to expire."""
 _HAND_ON: Final = """
     UPDATE recollect.turns SET kept_rows = 0, row_hashes = %s::text[]
     WHERE space_id = %s AND session = %s AND number = %s
@@ -100,7 +100,7 @@ def _all_rows(backwards: Iterable[TurnRecord]) -> list[str] | None:
 
 
 async def _backwards(work: Transaction, session: str, number: int) -> list[TurnRecord]:
-    """Return a turn and the earlier turns whose rows it uses."""
+    """Return a turn, and the earlier turns whose rows it contains."""
     turn_records: list[TurnRecord] = []
     while True:
         below = turn_records[-1].number - 1 if turn_records else number
@@ -147,7 +147,7 @@ async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> i
     return len(await work.rows(_DROP_PIECES, given)) if named else 0
 
 
-# The message was forgotten, or forgotten by place and stored nowhere else: nothing may quote it.
+# No other place contains the forgotten message, so no record may quote it.
 UNQUOTABLE: Final = """
     SELECT t.message_id FROM recollect.tombstones AS t
     WHERE t.space_id = %(space)s AND t.message_id = ANY(%(about)s::text[])
@@ -198,14 +198,14 @@ async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement
 
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
-    """Read the result, without messages that are `said` again."""
+    """Read the result: forgotten messages, without those that the batch contains again (`said`)."""
     return {value for (value,) in await looked.fetchall()} - said
 
 
 async def add_compactions(
     work: Transaction, given: Sequence[CompactionRecord], refused: AbstractSet[str]
 ) -> None:
-    """Store new records, except those that are `refused` or cover a refused message."""
+    """Store new compactions, except those that are `refused` or cover a refused message."""
     for record in given:
         if refused.isdisjoint((compaction_mark(record), *record.about)):
             numeric = all(driver.id_bytes(one).hex() == one for one in record.about)
@@ -239,7 +239,7 @@ async def forget_compactions(
     whole: Sequence[str],
 ) -> list[CompactionRecord]:
     """Remove compactions that cover `unsaid` messages or removed `places` (session and message), or
-    whose session is removed as a `whole`. Return the removed ones."""
+    whose session is in `whole`. Return the removed ones."""
     gone = await work.rows(
         _STANDING_FOR,
         {"space": work.space_id, "whole": driver.texts(whole), "unsaid": driver.uuids(unsaid),

@@ -1,9 +1,8 @@
-"""One connection to PostgreSQL: its statements, sent together in libpq's pipeline mode and prepared
-once.
+"""One connection to PostgreSQL, which sends statements together in libpq's pipeline mode.
 
-A link prepares each statement with parameters once, because planning takes PostgreSQL longer than
-running it; behind a pooler that does not know prepared statements it prepares none
-(`find_preparing`). A closed or interrupted link is never reused.
+A link prepares each statement with parameters once, because PostgreSQL needs longer to plan a
+statement than to run it. If a pooler does not support prepared statements, links prepare none
+(`find_preparing`). A closed or interrupted link is never used again.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ Shape: TypeAlias = tuple[bytes, tuple[int, ...]]
 """A statement's text and the types of its parameters."""
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 SECONDS: Final = 60.0
-"""Time limit for the server's answer. It is generous, and only catches a server that hangs."""
+"""Time limit for the server's answer: long, because it must only detect a server that hangs."""
 HOST_SECONDS: Final = 2
-"""Time limit per server if a URL lists several."""
+"""Time limit for connecting to each server if a URL lists several."""
 _CANCEL_SECONDS: Final = 2.0
 _WAKE_SECONDS: Final = 1.0
 _KEEPALIVE: Final = {
@@ -54,13 +53,13 @@ _KEEPALIVE: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""Settings that detect a server that has vanished. A URL may override them."""
+"""Settings that detect a server that no longer responds. A URL may override them."""
 _MOST_PREPARED: Final = 150
-"""Prepared statements per link. PgBouncer keeps 200 per connection by default."""
+"""Maximum number of prepared statements per link. PgBouncer keeps 200 per connection by default."""
 FORGOTTEN: Final = (sql_errors.InvalidSqlStatementName, sql_errors.DuplicatePreparedStatement)
-"""Errors of a pooler that passed the link to another client."""
+"""Errors that appear if a pooler gave the server's connection to another client."""
 _UNUSABLE: Final = (*FORGOTTEN, sql_errors.FeatureNotSupported)
-"""Errors after which a link's prepared statements cannot be used; the last: a table has changed."""
+"""Errors after which a link must prepare its statements again; the last: a table has changed."""
 _GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
 
@@ -82,7 +81,7 @@ def _number_parameters(query: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 class Statement:
-    """A queued statement. Asking for its rows sends all queued statements of its transaction."""
+    """A queued statement. Reading its rows sends all queued statements of the transaction."""
 
     __slots__ = (
         "_connection",
@@ -104,7 +103,7 @@ class Statement:
         *,
         planned_anew: bool = False,
     ) -> None:
-        """`flush` sends the statement, and those before it in its transaction."""
+        """Store the statement; `flush` sends it, after those queued before it."""
         self._query, names = _number_parameters(query)
         if isinstance(parameters, Mapping):
             parameters = [parameters[name] for name in names]
@@ -118,7 +117,7 @@ class Statement:
         self._result: PGresult | None = None
         prepared = bool(self._values) and not planned_anew
         self.shape: Shape | None = (self._query, tuple(self._types)) if prepared else None
-        """What the server prepares; None if it plans the statement for these values."""
+        """The text and types to prepare; None if the server plans for each call's values."""
 
     def send(self, pgconn: PGconn) -> None:
         pgconn.send_query_params(
@@ -166,7 +165,7 @@ class Statement:
 
 
 class _Preparing:
-    """The answer to a statement's preparation. Its name is known once the server has it."""
+    """Receives the result of a PREPARE. The server then knows the statement's name."""
 
     __slots__ = ("_name", "_names", "_shape")
 
@@ -213,14 +212,14 @@ def _error(result: PGresult) -> psycopg.Error:
 
 @dataclass(slots=True)
 class Traffic:
-    """Counts of a pool's traffic so far. The cost of a turn is the difference of two counts."""
+    """Counts of a pool's traffic since its start. A turn's cost is the difference of two counts."""
 
     transactions: int = 0
     statements: int = 0
-    """Number of statements, including those that begin, name the space and commit."""
+    """Number of statements, including those that begin, set the space and commit."""
     round_trips: int = 0
     waits: int = 0
-    """Number of waits because all links were in use."""
+    """Number of times that a caller waited because all links were in use."""
     waited_seconds: float = 0.0
 
     def since(self, before: Traffic) -> Traffic:
@@ -230,8 +229,7 @@ class Traffic:
 
 
 class Link:
-    """A connection in pipeline mode. After `run` all results are read, and the first error is
-    raised."""
+    """A connection in pipeline mode. `run` reads all results, and raises the first error."""
 
     __slots__ = (
         "_broken", "_names", "_owing", "_pgconn", "_traffic", "connection", "prepares", "used_at",
@@ -262,13 +260,13 @@ class Link:
             raise
 
     def leave(self, statements: Sequence[Statement]) -> None:
-        """Send statements without waiting. Their results are read before the next use."""
+        """Send statements without waiting. The next use of the link reads their results first."""
         self._send(statements)
         self._pgconn.flush()
         self._owing = True
 
     def _send(self, statements: Sequence[Statement]) -> list[Statement | _Preparing]:
-        """Send statements. Return what the server's answers go to, in order."""
+        """Send statements. Return, in order, the objects that receive the results."""
         answering: list[Statement | _Preparing] = []
         new: dict[Shape, bytes] = {}
         for statement in statements:
@@ -290,13 +288,13 @@ class Link:
     async def _receive(
         self, statements: Sequence[Statement | _Preparing], seconds: float = SECONDS
     ) -> None:
-        # Not `connection.wait`: if cancelled, it would wait until the server has stopped.
+        # Do not use `connection.wait`: if cancelled, it would wait until the server has stopped.
         exchange = _exchange(self._pgconn, statements)
         async with asyncio.timeout(seconds):
             await wait_async(exchange, self._pgconn.socket, interval=_WAKE_SECONDS)
 
     async def usable(self) -> bool:
-        """True if the link can be used again. Needs no round trip."""
+        """True if the link can be used again, as far as can be seen without a round trip."""
         if self._pgconn.status != ConnStatus.OK:
             return False
         if self._owing:
@@ -307,7 +305,7 @@ class Link:
                 return False
         watched = select.poll()
         watched.register(self._pgconn.socket, select.POLLIN)
-        # If an idle connection has something to read, it was closed or is about to be.
+        # An idle connection has something to read only if it was closed or is about to be.
         idle = self._pgconn.transaction_status == TransactionStatus.IDLE
         return idle and not watched.poll(0)
 
@@ -335,9 +333,9 @@ class Link:
 
 
 async def find_preparing(connection: Connection) -> bool:
-    """Return whether what a connection prepares stays usable. PgBouncer with
-    `max_prepared_statements` gives each statement a name of its own. A pooler that leaves the name
-    as it is does not know which of its connections has the statement."""
+    """Return True if the statements that a connection prepares stay usable. PgBouncer with
+    `max_prepared_statements` renames each statement, and knows which connection has it. A pooler
+    that keeps the names does not know this."""
     with driver_errors():
         async with connection.transaction():
             (pid,) = await (await connection.execute("SELECT pg_backend_pid()")).fetchone() or (0,)
@@ -356,8 +354,8 @@ async def find_preparing(connection: Connection) -> bool:
 
 
 async def connect(url: str, *, seconds: float = 10.0) -> Connection:
-    """Open a connection in autocommit mode that can encode Recollect's parameters. psycopg itself
-    prepares no statements on it."""
+    """Open a connection in autocommit mode that can encode Recollect's parameters. psycopg must
+    prepare no statements on it."""
     taken = libpq_url(url)
     try:
         named = conninfo_to_dict(taken)

@@ -1,9 +1,9 @@
-"""Connections to one PostgreSQL server: a few links, transactions bound to a space, quick errors
+"""Connections to one PostgreSQL server: a few links, transactions of one space each, quick errors
 while the server is down.
 
-A transaction queues its statements and sends them together when rows are asked for, in libpq's
-pipeline mode (docs/decisions/0045). Every transaction first names its space with SET LOCAL, so
-nothing stays on a connection that PgBouncer passes to another client. While PostgreSQL is down,
+A transaction queues its statements, and sends them together in libpq's pipeline mode when rows are
+needed (docs/decisions/0045). Every transaction first sets its space with SET LOCAL, so that no
+setting stays on a connection that PgBouncer gives to another client. While PostgreSQL is down,
 callers get an error at once, and one caller at a time tries to connect.
 """
 
@@ -37,24 +37,23 @@ from recollect.system.telemetry import measured
 CONNECT_SECONDS: Final = 5.0
 """Time limit for connecting, after which PostgreSQL is treated as down."""
 BUSY_SECONDS: Final = 30.0
-"""How long to wait while all connections are in use."""
+"""Time limit for waiting while all connections are in use."""
 IDLE_SECONDS: Final = 60.0
-"""How long an unused connection stays open."""
+"""Time after which an unused connection is closed."""
 PROBE_SECONDS: Final = 0.5
 """After a failure, no caller tries to connect for this long."""
 FULL_SECONDS: Final = 15.0
-"""The disk counts as full for this long after a statement failed for lack of space."""
+"""After a statement failed for lack of disk space, the disk counts as full for this long."""
 _SPILL: Final = "SELECT count(*) FROM generate_series(1, 20000)"
-"""Writes half a megabyte to a temporary file."""
+"""Query that writes half a megabyte to a temporary file."""
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN"
 _MODES: Final = {True: "read", False: "write"}
 
 
 class Transaction:
-    """A transaction of one space on one connection. A statement waits until rows are asked for.
-    Concurrent coroutines may share the transaction; their queries are sent together in one round
-    trip."""
+    """A transaction of one space on one connection. It sends its statements when a caller reads
+    rows. Concurrent coroutines may share it; their queries are then sent in one round trip."""
 
     __slots__ = (
         "_link", "_queue", "_seconds", "_sending", "made_space", "space", "space_id", "vector_oid",
@@ -69,11 +68,11 @@ class Transaction:
         self._sending: asyncio.Future[None] | None = None
         self.space_id: UUID = space_id
         self.space: str = ""
-        """The space's name, set by a store that writes. The first write of a space stores it."""
+        """Name of the space, set by a store that writes. The first write stores this name."""
         self.made_space: bool = False
         """True if this transaction created the space."""
         self.vector_oid: int = vector_oid
-        """The oid of pgvector's type in this database, for binary arrays."""
+        """The OID of pgvector's type in this database, for binary arrays."""
 
     def _add(
         self, query: str, parameters: Parameters = (), *, planned_anew: bool = False
@@ -87,8 +86,8 @@ class Transaction:
         return self._add(query, parameters)
 
     async def send_planned(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
-        """Queue a statement that the server plans for these values each time, because a plan for
-        any space may read all of them."""
+        """Queue a statement that the server plans each time for its values: one plan for all spaces
+        might read all of them."""
         return self._add(query, parameters, planned_anew=True)
 
     async def rows(
@@ -111,9 +110,9 @@ class Transaction:
             self._add(into.sql, (self.space_id, *into.arrays(rows)))
 
     async def flush(self, wanted: Statement | None = None) -> None:
-        """Run the queued statements, unless the wanted one has run already."""
+        """Run the queued statements, unless `wanted` has already run."""
         while self._sending is not None and (wanted is None or not wanted.done):
-            # Another coroutine is sending, and may include this statement.
+            # Another coroutine is sending, perhaps also this statement.
             await asyncio.shield(self._sending)
         if wanted is not None and wanted.done:
             return
@@ -137,7 +136,7 @@ class Transaction:
             self._add(statement)
 
     async def end(self, *, wait: bool) -> None:
-        """Commit. Do not wait for the result if nothing was written."""
+        """Commit, and wait for the result unless the transaction wrote nothing."""
         self._add("COMMIT")
         if wait:
             await self.flush()
@@ -146,7 +145,7 @@ class Transaction:
 
 
 class Pool:
-    """Links of one role, at most `size` of them."""
+    """Links of one database role, at most `size` of them."""
 
     def __init__(self, url: str, *, size: int) -> None:
         self._url = libpq_url(url)
@@ -163,7 +162,7 @@ class Pool:
         self._closing_idle: asyncio.TimerHandle | None = None
         self.vector_oid = 0
         self.prepares: bool = False
-        """True if links prepare statements on the server."""
+        """True if links may prepare statements on this server."""
         self.traffic: Traffic = Traffic()
 
     @property
@@ -180,19 +179,18 @@ class Pool:
         return time.monotonic() < self._full_until
 
     async def check_disk(self) -> None:
-        """Write a temporary file on the server, which fails if its disk is full."""
+        """Write a temporary file on the server, which fails if the server's disk is full."""
         async with self.workers_view() as work:
             await work.send("SET LOCAL work_mem = '64kB'")
             await work.rows(_SPILL)
 
     def act_as(self, role: str) -> None:
-        """Run every transaction as this role, because the URL's own role would bypass row-level
-        security."""
+        """Run every transaction as this role: row-level security exempts the URL's own role."""
         quoted = role.replace('"', '""')
         self._role = (f'SET LOCAL ROLE "{quoted}"',)
 
     async def close(self) -> None:
-        """Close the links. Those in use are closed when they are released."""
+        """Close the links. A link in use is closed when its caller releases it."""
         self._closed = True
         if self._closing_idle is not None:
             self._closing_idle.cancel()
@@ -202,18 +200,18 @@ class Pool:
     def transaction(
         self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction of one space. It is committed at the end. With `read` it sees one
-        snapshot. `seconds` limits one exchange with the server."""
+        """Open a transaction of one space, committed when the block ends. With `read`, all its
+        queries see one snapshot. `seconds` limits each exchange with the server."""
         return self._begun(f"app.space_id = '{space_id}'", space_id, read=read, seconds=seconds)
 
     def workers_view(self) -> AbstractAsyncContextManager[Transaction]:
-        """Open a read transaction without a space. It may see the names of spaces with due jobs."""
+        """Open a read transaction that only sees the names of spaces with due jobs."""
         return self._begun("app.worker = 'on'", read=True)
 
     def tenant_transaction(
         self, tenant_id: UUID | None, *, read: bool = False
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction over one tenant's records. With None it may read what operators may
+        """Open a transaction over a tenant's records; None: over records that operators may
         read."""
         whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
         return self._begun(whose, read=read)
@@ -307,7 +305,7 @@ class Pool:
             try:
                 usable = await link.usable()
             except BaseException:
-                # Cancelled while it waited: no other code has a reference to this link.
+                # The caller was cancelled while it waited: no other code refers to this link.
                 await link.close()
                 raise
             if usable:
@@ -316,7 +314,7 @@ class Pool:
         now = time.monotonic()
         if now < self._refused_until:
             raise StoreUnavailable(f"{self._refused_for}; tried a moment ago")
-        # The server was down: other callers get an error while this one tries.
+        # The server was down: other callers get an error while this one tries to connect.
         if self._refused_until:
             self._refused_until = now + CONNECT_SECONDS
         try:

@@ -1,6 +1,7 @@
-"""Reads the archive, counts the contents of a space, and checks its rules. Changes nothing.
+"""Reads the archive, counts the contents of a space, and checks its rules, without changing
+anything.
 
-A check uses one snapshot, and reports an unreadable record by its kind, never by its content.
+A check uses one snapshot. It reports an unreadable record by its kind, never by its content.
 """
 
 from __future__ import annotations
@@ -157,8 +158,8 @@ async def passages(
 async def unembedded(
     work: Transaction, embedder: str, *, limit: int
 ) -> tuple[tuple[PassageText, ...], int]:
-    """List passages that lack a vector, oldest first. Also return the passage up to which none is
-    missing, if storing that saves work; else 0."""
+    """List passages that lack a vector, oldest first. Also return the last passage before which all
+    have a vector, if storing its number saves work; else 0."""
     row = await work.row(EMBEDDER, (work.space_id, embedder))
     number, complete_to = (row[0], row[4]) if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
@@ -170,7 +171,7 @@ async def unembedded(
     }
     rows = await (await work.send_planned(_UNEMBEDDED, given)).fetchall()
     (last,) = await newest.fetchone() or (0,)
-    # Numbers are committed in order, so the part that is complete in this snapshot stays complete.
+    # Sequence numbers are committed in order, so no passage before this one can lose its vector.
     upto = rows[0][5] - 1 if rows else (last if limit > 0 else 0)
     worth = row is not None and upto - complete_to >= _WORTH_NOTING
     texts_ = tuple(
@@ -183,7 +184,7 @@ async def unembedded(
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
-    """Store the passage up to which no vector is missing, so that the next search starts there."""
+    """Store the last passage before which all have a vector: the next search starts there."""
     await work.send(_COMPLETE, (upto, work.space_id, embedder))
 
 
@@ -203,11 +204,11 @@ def _read_segments(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
 _FACTS: Final = f"SELECT {COLUMNS} FROM recollect.facts WHERE space_id = %s"  # noqa: S608
 _LONG: Final = "SET LOCAL statement_timeout = '1800s'"
 CHECK_SECONDS: Final = 1800.0
-"""Limit for one part of a check."""
+"""Time limit for one part of a check."""
 
 
 def _without(table: str, other: str, key: str) -> str:
-    """Write SQL for the rows of a table that have no row in the other with the same key."""
+    """Write SQL for the rows of a table whose key is missing in the other table."""
     return f"""
         recollect.{table} AS t WHERE t.space_id = %(space)s AND NOT EXISTS (
             SELECT FROM recollect.{other} AS o
@@ -275,7 +276,7 @@ _MUST_NOT_EXIST: Final = {
         ) AS t WHERE t.kept_rows > t.length
     """,
 }
-"""Problems, each with the rows that must not exist."""
+"""For each problem, SQL for the rows that must not exist."""
 _PROBLEMS: Final = " UNION ALL ".join(
     f"SELECT '{problem}', count(*) FROM {rows}"  # noqa: S608
     for problem, rows in _MUST_NOT_EXIST.items()

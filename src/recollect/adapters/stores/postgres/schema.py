@@ -1,11 +1,11 @@
 """The schema's versions, and the application's role with its rights and settings.
 
-Version 7 is `schema.sql`; later ones are numbered files in `migrations/`. `NNN_pre_*.sql` only
+`schema.sql` has version 7; later versions are numbered files in `migrations/`. `NNN_pre_*.sql` only
 adds, and runs before the code that needs it is deployed. `NNN_post_*.sql` removes, and runs when no
-older code is in use. Each step and its record are one transaction. A step waits for a lock at most
-`LOCK_SECONDS`, then retries. Opening a store never changes the schema. Settings are stored on each
-login role, because members do not inherit them. A transaction pooler would lose settings of a
-connection.
+older code is in use. One transaction runs a step and records it. A step waits for a lock at most
+`LOCK_SECONDS`, then retries. Opening a store never changes the schema. Each login role gets its own
+settings, because members of a role do not inherit them, and a transaction pooler would lose
+settings of a connection.
 """
 
 from __future__ import annotations
@@ -38,16 +38,15 @@ TIMEOUTS: Final[Mapping[str, str]] = {
     "lock_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
 }
-"""The store cancels a statement after 60 seconds. These limits apply if it cannot."""
+"""The store cancels a statement after 60 seconds. These limits apply if the store cannot."""
 LOGGING: Final[Mapping[str, str]] = {
     "log_min_error_statement": "panic",
     "log_parameter_max_length": "0",
 }
-"""Keep content out of the server's log; only a superuser may set them. On Citus, workers get
-parameters as literals, so there the first one keeps them out."""
+"""Settings that keep content out of the server's log; only a superuser may set them. Citus workers
+get parameters as literals, which only the first setting keeps out."""
 CITUS_SETTINGS: Final[Mapping[str, str]] = {"citus.propagate_set_commands": "local"}
-"""Row security reads app.space_id, which is set in the transaction, so Citus must pass it to
-workers."""
+"""Row security reads app.space_id, set in each transaction, so Citus must pass it to workers."""
 
 _APP_ROLE: Final = "SELECT rolsuper OR rolbypassrls FROM pg_roles WHERE rolname = %s"
 _LOGIN_ROLES: Final = """
@@ -67,18 +66,16 @@ _KEPT_FROM_THE_ROLE: Final = {
     "rewritten": psycopg.sql.SQL("INSERT, UPDATE, DELETE"),
     "audit_log": psycopg.sql.SQL("UPDATE, DELETE"),
 }
-"""Rights that the application's role must not have. Some of the tables are added by later
-migrations."""
+"""Rights that the application's role must not have. Later migrations add some of these tables."""
 
 
 PLAN_CACHE_MODE: Final = "auto"
-"""A prepared statement is planned once if that is not worse. What compares many vectors is not
-prepared: a plan for any space may search the vectors of all."""
+"""With `auto`, PostgreSQL plans a prepared statement once if that is not worse. Statements that
+compare many vectors are not prepared, because one plan for all spaces might search all vectors."""
 
 
 def missing_settings(settings: Mapping[str, str], *, citus: bool) -> dict[str, str]:
-    """Return the settings that a role lacks. A timeout may have a different value, but must not be
-    off."""
+    """Return the settings that a role lacks. A timeout may differ, but must not be off."""
     wanted = {
         "plan_cache_mode": PLAN_CACHE_MODE,
         **LOGGING,
@@ -94,7 +91,7 @@ def alter_role(role: str, name: str, value: str) -> str:
 
 
 async def login_roles(connection: Connection, role: str) -> dict[str, dict[str, str]]:
-    """Return the settings of the application's role and its members, if they may log in."""
+    """Return the settings of each login role among the application's role and its members."""
     rows = await (await connection.execute(_LOGIN_ROLES, {"role": role})).fetchall()
     return {name: dict(setting.split("=", 1) for setting in settings) for name, settings in rows}
 
@@ -150,8 +147,7 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
                 ) from None
         await require_bound(connection, role)
         if password is not None:
-            # Statements that change roles may be logged, so send the verifier instead of the
-            # password.
+            # Statements that change roles may be logged, so send the verifier, not the password.
             verifier = connection.pgconn.encrypt_password(
                 password.encode(), role.encode(), b"scram-sha-256"
             )
@@ -173,19 +169,19 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
 Phase: TypeAlias = Literal["pre", "post", "all"]
 VERSION: Final = 10
 _OLDEST: Final = 7
-"""The version of `schema.sql`. Older versions are not migrated."""
+"""The version of `schema.sql`. Databases with older versions cannot be migrated."""
 SERVER_VERSION: Final = 16
 """The oldest PostgreSQL that supports the schema."""
 LOCK_SECONDS: Final = 3.0
-"""How long one statement waits for a lock before other sessions go first."""
+"""A statement waits this long for a lock, and then lets other sessions go first."""
 WAIT_SECONDS: Final = 300.0
-"""Time after which a migration gives up."""
+"""A migration gives up after this long."""
 _NAME: Final = re.compile(r"(\d{3})_(pre|post)_(\w+)\.sql")
 _LOCK: Final = 7_261_941_203
-"""The advisory lock of migrations. It is released when the connection ends."""
+"""The advisory lock of migrations. PostgreSQL releases it when the connection ends."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
 _EACH_SPACE: Final = "-- For each space"
-"""Statements after this line of a file run once in every space, in one transaction each."""
+"""Statements after this line of a file run once per space, in one transaction each."""
 _SPLIT: Final = re.compile(
     r"""--[^\n]* | '(?:[^']|'')*' | "[^"]*" | \$(\w*)\$.*?\$\1\$ | (?P<end>;)""", re.S | re.X
 )
@@ -231,18 +227,18 @@ class Migration:
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """Return its statements one by one, as Citus needs them."""
+        """Return the file's statements one by one, as Citus needs them."""
         return tuple(_statements(self.sql.partition(_EACH_SPACE)[0]))
 
     @property
     def in_each_space(self) -> tuple[str, ...]:
-        """Return the statements that then run once in every space."""
+        """Return the statements to run once per space, after the others."""
         return tuple(_statements(_EACH_SPACE + self.sql.partition(_EACH_SPACE)[2]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Facts about a database that a fleet needs."""
+    """Properties of a database that a fleet needs."""
 
     engine: str
     vector_oid: int
@@ -265,7 +261,7 @@ def _statements(sql: str) -> Iterator[str]:
 
 
 def migrations() -> tuple[Migration, ...]:
-    """List all migrations by number, pre before post."""
+    """List all migrations by number, each `pre` before its `post`."""
     package = resources.files("recollect.adapters.stores.postgres")
     first = (package / "schema.sql").read_text("utf-8")
     found = [Migration(version=_OLDEST, phase="pre", name="outcomes", sql=first)]
@@ -292,13 +288,10 @@ async def migrate(
     wait_seconds: float = WAIT_SECONDS,
     waiting: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
-    """Migrate a database as its owner. Return the names of the steps that ran.
-
-    The application's role is created if it is missing. With a password it may log in; without one,
-    grant it to other roles. It owns nothing, and row security applies to it. `waiting` is called
-    while a step waits for a lock. Pass the URL of the server itself: a pooler would separate the
-    lock from the steps.
-    """
+    """Migrate a database as its owner. Return the names of the steps that ran. The application's
+    role is created if it is missing. With a password it may log in; without one, grant it to other
+    roles. It owns nothing, and row security applies to it. A step calls `waiting` while it waits
+    for a lock. Pass the server's own URL: a pooler would separate the lock from the steps."""
     with driver_errors():
         async with await connect(admin_url) as connection, _alone(connection, wait_seconds):
             await require_server(connection)
@@ -313,7 +306,7 @@ async def migrate(
 
 
 async def pending(admin_url: str, *, phase: Phase = "all") -> tuple[Migration, ...]:
-    """List the steps that `migrate` would run. Nothing is changed."""
+    """List the steps that `migrate` would run, without running them."""
     with driver_errors():
         async with await connect(admin_url) as connection:
             await require_server(connection)
@@ -322,13 +315,13 @@ async def pending(admin_url: str, *, phase: Phase = "all") -> tuple[Migration, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """The result of `initialize`."""
+    """The changes that `initialize` made, and those that it could not make."""
 
     applied: tuple[str, ...]
     settings: tuple[str, ...]
-    """Statements that added settings which the application's roles lacked."""
+    """Statements that ran, to add settings that the application's roles lacked."""
     cannot: tuple[str, ...] = ()
-    """Statements that only a superuser may run."""
+    """Statements that only a superuser may run, so that they did not run."""
 
 
 async def initialize(
@@ -339,7 +332,7 @@ async def initialize(
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Setup:
     """Create schema and role, and set timeouts and logging on every login role of the application.
-    If run again, it adds what is missing."""
+    A second run adds only what is missing."""
     applied = await migrate(
         admin_url, app_role=app_role, app_password=app_password, waiting=waiting
     )
@@ -358,7 +351,7 @@ def _pending(done: AbstractSet[tuple[int, str]], phase: Phase) -> Iterator[Migra
 
 @asynccontextmanager
 async def _alone(connection: Connection, wait_seconds: float) -> AsyncIterator[None]:
-    """Prevent other migrations from running. The lock is also released when the connection ends."""
+    """Prevent other migrations. PostgreSQL also releases the lock when the connection ends."""
     until = time.monotonic() + wait_seconds
     while True:
         row = await (await connection.execute(_TAKE_LOCK, (_LOCK,))).fetchone()
@@ -377,7 +370,7 @@ async def _alone(connection: Connection, wait_seconds: float) -> AsyncIterator[N
 
 
 class LockRetries:
-    """Repeats a step, with growing pauses, while other sessions hold the locks that it needs."""
+    """Repeats a step, with growing pauses, while other sessions hold locks that the step needs."""
 
     def __init__(self, seconds: float, waiting: Callable[[str], None]) -> None:
         self._until = time.monotonic() + seconds
@@ -424,7 +417,7 @@ async def _run(connection: Connection, migration: Migration, locks: LockRetries)
 
 
 async def limit_waiting(connection: Connection) -> None:
-    """Limit the wait for any lock in this transaction to `LOCK_SECONDS`."""
+    """Limit how long this transaction waits for any lock to `LOCK_SECONDS`."""
     await connection.execute(f"SET LOCAL lock_timeout = '{LOCK_SECONDS:g}s'".encode())
 
 
@@ -476,7 +469,7 @@ async def citus_version(connection: Connection) -> str | None:
 
 
 async def inspect_server(connection: Connection) -> Server:
-    """Read the facts about the database. Raise an error if this code cannot use its schema."""
+    """Read the properties of the database. Raise an error if this code cannot use its schema."""
     with driver_errors():
         await require_server(connection)
         await require_schema(connection)
@@ -526,8 +519,7 @@ async def require_schema(connection: Connection) -> None:
 
 
 async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
-    """Read the steps that ran, by number and phase. Raise an error if this code does not know
-    them."""
+    """Read the steps that ran, by number and phase. Raise an error if one is unknown."""
     exists = "SELECT to_regclass('recollect.schema_versions') IS NOT NULL"
     row = await (await connection.execute(exists)).fetchone()
     if row is None or not row[0]:
