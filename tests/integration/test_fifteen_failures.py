@@ -270,7 +270,7 @@ async def test_15_what_compact_was_told_is_not_executed_again(tmp_path: Path) ->
 
 
 async def test_15_rules_of_the_workspace_survive_every_compaction(tmp_path: Path) -> None:
-    """claude-code#19471, #4017: rules were summarised, and with each summary there were fewer."""
+    """claude-code#19471, #4017: rules were summarized, and with each summary there were fewer."""
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     rules = "Never push to main without a review by Ada."
@@ -284,4 +284,4 @@ async def test_15_rules_of_the_workspace_survive_every_compaction(tmp_path: Path
             assert done.compacted, done.reason
             context = await memory.prepare(SESSION, talk.body("and now?"))
             assert shown(context).count(rules) == 1
-        assert not any(rules in prompt.text for prompt in model.prompts), "never summarised"
+        assert not any(rules in prompt.text for prompt in model.prompts), "never summarized"

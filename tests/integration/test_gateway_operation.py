@@ -326,9 +326,9 @@ def test_a_folder_that_the_client_names_has_a_space_of_its_own(*, by_folder: boo
 
 
 @pytest.mark.parametrize("wire", list(PATHS))
-@pytest.mark.parametrize(("day_tokens", "summarised"), [(1_000_000, True), (100, False)])
+@pytest.mark.parametrize(("day_tokens", "summarized"), [(1_000_000, True), (100, False)])
 def test_the_clients_own_model_summarises_when_the_user_says_so(
-    wire: str, day_tokens: int, *, summarised: bool
+    wire: str, day_tokens: int, *, summarized: bool
 ) -> None:
     """With the key of the request that fills the window, and no more than allowed a day."""
     asked_for: list[dict[str, str]] = []
@@ -352,8 +352,8 @@ def test_the_clients_own_model_summarises_when_the_user_says_so(
         reply = ask(running.url, PATHS[wire], body, x_api_key=KEY, x_recollect_session="s")
         assert reply.status == 200
         sent = server.asked[-1].content
-        assert (b"The modules are looked at" in sent) == summarised
-        assert bool(asked_for) == summarised
+        assert (b"The modules are looked at" in sent) == summarized
+        assert bool(asked_for) == summarized
         assert all(headers["x-api-key"] == KEY for headers in asked_for)
         assert len(sent) // 4 < 16_000
 

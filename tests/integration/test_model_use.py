@@ -323,7 +323,7 @@ async def long_turns(folder: Path, model: ScriptedModel) -> list[str]:
     return summaries
 
 
-def test_no_message_is_summarised_twice_however_often_its_turn_is_split(tmp_path: Path) -> None:
+def test_no_message_is_summarized_twice_however_often_its_turn_is_split(tmp_path: Path) -> None:
     model = ScriptedModel(noted)
     summaries = asyncio.run(long_turns(tmp_path, model))
     read = Counter(int(mark) for one in model.prompts for mark in set(MARKED.findall(one.text)))

@@ -117,11 +117,11 @@ def _check_range(story: Story, plan: CutPlan, size: int, covered: Counter[EntryK
     at = [entry.key for entry in known].index(plan.anchor)
     covered.update(entry.key for entry in plan.summarized)
     expected = Counter(entry.key for entry in known[:at] if entry.role != "system")
-    assert covered == expected, "every message before the cut is in exactly one summarised range"
+    assert covered == expected, "every message before the cut is in exactly one summarized range"
     assert plan.kept == known[at:]
     assert plan.kept
     assert known[-1] is plan.kept[-1]
-    # A result that comes in only after its call was summarised is summarised with the next cut.
+    # A result that comes in only after its call was summarized is summarized with the next cut.
     calls = {call_id for entry in plan.summarized for call_id in entry.calls}
     later = {call_id for entry in plan.kept for call_id in entry.calls}
     results = {call_id for entry in plan.kept for call_id in entry.results}

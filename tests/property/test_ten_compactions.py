@@ -53,7 +53,7 @@ class Scribe:
 
 
 class Compacted:
-    """One session that is compacted again and again, and what was summarised of it."""
+    """One session that is compacted again and again, and what was summarized of it."""
 
     def __init__(self, window: int, format_name: FormatName) -> None:
         self.format_name = format_name
@@ -109,9 +109,9 @@ class Compacted:
         assert self.covered == before, "the ranges are what lies before the cut, each message once"
         for fate in report.fates():
             if fate.place is not None and fate.key in behind:
-                assert fate.fate == "summarised"
+                assert fate.fate == "summarized"
             elif fate.place is not None:
-                assert fate.fate != "summarised"
+                assert fate.fate != "summarized"
         blocks = [e for e in report.edits if isinstance(e, Insert) and e.stage != "stand"]
         assert not blocks, "nobody recalls here"
 
@@ -205,7 +205,7 @@ def test_what_a_client_changes_before_a_cut_is_never_hidden(format_name: FormatN
                 )
                 prompts = "\n".join(compacted.model.prompts)
                 said = context.request.decode() + prompts
-                assert "berth-4711" in said, "shown, or read by the model that summarised it"
+                assert "berth-4711" in said, "shown, or read by the model that summarized it"
                 await compacted.engine.compact(compacted.session)
 
         asyncio.run(run())

@@ -34,7 +34,7 @@ PLUGIN: Final = Path(__file__).parents[2] / "plugins" / "openclaw"
 DECISION: Final = "We decided that the staging database listens on port 5433, never on 5432."
 ASKS: Final = "Which port does the staging database use?"
 AWAY: Final = "Said while nobody kept it: the quay master is called Ada."
-_SUMMARISED: Final = ("<conversation>", "<partial-summary>")
+_SUMMARIZED: Final = ("<conversation>", "<partial-summary>")
 """What a summary is asked of: what was said, or what was made of parts of it."""
 MARK: Final = "SUMMARY-BY-OPENCLAWS-MODEL"
 WINDOW_TOKENS: Final = 26_000
@@ -138,7 +138,7 @@ class SummarizingProvider(ScriptedProvider):
 def _is_ours(body: Mapping[str, Any]) -> bool:
     """Whether OpenClaw's model is asked for a summary of ours."""
     text = json.dumps(body.get("messages"))
-    return not body.get("tools") and any(mark in text for mark in _SUMMARISED)
+    return not body.get("tools") and any(mark in text for mark in _SUMMARIZED)
 
 
 def openclaw(lab: Lab, folder: Path) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _compacted(home: OpenClaw, hop: RecordingHop, provider: SummarizingProvider)
     if MARK not in after:
         yield "openclaw: no summary stands in the request after the compaction"
     if "crate5x35" in after:
-        yield "openclaw: what was summarised is still in the request"
+        yield "openclaw: what was summarized is still in the request"
     if "5433" not in after:
         yield "openclaw: the decision does not stand behind the compaction"
     yield from _turn(home, hop, ASKS)

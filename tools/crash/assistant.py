@@ -4,7 +4,7 @@ The real loop, engine, store and transcript; only the model follows a script. It
 
     > N                     before turn N
     + PLACE MARKER          a message is durable there: in the transcript, the store or the spool
-    c STEP                  a compaction has begun, was summarised, committed, recorded, or ended
+    c STEP                  a compaction has begun, was summarized, committed, recorded, or ended
     ! SENTENCE              a request broke a promise
 
 Always holds: `+ transcript` is printed after the line was written, `+ store` and `+ spool` after
@@ -62,7 +62,7 @@ class Telling(ScriptedModel):
     async def ask(self, prompt: Prompt) -> Answer:
         """The summary."""
         answer = await super().ask(prompt)
-        say("c summarised")
+        say("c summarized")
         return answer
 
 

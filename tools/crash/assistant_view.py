@@ -42,10 +42,10 @@ def _unseen(report: Report, request: str) -> Iterator[str]:
     for place, entry in enumerate(report.entries):
         fate = fates[place]
         if entry.key in behind:
-            if fate != "summarised":
+            if fate != "summarized":
                 yield f"message {place} is behind the cut, and {fate}"
         elif fate != "changed" and not (fate == "kept" and shown.issuperset(_markers(entry))):
-            yield f"message {place} is neither shown nor summarised, but {fate}"
+            yield f"message {place} is neither shown nor summarized, but {fate}"
 
 
 def _markers(entry: Entry) -> list[str]:

@@ -2,7 +2,7 @@
 
 Whatever was acknowledged must be where it was said to be when the agent is dead, once, and again
 at the end; the transcript opens, the standing cut has its record, and the next agent goes on with
-valid requests in which every message is shown or summarised.
+valid requests in which every message is shown or summarized.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EARLY_SHARE, EARLY_WITHIN_SECONDS = 0.06, 0.08
 """Killed while it opens store and transcript, or prepares its first request."""
 TURN_SHARE, TURN_WITHIN_SECONDS = 0.06, 0.06
 """Killed in a turn, whether or not it compacts."""
-STEPS = {"begun": 0.35, "summarised": 0.5, "committed": 0.15}
+STEPS = {"begun": 0.35, "summarized": 0.5, "committed": 0.15}
 """The others wait for this step of a compaction, and for a random part of the time from there to
 its end: behind a summary come receipt and commit, behind the commit comes the transcript."""
 UNHARMED = (0, 0, 0, 0, 1)

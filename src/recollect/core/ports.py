@@ -72,7 +72,7 @@ class TokenCounter(Protocol):
         """Return the tokens of `text`: at least 1 unless it is empty."""
 
 
-class RecogniseOverflow(Protocol):
+class RecognizeOverflow(Protocol):
     """Recognizes errors by which a provider refuses a request as too large."""
 
     def __call__(

@@ -42,7 +42,7 @@ def test_why_tells_what_became_of_a_message(tmp_path: Path) -> None:
     assert "sent unchanged" in told(harness, *TALK, "/why")
     assert "kept, " in told(harness, "again", "/why 1")
     answer = told(harness, "/compact", "/why harbour 0")
-    assert "summarised" in answer
+    assert "summarized" in answer
     assert "compaction 1" in answer
     assert "messages shown as a summary" in told(harness, "/why")
     assert "there is no message 99" in told(harness, "/why 99")

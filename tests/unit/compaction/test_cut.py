@@ -78,8 +78,8 @@ class TestPlace:
 
 
 class TestWhatIsCovered:
-    def test_every_message_but_a_system_message_is_summarised_once_or_kept(self) -> None:
-        # Every message is kept, or in exactly one summarised range.
+    def test_every_message_but_a_system_message_is_summarized_once_or_kept(self) -> None:
+        # Every message is kept, or in exactly one summarized range.
         messages = turn(0) + turn(1) + turn(2) + turn(3)
         covers = covering(entries_of(messages), 4)
         done = plan(messages, (cut_at(4, covers=covers),), keep=520)
@@ -89,7 +89,7 @@ class TestWhatIsCovered:
         assert done.anchor == key(6)
         assert keys(done.summarized) == [1, 2, 3, 4]
 
-    def test_messages_left_out_of_the_view_are_summarised_too_and_weigh_nothing(self) -> None:
+    def test_messages_left_out_of_the_view_are_summarized_too_and_weigh_nothing(self) -> None:
         out = tuple(
             LeaveOut(anchor=key(at), part=None, stage="trim", reason=NOT_RUN, turn=1)
             for at in (8, 9, 10, 11)
@@ -100,7 +100,7 @@ class TestWhatIsCovered:
         later = plan(messages, out, keep=520)
         assert keys(later.summarized) == list(range(12))
 
-    def test_a_turn_whose_beginning_is_summarised_already_goes_on_as_prefix(self) -> None:
+    def test_a_turn_whose_beginning_is_summarized_already_goes_on_as_prefix(self) -> None:
         messages = [said("user", 50)]
         for n in range(12):
             messages += [call(n), result(n, 100)]

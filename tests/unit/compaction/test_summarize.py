@@ -114,7 +114,7 @@ class TestStages:
         for n in range(120):
             assert read.count(f"[User]: Question {n}:") == 1
 
-    def test_over_the_share_the_oldest_are_summarised_apart_and_come_before(self) -> None:
+    def test_over_the_share_the_oldest_are_summarized_apart_and_come_before(self) -> None:
         model = numbered()
         done = run(plan_of(long_history(80)), model, settings=compaction(max_history_share=0.3))
         update = [prompt for prompt in model.prompts if "<previous-summary>" in prompt.text]

@@ -61,7 +61,7 @@ def outcomes() -> OutcomeChanges:
         fates={
             0: fate("changed", "system", 0, failed),
             1: fate("left out", "user", 1, Reason(Cause.NOT_SHOWN)),
-            2: fate("summarised", "tool", 2, Reason(Cause.CUT, number=1, cut="c")),
+            2: fate("summarized", "tool", 2, Reason(Cause.CUT, number=1, cut="c")),
             4: fate("left out", "assistant", 4, Reason(Cause.NOT_SHOWN)),
         },
         kept=[3],
@@ -128,7 +128,7 @@ async def test_torn_records_are_counted_and_hide_none_behind_them(tmp_path: Path
 
 
 def test_codes_are_those_of_every_earlier_version() -> None:
-    assert KIND_CODES == {"kept": 0, "changed": 1, "left out": 2, "summarised": 3, "inserted": 4}
+    assert KIND_CODES == {"kept": 0, "changed": 1, "left out": 2, "summarized": 3, "inserted": 4}
     assert ROLE_CODES == {"system": 0, "user": 1, "assistant": 2, "tool": 3}
     assert set(KIND_CODES) == set(get_args(FateKind))
     assert set(ROLE_CODES) == set(get_args(Role))

@@ -14,8 +14,8 @@ from tests.harness.waiting import assert_linear
 from recollect.adapters.providers.overflow import (
     NOT_OVERFLOW_WORDINGS,
     OVERFLOW_WORDINGS,
-    recognise_overflow,
-    recognise_silent_overflow,
+    recognize_overflow,
+    recognize_silent_overflow,
 )
 from recollect.core.values.model import Overflow
 
@@ -57,7 +57,7 @@ def name_of(said: Said) -> str:
 
 
 def recognise(said: Said) -> Overflow | None:
-    return recognise_overflow(status=said.status, message=said.message, body=said.body)
+    return recognize_overflow(status=said.status, message=said.message, body=said.body)
 
 
 @pytest.mark.parametrize("said", OVERFLOWS, ids=name_of)
@@ -77,7 +77,7 @@ def test_what_only_sounds_like_an_overflow_is_none(said: Said) -> None:
 
 @pytest.mark.parametrize("message", ORDINARY_ERRORS)
 def test_other_errors_are_no_overflows(message: str) -> None:
-    assert recognise_overflow(status=400, message=message) is None
+    assert recognize_overflow(status=400, message=message) is None
 
 
 def test_every_row_of_every_table_is_hit_by_a_message_above() -> None:
@@ -96,7 +96,7 @@ def test_every_row_of_every_table_is_hit_by_a_message_above() -> None:
 
 def test_what_the_user_wrote_is_not_read_as_the_providers_words() -> None:
     body = {"error": {"message": "invalid input", "input": "why is my prompt is too long?"}}
-    assert recognise_overflow(status=422, message="", body=body) is None
+    assert recognize_overflow(status=422, message="", body=body) is None
 
 
 json_values = st.recursive(
@@ -114,14 +114,14 @@ json_values = st.recursive(
 def test_odd_errors_never_raise(
     status: int | None, message: str, body: dict[str, Any] | None
 ) -> None:
-    recognise_overflow(status=status, message=message, body=body)
+    recognize_overflow(status=status, message=message, body=body)
 
 
 @pytest.mark.parametrize("unit", ["prompt contains ", "9,", "input token ", "413 ", "exceeds "])
 def test_a_huge_message_is_read_in_linear_time(unit: str) -> None:
     def read(chars: int) -> None:
         message = unit * (chars // len(unit))
-        recognise_overflow(status=400, message=message, body={"error": {"message": message}})
+        recognize_overflow(status=400, message=message, body={"error": {"message": message}})
 
     assert_linear(read, 5_000_000)
 
@@ -129,7 +129,7 @@ def test_a_huge_message_is_read_in_linear_time(unit: str) -> None:
 class TestSilentOverflow:
     @pytest.mark.parametrize("reason", ["stop", "end_turn", "STOP", "completed"])
     def test_a_reply_to_more_than_the_window_holds(self, reason: str) -> None:
-        overflow = recognise_silent_overflow(
+        overflow = recognize_silent_overflow(
             stop_reason=reason, input_tokens=210_000, output_tokens=800, window_tokens=200_000
         )
         assert overflow == Overflow(
@@ -138,7 +138,7 @@ class TestSilentOverflow:
 
     def test_a_window_that_is_just_full_is_no_overflow(self) -> None:
         assert (
-            recognise_silent_overflow(
+            recognize_silent_overflow(
                 stop_reason="stop", input_tokens=200_000, output_tokens=800, window_tokens=200_000
             )
             is None
@@ -152,7 +152,7 @@ class TestSilentOverflow:
     def test_a_reply_cut_short_before_its_first_token(
         self, reason: str, input_tokens: int, output_tokens: int, expected: str | None
     ) -> None:
-        overflow = recognise_silent_overflow(
+        overflow = recognize_silent_overflow(
             stop_reason=reason,
             input_tokens=input_tokens,
             output_tokens=output_tokens,
@@ -161,7 +161,7 @@ class TestSilentOverflow:
         assert (overflow.pattern_name if overflow else None) == expected
 
     def test_a_stop_reason_that_says_so_needs_no_window(self) -> None:
-        overflow = recognise_silent_overflow(
+        overflow = recognize_silent_overflow(
             stop_reason="model_context_window_exceeded",
             input_tokens=190_000,
             output_tokens=10_000,
@@ -180,4 +180,4 @@ class TestSilentOverflow:
     ],
 )
 def test_a_broken_tool_pair_is_not_an_overflow(message: str) -> None:
-    assert recognise_overflow(status=400, message=message) is None
+    assert recognize_overflow(status=400, message=message) is None

@@ -41,3 +41,8 @@ def test_the_sentence_is_rendered_from_cause_and_numbers(reason: Reason, sentenc
 def test_a_reason_that_a_newer_program_stored_is_refused() -> None:
     with pytest.raises(ValueError, match="newer"):
         Reason.from_dict({"cause": "nobody knows", "numbers": {}})
+
+
+def test_a_reason_of_a_development_version_is_still_read() -> None:
+    read = Reason.from_dict({"cause": "summarised", "numbers": {"messages": 3}})
+    assert str(read) == "3 messages replaced by a summary"

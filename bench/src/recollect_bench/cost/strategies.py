@@ -365,7 +365,7 @@ class Meter:
 RESERVE_TOKENS: Final = 16_000
 KEPT_TOKENS: Final = 20_000
 KEPT_SHARE: Final = 0.45
-"""Of the limit, for windows so small that the rest could not be summarised."""
+"""Of the limit, for windows so small that the rest could not be summarized."""
 
 
 def replay_plain(

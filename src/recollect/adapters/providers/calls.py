@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
-from recollect.adapters.providers.overflow import recognise_overflow
+from recollect.adapters.providers.overflow import recognize_overflow
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import read_error
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
@@ -112,7 +112,7 @@ def read_error_object(body: Mapping[str, Any], *, status: int | None = None) -> 
 def classify(error: ProviderError, *, who: str, doubtful: tuple[str, ...] = ()) -> ModelError:
     """Return the exception to raise for a provider's error. `doubtful` lists fields of the request
     that the server may not know."""
-    overflow = recognise_overflow(status=error.status, message=error.text, body=error.body)
+    overflow = recognize_overflow(status=error.status, message=error.text, body=error.body)
     if overflow is not None:
         return ModelOverflow(
             f"{who}: the request does not fit the model's window ({overflow.pattern_name}); "

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 from urllib.parse import quote
 
 from recollect.adapters.providers import calls
-from recollect.adapters.providers.overflow import recognise_silent_overflow
+from recollect.adapters.providers.overflow import recognize_silent_overflow
 from recollect.core.formats.codec import Assembling
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.replies import read_usage
@@ -237,7 +237,7 @@ class HttpChatModel(ABC):
         if parsed is None:
             raise self._no_reply()
         usage = read_usage(reply)
-        overflow = recognise_silent_overflow(
+        overflow = recognize_silent_overflow(
             stop_reason=parsed.stop_word,
             input_tokens=usage.input_tokens if usage is not None else 0,
             output_tokens=usage.output_tokens if usage is not None else 0,

@@ -158,7 +158,7 @@ _CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "inc
 _FULL_WINDOW_RATIO: Final = 0.99  # docs/contributing/sources.md
 
 
-def recognise_overflow(
+def recognize_overflow(
     *, status: int | None, message: str, body: Mapping[str, Any] | None = None
 ) -> Overflow | None:
     """Return the overflow that a provider's error reports; None for another kind of error.
@@ -186,7 +186,7 @@ def recognise_overflow(
     )
 
 
-def recognise_silent_overflow(
+def recognize_silent_overflow(
     *,
     stop_reason: str | None,
     input_tokens: int,

@@ -74,7 +74,7 @@ def open_memory(
     compacts between its turns itself. Pass `open_space` if the host shares one database between
     many spaces: then there is no spool.
     """
-    from recollect.adapters.providers.overflow import recognise_overflow
+    from recollect.adapters.providers.overflow import recognize_overflow
     from recollect.adapters.wiring.models import (
         Embedders,
         choose_embedders,
@@ -122,7 +122,7 @@ def open_memory(
         recaller=recaller,
         embedders=vectors.used,
         counter=counter,
-        recognise_overflow=recognise_overflow,
+        recognize_overflow=recognize_overflow,
         archive=archive,
         jobs=jobs,
         files=files,

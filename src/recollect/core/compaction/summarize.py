@@ -179,7 +179,7 @@ class Summarizer:
             text = self._sizes.scribe.text(plan.turn_prefix)
             turn = _Summary(text="\n\n".join(other for other in (turn_before, text) if other))
         if not history.text and (turn is None or not turn.text):
-            return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARISE), terminal=True)
+            return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARIZE), terminal=True)
         return _Draft(history=history, turn=turn)
 
     async def _summary_of(

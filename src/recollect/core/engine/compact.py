@@ -456,7 +456,7 @@ class Compactor:
             result = replace(
                 nothing,
                 convergence="reduced",
-                reason=Reason(Cause.SUMMARISED, messages=len(plan.summarized)),
+                reason=Reason(Cause.SUMMARIZED, messages=len(plan.summarized)),
                 number=cut.number,
                 summary=ready.text,
                 first_kept=plan.anchor,

@@ -53,7 +53,7 @@ from recollect.core.ports import (
     Embedder,
     Model,
     Recaller,
-    RecogniseOverflow,
+    RecognizeOverflow,
     TokenCounter,
 )
 from recollect.core.rules.identity import SealSecret, space_secret
@@ -92,7 +92,7 @@ class Engine(StoredMemory):
         clock: Clock | None = None,
         recaller: Recaller | None = None,
         counter: TokenCounter | None = None,
-        recognise_overflow: RecogniseOverflow | None = None,
+        recognize_overflow: RecognizeOverflow | None = None,
         archive: DurableArchive | None = None,
         jobs: BackgroundJobs | None = None,
         files: Following | None = None,
@@ -142,7 +142,7 @@ class Engine(StoredMemory):
         self._observer = Observer(
             self,
             in_background=compact_in_background and self.settings.compaction.background,
-            recognise_overflow=recognise_overflow,
+            recognize_overflow=recognize_overflow,
         )
         self._sessions: dict[SessionId, Session] = {}
         self._watched: dict[Session, Watching] = {}

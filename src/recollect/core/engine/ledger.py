@@ -198,7 +198,7 @@ def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
     outcomes = Outcomes(report.entries, report.view, report.edits)
     fates: dict[int, Fate] = {}
     for place, entry in enumerate(report.entries):
-        if not outcomes.is_summarised(place):
+        if not outcomes.is_summarized(place):
             fate = outcomes.at(place)
         elif (known := before.get(place)) and _is_summary_of(known, entry):
             fate = known
@@ -210,7 +210,7 @@ def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
 
 
 def _is_summary_of(fate: Fate, entry: Entry) -> bool:
-    return (fate.fate, fate.key, fate.tokens_before) == ("summarised", entry.key, entry.tokens)
+    return (fate.fate, fate.key, fate.tokens_before) == ("summarized", entry.key, entry.tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,7 +30,7 @@ from recollect.core.formats.replies import (
     read_reply,
     read_usage,
 )
-from recollect.core.ports import RecogniseOverflow
+from recollect.core.ports import RecognizeOverflow
 from recollect.core.rules.budget import OUTPUT_SHARE
 from recollect.core.rules.calls import call_ids, result_ids
 from recollect.core.rules.identity import ROOT, chain, identify
@@ -56,11 +56,11 @@ class Observer:
         memory: StoredMemory,
         *,
         in_background: bool,
-        recognise_overflow: RecogniseOverflow | None,
+        recognize_overflow: RecognizeOverflow | None,
     ) -> None:
         self._memory = memory
         self._in_background = in_background
-        self._recognise_overflow = recognise_overflow
+        self._recognize_overflow = recognize_overflow
 
     async def observe(
         self,
@@ -89,7 +89,7 @@ class Observer:
         nothing: tuple[Usage | None, Overflow | None] = (None, None)
         usage, overflow = await boundary.run(
             "read",
-            lambda: learned_from(reply, self._recognise_overflow),
+            lambda: learned_from(reply, self._recognize_overflow),
             unchanged=nothing,
             reason=lambda _: Reason(Cause.USAGE_READ),
         )
@@ -242,19 +242,19 @@ def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] =
 
 
 def learned_from(
-    reply: Any, recognise_overflow: RecogniseOverflow | None
+    reply: Any, recognize_overflow: RecognizeOverflow | None
 ) -> tuple[Usage | None, Overflow | None]:
     """Return the usage in a reply, or the overflow that an error reports."""
     if isinstance(reply, Overflow):
         return None, reply
     streamed = isinstance(reply, StreamedReply)
     usage = read_usage(reply.reply() if streamed else reply)
-    if usage is not None or recognise_overflow is None:
+    if usage is not None or recognize_overflow is None:
         return usage, None
     reply_error = read_error(reply.error if streamed else reply)
     if reply_error is None:
         return None, None
-    return None, recognise_overflow(
+    return None, recognize_overflow(
         status=reply_error.status, message=reply_error.message, body=reply_error.body
     )
 

@@ -27,7 +27,7 @@ KIND_CODES: Final[dict[FateKind, int]] = {
     "kept": 0,
     "changed": 1,
     "left out": 2,
-    "summarised": 3,
+    "summarized": 3,
     "inserted": 4,
 }
 ROLE_CODES: Final[dict[Role, int]] = {"system": 0, "user": 1, "assistant": 2, "tool": 3}

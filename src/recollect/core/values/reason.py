@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum, unique
 from string import Formatter
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 Number: TypeAlias = "int | float | str | Reason"
 
@@ -71,7 +71,7 @@ class Cause(Enum):
 
     # outcomes of messages
     AS_IT_CAME = "sent unchanged"
-    WITH_NEIGHBOUR = "merged with the message next to it"
+    WITH_NEIGHBOR = "merged with the message next to it"
     NOT_SHOWN = "not in the request"
     CARRIES = "sent with {block}"
     GAP_NOTE = "a note that messages were left out"
@@ -265,7 +265,7 @@ class Cause(Enum):
     MODEL_REFUSED = "the provider refused the call: {error}"
     MODEL_OVERFLOW = "the call for a summary did not fit the model's window"
     MODEL_WRONG = "the model's answer had the wrong form: {error}"
-    NOTHING_TO_SUMMARISE = "there is nothing to summarize"
+    NOTHING_TO_SUMMARIZE = "there is nothing to summarize"
     SUMMARY_CUT_OFF = "the model's answer was cut off at its token limit"
     SUMMARY_WINDOW = "the window of the summarizing model is only {tokens:,} tokens"
     SIMPLER_PROMPT = "a simpler prompt was used: {why}"
@@ -289,7 +289,7 @@ class Cause(Enum):
     HOOK_SAID_NO = "a session_before_compact hook refused the compaction"
 
     # how a compaction ended
-    SUMMARISED = "{messages} {messages:message|messages} replaced by a summary"
+    SUMMARIZED = "{messages} {messages:message|messages} replaced by a summary"
     SUMMARY_AS_LONG = (
         "the summary and the kept messages are as long as the messages they would replace"
     )
@@ -386,6 +386,14 @@ class Cause(Enum):
     RECALLED_BLOCK = "a recalled block of {tokens:,} {tokens:token|tokens} (contents: {fill})"
 
 
+_EARLIER_NAMES: Final[Mapping[str, str]] = {
+    "nothing_to_summarise": "nothing_to_summarize",
+    "summarised": "summarized",
+    "with_neighbour": "with_neighbor",
+}
+"""Names of causes in records of development versions."""
+
+
 class Reason:
     """A cause with its numbers. `str` gives the sentence."""
 
@@ -435,11 +443,13 @@ class Reason:
     def from_dict(cls, stored_value: Any) -> Reason:
         """Restore a reason from `to_dict`. Raise ValueError for anything else."""
         try:
-            cause, numbers = Cause[stored_value["cause"].upper()], dict(stored_value["numbers"])
+            name = stored_value["cause"]
+            cause = Cause[_EARLIER_NAMES.get(name, name).upper()]
+            numbers = dict(stored_value["numbers"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError("the reason was written by a newer version of Recollect") from error
-        for name, value in numbers.items():
-            numbers[name] = cls.from_dict(value) if isinstance(value, dict) else value
+        for key, value in numbers.items():
+            numbers[key] = cls.from_dict(value) if isinstance(value, dict) else value
         return cls(cause, **numbers)
 
 

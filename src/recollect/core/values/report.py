@@ -52,7 +52,7 @@ AGENTS_OWN_WINDOW_TOKENS: Final = 100_000_000
 """Window for sessions whose agent manages its own window, of unknown size. In such sessions hooks
 trim and compact nothing."""
 WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
-FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarised", "inserted"]
+FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarized", "inserted"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +183,7 @@ class Report:
         """Return the changes to the request, one phrase each; empty if it is sent unchanged."""
         fates = self.fates() if self.edits or self.repairs else ()
         counts = Counter(fate.fate for fate in fates)
-        left, behind = counts["left out"], counts["summarised"]
+        left, behind = counts["left out"], counts["summarized"]
         changed = {fate.key for fate in fates if fate.fate == "changed"}
         shortened = {edit.anchor for edit in self.edits if isinstance(edit, Shorten)} & changed
         blocks = [edit for edit in self.new_edits if isinstance(edit, Insert)]
@@ -282,9 +282,9 @@ class Outcomes:
             kind: FateKind = "changed" if why else "kept"
             after, otherwise = entry.tokens, Cause.AS_IT_CAME
         elif entry.key in self._shares:
-            kind, after, otherwise = "changed", self._shares[entry.key], Cause.WITH_NEIGHBOUR
-        elif self._cut is not None and self.is_summarised(place):
-            kind, after, why, otherwise = "summarised", 0, [self._cut.reason], Cause.NOT_SHOWN
+            kind, after, otherwise = "changed", self._shares[entry.key], Cause.WITH_NEIGHBOR
+        elif self._cut is not None and self.is_summarized(place):
+            kind, after, why, otherwise = "summarized", 0, [self._cut.reason], Cause.NOT_SHOWN
         else:
             kind, after, otherwise = "left out", 0, Cause.NOT_SHOWN
         return Fate(
@@ -297,7 +297,7 @@ class Outcomes:
             tokens_after=after,
         )
 
-    def is_summarised(self, place: int) -> bool:
+    def is_summarized(self, place: int) -> bool:
         """Return whether a summary replaces the message at this place."""
         entry = self._entries[place]
         return (

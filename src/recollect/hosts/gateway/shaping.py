@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from recollect.adapters.providers.overflow import recognise_overflow
+from recollect.adapters.providers.overflow import recognize_overflow
 from recollect.adapters.wiring.models import OwnModel
 from recollect.adapters.wiring.stores import deployment_secret
 from recollect.core.boundary import Failure, Part, attempted
@@ -112,7 +112,7 @@ class Shaper:
                 compaction=replace(settings.compaction, enabled=False),
                 trim=replace(settings.trim, protect_messages=1, protect_first_user=False),
             ),
-            recognise_overflow=recognise_overflow,
+            recognize_overflow=recognize_overflow,
             off_the_loop=True,
         )
         """Shapes a request without memory: fixes pairs of calls and results, and trims to the

@@ -18,7 +18,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
-from recollect.adapters.providers.overflow import recognise_overflow
+from recollect.adapters.providers.overflow import recognize_overflow
 from recollect.core.boundary import Failure, guarded
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.replies import read_error
@@ -417,5 +417,5 @@ def _refused_for_size(fields: Any, status: int | None) -> dict[str, Any] | None:
     error = read_error(fields)
     if error is None:
         return None
-    found = recognise_overflow(status=status, message=error.message, body=error.body)
+    found = recognize_overflow(status=status, message=error.message, body=error.body)
     return dict(fields) if found is not None else None

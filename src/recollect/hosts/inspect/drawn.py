@@ -60,7 +60,7 @@ FATE_STYLES: Final[dict[FateKind, tuple[str, str]]] = {
     "kept": ("▇", "#4d9a83"),
     "changed": ("▃", "#d98a16"),
     "left out": ("▁", "#e0475b"),
-    "summarised": ("≡", "#a879f0"),
+    "summarized": ("≡", "#a879f0"),
     "inserted": ("+", "#4b8bf5"),
 }
 

@@ -47,7 +47,7 @@ MOST_REBUILT_ROWS: Final = 2_000
 _AT_ONCE: Final = 400
 _AROUND_CHARS: Final = 160
 _CHANGED_CHARS: Final = 700
-_JOINED: Final = frozenset({Cause.WITH_NEIGHBOUR, Cause.SAME_ROLE})
+_JOINED: Final = frozenset({Cause.WITH_NEIGHBOR, Cause.SAME_ROLE})
 _CACHE_MARK: Final = b'"cache_control"'
 
 
@@ -194,7 +194,7 @@ def _outcome(fate: Fate, row: int | None, cut: tuple[Reason, ...]) -> SentMessag
     return SentMessage(
         number=None if fate.place is None else fate.place + 1,
         fate=fate.fate,
-        reasons=reasons or (cut if fate.fate == "summarised" else ()),
+        reasons=reasons or (cut if fate.fate == "summarized" else ()),
         role=fate.role,
         key=fate.key,
         tokens_before=fate.tokens_before,

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 EXCERPT_CHARS: Final = 160
 _LOOKED_AT_CHARS: Final = 4000  # long enough to recognize a long secret before the text is cut
-FATES: Final[tuple[FateKind, ...]] = ("kept", "changed", "left out", "summarised", "inserted")
+FATES: Final[tuple[FateKind, ...]] = ("kept", "changed", "left out", "summarized", "inserted")
 
 
 def shown_text(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:

@@ -27,7 +27,7 @@ _FILTERS: Final[Mapping[str, str]] = {
     "edited": "Changed",
     "changed": "Shortened",
     "left out": "Dropped",
-    "summarised": "Summarized",
+    "summarized": "Summarized",
     "inserted": "Inserted",
     "new": "New since the turn before",
     "all": "All",

@@ -41,7 +41,7 @@ FATE_SIGNS: Final[Mapping[FateKind, tuple[str, str]]] = {
     "kept": ("kept", "Kept"),
     "changed": ("shortened", "Shortened"),
     "left out": ("dropped", "Dropped"),
-    "summarised": ("summarised", "Summarized"),
+    "summarized": ("summarized", "Summarized"),
     "inserted": ("inserted", "Inserted"),
 }
 """The style and the word of each outcome."""
