@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from recollect.core.values.history import CacheUse
@@ -104,45 +105,9 @@ class ModelPrice:
         ) / MILLION
 
 
-def _anthropic(input_price: float, output_price: float) -> ModelPrice:
-    cache = CACHE_PRICES["anthropic"]
-    return ModelPrice(
-        input=input_price,
-        output=output_price,
-        read=input_price * cache.read,
-        write=input_price * cache.write,
-    )
-
-
-def _openai(input_price: float, output_price: float, read_price: float) -> ModelPrice:
-    return ModelPrice(input=input_price, output=output_price, read=read_price, write=input_price)
-
-
 _VERSION: Final = re.compile(r"(-(latest|preview|\d{4}-?\d\d-?\d\d))?")
 PriceList: TypeAlias = tuple[tuple[str, ModelPrice], ...]
 """Prices by the model's name without its date. The longest match is used."""
-_PRICES: Final[PriceList] = (
-    # As published.
-    ("claude-opus-", _anthropic(5, 25)),
-    ("claude-opus-4", _anthropic(15, 75)),
-    ("claude-opus-4-0", _anthropic(15, 75)),
-    ("claude-opus-4-1", _anthropic(15, 75)),
-    ("claude-sonnet-", _anthropic(3, 15)),
-    ("claude-3-7-sonnet", _anthropic(3, 15)),
-    ("claude-3-5-sonnet", _anthropic(3, 15)),
-    ("claude-haiku-", _anthropic(1, 5)),
-    ("claude-3-5-haiku", _anthropic(0.8, 4)),
-    ("gpt-4o", _openai(2.5, 10, 1.25)),
-    ("gpt-4o-mini", _openai(0.15, 0.6, 0.075)),
-    ("gpt-4.1", _openai(2, 8, 0.5)),
-    ("gpt-4.1-mini", _openai(0.4, 1.6, 0.1)),
-    ("gpt-4.1-nano", _openai(0.1, 0.4, 0.025)),
-    ("gpt-5", _openai(1.25, 10, 0.125)),
-    ("gpt-5-mini", _openai(0.25, 2, 0.025)),
-    ("gpt-5-nano", _openai(0.05, 0.4, 0.005)),
-    ("o3", _openai(2, 8, 0.5)),
-    ("o4-mini", _openai(1.1, 4.4, 0.275)),
-)
 
 
 def read_prices(lines: Sequence[str]) -> PriceList:
@@ -161,6 +126,12 @@ def _read_price(line: str) -> tuple[str, ModelPrice]:
             "million tokens of input and of output, and of cache reads and writes if they differ"
         ) from None
     return name.lower(), ModelPrice(input=plain, output=output, read=read, write=write)
+
+
+_PRICES: Final = read_prices(
+    Path(__file__).with_name("model_prices.txt").read_text("utf-8").splitlines()
+)
+"""As published. The lines have the form of `models.prices`."""
 
 
 def _is_of(name: str, known: str) -> bool:
