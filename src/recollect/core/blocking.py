@@ -17,7 +17,7 @@ from recollect.core.engine.summary import Hook, HookName
 from recollect.core.values.history import SessionId, SessionState
 from recollect.core.values.upkeep import Certificate
 
-if TYPE_CHECKING:  # most processes never need facts
+if TYPE_CHECKING:  # imported on first use, because most programs never use facts
     from recollect.core.facts.book import FactBook
 
 T = TypeVar("T")
@@ -110,8 +110,8 @@ class BlockingEngine:
         self.close()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start a call of `.engine` in the background thread. Use `asyncio.wrap_future` to await
-        the result."""
+        """Start a coroutine of `.engine` in the background thread. Use `asyncio.wrap_future` to
+        await the result."""
         if self._loop.is_closed():
             work.close()
             self.engine._check_open()
@@ -134,7 +134,7 @@ class _Waits(Protocol):
 def _fact_call(
     call: Callable[Concatenate[FactBook, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingFactBook, P], T]:
-    raise NotImplementedError(call)  # exists only for type checkers
+    raise NotImplementedError(call)  # checked by type checkers only, never called
 
 
 class BlockingFactBook:
@@ -163,8 +163,8 @@ class BlockingFactBook:
 
 
 def _close_at_exit(engine: BlockingEngine) -> None:
-    """Close the engine before threads stop. Ordinary exit handlers run later, when threads accept
-    no more work."""
+    """Close the engine before Python stops its threads at exit. `atexit` handlers run too late:
+    threads then accept no more work."""
     held = weakref.ref(engine)
 
     def close() -> None:

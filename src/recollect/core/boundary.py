@@ -1,5 +1,5 @@
 """The stage boundary: the only place that catches all exceptions. If a stage fails or is late, the
-turn continues with the stage's input, and the report gets a line (docs/design.md)."""
+turn continues with the stage's input, and a line of the report says so (docs/design.md)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class Boundary:
         off_the_loop: bool = False,
         is_quick: bool = False,
     ) -> None:
-        """`off_the_loop` runs stages without I/O in a thread, unless the turn is quick."""
+        """With `off_the_loop`, stages without I/O run in a thread, so that they do not block the
+        event loop. `is_quick` prevents that."""
         self.lines: list[StageLine] = []
         self._stage_seconds = stage_seconds
         self._waits_until = time.monotonic() + turn_seconds
@@ -49,8 +50,8 @@ class Boundary:
         reason: Callable[[T], Reason | tuple[Reason, ...]],
         in_thread: bool = False,
     ) -> T | U:
-        """Run a stage without I/O, in a thread if it would block the event loop. Return `unchanged`
-        if it fails."""
+        """Run a stage without I/O, in a thread if it may take long. Return `unchanged` if it
+        fails."""
         started = time.perf_counter()
         with measured("stage", stage) as heard:
             try:
@@ -95,7 +96,7 @@ class Boundary:
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
     def expect_work(self) -> None:
-        """Treat the rest of the turn as slow, so that stages run in a thread."""
+        """Run the later stages of the turn in a thread, because they may be slow."""
         self._is_quick = False
 
     def allow(self, seconds: float) -> None:
@@ -103,7 +104,7 @@ class Boundary:
         self._waits_until += seconds
 
     def note(self, stage: StageName, outcome: Outcome, *reasons: Reason) -> None:
-        """Add a line to the report for a stage that did not run here."""
+        """Add a report line for a stage that was skipped or ran elsewhere."""
         self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=0.0))
 
     def add(self, lines: Iterable[StageLine]) -> None:
@@ -139,14 +140,15 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """The text of an error of Recollect's own; the class of any other."""
+        """Return the text of a `RecollectError`, only the class of others: their text may quote
+        messages."""
         own = isinstance(self.raised, RecollectError)
         return self.said if own else f"unexpected error ({self.error.__name__})"
 
 
 class Part:
-    """The state of a component. Each change is logged once. The component is down from its first
-    failure until it works again for every user (session or kind of job) that it failed for."""
+    """Whether a component works. Each change is logged once. It is down from its first failure
+    until it has worked again for every user (session or kind of job) that it failed for."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -160,23 +162,23 @@ class Part:
         self._away[whose] = text
 
     def back(self, *, whose: str = "", how: str = "working again") -> None:
-        """Record that it worked, or is no longer needed."""
+        """Record that the component works again for this user, or is no longer needed."""
         if self._away.pop(whose, None) is not None and not self._away:
             self._log.info("%s: %s", self.name, how)
 
     def forget(self, *, whose: str) -> None:
-        """Forget failures for one user of the component."""
+        """Drop this user's failures, because its session or job ended."""
         self._away.pop(whose, None)
 
     def trouble(self, whose: str | None = None) -> str:
-        """Return the failures of all users, or of one; empty if it works."""
+        """Return the failures of all users, or of one. Return "" if the component works."""
         if whose is not None:
             return self._away.get(whose, "")
         return "; ".join(dict.fromkeys(self._away.values()))
 
 
 def guarded(work: Callable[[], T]) -> T | Failure:
-    """Return the result of `work`, or its failure. For blocking code."""
+    """Return the result of `work`, or a `Failure` if it raises. For code without an event loop."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the boundary
@@ -184,7 +186,7 @@ def guarded(work: Callable[[], T]) -> T | Failure:
 
 
 async def attempted(work: Awaitable[T]) -> T | Failure:
-    """Return the result of `work`, or its failure. For work outside of a turn."""
+    """Return the result of `work`, or a `Failure` if it raises. For work outside of a turn."""
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the boundary
@@ -192,7 +194,7 @@ async def attempted(work: Awaitable[T]) -> T | Failure:
 
 
 class BoundedTasks:
-    """Tasks that a caller waits for only for a limited time. Late tasks continue on their own."""
+    """Background tasks that callers await for a limited time. A late task continues."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
@@ -240,12 +242,12 @@ class BoundedTasks:
             await asyncio.wait(self._running)
 
     def forget(self) -> None:
-        """Forget tasks of an event loop that has ended."""
+        """Drop the tasks of an event loop that has ended."""
         self._running.clear()
 
 
 async def done_within(running: asyncio.Task[Any], seconds: float) -> bool:
-    """Return whether a task ends within this many seconds. If not, it continues."""
+    """Return whether a task ends within this many seconds. If not, the task continues."""
     done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
     return bool(done)
 
@@ -276,7 +278,7 @@ def _reason_of(error: Exception) -> Reason:
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of this machine."""
 
     def now(self) -> float:
         return time.time()

@@ -78,23 +78,22 @@ class RecognizeOverflow(Protocol):
     def __call__(
         self, *, status: int | None, message: str, body: Mapping[str, Any] | None = None
     ) -> Overflow | None:
-        """Return the sizes that the error names; None if the request was refused for another
-        reason."""
+        """Return the token counts that the error names; None if it has another reason."""
 
 
 class Recaller(Protocol):
-    """Finds relevant memories for a turn. The engine limits its time."""
+    """Finds memories relevant to a turn. The engine limits how long that may take."""
 
     async def recall(self, request: RecallRequest) -> Recalled:
-        """Return relevant content that the view does not show, within the budget."""
+        """Return relevant stored content that the request does not show yet, within the budget."""
 
 
 @runtime_checkable
 class StandingRecaller(Protocol):
-    """A `Recaller` that also returns content for every turn."""
+    """A `Recaller` that also returns the facts that every request repeats."""
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
-        """Return pinned facts and the user's standing requests, most binding first."""
+        """Return pinned facts and the user's lasting requests, the most important first."""
 
 
 class Embedder(Protocol):
@@ -103,20 +102,20 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the model and of everything else that changes its vectors. Vectors are stored
-        under it."""
+        """Name of the model and of all options that change its vectors. Vectors are stored with
+        it."""
 
     @property
     def kind(self) -> EmbedderKind:
-        """Kind of embedder, by which its similarities are weighed."""
+        """Kind of embedder. Ranking uses it to decide how much a similarity counts."""
 
     @property
     def dimensions(self) -> int:
-        """Numbers per vector. Known once it is loaded."""
+        """Numbers per vector. Available once the embedder is loaded."""
 
     @property
     def ready(self) -> bool:
-        """True if it is loaded."""
+        """True once the embedder is loaded."""
 
     async def load(self) -> None:
         """Load the embedder. Raise EmbedderError if that fails. Loading again does nothing."""
@@ -159,12 +158,12 @@ class ChatModel(Model, Protocol):
 
 class Archive(Protocol):
     """Segments, passages, vectors, facts and sessions of one space. A write is atomic and durable,
-    and repeating it changes nothing. Content with a tombstone is not written. An unreadable record
-    is skipped, and `check` reports it."""
+    and repeating it changes nothing. Forgotten content has a tombstone and is not written again. An
+    unreadable record is skipped, and `check` reports it."""
 
     async def write(self, batch: Batch) -> WriteResult:
-        """Write a batch, all or nothing. It is durable when this returns. If a tombstone excludes a
-        new fact, the fact that it would have replaced stays valid."""
+        """Write a batch, all or nothing. It is durable when this returns. If a new fact is refused
+        because it was forgotten, the fact that it would have replaced stays valid."""
 
     async def session(self, session: SessionId) -> StoredSession | None:
         """Return the state of a session; None if nothing is stored."""
@@ -184,8 +183,8 @@ class Archive(Protocol):
         passages_each: int = 3,
     ) -> Surroundings:
         """Return the segments up to `reach` places before and after each of `ids` in its session,
-        without `ids` themselves. Noise, and segments that the query excludes, do not count as
-        places. Each segment has its first `passages_each` passages, with scores for the query. The
+        without `ids` themselves. Segments that are noise or that the query excludes are not
+        counted. Each segment has its first `passages_each` passages, with scores for the query. The
         query's limits and times do not apply."""
 
     async def segments(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
@@ -205,11 +204,11 @@ class Archive(Protocol):
         session: SessionId | None = None,
         descending: bool = False,
     ) -> tuple[StoredSegment, ...]:
-        """Return segments in order of arrival, after sequence `after`. With `descending`: before
-        it, newest first."""
+        """Return segments in order of arrival, after sequence `after`. With `descending`, return
+        those before it, newest first."""
 
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
-        """Return the indexed spans of a segment. Their words may be missing."""
+        """Return a segment's passages. Their `words` may be empty."""
 
     async def replace_passages(self, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
         """Index these segments again. If the span of a passage changed, its vectors are removed."""
@@ -221,9 +220,9 @@ class Archive(Protocol):
         """Return all vectors of an embedder, ordered by segment and ordinal."""
 
     async def withdraw(self, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
-        """Remove segments up to this sequence because their source, such as a file, changed. No
-        tombstones are written, and quotes in the ledger and in states stay. Return how many were
-        removed."""
+        """Remove these segments, up to the sequence number `up_to`, because their source (for
+        example a file) changed. Unlike forgetting, this writes no tombstones, and quotes in the
+        ledger and in session states remain. Return how many were removed."""
 
     async def facts(
         self,
@@ -232,8 +231,8 @@ class Archive(Protocol):
         superseded: bool = False,
         subjects: Collection[str] | None = None,
     ) -> tuple[Fact, ...]:
-        """Return facts by id in this order, or all facts by time and id. Include replaced and ended
-        facts if `superseded`."""
+        """Return facts by id in this order, or all facts by time and id. With `superseded`, include
+        facts that are no longer valid."""
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
         """Return the current facts that may answer the query, with the data to score them."""
@@ -247,7 +246,8 @@ class Archive(Protocol):
         together with the fact."""
 
     async def extracted_to(self, session: SessionId) -> int:
-        """Return the sequence up to which a session was read for facts; 0 if it was not read."""
+        """Return the sequence number up to which facts were extracted from a session; 0 if none
+        were."""
 
 
 class JobQueue(Protocol):
@@ -284,7 +284,7 @@ class JobQueue(Protocol):
         """List jobs that wait, run or are dead, by the time at which they run."""
 
     async def queue(self, *, day: str = "") -> QueueState:
-        """Return counts of the queue."""
+        """Return the state of the queue: job counts, paused kinds, tokens spent today."""
 
     async def add_model_use(self, use: ModelUse, *, day: str) -> None:
         """Add a model call's usage to this day. Adding it twice counts it twice."""
@@ -293,7 +293,7 @@ class JobQueue(Protocol):
         """Return model usage from this day on, by purpose. An empty `since` returns all."""
 
     async def pause(self, kind: str = "*") -> None:
-        """Stop handing out jobs of this kind until `resume`."""
+        """Return no jobs of this kind from `claim` until `resume`."""
 
     async def resume(self, kind: str = "*") -> None:
         """Undo `pause`."""
@@ -303,29 +303,29 @@ class JobQueue(Protocol):
 
 
 class Ledger(Protocol):
-    """The requests that were sent, turn by turn. `Archive.write` writes them."""
+    """The record of sent requests, per turn. `Archive.write` writes it."""
 
     async def turns(self, session: SessionId) -> tuple[int, ...]:
         """Return the numbers of a session's recorded turns, in order."""
 
     async def turn(self, session: SessionId, number: int) -> RebuiltTurn | None:
-        """Return a turn with the names of all its rows; None if it was not stored."""
+        """Return a turn with the hashes of its request's messages; None if it was not stored."""
 
     async def records(self, session: SessionId) -> tuple[TurnRecord, ...]:
-        """Return the records of a session's turns by number, without their rows."""
+        """Return the records of a session's turns by number, without message hashes."""
 
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
-        """Return these pieces. Expired and forgotten ones are missing."""
+        """Return the stored pieces with these hashes. Expired and forgotten ones are missing."""
 
     async def quoting(self, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
-        """Return the rows of requests that quote one of these messages."""
+        """Return the hashes of sent messages that quote one of these messages."""
 
     async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
-        """Return the compactions of a session by number. Withdrawn ones are missing."""
+        """Return the compactions of a session by number. Those that were undone are missing."""
 
     async def expire(self, *, before: float) -> int:
-        """Remove turns recorded before this time, and pieces that no other turn names. Rows that a
-        later turn needs are moved to it. Return how many turns were removed."""
+        """Remove turns recorded before this time, and pieces that no other turn uses. Messages that
+        a later turn shares are moved to its record. Return how many turns were removed."""
 
 
 class Upkeep(Protocol):
@@ -334,17 +334,18 @@ class Upkeep(Protocol):
     async def forget(self, order: ForgetOrder) -> Forgotten:
         """Remove segments and everything that quotes them, and write tombstones, all in one write.
         A message that is not stored gets a tombstone too. Facts are removed if they are named or
-        rest only on removed segments. A session without segments loses its jobs. Later batches are
-        stored without their quotes of forgotten messages."""
+        rest only on removed segments. A session without segments loses its jobs. If a later batch
+        quotes a forgotten message, it is stored without the quote."""
 
     async def bodies(
         self, kind: BodyKind, *, after: str | None = None, limit: int = 100
     ) -> tuple[StoredBody, ...]:
-        """Return the bodies of this kind with ids after `after`, in a stable order."""
+        """Return stored data of this kind whose ids come after `after`, in a stable order."""
 
     async def rewrite(self, order: RewriteOrder) -> Rewritten:
-        """Replace stored texts in one write, so that the old bytes are gone. Ids, places and
-        tombstones stay. A text that was changed or forgotten since it was read is not replaced."""
+        """Replace stored texts in one write, so that the old bytes are gone. Ids, order and
+        tombstones do not change. A text that was changed or forgotten since it was read is not
+        replaced."""
 
     async def scrub(self) -> ScrubResult:
         """Remove deleted bytes from the store's files as well. This may take long."""
@@ -366,8 +367,8 @@ class Store(Archive, JobQueue, Ledger, Upkeep, Protocol):
 
 
 class Spool(Protocol):
-    """A local file for batches that the store could not take. `append` is durable. Records are
-    returned in order. If the last record is incomplete, it is dropped and reported."""
+    """A local file for batches that could not be stored, for example during an outage. `append` is
+    durable. Records are returned in order. An incomplete last record is dropped and reported."""
 
     async def append(self, record: bytes) -> None:
         """Append a record. It is durable when this returns."""
@@ -385,8 +386,7 @@ class Spool(Protocol):
         changed."""
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
-        """Move a record that the store refuses to a separate file, durably. It is never drained
-        again."""
+        """Move a record that the store refuses to a separate file, durably and permanently."""
 
     async def waiting(self) -> int:
         """Return the number of waiting records."""
@@ -406,7 +406,7 @@ async def read_pages(
 
 
 async def read_bodies(store: Store, kind: BodyKind) -> AsyncIterator[tuple[StoredBody, ...]]:
-    """Yield the bodies of this kind, page by page."""
+    """Yield the stored data of this kind, page by page."""
     after: str | None = None
     while page := await store.bodies(kind, after=after, limit=50):
         yield page

@@ -117,7 +117,7 @@ ANTHROPIC_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
 
 
 class AnthropicCodec:
-    """Reads and writes items of `messages`."""
+    """Reads and writes `messages` of Anthropic's API."""
 
     rules: WireRules = RULES
     api = "anthropic-messages"
@@ -321,14 +321,14 @@ def _linked(part: Part, block: Any) -> Part:
 
 
 def _link(kind: str, named: str) -> CallId:
-    """Return the kind of result that a provider-run call needs. Calls of an MCP server have their
-    own kind."""
+    """Return the id that links a provider-run call to its result. Calls of MCP servers get a
+    prefix, because only MCP results answer them."""
     return CallId(f"mcp:{named}" if kind.startswith("mcp_") else named)
 
 
 def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, ...]]:
     opened: dict[CallId, None] = {}
-    left: dict[CallId, None] = {}  # calls that were repeated before they were answered
+    left: dict[CallId, None] = {}  # call ids that were repeated before they were answered
     called: set[CallId] = set()
     joined: dict[CallId, None] = {}
     for part in parts:
@@ -413,12 +413,12 @@ def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]: 
         elif text := text_in(block):
             blocks.append({"type": "text", "text": text})
     said = any(not block["type"].endswith("thinking") for block in blocks)
-    return blocks if said else []  # some hosts of the API refuse a message with only thinking
+    return blocks if said else []  # some hosts of the API refuse a message that has only thinking
 
 
 def _sent_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a thinking block to send. The API refuses thinking without a signature, as in an
-    aborted reply."""
+    """Return a thinking block as a list, or an empty list if it has no signature (in an aborted
+    reply), because the API would refuse it."""
     signature = block.get("thinkingSignature")
     if not isinstance(signature, str) or not signature:
         return []
@@ -475,8 +475,7 @@ class AnthropicAssembling:
         return None if self._message.get("stop_reason") is None else self.partial()
 
     def partial(self) -> Mapping[str, Any]:
-        """Return the blocks that have begun. If the input of a call was interrupted, it is kept as
-        text."""
+        """Return the blocks that have begun. The input of an interrupted call becomes text."""
         content = []
         for at in sorted(self._blocks):
             made = {"input": _input(self._inputs[at])} if at in self._inputs else {}

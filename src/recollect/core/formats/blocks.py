@@ -1,5 +1,5 @@
-"""Content blocks of all formats and of OpenClaw, read into parts. Reading never raises. An unknown
-block becomes `Other` and is passed on unchanged."""
+"""Content blocks of all wire formats and of OpenClaw, read into parts. Reading never raises. An
+unknown block becomes `Other` and is passed on unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CACHE_MARKS = frozenset({"cache_control", "cachePoint"})
 
 
 def read_wire(raw: bytes) -> dict[str, Any]:
-    """Decode one message as an object. Anything else is read as text of the user."""
+    """Decode one message as an object. If it is not an object, treat it as a user's text."""
     value = decode(raw)
     if type(value) is dict:
         return value
@@ -82,7 +82,7 @@ def read_block(block: Any) -> Part:
 def _read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
     nested = block.get("functionCall")
     fields = nested if isinstance(nested, dict) else block
-    if "input" in fields:  # Anthropic's form first, because thousands of these are read
+    if "input" in fields:  # Anthropic's form is tested first, because it is the most common
         given = fields["input"]
     else:
         named = [name for name in ("arguments", "args", "params") if name in fields]
@@ -96,7 +96,7 @@ def _read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
 
 
 def read_arguments(given: Any) -> str:
-    """Return arguments as canonical JSON if they are JSON, else the text itself."""
+    """Return a call's arguments as canonical JSON if they are JSON, else as they are."""
     if isinstance(given, str):
         try:
             return canonical(decode(given.encode("utf-8", "surrogatepass")))
@@ -127,7 +127,7 @@ def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
 
 
 def reword_result(content: Any, text: str) -> Any:
-    """Replace the text of a result's content. Blocks that are not text stay."""
+    """Replace the text of a result's content. Other blocks do not change."""
     if not isinstance(content, list):
         return text
     spelled: dict[str, Any] | None = None
@@ -187,11 +187,11 @@ def _first_text(fields: Mapping[str, Any], *names: str) -> str:
 
 
 ITEM_SEPARATOR = "|"
-"""Separator that pi puts between the two ids of a Responses call: `call_id|item_id`."""
+"""pi joins the two ids of an OpenAI Responses call with it: `call_id|item_id`."""
 _HASH_CHARS = 8
 
 Sourced: TypeAlias = tuple[int, Mapping[str, Any], bool]
-"""A pi message, its position, and whether the requested model made it."""
+"""A pi message with its position, and whether the model of the request wrote it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,11 +257,11 @@ class BlockType:
     name: str
     pair: PairRole = "neither"
     run_by: RunBy = ""
-    """Who runs the tool. Each side must answer its own calls."""
+    """Who runs the tool: the client or the provider. The same side must send the result."""
     answers: tuple[str, ...] = ()
     id_field: str = ""
     said_by: Role = "assistant"
-    """Role of an item that does not name one."""
+    """Role of an item that names none."""
 
 
 def call_type(name: str, run_by: RunBy, id_field: str) -> BlockType:
@@ -277,7 +277,7 @@ def result_type(
 
 
 def pair_types(call: str, output: str, run_by: RunBy = "client") -> tuple[BlockType, BlockType]:
-    """Describe a call and its result, which share `call_id`."""
+    """Describe the block types of a call and its result. Both name the call in `call_id`."""
     role: Role = "tool" if run_by == "client" else "assistant"
     result = result_type(output, run_by, (call,), "call_id", role)
     return call_type(call, run_by, "call_id"), result
@@ -307,8 +307,8 @@ def text_block(text: str) -> dict[str, Any]:
 
 
 def tool_call_block(name_of_call: Any, tool: Any, given: Any) -> dict[str, Any]:
-    """Make pi's tool call block. Arguments that are not a JSON object are dropped, so the tool
-    reports what is missing."""
+    """Make pi's tool call block. Arguments that are not a JSON object are dropped; the tool then
+    reports the missing ones."""
     if isinstance(given, str):
         try:
             given = decode(given.encode("utf-8", "surrogatepass")) if given.strip() else {}

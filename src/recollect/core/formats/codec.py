@@ -21,11 +21,11 @@ _CHAT_MODELS = ("gpt", "o1", "o3", "o4", "gemini", "deepseek", "mistral", "qwen"
 KNOWN_ROLES = anthropic.ROLES | openai_chat.ROLES | openai_responses.ROLES | pi.ROLES
 _NO_CONTENT = (b"", b"null", b'""', b"[]", b"{}")
 _LOOK_AT = 24
-"""Number of messages examined at each end. The format does not change in between."""
+"""Number of messages examined at each end to detect a request's format."""
 
 
 class Codec(Protocol):
-    """Reads one message of a format, and composes rows that changed."""
+    """Reads the messages of a wire format, and writes those that Recollect changed or added."""
 
     @property
     def rules(self) -> WireRules:
@@ -35,7 +35,7 @@ class Codec(Protocol):
         """Read one message leniently. Never raises on JSON that it does not understand."""
 
     def compose(self, slot: Slot) -> bytes:
-        """Write one row. The same slot always gives the same bytes."""
+        """Write one message of the view. The same slot always gives the same bytes."""
 
     def claims_body(self, body: Fields) -> bool:
         """Return whether only a request of this format can have these keys."""
@@ -59,7 +59,7 @@ class Assembling(Protocol):
 
     @property
     def complete(self) -> bool:
-        """True once the end of the reply was received. Later events do not change it."""
+        """True once the end of the reply was received. Later events do not change the reply."""
 
     def reply(self) -> Mapping[str, Any] | None:
         """Return the reply as if it had not been streamed; None if its end is missing."""
@@ -69,12 +69,12 @@ class Assembling(Protocol):
 
 
 class WireCodec(Codec, Protocol):
-    """A provider's format with its streams, and pi's messages in it. The same pi messages always
-    give the same wire messages. An additional message never changes earlier ones."""
+    """A provider's format: its streams, and pi's messages translated into it. The same pi messages
+    always give the same wire messages. An additional message never changes earlier ones."""
 
     @property
     def api(self) -> str:
-        """pi's name of the format."""
+        """Name that pi uses for the format."""
 
     @property
     def provider(self) -> str:
@@ -93,7 +93,7 @@ class WireCodec(Codec, Protocol):
         """Translate a reply's content into pi's blocks."""
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
-        """Return the reply with these wire messages instead of its own."""
+        """Return the reply with `sent` in place of its own messages."""
 
 
 WIRES: Final[Mapping[FormatName, WireCodec]] = {

@@ -1,6 +1,7 @@
-"""JSON as bytes: split into spans without decoding, and written for providers or like JavaScript.
-If msgspec refuses JSON that JavaScript writes (a lone surrogate, NaN), the standard library reads
-it. Spans are exact slices of the input. An invalid line of JSONL is reported, not raised."""
+"""JSON as bytes: splits it into values without decoding them, and writes it compactly or as
+JavaScript does. If msgspec refuses JSON that JavaScript writes (a lone surrogate, NaN), the
+standard library reads it. Spans are exact slices of the input. An invalid line of JSONL is
+reported, not raised."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def decode(raw: bytes) -> Any:
 
 
 def encode(value: Any) -> bytes:
-    """Write compact JSON in UTF-8. Characters that UTF-8 cannot encode are escaped."""
+    """Encode a value as compact JSON in UTF-8. Characters that UTF-8 cannot encode are escaped."""
     try:
         return _COMPACT.encode(value)
     except (UnicodeEncodeError, TypeError, ValueError, OverflowError, RecursionError):
@@ -76,8 +77,8 @@ def _plain(value: Any) -> Any:
 
 
 def plain_mapping(value: Any) -> Mapping[str, Any]:
-    """Return a reply or a part of one as a mapping, also from bytes and client objects. Anything
-    else gives an empty mapping."""
+    """Return a reply or a part of one as a mapping, also if it is bytes or an object of a client
+    library. Anything else gives an empty mapping."""
     if value is None or isinstance(value, Mapping):
         return value or {}
     try:
@@ -126,7 +127,7 @@ def text_of(fields: Fields, key: str) -> str | None:
     raw = fields.get(key)
     if raw is None or raw[:1] != b'"':
         return None
-    if b"\\" not in raw:  # true for nearly all short strings, which then need no JSON reader
+    if b"\\" not in raw:  # true for nearly all short strings; they need no JSON decoder
         return raw[1:-1].decode(errors="replace")
     try:
         value = decode(raw)
@@ -147,7 +148,7 @@ def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int
         if body[at : at + 1] != b'"' or body[at + 1 : closing] != key.encode(
             "utf-8", "surrogatepass"
         ):
-            return None  # a key is escaped or repeated, so the caller rebuilds the object instead
+            return None  # the key is escaped or repeated; the caller builds a new object
         at = _skip(body, closing + 1)
         if body[at : at + 1] != b":":
             return None
@@ -338,7 +339,7 @@ def when(seconds: float | None) -> str:
 def strings_of(
     value: Any, keys: Collection[str] | None = None, *, depth: int = 32
 ) -> Iterator[str]:
-    """Return every string of a JSON value in order; in objects only those under these keys."""
+    """Return every string of a JSON value in order; inside objects, only of these keys."""
     if isinstance(value, str):
         yield value
     elif depth and isinstance(value, list):

@@ -84,14 +84,13 @@ ROLES: Final = frozenset(_ROLES)
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
-"""Fields that are sent complete; some servers repeat them in every chunk. Other strings are
-streamed in parts."""
+"""Fields that a server sends whole, maybe in each chunk. Other strings arrive in parts."""
 
 _CHAT_THINKING: Final = ("reasoning_content", "reasoning")
 
 
 class OpenAIChatCodec:
-    """Reads and writes items of `messages`. Parts are ordered as content, extras, calls."""
+    """Reads and writes `messages`. Parts are ordered as content, other fields, calls."""
 
     rules = RULES
     api = "openai-completions"
@@ -108,7 +107,7 @@ class OpenAIChatCodec:
         return "function" in first_tool(body)
 
     def claims_message(self, message: Fields) -> bool:
-        """Detect by role or `tool_calls`."""
+        """Detect the format by role or `tool_calls`."""
         return text_of(message, "role") in _OWN_ROLES or "tool_calls" in message
 
     def claims_block(self, block: Fields) -> bool:
@@ -400,7 +399,7 @@ class ChatAssembling:
 
     @property
     def complete(self) -> bool:
-        """False until the stream ends, because the usage follows the last choice."""
+        """False until the stream ends, because token usage arrives after the last choice."""
         return False
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
@@ -469,8 +468,8 @@ def _take_call(message: dict[str, Any], given: Mapping[str, Any]) -> Iterator[Re
 
 
 def _call_of(calls: list[dict[str, Any]], given: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the call that a chunk belongs to. A new id begins a call even under a known index,
-    because some servers number every call 0."""
+    """Return the call that a chunk belongs to. A new id starts a new call even if the index is
+    known, because some servers give every call the index 0."""
     index, call_id = given.get("index"), given.get("id")
     same = [call for call in calls if index is None or call["index"] == index]
     if not same:
@@ -526,8 +525,8 @@ def _chat_words(delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
 
 
 def chat_thinking(fields: Mapping[str, Any]) -> str:
-    """Return the reasoning, whatever its field is called. Servers that use both names send the same
-    text twice."""
+    """Return the reasoning text; its field has a different name per server. Servers that use both
+    names send the same text twice."""
     said = (fields.get(name) for name in _CHAT_THINKING)
     return next((text for text in said if text and isinstance(text, str)), "")
 

@@ -66,7 +66,7 @@ from recollect.errors import FormatError
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 TEXT_ANSWERED = frozenset(ARGUMENTS)
-"""Calls whose output may be plain text. Others need structures that Recollect does not invent."""
+"""Types of calls whose output may be plain text. Others need structured output."""
 
 TEXT_OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
@@ -347,8 +347,8 @@ def _text_type(role: Role) -> str:
 
 
 def _call_id(wire: dict[str, Any]) -> str:
-    """Return `call_id` with the kind of call, because each kind has its own output. A local shell's
-    items may name the call only in `id`; Codex answers them with function outputs."""
+    """Return `call_id`, prefixed with the kind of call, because each kind has its own output. A
+    local shell's items may name the call in `id` only; Codex answers them with function outputs."""
     kind = word(wire, "type")
     row = RESPONSES_TYPES.get(kind)
     kind = row.answers[0] if row is not None and row.answers else kind
@@ -379,8 +379,7 @@ def _call(wire: dict[str, Any], kind: str) -> ToolCall:
 
 
 def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
-    """Return whether an item belongs to a tool search that the provider runs: such items name no
-    call."""
+    """Return whether the provider runs this item's tool search. Such items name no call."""
     return kind in ("tool_search_call", "tool_search_output") and (
         wire.get("execution") == "server" or not wire.get("call_id")
     )
@@ -541,7 +540,7 @@ class ResponsesAssembling:
         return {**self._response, "output": [self._items[at] for at in sorted(self._items)]}
 
     def partial(self) -> Mapping[str, Any]:
-        """Return the finished items, and the received part of the others."""
+        """Return the finished items, and the received parts of the others."""
         items = {at: {**item, "status": "incomplete"} for at, item in self._begun.items()}
         items |= self._items
         output = [items[at] for at in sorted(items)]
@@ -570,5 +569,5 @@ class ResponsesAssembling:
 
 
 def responses_call_id(item: Mapping[str, Any]) -> str:
-    """Return the id by which a call's output names it."""
+    """Return the id that a call's output refers to."""
     return str(item.get("call_id") or item.get("id") or "")

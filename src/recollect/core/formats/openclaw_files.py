@@ -1,6 +1,6 @@
 """Reader and writer of OpenClaw's `segments.jsonl` and `knowledge.jsonl`. An imported line is
-exported byte for byte unless its fact changed. Trust, maker and pin in a file are used only in a
-restore."""
+exported byte for byte unless its fact changed. Only a restore takes a fact's trust level, author
+and pin from the file."""
 
 from __future__ import annotations
 
@@ -98,8 +98,7 @@ _CHANGES: Final[dict[str, Change]] = {name: name for name in get_args(Change)}
 
 
 def own_keys(fact: Fact) -> dict[str, Any]:
-    """Return the keys that OpenClaw does not have. Times are in milliseconds, as in OpenClaw's
-    keys."""
+    """Return a fact's values under keys of Recollect, with times in milliseconds."""
     said: dict[str, tuple[Any, bool]] = {
         "trust": (fact.trust, fact.trust != "medium"),
         "validTo": (_milliseconds(fact.valid_to), fact.valid_to is not None),
@@ -124,8 +123,8 @@ def own_keys(fact: Fact) -> dict[str, Any]:
 
 
 def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
-    """Return the fact with these keys of a line applied. Trust, maker and pin of the line are used
-    only if `restored`."""
+    """Return the fact with the values that a line has under Recollect's own keys. Its trust level,
+    author and pin are used only if `restored`."""
     line = dict(value)
     made_by = _MAKERS.get(text_at(line, "madeBy") or "", "import")
     trust = _TRUSTS.get(text_at(line, "trust") or "", "medium")
@@ -221,12 +220,13 @@ def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iter
 
 
 def foreign_of(number: int, line: str) -> str:
-    """Combine an imported line with its number, to be stored with its fact."""
+    """Return an imported line with its number in front, to be stored with its fact."""
     return f"{number}\t{line}"
 
 
 def split_foreign(foreign: str) -> tuple[str, str]:
-    """Split the result of `foreign_of` into number with tab, and line. The number may be empty."""
+    """Split the result of `foreign_of` into the number (may be empty) with its tab, and the
+    line."""
     number, tab, line = foreign.partition("\t")
     if tab and number.isascii() and number.isdigit():
         return number + tab, line
@@ -263,8 +263,7 @@ def _up_to_date(fact: Fact, line: str) -> str:
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
-    """Sort imported facts by their line, then Recollect's own by time and id. Digests are left
-    out."""
+    """Sort imported facts by line number, then other facts by time and id, without digests."""
 
     def place(fact: Fact) -> tuple[int, int, float, str]:
         number, _ = split_foreign(fact.foreign or "")

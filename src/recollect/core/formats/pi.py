@@ -1,5 +1,5 @@
-"""Codec of pi and OpenClaw messages. Unfinished assistant turns are not sent. `bashExecution` and
-summaries have no `content`; the model reads them as user messages."""
+"""Codec of pi and OpenClaw messages. Unfinished assistant messages are not sent to a model.
+Summaries and `bashExecution` messages have no `content`; they are sent as user messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ENDINGS: dict[str, Ending] = {"error": "error", "aborted": "aborted"}
 
 
 class PiCodec:
-    """Reads and writes agent messages."""
+    """Reads and writes the messages of pi."""
 
     rules = RULES
 

@@ -1,6 +1,6 @@
-"""Reader, writer and migration of pi's session file, and the context that pi shows a model. Lines
-are split only at `\n`, because U+2028 is allowed inside JSON strings. An invalid line never raises,
-and nothing is repaired."""
+"""Reads, writes and migrates session files of pi, and builds the messages that pi would send to a
+model. Lines are split only at `\n`, because U+2028 is allowed inside JSON strings. An invalid line
+never raises, and nothing is repaired."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class PiHeader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiEntry:
-    """A line after the header, of any kind."""
+    """A line after the header, such as a message or a compaction."""
 
     number: int
     line: bytes = field(repr=False)
@@ -84,12 +84,12 @@ class PiEntry:
 
     @property
     def first_kept_id(self) -> str | None:
-        """First earlier entry that a `compaction` keeps."""
+        """Id of the first earlier entry that a `compaction` does not summarize."""
         return self.text("firstKeptEntryId")
 
     @property
     def retained_tail(self) -> tuple[Mapping[str, Any], ...] | None:
-        """Messages that a `compaction` contains itself, instead of `first_kept_id`."""
+        """Unsummarized messages that a `compaction` holds itself, instead of `first_kept_id`."""
         value = self.value.get("retainedTail")
         if self.kind != "compaction" or not isinstance(value, list):
             return None
@@ -106,13 +106,13 @@ class PiEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiSession:
-    """A session file, as far as it could be read."""
+    """A session file, as far as it is readable."""
 
     header: PiHeader | None
     entries: tuple[PiEntry, ...]
     version: int
     torn_bytes: int = 0
-    """Length of a last line that was cut off during writing."""
+    """Length of the last line if a crash cut it off, else 0."""
     notes: tuple[str, ...] = ()
 
 
@@ -145,8 +145,8 @@ def read_session(data: bytes) -> PiSession:
 
 def path_to(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiEntry, ...]:
     """Return the entries from the root to the leaf, by default the last entry. A leaf that is not
-    in the file counts as none, as in pi. If parents form a loop (a damaged file), the path ends at
-    the first repetition."""
+    in the file is ignored, as in pi. If parents form a loop (a damaged file), the path ends at the
+    first repetition."""
     by_id = {entry.id: entry for entry in entries if entry.id is not None}
     if not by_id:
         return tuple(entries)  # in version 1, every line's parent is the line before
@@ -201,12 +201,12 @@ def _version_without_header(entries: Sequence[PiEntry]) -> int:
 
 
 _ARRAY_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,9}")
-_LARGEST_INDEX: Final = 2**32 - 2  # ECMA-262, array index: JavaScript puts such keys first
+_LARGEST_INDEX: Final = 2**32 - 2  # ECMA-262, array index: JavaScript puts these keys first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """Fields that all entries share."""
+    """Fields that every entry has: id, parent and time."""
 
     id: str
     parent_id: str | None
@@ -253,12 +253,12 @@ def compaction_value(
 
 
 def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
-    """Build the entry that names the session."""
+    """Build the entry that gives the session a name."""
     return {"type": "session_info", **stamp.fields(), "name": name}
 
 
 def custom_value(stamp: Stamp, *, custom_type: str, data: Any = None) -> dict[str, Any]:
-    """Build the entry of an extension's state. The model never sees it."""
+    """Build an entry that stores the state of an extension. It is never sent to the model."""
     return {**_with({"type": "custom", "customType": custom_type}, data=data), **stamp.fields()}
 
 
@@ -303,10 +303,10 @@ def migrate(session: PiSession) -> PiSession:
 
 
 def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]) -> None:
-    before_header = 1 if session.header is not None else 0  # the index includes the header
+    before_header = 1 if session.header is not None else 0  # the index counts the header
     parent: str | None = None
     for position, value in enumerate(values):
-        if value.get("type") == "session":  # a second header has no place in the chain
+        if value.get("type") == "session":  # a second header has no parent
             continue
         value["id"], value["parentId"] = f"{position:0{_ID_CHARS}x}", parent
         parent = value["id"]
@@ -350,7 +350,7 @@ PiMessage: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiShown:
-    """One message of a context, and the entry that it comes from."""
+    """One message that the model sees, and the entry that contains it."""
 
     entry_id: str | None
     message: PiMessage = field(repr=False)
@@ -358,19 +358,19 @@ class PiShown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiContext:
-    """A session at one of its entries."""
+    """The messages that the model sees at one entry of a session."""
 
     shown: tuple[PiShown, ...] = ()
 
     @property
     def messages(self) -> tuple[PiMessage, ...]:
-        """Messages as shown to the model, not yet in a provider's format."""
+        """Messages for the model, not yet in a provider's format."""
         return tuple(item.message for item in self.shown)
 
 
 def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
-    """Build the context that pi shows: the last summary on the path, the messages that it kept, and
-    everything after it."""
+    """Build the messages that pi sends: the last summary on the path, the messages that it does not
+    cover, and everything after it."""
     path = path_to(entries, leaf)
     cut = max((at for at, entry in enumerate(path) if entry.kind == "compaction"), default=None)
     if cut is None:
@@ -387,13 +387,13 @@ def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
 
 
 def build_history(entries: Sequence[PiEntry]) -> PiContext:
-    """Build the full history on the path to the last entry, ignoring compactions."""
+    """Build the messages of the path to the last entry, as if there had been no compaction."""
     return PiContext(shown=tuple(_shown(path_to(entries))))
 
 
 def kept_from(path: Sequence[PiEntry], cut: int) -> int:
-    """Return the position of the first entry that the compaction at `cut` keeps. If that entry is
-    missing, return `cut`, as pi does."""
+    """Return the position of the first entry that the compaction at `cut` does not summarize. If
+    that entry is missing, return `cut`, as pi does."""
     first = path[cut].first_kept_id
     for position in range(cut):
         if first is not None and path[position].id == first:
@@ -409,12 +409,12 @@ def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
 
 
 def summary_message(entry: PiEntry) -> PiMessage:
-    """Build the message that shows a `compaction` entry's summary to the model."""
+    """Build the message that contains the summary of a `compaction` entry."""
     return _as_user(entry, PI_OPENING + (entry.text("summary") or "") + PI_CLOSING)
 
 
 def shown_message(entry: PiEntry) -> PiMessage | None:
-    """Return the part of an entry that the model reads, or None."""
+    """Return the message that an entry adds to the model's input; None if it adds none."""
     if entry.message is not None:
         return None if entry.message.get("excludeFromContext") is True else entry.message
     if entry.kind == "custom_message":

@@ -1,6 +1,6 @@
-"""A provider's reply: its messages, usage or error. It may be a dict, bytes, a client object or an
-exception; reading it never raises. A message from a reply has the same id when the client resends
-it."""
+"""A provider's reply: reads its messages, usage or error. It may be a dict, bytes, an object of a
+client library or an exception; reading never raises. A message read from a reply gets the same id
+as when the client resends it."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _SPELLINGS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ("input_tokens", "input_tokens", "output_tokens", "", _CACHED),
     ("input", "input", "output", "", ("cacheRead", "cacheWrite")),
 )
-"""Keys of usage: the one that shows whose it is, input, output, an object with the cached part of
-the input, and cached input that is counted separately."""
+"""Keys of a usage object per provider: the key that identifies the provider, input, output, the
+object with the number of cached tokens, and keys of cached tokens outside of the input."""
 
 
 def may_be_reply(given: Any) -> bool:
-    """Return whether this can be a reply, an error, or an event of a stream."""
+    """Return whether this can be a reply, an error or a stream event."""
     return not _REPLY_FIELDS.isdisjoint(plain_mapping(given))
 
 
@@ -47,7 +47,7 @@ def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
         messages = CODECS[format_name].reply_messages(fields)
     except FormatError:
         return ()
-    # pi's reply is the message itself, so its bytes are kept
+    # pi's reply is the message itself: return its bytes
     return (reply,) if messages and format_name == "pi" and isinstance(reply, bytes) else messages
 
 
@@ -88,8 +88,8 @@ def token_count(fields: Mapping[str, Any], name: str) -> int:
 
 
 def read_cleared_tokens(reply: Any) -> int:
-    """Return the input tokens that the provider cleared before the model saw the request
-    (Anthropic's context editing). Usage does not count them."""
+    """Return the number of input tokens that the provider removed from the request (Anthropic's
+    context editing). Usage does not count them."""
     managed = plain_mapping(plain_mapping(reply).get("context_management"))
     edits = managed.get("applied_edits")
     cleared = edits if isinstance(edits, list) else ()
@@ -129,11 +129,10 @@ def read_error(reply: Any) -> ReplyError | None:
 
 
 class StreamedReply:
-    """Collects a streamed reply of any format, from events as objects or mappings. Snapshots that
-    the client's library adds are ignored."""
+    """Joins the events of a streamed reply. Snapshots that a client library adds are ignored."""
 
     def __init__(self, events: Iterable[Any] = ()) -> None:
-        """Take all `events`. Raise FormatError if none of them is a stream event."""
+        """Take all `events`. Raise FormatError if there are some, but none is a stream event."""
         self._assembling: Assembling | None = None
         self.events: int = 0
         self.error: Any = None
@@ -169,7 +168,7 @@ class StreamedReply:
 
     @property
     def broken_off(self) -> bool:
-        """True if the reply began but did not reach its end."""
+        """True if the reply began but has no end."""
         return bool(self.events) and not self.whole
 
     def reply(self) -> Mapping[str, Any]:
@@ -181,7 +180,7 @@ class StreamedReply:
 
 
 def _event_fields(event: Any) -> Mapping[str, Any]:
-    if getattr(event, "type", None) == "chunk":  # OpenAI's helper wraps the chunk that it received
+    if getattr(event, "type", None) == "chunk":  # OpenAI's helper wraps each chunk
         event = getattr(event, "chunk", event)
     if isinstance(event, Mapping):
         return event

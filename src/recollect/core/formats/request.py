@@ -1,5 +1,5 @@
 """Splits a request body into its messages, and joins it again. A body is never decoded as a whole.
-Unchanged parts keep their bytes or objects."""
+Unchanged parts are sent as the bytes or objects that were received."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ OUTPUT_KEYS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SYSTEM_KEYS = ("system", "instructions", "systemPrompt")
 CONTINUING_KEYS = ("previous_response_id", "conversation")
 LOOKED_AT = (*SYSTEM_KEYS, *CONTINUING_KEYS, *OUTPUT_KEYS, "tools", "model", "thinking")
-"""Keys that are read besides the messages."""
+"""Keys of the body that are read, besides the messages."""
 
 
 _ABSENT = msgspec.Raw()
 
 
 class _Body(msgspec.Struct):
-    """A body, in which one pass over the bytes finds all keys that are read."""
+    """Fields of a body. msgspec finds all of them in one pass over the bytes."""
 
     messages: list[msgspec.Raw] | None = None
     input: msgspec.Raw = _ABSENT
@@ -63,9 +63,9 @@ def split_request(
     betas: Iterable[str] = (),
     before: Request | None = None,
 ) -> Request:
-    """Split an HTTP body, or the mapping that a client library is called with. `betas` are beta
-    features from its headers. A mapping may name them itself. Messages that the request `before`
-    has at the same place are not encoded again."""
+    """Split an HTTP body, or the arguments of a client library's call. `betas` are the beta
+    features named in the headers. Messages that the previous request `before` has at the same
+    position are not encoded again."""
     if isinstance(given, bytes):
         request = _split_body(given, format_name)
     else:
@@ -77,17 +77,17 @@ def split_request(
 
 _HOUR_MARK = re.compile(rb'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
 _MARKED_MESSAGES = 8
-"""Places of cache marks: the system prompt, the tools and the newest messages."""
+"""Number of newest messages that may have a cache mark."""
 
 
 def is_kept_an_hour(request: Request) -> bool:
-    """Return whether its cache marks ask the provider to cache for an hour instead of minutes."""
+    """Return whether the request asks the provider to cache it for an hour instead of minutes."""
     spans = (request.system, request.tools, *request.messages[-_MARKED_MESSAGES:])
     return any(span is not None and _HOUR_MARK.search(span) for span in spans)
 
 
 def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]) -> Any:
-    """Join `rows` as messages into the request: bytes if it was bytes, else a dict."""
+    """Put these messages into the request. Return bytes if the request was bytes, else a dict."""
     if _unchanged(entries, rows):
         return request.body if request.body is not None else request.origin
     if request.body is None:
@@ -103,12 +103,12 @@ def join_request(request: Request, entries: Sequence[Entry], rows: Sequence[Row]
 
 
 _MARK = "\0recollect:"
-"""Prefix of placeholders. They are JSON strings, so that a frame is valid JSON."""
+"""Prefix of placeholders, which are JSON strings, so that a frame is valid JSON."""
 
 
 def frame_of(request: Request, *, as_it_came: bool) -> bytes:
-    """Return the request with placeholders for its messages, system prompt and tools. With
-    `as_it_came` it was sent unchanged, so white space between messages is kept too."""
+    """Return the request with placeholders for its messages, system prompt and tools. `as_it_came`
+    means that it was sent unchanged: then keep the white space between messages too."""
     spans = (
         object_spans(request.body)
         if request.body is not None
@@ -166,7 +166,7 @@ def _messages_mark(opening: bytes, between: Sequence[bytes], closing: bytes) -> 
 
 _MESSAGES_MARK = re.compile(rb'"\\u0000recollect:messages:([0-9a-f]*):([0-9a-f,x]*):([0-9a-f]*)"')
 _AS_TEXT = b"x"
-"""Marks that the messages were one text, not an array, so there are no gaps."""
+"""Placeholder value if the messages were one text instead of an array."""
 _TEXT_BEFORE = b'{"role":"user","content":'
 
 
@@ -190,8 +190,7 @@ def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    """Return the bytes before, between and after the messages of an array. If all gaps are equal,
-    return one."""
+    """Return the bytes before, between and after the messages of an array; one if equal."""
     at, gaps = 1, []
     for message in messages:
         found = array.find(message, at)
@@ -277,8 +276,8 @@ _COPIED_LEVELS = 32
 
 
 def _copy(value: Any, levels: int = _COPIED_LEVELS) -> Any:
-    """Copy a JSON value, because the client may change it before it sends it again. NaN, which
-    equals nothing, replaces objects of a client library and deeply nested values."""
+    """Copy a JSON value, because the client may change it before the next request. Objects of
+    client libraries and deeply nested values become NaN, so that they never equal anything."""
     if value is None or type(value) in (str, int, float, bool):
         return value
     if levels and type(value) is dict:
@@ -318,7 +317,7 @@ def _input_items(raw: bytes) -> list[bytes]:
 
 
 def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
-    """Return whether thinking is enabled. Only Anthropic's requests must enable it."""
+    """Return whether thinking is enabled. It is off by default only in Anthropic's format."""
     if format_name != "anthropic":
         return True
     asked = decode(raw) if raw else None

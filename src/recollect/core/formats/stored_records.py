@@ -27,8 +27,7 @@ STATE_VERSION = 1
 PACK_BYTES = 4096
 _PACKED = b"Z1"
 _DEFLATED = b"Z2"
-"""First bytes of a packed state. Edits are packed in chunks, so that unchanged ones are not packed
-again."""
+"""First bytes of a compressed state. Edits are compressed in chunks, to reuse unchanged ones."""
 _CHUNK: Final = 256
 _ID_CHARS = 32
 """Length of a message id: 16 bytes in hex (rules/identity.py)."""
@@ -39,9 +38,9 @@ _EDITS: dict[str, type[Edit]] = {
     "cut": Cut,
 }
 _SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
-"""Fields of edits and cuts that contain message content."""
+"""Fields of edits that contain message content."""
 _LEFT_OUT: Final = "left-outs"
-"""Record of whole messages that were left out, as columns of their places in the path."""
+"""Key of a record that lists all whole messages that were left out, as columns of positions."""
 _FEW: Final = 16
 _FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
@@ -52,8 +51,8 @@ def write_state(
 ) -> bytes:
     """Return a session's state as bytes for `read_state`.
 
-    It contains no messages, but the text of shortened results and recalled blocks. Message ids in
-    `apart` and keys in `path` are stored elsewhere, and are omitted.
+    The bytes contain no messages, but the text of shortened results and recalled blocks. Ids in
+    `apart` and keys in `path` are omitted, because the caller stores them elsewhere.
     """
     writer = _EditWriter(widest=_widest(state), apart=apart)
     writer.know_path(path or state.path)
@@ -73,17 +72,17 @@ def _around_edits(state: SessionState, writer: _EditWriter, edits: Sequence[byte
 
 
 class StateWriter:
-    """Writes the states of one session, turn by turn. It reuses the packed bytes of edits that did
-    not change, because a cut may contain a thousand texts."""
+    """Writes the states of one session, turn by turn. Compressed bytes of unchanged edits are
+    reused, because an edit may contain a thousand texts."""
 
     def __init__(self) -> None:
         self._writer = _EditWriter(widest=None, apart=())
         self._known: dict[int, tuple[tuple[Edit, ...], bytes]] = {}
-        """Packed chunks by the id() of their first edit, which is kept alive with them."""
+        """Compressed chunks by the id() of their first edit. Storing the edits keeps ids unique."""
         self._dormant: dict[int, tuple[Edit, Edit]] = {}
 
     def split(self, state: SessionState, mask: Callable[[Edit], Edit]) -> bytes:
-        """Write the state as `split_state` does, with its edits masked."""
+        """Write the state as `split_state` does, with its edits masked by `mask`."""
         writer, widest = self._writer, _widest(state)
         if not writer.know_path(state.path) or widest is not writer.widest:
             self._known = {}
@@ -119,7 +118,7 @@ class StateWriter:
 
 
 def _chunks(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
-    """Divide edits so that new ones change few chunks: each cut separately, others by hundreds."""
+    """Divide edits so that new ones change few chunks: one per cut, or per hundreds of others."""
     for is_cut, stretch in groupby(edits, lambda edit: isinstance(edit, Cut)):
         some, size = tuple(stretch), 1 if is_cut else _CHUNK
         yield from (some[at : at + size] for at in range(0, len(some), size))
@@ -145,7 +144,7 @@ def read_state(
     record = _state_record(raw)
     try:
         written, resting = record.pop("edits"), record.pop("dormant")
-        record.pop("outcomes", None)  # written by earlier versions
+        record.pop("outcomes", None)  # in states of earlier versions
         covered = _covered((*written, *(edit for edit, _ in resting)), apart)
         known = path or record.get("path", ())
         edits: list[Edit] = []
@@ -172,20 +171,20 @@ def _state_record(raw: bytes) -> dict[str, Any]:
 
 def split_state(state: SessionState) -> bytes:
     """Write the state without its path, for a store that keeps the path separately. A long state is
-    packed, because it is written every turn."""
+    compressed, because it is written every turn."""
     bare = replace(state, path=(), ids=())
     return _packed(write_state(bare, apart=state.ids, path=state.path))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
-    """Join a state from `split_state` with its path. Without the path, the messages of cuts and
-    some left-out messages are unknown."""
+    """Join a state from `split_state` with its path. Without the path, some messages of cuts and of
+    left-out edits stay unknown."""
     return replace(read_state(_unpacked(raw), apart=ids, path=path), path=path, ids=ids)
 
 
 def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
-    """Remove quotes of these messages from a stored state: shortened results, every recalled block
-    and cut, and all shortened texts of dormant branches. The view then shows the history again."""
+    """Remove quotes of these messages from a stored state: shortened results, all recalled blocks
+    and summaries, and shortened texts of dormant branches. Requests then have the full history."""
     record = _state_record(_unpacked(raw))
 
     def stays(edit: dict[str, Any], *, resting: bool = False) -> bool:
@@ -277,7 +276,8 @@ class _EditWriter:
         return grew
 
     def written(self, edits: Sequence[Edit]) -> bytes:
-        """Write edits in order, separated by commas. A run of left-out messages is one record."""
+        """Write edits in order, separated by commas; consecutive left-out messages as one
+        record."""
         written: list[bytes] = []
         for is_one, stretch in groupby(edits, self._is_left_out):
             some = list(stretch)
@@ -334,8 +334,8 @@ def _named(edit: Edit) -> dict[str, Any]:
 
 
 def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
-    """Return how many messages the cut shares with the widest cut. Otherwise return start and
-    length of the run in `apart`, and the other names, joined."""
+    """Return a short form of the messages that a cut covers: how many it shares with the widest
+    cut, else its range in `apart` and the remaining ids, joined."""
     covers = cut.covers
     if widest is not None and cut is not widest and widest.covers[: len(covers)] == covers:
         return len(covers)
@@ -368,8 +368,8 @@ def _reason(kind: type, value: Any) -> Any:
 
 
 def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
-    """Return the messages of cuts; None if those of the widest cut are stored separately. Other
-    cuts share its first part."""
+    """Return the messages of the widest cut; None if they are stored separately. Other cuts cover
+    the first of these messages."""
     unknown = False
     for edit in held:
         if isinstance(edit.get("covers"), dict):
@@ -407,13 +407,14 @@ def _covers(value: Any, covered: Sequence[str] | None) -> Sequence[str]:
 
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|(.))", re.DOTALL)
 _SHORT: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
-# JSON inside a JSON string, such as the arguments of tool calls, is escaped twice.
+# Number of times to undo JSON escapes. Arguments of tool calls are JSON inside a JSON string, so
+# they are escaped twice.
 _LEVELS: Final = 3
 
 
 class SoughtText:
-    """A text to forget. Matches ignore case and JSON escapes. If in doubt, it matches too much
-    rather than too little."""
+    """A text to forget. Matches ignore case and JSON escapes. If it is unclear whether a text
+    matches, it counts as a match."""
 
     __slots__ = ("_folded",)
 
@@ -441,7 +442,7 @@ class SoughtText:
         return self._folded in text.casefold()
 
     def remove_from(self, state: bytes) -> bytes | None:
-        """Remove quotes from a session's state if it contains the text; None if it still does
+        """Remove texts that match from a session's state. Return None if one still matches
         afterwards. An unreadable state is searched as bytes."""
         try:
             held = _unpacked(state)
@@ -474,7 +475,7 @@ _PROBE_FIELDS: Final = frozenset(field.name for field in fields(Probe))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedCompaction:
-    """A compaction, and when it was made."""
+    """A compaction and its time."""
 
     result: CompactionResult = field(repr=False)
     turn: int
@@ -527,7 +528,7 @@ def write_batch(batch: Batch) -> bytes:
 
 def read_batch(record: bytes) -> Batch:
     """Read a batch that `write_batch` wrote. Raise FormatError for anything else, so that the spool
-    of a newer version is kept."""
+    of a newer version is not deleted."""
     if not record.startswith(_BATCH_VERSION):
         raise FormatError("not a batch of this version: it may be of a newer version")
     try:

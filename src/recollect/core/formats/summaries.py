@@ -1,5 +1,5 @@
-"""Marks of a summary: those of other clients, and Recollect's own tags. Appended blocks are removed
-only from the end, because the text before them may mention the same tags."""
+"""Recognizes summaries of other clients, and reads or removes the blocks that Recollect appends to
+its own. Blocks are removed only at the end, because the text may mention the same tags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PI_BRANCH_OPENING = (
 PI_BRANCH_CLOSING = "</summary>"
 
 NAMES_TAG: Final = "exact-names"
-"""Tag of the names listed after a summary, in summaries of earlier versions."""
+"""Tag of a list of names at the end of summaries of earlier versions."""
 LINES_TAG: Final = "earlier-lines"
 READ_TAG: Final = "read-files"
 MODIFIED_TAG: Final = "modified-files"
@@ -38,12 +38,12 @@ OWN_TAGS: Final = (
     "partial-summary",
     "focus",
 )
-"""Tags of text that code writes. No other text may contain them."""
+"""Tags that only code writes. Recollect escapes them in any other text."""
 
 PINNED_HEADING: Final = "## Pinned by Recollect"
 PINNED_NOTE: Final = "Quoted from before the cut, word for word; for reference:"
 PINNED_LINE: Final = re.compile(rf"^- (?:{'|'.join(get_args(ProbeKind))}): ", re.MULTILINE)
-"""First part of a quote: its kind."""
+"""Beginning of a quoted line: its kind."""
 _PINNED: Final = f"{PINNED_HEADING}\n{PINNED_NOTE}\n"
 
 _OPENINGS = (
@@ -56,7 +56,7 @@ SUMMARY_ITEMS = frozenset({"compaction", "compaction_summary", "context_compacti
 
 
 def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
-    """Return whether a message of these parts is a client's summary of others."""
+    """Return whether the message is a summary that a client wrote."""
     first = parts[0] if parts else None
     if isinstance(first, Text):
         return role == "user" and first.text.startswith(_OPENINGS)
@@ -64,14 +64,14 @@ def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
 
 
 def without_names(summary: str) -> str:
-    """Remove the appended list of names, because a name alone carries no information."""
+    """Remove the list of names from a summary, because a name alone carries no information."""
     text, pinned = part_pinned(summary)
     text = without_block(text, NAMES_TAG)
     return f"{text}\n\n{pinned}" if text and pinned else text or pinned
 
 
 def part_pinned(summary: str) -> tuple[str, str]:
-    """Split a summary into its text and the appended section of quotes ("" if there is none)."""
+    """Split a summary into its text and the section of quotes at its end ("" if there is none)."""
     at = summary.rfind(_PINNED)
     if at < 0 or summary[at - 1 : at] not in ("", "\n"):
         return summary, ""
@@ -82,11 +82,11 @@ def part_pinned(summary: str) -> tuple[str, str]:
 
 
 def without_block(text: str, tag: str) -> str:
-    """Remove the block of this tag from the very end of the text, if it is there."""
+    """Remove the block with this tag if the text ends with it."""
     closed = text.rstrip()
     if not closed.endswith(f"\n</{tag}>"):
         return text
-    # the last one: tags inside the block are disabled, and the text before it may mention the tag
+    # the last one, because the text before the block may mention its tag
     at = closed.rfind(f"<{tag}>\n")
     if at < 0 or closed[at - 1 : at] not in ("", "\n"):
         return text

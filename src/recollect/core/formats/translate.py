@@ -1,6 +1,6 @@
 """Translates pi messages into a provider's wire messages, for Recollect's own agent. The same
 messages give the same wire messages, so the prompt cache stays valid. An additional message never
-changes earlier ones. Nothing is repaired."""
+changes earlier ones. Invalid histories are not repaired here."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from recollect.core.values.model import FormatName, StopReason, Usage
 _UNFINISHED = frozenset({"error", "aborted"})
 
 APIS: Mapping[FormatName, str] = {name: wire.api for name, wire in WIRES.items()}
-"""pi's name of each format."""
+"""Name that pi uses for each format."""
 PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIRES.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """The requested model. Thinking is sent back only to the model that wrote it."""
+    """The model that a request is sent to. It gets back only the thinking that it wrote."""
 
     format: FormatName
     model: str
@@ -34,7 +34,7 @@ class Speaker:
 
     @property
     def provider_name(self) -> str:
-        """Provider as messages name it."""
+        """The provider's name as pi's messages spell it."""
         return self.provider or PROVIDERS.get(self.format, self.format)
 
     def made(self, message: Mapping[str, Any]) -> bool:
@@ -47,15 +47,15 @@ class Speaker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireHistory:
-    """A history as it is sent."""
+    """A history as it is sent to the provider."""
 
     messages: tuple[dict[str, Any], ...] = field(repr=False)
     sources: tuple[int, ...]
 
 
 def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHistory:
-    """Translate the messages into the speaker's format. As in pi, aborted replies and messages
-    excluded from the context are left out."""
+    """Translate the messages into the format of this model. Like pi, omit aborted replies and
+    messages that are excluded from the context."""
     written = WIRES[speaker.format].from_pi(
         [
             (at, plain, speaker.made(message))
@@ -129,7 +129,7 @@ def to_pi(
             block["id"] = f"call_{timestamp}_{at}"
     reason = _STOPS[stop]
     calls = any(block["type"] == "toolCall" for block in content)
-    if calls and reason not in ("error", "length"):  # a call that was cut off must not run
+    if calls and reason not in ("error", "length"):  # a tool call that was cut off must not run
         reason = "toolUse"
     return _assistant_message(
         content,
@@ -148,9 +148,9 @@ def as_resent(
     stop: StopReason,
     message: Mapping[str, Any] | None = None,
 ) -> Mapping[str, Any]:
-    """Return the reply as the next request will contain it, with its usage, so that its stored id
-    matches. Call ids are rewritten; invalid arguments, unsigned reasoning and refusals are removed.
-    `message` is the result of `to_pi`, which has the ids of calls that had none."""
+    """Return the reply in the form that the next request will resend, with its usage, so that its
+    stored id matches. Call ids are rewritten; invalid arguments, unsigned reasoning and refusals
+    are removed. `message` is the result of `to_pi`, which has given ids to calls without one."""
     if message is None:
         message = to_pi(reply, speaker, stop=stop, usage=None, timestamp=0)
     sent = list(to_wire([message], speaker).messages)
@@ -168,7 +168,7 @@ def broken_off(
     error: str | None = None,
     usage: Usage | None = None,
 ) -> dict[str, Any]:
-    """Build the message of an aborted or failed reply, which is never sent to a model."""
+    """Build the message of an aborted or failed reply. It is never sent to a model."""
     content = [{"type": "text", "text": text}] if text else []
     return _assistant_message(
         content, speaker, stop_reason=reason, usage=usage, timestamp=timestamp, error=error

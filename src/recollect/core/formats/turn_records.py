@@ -1,6 +1,6 @@
-"""The ledger's record of a turn as bytes: its report, and the outcomes that changed. Causes are
-stored by name, outcomes as packed columns. Records contain no message content; the writer masks the
-texts of reasons."""
+"""The ledger's record of a turn as bytes: its report, and message outcomes that changed since the
+last turn. Causes are stored by name, outcomes as packed columns. Records contain no message
+content; the writer masks the texts of reasons."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KIND_CODES: Final[dict[FateKind, int]] = {
     "inserted": 4,
 }
 ROLE_CODES: Final[dict[Role, int]] = {"system": 0, "user": 1, "assistant": 2, "tool": 3}
-"""Stored codes. Never reuse a code for another name."""
+"""Codes under which outcomes store roles. Never reuse a code for another role."""
 _KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
 _ROLES: Final = {code: role for role, code in ROLE_CODES.items()}
 _KEY_BYTES: Final = 16
@@ -41,17 +41,17 @@ _NUMBERS: Final = ("turn", "window_tokens", "limit_tokens", "tokens_before", "to
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeChanges:
-    """Changes since an earlier turn, or since the start."""
+    """Outcomes that changed since an earlier turn, or since the start of the session."""
 
     number: int = 0
-    """Number of the record among the session's outcome records."""
+    """Number of this record in its session."""
     fates: Mapping[int, Fate] = field(default_factory=dict)
     kept: Sequence[int] = ()
     own: Sequence[tuple[int, Fate]] = ()
-    """All rows that Recollect added, each with the place of the message before it; -1 at the
-    start."""
+    """Outcomes of all messages that Recollect added, each with the position of the message before
+    it (-1 at the start)."""
     cut: Reason | None = None
-    """Reason for summarized messages without reasons of their own. Each compaction changes it."""
+    """Reason of all summarized messages, stored once, because each compaction changes it."""
 
 
 def texts_of_outcomes(raw: bytes) -> bytes | None:
@@ -170,8 +170,7 @@ def combine_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
 
 
 def in_order(outcomes: OutcomeChanges) -> list[Fate]:
-    """Return the outcomes in a report's order: by place, with added rows after the message they
-    follow."""
+    """Return the outcomes by position, with each added message after the one it follows."""
     why = () if outcomes.cut is None else (outcomes.cut,)
     placed = [
         (place, 0, fate if fate.reasons else replace(fate, reasons=why))
@@ -184,8 +183,8 @@ def in_order(outcomes: OutcomeChanges) -> list[Fate]:
 def write_report(
     report: Report, mask: MaskReason, figures: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Write what a turn did and why, without the outcomes of messages. `figures` are the sizes of
-    the request by kind."""
+    """Write what a turn did and why, without message outcomes. `figures` are token counts by
+    kind."""
     lines = [
         [
             line.stage,
@@ -208,8 +207,8 @@ def write_report(
 
 
 def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
-    """Read a stored report with its sentences and outcomes. Earlier versions stored the outcomes in
-    the report. Raise FormatError for anything else."""
+    """Read a stored report, and add its sentences and outcomes. Earlier versions stored the
+    outcomes in the report. Raise FormatError for anything else."""
     record = decode(raw)
     if not isinstance(record, dict):
         raise FormatError("not the report of a turn")
@@ -228,7 +227,7 @@ def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
 
 
 def _entry_first(fate: dict[str, Any]) -> dict[str, Any]:
-    """Rename `key` to `entry`, because a value after "key" would be masked as a secret."""
+    """Rename `key` to `entry`, because redaction would mask a value after "key" as a secret."""
     return {"entry": fate.pop("key"), **fate}
 
 

@@ -1,1 +1,1 @@
-"""Frozen data that the packages pass to each other. Imports nothing but errors."""
+"""Frozen data that all packages exchange. Imports nothing but errors."""

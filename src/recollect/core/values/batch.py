@@ -1,6 +1,7 @@
 """One write to a store: segments, facts, sessions, jobs, and turns as they were sent. A batch is
-atomic, and writing it twice changes nothing, so the spool can retry safely. A ledger piece is
-redacted before it is hashed. It names the messages that it quotes, so that forgetting finds it."""
+atomic, and writing it twice changes nothing, so the spool can retry safely. A ledger piece (a
+stored part of a request) is redacted before it is hashed, and lists the messages that it quotes, so
+that forgetting one removes it."""
 
 from __future__ import annotations
 
@@ -18,9 +19,8 @@ PieceHash = NewType("PieceHash", str)
 PieceKind: TypeAlias = Literal[
     "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
-"""Kinds of pieces. Most are parts of a request. "told" (messages that a memory tool's answer
-quotes) and "heard" (the session that received a reply) belong to no turn. "edits" is no longer
-written."""
+"""Kinds of pieces. Most are parts of a request; a "row" is one message. A "told" piece lists the
+messages that a memory tool quotes, a "heard" piece the session that got a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +51,15 @@ class TurnRecord:
     """Set only in records of earlier versions."""
     report: PieceHash | None = None
     outcomes: tuple[PieceHash, ...] = ()
-    """Pieces that hold the outcomes of its messages, oldest first. Empty in records of earlier
-    versions."""
+    """Pieces with the outcomes of the request's messages, oldest first. Empty in old records."""
     kept_rows: int = 0
-    """Number of rows from the start that equal those of the previous record."""
+    """Number of messages at the start that are the same as in the previous record."""
     rows: tuple[PieceHash, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuiltTurn:
-    """A turn with all of its rows, including those that earlier records hold."""
+    """A turn with all messages of its request, including those that earlier records hold."""
 
     record: TurnRecord
     rows: tuple[PieceHash, ...]
@@ -74,27 +73,26 @@ EXTRACT_JOB: Final = "extract"
 
 
 def extract_key(session: str, *, left: bool) -> str:
-    """Return the key of the job that extracts facts from a session. The key holds a hash, so a
-    session name may have any length; the payload holds the name."""
+    """Return the key of the job that extracts facts from a session. The key holds a hash, because a
+    session's name may have any length; the payload holds the name."""
     named = session.encode("utf-8", "surrogatepass")
     mark = blake2b(named, digest_size=12, person=b"recollect-job").hexdigest()
     return f"{'left' if left else 'idle'}:{mark}"
 
 
 DIGEST_JOB: Final = "digest"
-"""Kind of the jobs that wrote digests in earlier versions. Their payloads name a subject."""
+"""Kind of jobs in earlier versions that wrote summaries of a subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
-    """A job to be enqueued."""
+    """A job to add to the queue."""
 
     kind: str
     key: str
-    """A waiting job with the same kind and key is not enqueued again. A job that is running does
-    not count."""
+    """A waiting job with the same kind and key is not enqueued again. A running job may be."""
     payload: bytes = field(default=b"{}", repr=False)
-    """Redacted JSON."""
+    """JSON after redaction."""
     about: tuple[MessageId, ...] = ()
     """Messages that the payload quotes; forgetting one of them drops the job."""
     cost_tokens: int = 0
@@ -102,8 +100,8 @@ class NewJob:
 
 
 def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0) -> NewJob:
-    """Make a job that extracts facts from a session's new messages. `left` means that messages left
-    the view, so the job does not wait until the session is idle."""
+    """Make a job that extracts facts from a session's new messages. With `left`, messages are no
+    longer in the request, so the job does not wait until the session is idle."""
     return NewJob(
         kind=EXTRACT_JOB,
         key=extract_key(session, left=left),
@@ -115,7 +113,7 @@ def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A job that one worker holds until the lease expires."""
+    """A job that one worker runs until the lease expires."""
 
     id: JobId
     kind: str
@@ -124,13 +122,13 @@ class Lease:
     cost_tokens: int
     attempt: int
     token: str
-    """Unique per lease of the job."""
+    """Unique token per lease of the job."""
     expires_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
-    """A job as the queue lists it for people, without its payload."""
+    """A job without its payload, as users see it."""
 
     id: JobId
     kind: str
@@ -153,14 +151,13 @@ class QueueState:
     """Kinds whose jobs are paused; "*" means all kinds."""
     spent_tokens_today: int = 0
     due_at: float | None = None
-    """Earliest time at which a waiting job may run."""
+    """Earliest due time of a waiting job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWrite:
     """New state of a session. `path` replaces the stored path from index `path_from` on; `state`
-    holds everything else. The store skips a write if `turn` is not above the stored one, so late
-    batches do no harm. Repeating the same write is not stale."""
+    holds everything else. The store ignores it unless `turn` is above the stored one."""
 
     session: str
     turn: int
@@ -173,7 +170,7 @@ class SessionWrite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """A session as the store has it."""
+    """A session as stored."""
 
     session: str
     turn: int
@@ -184,14 +181,14 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One durable write."""
+    """Data that is written to the store in one transaction."""
 
     at: float
-    """Creation time. Stores take times from here, never from their own clock."""
+    """Creation time. Stores use this time, never their own clock."""
     segments: tuple[NewSegment, ...] = field(default=(), repr=False)
     vectors: tuple[VectorSet, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
-    """A fact with a known id replaces the stored one."""
+    """A fact replaces the stored fact with the same id."""
     jobs: tuple[NewJob, ...] = ()
     session: SessionWrite | None = None
     pieces: tuple[LedgerPiece, ...] = field(default=(), repr=False)
@@ -201,10 +198,10 @@ class Batch:
     fact_vectors: tuple[FactVectorSet, ...] = field(default=(), repr=False)
     """Vectors of stored facts or of facts in this batch. Others are skipped."""
     extracted: tuple[ExtractedTo, ...] = ()
-    """How far sessions were read for facts. The stored position never moves back."""
+    """Up to which segment facts were extracted, per session. A lower value is ignored."""
     facts_revision: int | None = None
-    """Revision of the facts on which the batch is based (`Archive.facts_revision`). If it has
-    changed, the whole batch is refused with `StaleFacts`."""
+    """Revision of the facts when they were read for this batch (`Archive.facts_revision`). If it
+    has changed, the whole batch is refused with `StaleFacts`."""
 
     @property
     def empty(self) -> bool:
@@ -214,17 +211,14 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteResult:
-    """The effect of a write."""
+    """Result of writing a batch."""
 
     stored: tuple[SegmentId, ...] = ()
     known: tuple[SegmentId, ...] = ()
     forgotten: tuple[SegmentId, ...] = ()
-    """Segments refused because of a tombstone. Facts and vectors that rest on them were refused
-    too."""
+    """Forgotten segments. They were refused, with facts and vectors made from them."""
     session_stale: bool = False
-    """True if a newer state was stored already. The session's write and its turn records were
-    skipped."""
+    """True if the store had a newer state. The state and its turn records were not written."""
     session_cleaned: bool = False
-    """True if the state quoted a forgotten message. It was stored without the quotes or not at all:
-    load it again."""
+    """True if the state quoted a forgotten message and was changed or refused: load it again."""
     due_at: float | None = None

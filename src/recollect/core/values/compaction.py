@@ -1,5 +1,5 @@
-"""A compaction from plan to result. Making a plan calls no model. Every message is either before
-the cut and summarized, or after it and shown."""
+"""A compaction, from the plan to the result. Planning calls no model. Messages before the cut are
+summarized; those after it are sent unchanged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Standing: TypeAlias = Literal["in summary", "recallable", "lost"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutPlan:
-    """A plan for a cut: which messages are summarized and which are kept."""
+    """The plan of a cut: which messages are summarized, and which are not."""
 
     anchor: EntryKey
     history: tuple[Entry, ...] = field(repr=False)
@@ -39,7 +39,7 @@ class CutPlan:
 
     @property
     def splits_a_turn(self) -> bool:
-        """True if the cut is inside a turn: the turn's start is summarized, its end is kept."""
+        """True if the cut is inside a turn: only the beginning of the turn is summarized."""
         return bool(self.turn_prefix)
 
     @property
@@ -50,14 +50,14 @@ class CutPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoCut:
-    """The reason why there is no place for a cut."""
+    """The reason why no cut is possible."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """Cost of a compaction, never above `max_calls`."""
+    """Model calls and tokens of a compaction."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -80,7 +80,7 @@ class Summarized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoSummary:
-    """A failed summary. The history stays as it is."""
+    """The reason for a failed summary. The history then does not change."""
 
     reason: Reason
     spent: Spent
@@ -89,31 +89,31 @@ class NoSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """An exact name or value from the messages before the cut, to check the summary with."""
+    """An exact name or value from the summarized messages. A check searches the summary for it."""
 
     kind: ProbeKind
     text: str = field(repr=False)
     sentence: str = field(repr=False)
-    """Sentence around the name or value. A memory query would be built from it."""
+    """Sentence that contains the name or value. A query of memory would use it."""
     source: MessageId
     key: EntryKey
     stands: bool = False
-    """True if the user decided it: it must hold even if no turn searches memory for it."""
+    """True if the user decided it. It must be in the summary, or repeated in every request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeFinding:
-    """Result of checking one name or value."""
+    """Result of checking for one name or value."""
 
     probe: Probe
     standing: Standing
     pinned: bool = False
-    """True if it would have been lost, so code added its sentence to the summary."""
+    """True if no query finds it, so code added its sentence to the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Receipt:
-    """Which names and values survived a compaction, and where."""
+    """For each checked name and value: whether it is in the summary, recallable or lost."""
 
     findings: tuple[ProbeFinding, ...] = field(default=(), repr=False)
     pinned_tokens: int = 0
@@ -125,7 +125,7 @@ class Receipt:
 
     @property
     def pinned(self) -> int:
-        """Number of names and values that code saved by adding their sentences to the summary."""
+        """Number of names and values whose sentences code added to the summary."""
         return sum(finding.pinned for finding in self.findings)
 
     def __str__(self) -> str:
@@ -159,15 +159,15 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionResult:
-    """Result of a compaction: `reduced`, `irreducible` or `failed` (`convergence`). `first_kept` is
-    the first message after the summary. `spent` counts model calls and tokens."""
+    """Result of a compaction. `convergence` is "reduced", "irreducible" or "failed". `first_kept`
+    is the first message after the summary. `spent` counts model calls and tokens."""
 
     convergence: Convergence
     reason: Reason
     """Reason for the outcome; `str` gives a sentence."""
     trigger: Trigger
     number: int = 0
-    """Number of the compaction in its session, from 1; 0 if none was made."""
+    """Number of the compaction in its session, from 1; 0 if there was no compaction."""
     summary: str = field(default="", repr=False)
     first_kept: EntryKey | None = None
     compacted_messages: int = 0
@@ -189,7 +189,7 @@ class CompactionResult:
 
     @property
     def compacted(self) -> bool:
-        """True if the view is smaller than before."""
+        """True if later requests of the session are smaller than before."""
         return self.convergence == "reduced"
 
     def __str__(self) -> str:
@@ -225,7 +225,7 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRecord:
-    """A stored compaction, for receipts, diffs and undo."""
+    """A stored compaction. Receipts, comparisons and undo read it."""
 
     session: str
     number: int

@@ -1,6 +1,6 @@
-"""Edits of the history that a session shows, and the text that code keeps after a cut. An edit
-refers to entry keys and parts, never to positions. So a client that resends its history gets the
-same view."""
+"""Edits of a session's history, and the text that code adds after a summary. An edit refers to
+entry keys and parts, never to positions, so that a client that resends its history gets the same
+request again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ToolFailure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotedLine:
-    """A quoted line that mentions a name, with its speaker."""
+    """A quoted line that contains a name, with its speaker."""
 
     speaker: Literal["user", "assistant", "call", "tool"]
     text: str = field(repr=False)
@@ -72,7 +72,7 @@ RepairKind: TypeAlias = Literal["left-out", "moved", "synthesised", "merged", "o
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaveOut:
-    """Hides a part or a whole message."""
+    """Removes a part or a whole message from the request."""
 
     anchor: EntryKey
     part: int | None
@@ -83,7 +83,7 @@ class LeaveOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shorten:
-    """Shows the text of a part as `text` instead."""
+    """Replaces the text of a part by `text`."""
 
     anchor: EntryKey
     part: int
@@ -98,7 +98,7 @@ class Shorten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Insert:
-    """A block that Recollect adds before or after a message, or at the start of the view."""
+    """A block that Recollect adds before or after a message, or at the start of the request."""
 
     anchor: EntryKey | None
     placement: Placement
@@ -108,14 +108,14 @@ class Insert:
     turn: int
     quotes: tuple[MessageId, ...] = ()
     recalled: tuple[str, ...] = ()
-    """Names of the passages it quotes (`values.recall.passage_name`), so that they are not recalled
-    again. A bare segment id means the whole segment. A standing block lists the keys of messages
+    """Names of the quoted passages (`values.recall.passage_name`), so that they are not recalled
+    again. A bare segment id means the whole segment. For a standing block, keys of the messages
     that it quotes in full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """Shows everything before `anchor` as a summary."""
+    """Replaces the messages before `anchor` by a summary."""
 
     anchor: EntryKey
     summary: str = field(repr=False)
@@ -126,10 +126,10 @@ class Cut:
     before: int = 0
     """Number of the compaction that made the previous cut; 0 if there is none."""
     covers: tuple[MessageId, ...] = field(default=(), repr=False)
-    """Messages that the summary covers, including those of the previous cut. Only these are hidden.
-    A message that a client changed or added before the anchor is still shown."""
+    """Messages that the summary covers, including those of the previous cut. Only these are removed
+    from the request. A message that the client changed or added later is still sent."""
     ended: tuple[Insert, ...] = ()
-    """Recalled blocks that the cut removed from the view. Undo restores them."""
+    """Recalled blocks that the cut removed. Undo restores them."""
     carried: Carried | None = None
 
 
@@ -139,8 +139,8 @@ _AT_ONCE: Final = 256
 
 
 def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
-    """Return the edits that are not among the others. It compares identity first, because most
-    edits are the same objects from turn to turn."""
+    """Return the edits that are not among the others. Objects are compared by identity first,
+    because most edits are the same object in each turn."""
     if edits is others:
         return ()
     shared = _shared(edits, others)
@@ -154,8 +154,7 @@ def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, 
 
 
 def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
-    """Count the edits at the start that both share. The count may be too low, because whole slices
-    are compared."""
+    """Count the equal edits at the start of both, or fewer, because whole slices are compared."""
     shared = 0
     while shared < len(edits):
         some = edits[shared : shared + _AT_ONCE]
@@ -167,8 +166,8 @@ def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A change that pairing or the provider's rules require. It is computed again each turn and not
-    stored as an edit, so a late result can replace its stand-in."""
+    """A change that the provider's rules require, such as a result for every call. It is computed
+    each turn instead of stored, so that a late result can replace a placeholder."""
 
     kind: RepairKind
     anchor: EntryKey | None

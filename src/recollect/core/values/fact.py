@@ -1,6 +1,6 @@
 """Facts: short statements extracted from segments, with type, sources, validity and trust. A new
 fact ends the validity of the one it replaces, so you can query any point in time. A fact is trusted
-no more than its least trusted segment. It never rests on a forgotten one."""
+no more than its least trusted segment. Forgetting a segment removes the facts that need it."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ FactType: TypeAlias = Literal[
 ]
 """OpenClaw's six types, user preferences, and the digests of earlier versions."""
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
-"""Source of a fact: the rules of earlier versions, a model, a person, a file."""
+"""Author of a fact: rules of earlier versions, a model, a person, an imported file."""
 Change: TypeAlias = Literal["update", "supersede"]
-"""How a fact relates to the one it replaces: more detail, or a different statement."""
+"""How a fact changes the one that it replaces: it adds detail, or contradicts it."""
 
 EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
     "decision",
@@ -44,13 +44,13 @@ EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
 
 
 def type_named(name: str) -> str:
-    """Normalize a type as people write it, such as "task state" or "Task-State"."""
+    """Convert a type as people write it, such as "task state" or "Task-State", to its name."""
     return "_".join(name.casefold().replace("-", " ").split())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceSpan:
-    """A span of a segment's text that a fact rests on."""
+    """A span of a segment's text that supports a fact."""
 
     segment: SegmentId
     start: int
@@ -68,7 +68,7 @@ class Fact:
     at: float
     superseded_by: FactId | None = None
     sources: tuple[SegmentId, ...] = ()
-    """Messages that state it. Each states it alone, unless `joint`."""
+    """Messages that state the fact. Each of them states it alone, unless `joint` is true."""
     trust: Trust = "medium"
     words: tuple[str, ...] = field(default=(), repr=False)
     foreign: str | None = field(default=None, repr=False)
@@ -76,21 +76,21 @@ class Fact:
     """End of validity; None until another fact replaces it."""
     recorded_at: float | None = None
     subject: str = field(default="", repr=False)
-    """Topic; empty if neither its words nor a model show one."""
+    """Topic; empty if none was found."""
     attribute: str = field(default="", repr=False)
     """Property of the subject. A later fact with the same subject and property replaces this
     one."""
     evidence: tuple[EvidenceSpan, ...] = ()
-    """Spans of its sources; empty for facts that people wrote."""
+    """Spans of the sources that support the fact; empty for facts that people wrote."""
     made_by: MadeBy = "import"
     change: Change | None = None
     """Relation to the fact that it replaced, if any."""
     session: str | None = None
-    """Session it was extracted from; None if it belongs to the whole space."""
+    """Session that the fact was extracted from; None if it belongs to the whole space."""
     pinned: bool = False
-    """Pinned facts are always offered first, and extraction never replaces them."""
+    """Pinned facts come first in recall, and extraction never replaces them."""
     joint: bool = False
-    """True if only all sources together state it. Forgetting one of them removes the fact."""
+    """True if only all sources together state the fact. Forgetting one of them then removes it."""
 
     @property
     def current(self) -> bool:
@@ -99,7 +99,7 @@ class Fact:
 
     @property
     def told(self) -> str:
-        """The text, with its subject in front if the text omits it."""
+        """The fact's text, after its subject if the text omits it."""
         text = self.content.casefold()
         # subjects are stored in English, whatever the language of the text
         open_ = bool(self.subject) and (text.isascii() or self.change is not None)
@@ -117,32 +117,32 @@ class Fact:
         return f"{self.told} [{', '.join(marks)}]"
 
     def held_at(self, moment: float) -> bool:
-        """Return whether it was valid at this time, as known now."""
+        """Return whether the fact was valid at this time, according to what is known now."""
         return self.at <= moment and (self.valid_to is None or moment < self.valid_to)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactDraft:
-    """An extracted statement that was checked, but not yet compared with stored facts."""
+    """A statement extracted by a model and checked, but not yet compared with stored facts."""
 
     type: FactType
     content: str = field(repr=False)
     context: str = field(default="", repr=False)
     at: float
     evidence: tuple[EvidenceSpan, ...]
-    """Not empty; several only if `joint`."""
+    """Supporting spans, at least one; several only if `joint`."""
     trust: Trust
     made_by: MadeBy
     session: str | None = None
     subject: str = field(default="", repr=False)
     attribute: str = field(default="", repr=False)
     lineage: tuple[SegmentId, ...] = ()
-    """Less trusted segments whose words it repeats. They lower its trust, and forgetting one of
-    them removes the fact."""
+    """Less trusted segments whose words the statement repeats. They lower its trust, and forgetting
+    one of them removes the fact."""
 
     @property
     def joint(self) -> bool:
-        """True if it needs more than one span."""
+        """True if only several segments together support the statement."""
         return len({span.segment for span in self.evidence}) > 1 or bool(self.lineage)
 
 
@@ -165,7 +165,7 @@ class FactVectorSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactText:
-    """A fact's text, for embedding."""
+    """A fact's text, to make its vector from."""
 
     fact: FactId
     text: str = field(repr=False)
@@ -173,7 +173,7 @@ class FactText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractedTo:
-    """Place up to which a session was read for facts."""
+    """Sequence number of the last segment of a session that facts were extracted from."""
 
     session: str
     sequence: int
@@ -184,7 +184,7 @@ def _day(at: float) -> str:
 
 
 def fact_identity(id: FactId) -> MessageId:  # noqa: A002
-    """Return the identity by which a tombstone blocks a forgotten fact."""
+    """Return the id under which a tombstone blocks a forgotten fact."""
     named = id.encode("utf-8", "surrogatepass")
     return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
 
@@ -203,20 +203,20 @@ _NO_TWINS: Final[Mapping[str, str]] = {}
 
 
 def rests_on(fact: Fact) -> set[str]:
-    """Return the segments that a fact names as sources or in a span."""
+    """Return the segments that a fact names as sources or in its evidence."""
     return {*fact.sources, *(span.segment for span in fact.evidence)}
 
 
 def all_rest_on(facts: Iterable[Fact]) -> set[str]:
-    """Return the segments that any of these facts name."""
+    """Return the segments that any of these facts names."""
     return {segment for fact in facts for segment in rests_on(fact)}
 
 
 def still_supported(
     fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
 ) -> Fact | None:
-    """Remove deleted segments from the fact; None if nothing supports it any more. If another
-    segment holds the same words (`twins`), it replaces the deleted one."""
+    """Remove deleted segments from the fact. Return None if no remaining segment supports it. If
+    another segment has the same words (`twins`), it replaces the deleted one."""
     named = rests_on(fact)
     lost = {text for text in named if text in gone and text not in twins}
     if not named & gone:

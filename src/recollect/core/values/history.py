@@ -1,5 +1,5 @@
 """A session's history, its state between turns, and the view of one request. An `Entry` is a
-message at its place, sent byte for byte. A `Slot` is a row that a codec composes."""
+message that is sent byte for byte. A `Slot` is a message that Recollect writes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from recollect.core.values.model import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Counts of compactions that failed or did not help, in a row."""
+    """Counts failed or useless compactions, in order to stop trying."""
 
     failures: int = 0
     """Consecutive failed compactions, including those that never reached the model."""
@@ -27,26 +27,26 @@ class Breaker:
     """Number of requests prepared before the last compaction that reduced the view."""
 
 
-# A report outside this band does not describe the estimated request. It may omit cached tokens, or
-# add up several calls. Real tokenizers count between about 0.6 and 1.6 times the tokens of o200k.
+# A provider's count outside of this range does not describe the estimated request. It may omit
+# cached tokens, or add up several calls. Real tokenizers count about 0.6 to 1.6 times the tokens of
+# o200k.
 _LEAST_RATIO = 0.5
 _GREATEST_RATIO = 2.0
-# Minimum weight of the newest report, so that the ratio follows a change of model within a few
-# turns.
+# Minimum weight of the newest count, so that the ratio adapts to a new model within a few turns.
 _NEWEST_WEIGHT = 0.5
-# If more steps than this are stored, every second one is dropped.
+# If more pairs than this are stored, every second one is dropped.
 _MOST_STEPS = 16
-# In smaller requests, the tokens that Recollect cannot see (a host's prompt, files) outweigh those
-# it counted. Such a report sets the anchor, but does not change the ratio.
+# In smaller requests, tokens that Recollect cannot see (a host's prompt, files) outweigh those it
+# counted. Their counts set the anchor, but do not change the ratio.
 _TELLING_TOKENS = 500
-# If a report exceeds a small estimate by more than this, it belongs to a different request.
+# If a count exceeds a small estimate by more than this, it belongs to a different request.
 _MOST_UNSEEN_TOKENS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCalibration:
-    """Corrects token estimates by reported usage, per model and session. The anchor is the last
-    request: `reported_tokens` and `estimated_tokens` (uncalibrated). The next request mostly
+    """Corrects token estimates by the provider's counts, per model and session. The anchor is the
+    last request: `reported_tokens` and `estimated_tokens` (uncalibrated). The next request mostly
     repeats it, so only the difference is estimated. `earlier` holds such pairs of shorter requests
     that grew into the anchor: they give the cost of its older parts."""
 
@@ -57,7 +57,7 @@ class TokenCalibration:
     earlier: tuple[tuple[int, int], ...] = ()
 
     def learn(self, *, estimated_tokens: int, reported_tokens: int) -> TokenCalibration:
-        """Return the calibration after one more report. An implausible report changes nothing."""
+        """Return the calibration after another provider's count. Implausible counts are ignored."""
         if 0 < estimated_tokens < _TELLING_TOKENS:
             return self._anchored(estimated_tokens, reported_tokens)
         if not _is_plausible(estimated_tokens, reported_tokens):
@@ -81,9 +81,9 @@ class TokenCalibration:
         )
 
     def apply(self, estimated_tokens: int) -> int:
-        """Return the calibrated count of a request, never negative. Added tokens are multiplied by
-        the learned ratio. Removed tokens are assumed to be the oldest, and count as much as when
-        they were added."""
+        """Return the calibrated token count of a request. Tokens added since the anchor are
+        multiplied by the learned ratio. Removed tokens are assumed to be the oldest; they count as
+        when they were added."""
         estimated_tokens = max(0, estimated_tokens)
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ceil(self.ratio * estimated_tokens)
@@ -127,9 +127,8 @@ SessionId: TypeAlias = str
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """A message at its place in a history, with derived data. Entries are compared by object
-    identity: if the same message is read twice, the two entries have the same key but are not
-    equal."""
+    """A message at its position in a history, with derived data. Entries are compared by object
+    identity: reading a message twice gives two unequal entries with the same key."""
 
     key: EntryKey
     id: MessageId
@@ -140,8 +139,7 @@ class Entry:
     calls: tuple[CallId, ...] = ()
     results: tuple[CallId, ...] = ()
     odd: bool = False
-    """True if the message alone breaks some provider's rules: empty, blank text, or an aborted
-    turn."""
+    """True if some provider refuses the message: it is empty, has blank text, or was aborted."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -154,17 +152,17 @@ _LEAST_CACHED_TOKENS = 4_096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheUse:
-    """Report of a provider about its prompt cache in one session."""
+    """What the provider reported about its prompt cache in one session."""
 
     misses: int = 0
-    """Number of requests in a row without cache reads or writes."""
+    """Number of consecutive requests without cache reads or writes."""
     lives_seconds: float = 0.0
     """Longest pause after which most of a request was still cached."""
     held_tokens: int | None = None
 
     def learn(self, usage: Usage, *, pause_seconds: float | None, went_on: bool) -> CacheUse:
-        """Return the state after one more report. `went_on` is true if the request began like the
-        previous one."""
+        """Return the state after another report. `went_on` is true if the request began with the
+        same messages as the previous one."""
         if not usage.reports_cache or usage.input_tokens < _LEAST_CACHED_TOKENS:
             return self
         read, written = usage.cache_read_tokens, usage.cache_write_tokens
@@ -174,7 +172,8 @@ class CacheUse:
         lives = self.lives_seconds
         if pause_seconds is not None and 2 * read > usage.input_tokens:
             lives = max(lives, pause_seconds)
-        # if cache writes are free, providers do not report them: the whole request is cached
+        # if cache writes are free, providers do not report them: assume that the whole request is
+        # cached
         held = read + written if written else usage.input_tokens
         return CacheUse(lives_seconds=lives, held_tokens=held)
 
@@ -190,14 +189,13 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
-    """State of a session between turns. Keep it to continue the session elsewhere. Dormant edits
-    belong to messages that the newest history no longer contains, because the client took another
-    branch."""
+    """State of a session between turns. Store it to continue the session elsewhere. Edits become
+    dormant if the newest history lacks their messages, because the client took another branch."""
 
     turn: int = 0
-    """Version of the state. Requests, compactions, undos and notes increase it."""
+    """Version of the state. It grows with each request, compaction, undo and note."""
     requests: int = 0
-    """Number of prepared requests. Reports, receipts and `replay` call it the turn."""
+    """Number of prepared requests. Reports, receipts and `replay` call this the turn."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     ids: tuple[MessageId, ...] = field(default=(), repr=False)
     aliases: Mapping[EntryKey, EntryKey] = field(default_factory=dict, repr=False)
@@ -206,7 +204,7 @@ class SessionState:
     """Dormant edits, each with the turn in which it became dormant."""
     calibration: TokenCalibration = field(default_factory=TokenCalibration)
     sent_at: float | None = None
-    """Time of the last prepared request, from which the age of the provider's cache follows."""
+    """Time of the last prepared request. The age of the provider's cache is computed from it."""
     pause_seconds: float | None = None
     """Pause between the last two requests; None if the second did not start with the same
     messages."""
@@ -223,12 +221,12 @@ class SessionState:
     """Number of compactions at the last note-taking turn; None if there was none."""
     breaker: Breaker = field(default_factory=Breaker)
     blocks: tuple[str, ...] = field(default=(), repr=False)
-    """Marks of the newest recalled blocks (`rules.identity.block_mark`), to recognize blocks that a
-    client sends back."""
+    """Hashes of the newest recalled blocks (`rules.identity.block_mark`). They identify blocks that
+    a client sends back."""
 
 
 def requests_of(state: SessionState) -> int:
-    """Return the number of prepared requests. States of earlier versions hold only the version."""
+    """Return the number of prepared requests. In states of earlier versions, that is the turn."""
     return state.requests or state.turn
 
 
@@ -238,9 +236,8 @@ def newest_cut(edits: Sequence[Edit]) -> Cut | None:
 
 
 def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[EntryKey]:
-    """Return the messages that the summary of the newest cut covers: those it names that come
-    before its anchor. System messages, and messages that a client changed there, are still
-    shown."""
+    """Return the messages that the newest summary replaces: those that it covers before its anchor.
+    System messages, and messages that a client changed or added there, are still sent."""
     cut = newest_cut(edits)
     if cut is None:
         return frozenset()
@@ -255,19 +252,18 @@ def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[Ent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPart:
-    """An unchanged part. If `call_id` is set, its tool call gets that id."""
+    """A part that is sent unchanged. If `call_id` is set, its tool call gets that id."""
 
     entry: Entry
     part: int
     call_id: CallId | None = None
     direct: bool = False
-    """True if the call is shown as made by the model, because the code that made it is not in the
-    view."""
+    """True to show the call as the model's own, because the request lacks the code that made it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewordedPart:
-    """A part that is shown with a different text."""
+    """A part that is sent with a different text."""
 
     entry: Entry
     part: int
@@ -296,7 +292,7 @@ SlotPiece: TypeAlias = KeptPart | RewordedPart | OwnText | StandIn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A row to compose. If `base` is set, the row takes its other fields from there."""
+    """A message for a codec to write. If `base` is set, all other fields are taken from it."""
 
     role: Role
     pieces: tuple[SlotPiece, ...]
@@ -304,18 +300,18 @@ class Slot:
     anonymous: bool = False
     """True to drop the item's own id, because another item has the same."""
     parts: tuple[Part, ...] = field(default=(), repr=False, compare=False)
-    """This field and those below are set when the row is composed."""
+    """The codec sets this field and those below."""
     raw: bytes = field(default=b"", repr=False, compare=False)
     tokens: int = field(default=0, compare=False)
     sources: tuple[EntryKey, ...] = field(default=(), compare=False)
-    """Entries shown in this row; empty for rows that Recollect adds."""
+    """Received messages that this one contains; empty if Recollect added the message."""
     notes: tuple[str, ...] = field(default=(), compare=False)
-    """Kinds of text that Recollect added to this row."""
+    """Kinds of text that Recollect added to this message."""
 
 
 Row: TypeAlias = Entry | Slot
 
 
 def base_of(row: Row) -> Entry | None:
-    """Return the message that a row shows or is built on; None for a row that Recollect adds."""
+    """Return the received message behind a message of the view; None if Recollect added it."""
     return row if isinstance(row, Entry) else row.base

@@ -1,5 +1,5 @@
 """Messages and their parts, the same for every wire format. An unchanged message is sent as its
-`raw` JSON. Each part corresponds to one block on the wire. Reprs never show content."""
+received bytes. Each part corresponds to one block on the wire. Reprs never show content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MessageId = NewType("MessageId", str)
 """A keyed hash of role and canonical content."""
 
 EntryKey = NewType("EntryKey", str)
-"""Key of a message at its place in a history: a hash that includes all messages before it."""
+"""Key of a message at its position in a history: a hash that includes all messages before it."""
 
 CallId = NewType("CallId", str)
 
@@ -53,11 +53,11 @@ class Other:
     payload: str
     """Canonical JSON of the block without cache marks."""
     opens: CallId | None = None
-    """Id of the call, if this block is a call that the provider runs."""
+    """Id of the call, if this block is a call of a tool that the provider runs."""
     answers: CallId | None = None
-    """Id of the provider-run call that this block answers or may answer."""
+    """Id of a call of a provider-run tool whose result this block is or may be."""
     certain: bool = True
-    """False if the block's type is unknown. Such a block has no pairing rules."""
+    """False if the block's type is unknown. Then no rule requires a call or a result for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class ToolCall:
     arguments: str
     """Canonical JSON if the arguments are JSON on the wire, else the text itself."""
     variant: str = ""
-    """The format's name for this kind of call, if it has several."""
+    """The format's name for this kind of call, if it has several kinds."""
     caller: CallId | None = None
     """Provider-run call whose code made this call; None if the model made it directly."""
 
@@ -83,14 +83,14 @@ class ToolResult:
     name: str | None = None
     is_error: bool = False
     alternative: CallId | None = None
-    """Id of a call of another kind. The result may answer it if no call with `call_id` is open."""
+    """Id of another kind of call. The result answers it if no call with `call_id` waits."""
     recalls: tuple[MessageId, ...] | None = None
-    """Messages that the result quotes, if a memory tool of this engine made it. Such a result is
-    not stored again and not read for facts. None for any other result."""
+    """Messages that the result quotes, if a memory tool of Recollect made it. Such a result is not
+    stored again, and no facts are extracted from it. None for any other result."""
 
     @property
     def text(self) -> str:
-        """Text of the content, joined by newlines."""
+        """Texts of the content, joined by newlines."""
         if len(self.content) == 1 and isinstance(self.content[0], Text):
             return self.content[0].text
         return "\n".join(part.text for part in self.content if isinstance(part, Text))
@@ -105,8 +105,8 @@ Part: TypeAlias = Text | Thinking | Image | ToolCall | ToolResult | Other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """A defect that a provider refuses. If `part` is set, that part must be removed. Otherwise
-    composing the message again fixes it."""
+    """A defect that a provider refuses. If `part` is set, remove that part. Otherwise writing the
+    message again fixes it."""
 
     part: int | None
     reason: Reason
@@ -114,7 +114,7 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One item of a request or transcript, as read from its wire form."""
+    """One message of a request or transcript, read from its wire format."""
 
     role: Role
     parts: tuple[Part, ...] = field(repr=False)
@@ -127,8 +127,7 @@ class Message:
     opens: tuple[CallId, ...] = ()
     """Provider-run calls in this message whose result is not in it."""
     joins: tuple[CallId, ...] = ()
-    """Provider-run calls of other messages that this message answers, or whose code makes its
-    calls."""
+    """Provider-run calls of other messages that this one answers, or whose code makes its calls."""
 
 
 def text_of(message: Message) -> str:

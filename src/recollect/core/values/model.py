@@ -1,6 +1,5 @@
 """One request to a model, the requirements of its format, and the provider's reply. A request is
-split into messages, which are not decoded. An `Overflow` holds only numbers that the provider
-named."""
+split into messages without decoding them."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ FormatName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request body, split into its messages and the rest. `body` is the HTTP body. If it is not
-    set, `origin` is the caller's mapping and `objects` are its message objects. Unchanged messages
-    are sent as they were received."""
+    """A request, split into its messages and the rest. `body` is the HTTP body. If it is None,
+    `origin` is the caller's mapping and `objects` are its message objects. Unchanged messages are
+    sent as they were received."""
 
     format: FormatName
     messages: tuple[bytes, ...] = dataclasses.field(repr=False)
@@ -27,16 +26,16 @@ class Request:
     model: str | None = None
     output_tokens: int | None = None
     continues: bool = False
-    """True if the provider stores earlier items itself, so a result may lack its call here."""
+    """True if the provider stores earlier items itself, so a result may appear without its call."""
     continues_from: str = ""
     thinking: bool = True
     system_inside: bool = False
-    """True if a beta feature allows system messages between the turns."""
+    """True if a beta feature allows system messages between other messages."""
     body: bytes | None = dataclasses.field(default=None, repr=False)
     origin: Any = dataclasses.field(default=None, repr=False)
     objects: tuple[Any, ...] | None = dataclasses.field(default=None, repr=False)
     copies: tuple[Any, ...] = dataclasses.field(default=(), repr=False)
-    """The objects as they were, to compare the next request's with."""
+    """Copies of `objects`, to find out which of them the next request repeats unchanged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +62,7 @@ def add_usage(one: Usage, other: Usage) -> Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WireRules:
-    """The rules that a provider sets for requests. Each codec names its sources."""
+    """The rules that a provider sets for requests. Each codec names the source of its rules."""
 
     format: FormatName
     alternates: bool
@@ -72,7 +71,7 @@ class WireRules:
     """Results must be the first parts of the user message after the calls, not messages of their
     own."""
     results_adjacent: bool
-    """Results must come right after the message with the calls."""
+    """Results must come directly after the message with the calls."""
     refuses_blank_text: bool
     thinking_leads: bool = False
     """A reasoning item must be followed by the item that it produced."""
@@ -81,13 +80,13 @@ class WireRules:
     provider_calls_answered: bool = False
     """A provider-run call must have its result, unless it is still running."""
     system_inside: bool = False
-    """System messages may come between the turns, and may be empty."""
+    """System messages may come between other messages, and may be empty."""
     stand_in_variants: frozenset[str] | None = None
-    """Kinds of calls that a text result can answer; None for all."""
+    """Kinds of calls for which a plain text is a valid result; None for all."""
 
 
 class LimitDoubt(Enum):
-    """Reasons why the limit in an error is not taken as the model's window."""
+    """Reasons why the limit in an error may not be the model's window."""
 
     BELOW_FLOOR = "smaller than the window of any model that is served"
     WIDER = "larger than the request that was refused"
@@ -103,8 +102,7 @@ class Overflow:
     """The window or input limit that was exceeded."""
     requested_tokens: int | None = None
     output_tokens: int | None = None
-    """Part of `requested_tokens` that is reserved for the reply. A smaller reserve may make the
-    request fit."""
+    """Tokens reserved for the reply, part of `requested_tokens`. Fewer may fit."""
     limit_words: str = field(default="", repr=False, compare=False)
 
 
@@ -134,7 +132,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUse:
-    """Usage of calls for one purpose, as the provider reported it, else estimated."""
+    """Token usage of model calls for one purpose, as reported by the provider, else estimated."""
 
     purpose: Purpose
     calls: int = 0
@@ -152,21 +150,21 @@ class ModelUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextDelta:
-    """More text of the reply."""
+    """The next piece of the reply's text."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingDelta:
-    """More reasoning of the reply."""
+    """The next piece of the reply's reasoning."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallStarted:
-    """The model began to call a tool."""
+    """The model began to write a tool call."""
 
     id: str
     name: str
@@ -177,12 +175,12 @@ class ReplyDone:
     """The whole reply. It is the last event of every stream that did not fail."""
 
     reply: Mapping[str, Any] = field(repr=False)
-    """The reply as one object, as without streaming. Pass it to `observe`."""
+    """The reply as one object, as if it had not been streamed. Pass it to `observe`."""
     stop: StopReason
     usage: Usage | None = None
     overflow: Overflow | None = None
-    """Set if the window was exceeded without an error: the reply was cut off at once, or the input
-    count is above the window."""
+    """Set if the window was exceeded without an error: the reply was cut off at once, or the
+    provider counts more input tokens than the window."""
 
 
 ReplyEvent: TypeAlias = TextDelta | ThinkingDelta | CallStarted | ReplyDone

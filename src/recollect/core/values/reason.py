@@ -1,6 +1,5 @@
 """Reasons in reports: a cause from a fixed list, with its numbers. Code compares causes. People
-read the sentence, which only this module writes. Stores hold the cause's name, so you may reword
-the sentences."""
+read the sentence, which only this module writes. Stores hold only the cause, so you may reword."""
 
 from __future__ import annotations
 
@@ -14,8 +13,7 @@ Number: TypeAlias = "int | float | str | Reason"
 
 @unique
 class Cause(Enum):
-    """All causes with the templates of their sentences. `{count:one|many}` chooses a word by the
-    number."""
+    """All causes, with templates of sentences. `{count:one|many}` chooses a word by the number."""
 
     ERROR = "{error}"
     RAISED = "unexpected error ({error}): the turn continued without this stage"
@@ -174,7 +172,7 @@ class Cause(Enum):
         "tokens in, {output_tokens:,} out"
     )
 
-    # batch moments, prune, trim
+    # edit batches, prune, trim
     OVER_LIMIT = "the request is over the limit of {limit:,} tokens"
     ROOM_WANTED = "the recalled block needs {tokens:,} tokens, and only {room:,} are free"
     COMPACTION_DUE = "the request is over the compaction threshold of {limit:,} tokens"
@@ -395,7 +393,7 @@ _EARLIER_NAMES: Final[Mapping[str, str]] = {
 
 
 class Reason:
-    """A cause with its numbers. `str` gives the sentence."""
+    """A cause with its numbers. `str` returns the sentence."""
 
     __slots__ = ("cause", "numbers")
 
@@ -458,8 +456,7 @@ def join_reasons(reasons: tuple[Reason, ...]) -> str:
 
 
 class _Sentences(Formatter):
-    """Formats `{count:one|many}` as the word that fits the number, and `{share:floor}` as two
-    digits rounded down."""
+    """Formats `{count:one|many}` as one of the words, `{share:floor}` as two digits."""
 
     def format_field(self, value: Any, format_spec: str) -> Any:
         if "|" in format_spec:

@@ -1,6 +1,6 @@
-"""Queries to a store, its hits with the reasons for their rank, and the contents of the recalled
-block. Stores find candidates; only `search` scores them, so every store returns the same order. The
-points of a hit's parts add up to its score."""
+"""Queries to a store, the passages found with the reasons for their rank, and the contents of the
+recalled block. Stores find candidates, and only `search` scores them, so that all stores rank
+alike. The points of a hit's parts add up to its score."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from recollect.core.values.reason import Reason
 from recollect.core.values.segment import Segment, SegmentId, Trust
 
 FILE_SESSIONS: Final = "file:"
-"""Prefix of the sessions of memory files: one per file, named by its path."""
+"""Prefix of the sessions that hold memory files: one session per file, named by its path."""
 EmbedderKind: TypeAlias = Literal["hash", "static", "onnx", "remote"]
-"""Kind of embedder that made a vector. Scoring trusts similarities depending on it."""
+"""Kind of embedder that made a vector. Ranking uses it to decide how much a similarity counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """Typical similarity of unrelated texts under one model."""
+    """Typical similarity of unrelated texts with one embedder."""
 
     mean: float
     spread: float
@@ -41,20 +41,20 @@ class AskedVector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateQuery:
-    """A search in one space."""
+    """A query for passages in one space."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
-    """One vector per embedder. An embedder without vectors in this space finds nothing."""
+    """One vector per embedder. Without stored vectors of that embedder, a vector finds nothing."""
     lexical_limit: int = 50
     vector_limit: int = 50
     session: str | None = None
     with_files: bool = False
-    """If a session is given: also search memory files (see `FILE_SESSIONS`)."""
+    """If a session is given, search memory files (see `FILE_SESSIONS`) too."""
     said_after: float | None = None
     said_before: float | None = None
     leave_out: frozenset[SegmentId] = field(default=frozenset(), repr=False)
-    """Messages to skip, because the view shows them. Unknown ids are allowed."""
+    """Messages to skip, because the request contains them. Unknown ids are allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +82,7 @@ class Candidate:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidates:
     """The best passages by words and the best by vectors, unordered. Word statistics cover the
-    whole index of the space, so a score does not depend on the filters (docs/concepts/recall.md,
-    "Limits")."""
+    whole space, so a score does not depend on the query's filters (docs/concepts/recall.md)."""
 
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
     documents: int = 0
@@ -103,7 +102,7 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """Neighbors of some segments, unordered."""
+    """Segments near other segments, unordered."""
 
     neighbours: tuple[Neighbour, ...] = field(default=(), repr=False)
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
@@ -111,16 +110,15 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactQuery:
-    """A search among the current facts of one space."""
+    """A query for current facts of one space."""
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
-    """One vector per embedder. An embedder without vectors of facts in this space finds nothing."""
+    """One vector per embedder. Without stored fact vectors of that embedder, it finds nothing."""
     types: tuple[FactType, ...] = ()
-    """Types whose newest facts are always found, whatever the query's words."""
+    """Types whose newest facts are candidates for any query."""
     limit: int = 50
-    """Limit for each of the searches by words, by each vector and by type. Pinned facts are
-    extra."""
+    """Limit for each search: by words, by each vector, by type. Pinned facts are extra."""
     session: str | None = None
 
 
@@ -136,8 +134,8 @@ class FactCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactCandidates:
-    """Pinned facts, facts that share the rarest words, and the nearest ones by vector, unordered.
-    Word statistics cover all current facts of the space, whatever the filters."""
+    """Pinned facts, facts with the query's rarest words, and the nearest by vector, unordered. Word
+    statistics cover all current facts of the space, whatever the filters."""
 
     facts: tuple[FactCandidate, ...] = field(default=(), repr=False)
     documents: int = 0
@@ -167,17 +165,17 @@ class Hit:
 
     passage: Candidate
     score: float
-    """Score relative to the best hit. Compare it only with hits of the same search."""
+    """Score relative to the best hit. Scores of different searches are not comparable."""
     parts: tuple[ScorePart, ...] = field(default=(), repr=False)
     text: str = field(default="", repr=False)
-    """Text of the passage. In a turn it is read only for hits that could have fit the block (they
-    are in `Context`). In a search it is read for all hits."""
+    """Text of the passage. In a turn, only hits that could have fit the block have it (they are in
+    `Context`). In a search, all hits have it."""
     shown: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateVerdict:
-    """The gate's decision: does the turn refer to something that left the view, and why."""
+    """The gate's decision whether the turn refers to something that is no longer in the request."""
 
     open: bool
     reason: Reason
@@ -185,19 +183,19 @@ class GateVerdict:
     """Calibrated score of the best hit, 0 to 1."""
     threshold: float | None = None
     lost_terms: tuple[str, ...] = field(default=(), repr=False)
-    """Terms of the turn, as written, that memory contains and the view does not."""
+    """Terms of the turn, as written, that memory contains and the request does not."""
     lost_words: tuple[str, ...] = field(default=(), repr=False)
-    """Index words of these terms. Only passages with one of them are recalled; if empty, all may
-    be."""
+    """Indexed forms of these terms. Each recalled passage must contain one, unless empty."""
 
 
 RecallScope: TypeAlias = Literal["session", "space"]
 
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
-"""OpenClaw's tags, which other programs recognize."""
+"""These are OpenClaw's tags, because other programs recognize them."""
 TOOL_OPENING: Final = '<recalled-context source="memory-tools">'
-"""First line of a memory tool's answer. Only the seal proves that the answer is genuine."""
+"""First line of a memory tool's answer. Anyone can write this line; only the seal proves that the
+answer is genuine."""
 MEMORY_TOOLS: Final = frozenset(
     {"memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"}
 )
@@ -211,17 +209,16 @@ def is_memory_tool(name: str) -> bool:
 
 
 _OF = ":"
-"""Separates a segment's id (hexadecimal) from the number of its passage."""
+"""Separator of a segment's id (hexadecimal) and a passage's number."""
 
 
 def passage_name(segment: SegmentId, ordinal: int | None) -> str:
-    """Return the name of a passage that a block quotes. Without an ordinal it names the whole
-    segment."""
+    """Return the name of a passage in a block. Without an ordinal, it means the whole segment."""
     return segment if ordinal is None else f"{segment}{_OF}{ordinal}"
 
 
 def fact_name(id: FactId) -> str:  # noqa: A002
-    """Return the name of a fact that a block quotes. It differs from every segment's name."""
+    """Return the name of a fact that a block quotes. No segment has the same name."""
     return f"fact{_OF}{id}"
 
 
@@ -236,12 +233,12 @@ class RecalledFact:
     trust: Trust = "medium"
     said_on: str = ""
     message_ids: tuple[MessageId, ...] = ()
-    """Messages that the fact rests on. Forgetting one of them finds the block that quotes the
-    fact."""
+    """Messages that the fact was extracted from. If one is forgotten, the fact's blocks are
+    removed."""
 
     @property
     def name(self) -> str | None:
-        """Name under which a shown block lists the fact, so that it is not recalled twice."""
+        """Name under which a block lists the fact, so that it is not recalled twice."""
         return None if self.id is None else fact_name(self.id)
 
 
@@ -262,14 +259,14 @@ class RecalledPassage:
     ordinal: int | None = None
     """Number of the passage in its segment; None for the whole segment."""
     sitting: str = ""
-    """Session and day: passages with the same key are shown together."""
+    """Session and day. Passages with the same value are shown together."""
     replaced_by: str = field(default="", repr=False)
-    """A later statement of the user that replaces this passage; empty if none is known."""
+    """The user's later statement that replaces this passage; empty if none is known."""
     order: tuple[float, int, int] = (0.0, 0, 0)
 
     @property
     def name(self) -> str | None:
-        """Name under which a shown block lists the passage, so that it is not recalled twice."""
+        """Name under which a block lists the passage, so that it is not recalled twice."""
         return None if self.segment is None else passage_name(self.segment, self.ordinal)
 
 
@@ -281,8 +278,7 @@ class Recalled:
     passages: tuple[RecalledPassage, ...] = ()
     gate: GateVerdict | None = None
     hits: tuple[Hit, ...] = field(default=(), repr=False)
-    """All ranked hits, best first, from which the block was filled. Empty if the gate stayed
-    closed."""
+    """All ranked hits, best first; the block was filled from them. Empty if the gate is closed."""
     notes: tuple[Reason, ...] = ()
 
     @property
@@ -291,25 +287,24 @@ class Recalled:
 
 
 Asks: TypeAlias = Literal["past", "question", "advice", "reference", "other"]
-"""What a message asks for. It may ask about earlier messages, or for an answer. It may ask for
-advice ("how do I …?"), which needs no memory. It may be work that refers to earlier agreements
-("our definition"). Or it is none of these."""
+"""What a message asks for: "past" (earlier messages), "question" (an answer), "advice" ("how do I
+…?", which needs no memory), "reference" (work that refers to earlier agreements, such as "our
+definition"), or none of these."""
 
 
 @dataclass(slots=True, kw_only=True)
 class RecallReads:
-    """Results of memory reads in a turn. They are reused if recall runs again because a new block
-    displaced others."""
+    """What recall has read from the store in this turn, for the case that it runs twice because a
+    new block displaced others."""
 
     phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict, repr=False)
     candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
     facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
     segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
     judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
-    """Whether a segment contains no answer. The second part of the key: do orders count as no
-    answer."""
+    """Whether a segment contains no answer. Key: the segment, and whether orders are no answer."""
     known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)
-    """Whether a segment was stored when the newest of `candidates` were read."""
+    """Whether a segment is stored, as of the last read of `candidates`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -323,22 +318,20 @@ class RecallRequest:
     """The newest message of `query`; empty if `query` is a single message."""
     asks: Asks | None = None
     leans_on: str = field(default="", repr=False)
-    """Earlier user message that the newest message refers to."""
+    """The earlier user message that the newest message refers to."""
     recent: tuple[str, ...] = field(default=(), repr=False)
-    """The model's latest messages. Identifiers in them may come from messages that left the
-    view."""
+    """The model's latest messages, whose identifiers may come from messages no longer sent."""
     shown: frozenset[EntryKey] = field(default=frozenset(), repr=False)
     quoted: frozenset[str] = field(default=frozenset(), repr=False)
-    """Names of passages or whole segments that blocks in the view already quote."""
+    """Names of passages or whole segments that blocks in the request already quote."""
     shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
-    """Ids of shown messages, because the same messages may be stored in another session too."""
+    """Ids of the messages in the request, because another session may have stored the same ones."""
     asked_before: Container[EntryKey] = field(default=frozenset(), repr=False)
-    """Shown messages in which the user only asks. They contain no answers."""
+    """Messages of the request in which the user only asks. They contain no answers."""
     told_in_part: Mapping[EntryKey, tuple[EntryKey, ...]] = field(default_factory=dict, repr=False)
-    """Shown messages in an exchange with a shortened result, each with all messages of that
-    exchange."""
+    """Messages whose turn has a shortened result, each with all messages of that turn."""
     asking: EntryKey | None = None
-    """The message that asks. It is excluded, because it would match itself best."""
+    """The newest user message. It is not searched, because it is most similar to itself."""
     uses_tools: bool = False
     view: Sequence[str] = field(default=(), repr=False)
     scope: RecallScope = "space"
@@ -346,10 +339,10 @@ class RecallRequest:
     budget_tokens: int
     count_tokens: Callable[[str], int] = field(repr=False)
     gated: bool = True
-    """If true, recall nothing unless the turn refers to something that left the view."""
+    """True to recall only if the turn refers to something that is no longer in the request."""
     on_purpose: bool = False
-    """True for an explicit search, such as by a tool. Hits are chosen as for a turn that asks, and
-    shown even if uncertain. In sessions with tools, decisions come first."""
+    """True for an explicit search, for example by a tool. Hits are chosen as for a question, and
+    are shown even if uncertain. In sessions with tools, decisions come first."""
     said_after: float | None = None
     said_before: float | None = None
     most_hits: int = 50
@@ -357,9 +350,9 @@ class RecallRequest:
 
     @property
     def quoted_whole(self) -> frozenset[SegmentId]:
-        """Segments that blocks in the view quote in full, or quoted before passages had names."""
+        """Segments that blocks in the request quote in full (all quoted ones in old blocks)."""
         return frozenset(SegmentId(name) for name in self.quoted if _OF not in name)
 
     def quotes(self, segment: SegmentId, ordinal: int) -> bool:
-        """Return whether a block in the view already quotes this passage."""
+        """Return whether a block in the request already quotes this passage."""
         return segment in self.quoted or passage_name(segment, ordinal) in self.quoted

@@ -36,21 +36,21 @@ _WHY_NOW: Final[Mapping[MomentKind, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMoment:
-    """One edit batch and the reason for it."""
+    """One edit batch (a turn in which older messages may change) and the reason for it."""
 
     kind: MomentKind
     reason: Reason
 
     @property
     def price(self) -> str:
-        """Explains why an edit is worth breaking the provider's cache now."""
+        """Explain why an edit is worth invalidating the provider's cache."""
         return _WHY_NOW.get(self.kind, "the edit was needed")
 
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
 AGENTS_OWN_WINDOW_TOKENS: Final = 100_000_000
-"""Window for sessions whose agent manages its own window, of unknown size. In such sessions hooks
-trim and compact nothing."""
+"""Window size for sessions whose agent manages a window of unknown size. It is so large that
+nothing is trimmed or compacted."""
 WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
 FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarized", "inserted"]
 
@@ -72,7 +72,7 @@ class StageLine:
 
     @property
     def said(self) -> str:
-        """Reasons, for people to read."""
+        """The reasons as text."""
         return join_reasons(self.reasons)
 
     def __str__(self) -> str:
@@ -87,22 +87,22 @@ class StageLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fate:
-    """Outcome of one message, or the reason for a row that Recollect added."""
+    """Outcome of one received message, or the reason for a message that Recollect added."""
 
     fate: FateKind
     role: Role
     reasons: tuple[Reason, ...]
-    """Reasons in order of occurrence. If the message left the view, the last one says why."""
+    """Reasons in order of occurrence. If the message is not sent, the last one says why."""
     key: EntryKey | None
     place: int | None
-    """Place among the received messages, from 0. None for a row that Recollect added (a recalled
-    block, a summary, a note on a gap). Such a row is listed after the message that precedes it."""
+    """Position among the received messages, from 0. None for a message that Recollect added (a
+    recalled block, a summary, a note); it is listed after the one that precedes it."""
     tokens_before: int
     tokens_after: int
 
     @property
     def said(self) -> str:
-        """Reasons, for people to read."""
+        """The reasons as text."""
         return join_reasons(self.reasons)
 
     def to_dict(self) -> dict[str, Any]:
@@ -158,8 +158,7 @@ class Report:
         return self.view.repairs
 
     def fates(self) -> tuple[Fate, ...]:
-        """Return the outcome of every received message in order, and of each row that Recollect
-        added."""
+        """Return the outcome of each received message in order, and of each added one."""
         return _fates(self.entries, self.view, self.edits)
 
     def __str__(self) -> str:
@@ -203,7 +202,7 @@ class Report:
         ]
 
     def not_recalled(self) -> str:
-        """Return why the search found nothing for this request; empty if it found something."""
+        """Return why nothing was recalled for this request; empty if something was."""
         lines = (line for line in self.lines if line.cause is Cause.NOT_RECALLED)
         return next((str(line.reasons[0]) for line in lines), "")
 
@@ -245,7 +244,7 @@ class Report:
 
 
 def join_lines(lines: Sequence[StageLine]) -> str:
-    """Join lines into text for people. Stages with the same text share one line."""
+    """Join lines into text for people. Stages with the same text get one line."""
     stages: dict[str, list[str]] = {}
     for line in lines:
         named = stages.setdefault(line.said, [])
@@ -255,7 +254,7 @@ def join_lines(lines: Sequence[StageLine]) -> str:
 
 
 class Outcomes:
-    """Outcomes of a request's messages, by place in the received request."""
+    """Outcomes of a request's messages, by position in the received request."""
 
     __slots__ = ("_as_it_came", "_covered", "_cut", "_cut_place", "_entries", "_reasons", "_shares")
 
@@ -274,7 +273,7 @@ class Outcomes:
             self._covered = frozenset(self._cut.covers)
 
     def at(self, place: int) -> Fate:
-        """Return the outcome of the message at this place."""
+        """Return the outcome of the message at this position."""
         entry = self._entries[place]
         why = self._reasons.get(entry.key, [])
         if id(entry) in self._as_it_came:
@@ -298,7 +297,7 @@ class Outcomes:
         )
 
     def is_summarized(self, place: int) -> bool:
-        """Return whether a summary replaces the message at this place."""
+        """Return whether a summary replaces the message at this position."""
         entry = self._entries[place]
         return (
             place < self._cut_place
@@ -351,7 +350,7 @@ def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
 
 
 def own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
-    """Return the rows that Recollect added, by the last incoming message shown before each."""
+    """Return the messages that Recollect added, by the received message before each."""
     own: dict[EntryKey | None, list[Fate]] = {}
     last: EntryKey | None = None
     for row in view.rows:

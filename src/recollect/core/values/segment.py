@@ -1,6 +1,6 @@
 """Segments of the archive, their passages, and vectors. A segment is a redacted message, stored
-whole. Passages are spans of its text. A segment's id is made from its session and place, so the
-same message always becomes the same segment."""
+whole. Passages are spans of its text. A segment's id is a hash of its session and position, so that
+a message sent again is not stored twice."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from recollect.core.values.message import EntryKey, MessageId, Role
 SegmentId = NewType("SegmentId", str)
 
 Source: TypeAlias = Literal["request", "reply", "import", "hook", "note", "file"]
-"""Origin of a segment. A "note" is written by hand, a "file" is a followed memory file."""
+"""Origin of a segment: "note" is written by hand, "file" is a followed memory file."""
 Trust: TypeAlias = Literal["high", "medium", "low", "outside"]
-"""Trust levels: words of the user or operator, words of the model, output of a tool, content from
-outside. Stores, JSON, `--trust` and filters use these names."""
+"""Trust levels, by author: user or operator, model, tool, content from outside. Stores, JSON,
+`--trust` and filters use these names."""
 SPEAKERS: Final[Mapping[Trust, str]] = {
     "high": "you",
     "medium": "the assistant",
@@ -35,7 +35,7 @@ class Segment:
     session: str
     key: EntryKey
     message_id: MessageId
-    """Id of the message before redaction. Tombstones use it."""
+    """Id of the message before redaction. Tombstones contain it."""
     role: Role
     text: str = field(repr=False)
     tokens: int
@@ -43,18 +43,18 @@ class Segment:
     source: Source
     trust: Trust
     noise: str | None = None
-    """Why it is not indexed; None if it is."""
+    """Reason why the segment is not indexed; None if it is."""
     tool: str | None = None
     origin: str | None = None
-    """Origin in the imported file: file and line, or the file's own id."""
+    """Where an imported segment comes from: file and line, or the file's own id."""
     foreign: str | None = field(default=None, repr=False)
     """The imported line, if an export must return it byte for byte. For a note from a framework's
-    store: the item as JSON."""
+    store, the item as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPassage:
-    """An indexed span of a segment's text, with the words that `search` made from it."""
+    """A span of a segment's text to index, with the words that `search` found in it."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ class NewPassage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSegment:
-    """A segment to be written, with its passages in order. A segment that is noise has none."""
+    """A segment to be written, with its passages in order. A noise segment has none."""
 
     segment: Segment
     passages: tuple[NewPassage, ...] = field(default=(), repr=False)
@@ -74,16 +74,16 @@ class NewSegment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSegment:
-    """A segment as the store has it."""
+    """A segment as stored."""
 
     segment: Segment
     sequence: int
-    """Place in the space's order of arrival. Neighbors are defined by it."""
+    """Position in the space's order of arrival. Neighbors are adjacent in this order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A message of a session, as listed for programs."""
+    """A message of a session, as `Engine.messages` returns it."""
 
     id: SegmentId
     session: str
@@ -92,8 +92,7 @@ class StoredMessage:
     said_at: float
     tool: str | None
     place: int
-    """Place in the order of arrival. Pass it as `after` to `Engine.messages` to continue the
-    list."""
+    """Position in the order of arrival. `Engine.messages` continues after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +103,13 @@ class Vector:
     ordinal: int
     values: bytes = field(repr=False)
     span: tuple[int, int] | None = None
-    """Span of the embedded text, if known. If the passage was indexed again with another span, the
-    store drops the vector."""
+    """Span of the embedded text, if known. If the passage's span has changed, the vector is
+    dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSet:
-    """Vectors of one embedder. A space may hold the sets of several."""
+    """Vectors of one embedder. A space may contain vectors of several."""
 
     embedder: str
     dimensions: int
@@ -133,7 +132,7 @@ _FLOAT_BYTES: Final = 4
 
 def round_vector(values: bytes) -> bytes:
     """Round a vector to 16-bit floats, stored as 32-bit floats. Return it unchanged if a value does
-    not fit. A cosine changes by about 0.00002, and a store may use half the space."""
+    not fit. Cosines change by about 0.00002, and a store may store half as many bytes."""
     count = len(values) // _FLOAT_BYTES
     try:
         halves = struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", values))
@@ -154,7 +153,7 @@ def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) ->
             return f"{len(values)} bytes instead of {numbers.size}"
         if len(values) != numbers.size:
             return f"{len(values) // _FLOAT_BYTES} dimensions instead of {dimensions}"
-        # a sum of 32-bit floats fits 64 bits, and NaN stays NaN
+        # the sum cannot overflow, and NaN stays NaN
         if not math.isfinite(sum(numbers.unpack(values))):
             return "a vector with values that are not numbers"
     return ""

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     from recollect.core.values.history import SpaceId
 
 KeyScope: TypeAlias = Literal["read", "write", "forget", "admin", "operator"]
-"""What a key may do: read, write, delete permanently, read the tenant's own audit records, manage
+"""What a key may do: read, write, delete permanently, read its tenant's audit records, or manage
 all tenants of the service."""
 KEY_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write", "forget", "admin")
-"""The scopes that concern the tenant of a key only."""
+"""Scopes that apply only to the key's own tenant."""
 LimitName: TypeAlias = Literal["requests_per_minute", "tokens_per_day", "most_spaces", "most_bytes"]
 LIMITS: Final[tuple[LimitName, ...]] = get_args(LimitName)
 QuotaName: TypeAlias = Literal["spaces", "bytes"]
@@ -27,7 +27,7 @@ PERIODS_KEPT: Final[dict[BudgetName, int]] = {
     "requests per minute": 60,
     "tokens per day": 7,
 }
-"""Number of periods for which spending is stored."""
+"""Number of past periods for which usage is stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +42,14 @@ class Tenant:
     tokens_per_day: int | None = None
     most_spaces: int | None = None
     most_bytes: int | None = None
-    """Limit of the text of all stored messages, in UTF-8."""
+    """Limit of the total text of stored messages, in bytes of UTF-8."""
 
     @property
     def limits(self) -> dict[LimitName, int | None]:
         return {name: getattr(self, name) for name in LIMITS}
 
     def limited(self, limits: Mapping[LimitName, int | None]) -> Tenant:
-        """Return the tenant with these limits, and its others."""
+        """Return the tenant with these limits changed."""
         changed: dict[str, Any] = {str(name): limit for name, limit in limits.items()}
         return replace(self, **changed)
 
@@ -57,17 +57,17 @@ class Tenant:
         return self.most_spaces if quota == "spaces" else self.most_bytes
 
     def limit(self, budget: BudgetName) -> int | None:
-        """Return the budget of one period; None if unlimited."""
+        """Return the limit for one period; None if unlimited."""
         return self.requests_per_minute if budget == "requests per minute" else self.tokens_per_day
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiKey:
-    """Record about a key, without the key itself."""
+    """Record of a key, without the key itself."""
 
     tenant: UUID
     id: str
-    """Part of the key, safe to show."""
+    """Public part of the key, safe to show."""
     name: str
     hash: bytes = field(repr=False)
     scopes: tuple[KeyScope, ...]
@@ -95,7 +95,7 @@ class AuditRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantSpace:
-    """A space, named as its tenant names it."""
+    """A tenant's space, with the name that the tenant gave it."""
 
     name: str
     created_at: float
@@ -103,26 +103,26 @@ class TenantSpace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotentAnswer:
-    """Record of a request with an idempotency key."""
+    """State of a request that was sent with an idempotency key."""
 
     same_request: bool
-    """True if the key came with the same request before."""
+    """True if the earlier request with this key was the same."""
     lease_token: str | None = None
     """Set if the caller must execute the request now."""
     running_until: float | None = None
-    """Set if another caller is executing it."""
+    """Set if another caller is executing the request."""
     status: int | None = None
     answer: bytes | None = field(default=None, repr=False)
 
 
 def tenant_space(tenant: UUID, name: str) -> SpaceId:
-    """Return the name of a tenant's space in the store. It starts with the tenant's id, which has a
-    fixed length, so no other tenant can choose the same name."""
+    """Return the name of a tenant's space in the store. It begins with the tenant's id, which has a
+    fixed length, so that no tenant can name another's space."""
     return f"{tenant}/{name}"
 
 
 def is_tenant_space(space: SpaceId) -> bool:
-    """Return whether this store name belongs to a tenant's space."""
+    """Return whether this name of a space in the store belongs to a tenant."""
     id_, stroke, name = space.partition("/")
     try:
         return bool(stroke and name) and str(UUID(id_)) == id_

@@ -1,5 +1,5 @@
-"""A recorded session: its items in wire form, and the items shown at each request. Items keep the
-order of the file. Each is one message of `format` as bytes, even if it has left the window."""
+"""A recorded session: its messages in wire format, and which of them each request contained. Items
+keep the file's order. Each is one message of `format` as bytes, even if later requests lack it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TranscriptKind: TypeAlias = Literal["pi", "claude-code", "codex", "request", "me
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ShownItems(Sequence[int]):
-    """Item indexes in the order they were shown. Adjacent indexes form one range, and lists share
-    their earlier ranges. So the contexts of 20,000 requests stay small."""
+    """Item indexes in the order in which the model saw them. Adjacent indexes form one range, and
+    lists share their first ranges, so that the lists of 20,000 requests stay small."""
 
     before: ShownItems | None = None
     start: int = 0
@@ -32,7 +32,7 @@ class ShownItems(Sequence[int]):
 
     @property
     def last(self) -> int | None:
-        """Newest item, or None if nothing is shown."""
+        """Newest item; None if there is none."""
         return self.stop - 1 if self.size else None
 
     def runs(self) -> tuple[range, ...]:
@@ -77,23 +77,22 @@ class TranscriptItem:
     entry_id: str | None = None
     usage: Usage | None = None
     derived: bool = False
-    """True if the reader wrote it, not the file: a summary's wrapping, or an id that the file
-    lacks."""
+    """True if the item is not in the file: the reader added text around a summary, or an id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRequest:
-    """One model call: the items it was shown, and the items of its reply."""
+    """One model call: the items of the request, and the items of the reply."""
 
     shown: Sequence[int]
-    """Indexes into `RecordedSession.items`, in order; empty before the first message."""
+    """Indexes of the request's items in `RecordedSession.items`, in order."""
     answered: tuple[int, ...]
     usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSession:
-    """A recording that was read: its items, its requests and skipped lines."""
+    """A recording: its items, its requests, and a note per skipped line."""
 
     kind: TranscriptKind
     format: FormatName

@@ -1,6 +1,5 @@
-"""Results and orders of store maintenance: counts, checks, forgetting, files. These values are
-printed and logged, so none contains message content. A certificate's checksum covers all of its
-other fields."""
+"""Orders to maintain a store, and their results: counts, checks, forgetting, files. Results are
+printed and logged, so none contains message content."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ class SpaceSummary:
     segments: int = 0
     last_said_at: float | None = None
     bytes_on_disk: int | None = None
-    """None on a server, where the tables hold all spaces."""
+    """Size of the space; None on a database server, whose tables hold all spaces."""
     file: str | None = None
     unread: str = ""
 
@@ -44,7 +43,7 @@ class SpaceSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
     """Counts of a space. `noise` messages are stored but not indexed. `pieces` belong to the
-    ledger. `tombstones` block forgotten messages. `vectors` are counted by embedder."""
+    ledger. `tombstones` keep forgotten messages out. `vectors` are counted by embedder."""
 
     space: str
     engine: str
@@ -66,7 +65,7 @@ class Stats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Result of an integrity check. If `problems` is empty, the store is intact."""
+    """Result of an integrity check. The store is intact if `problems` is empty."""
 
     checked: tuple[str, ...]
     problems: tuple[str, ...] = ()
@@ -74,11 +73,11 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetOrder:
-    """Selection of data to forget, in two ways that can be combined. By content (`segments`,
-    `message_ids`): every segment of the message is removed, and a tombstone blocks the message
-    everywhere. By place (`sessions`, `said_after`, `said_before`, intersected): a tombstone blocks
-    each segment at its place. The same words in other places stay, and so do pieces, jobs and
-    quotes that are also about those."""
+    """Selection of what to forget, by content, by place or both. By content (`segments`,
+    `message_ids`): every copy of the message is removed, and it is never stored again. By place
+    (all of `sessions`, `said_after` and `said_before` must match): only the segments there are
+    removed and blocked. Copies in other places remain, and so do ledger pieces, jobs and quotes
+    that are also about those."""
 
     at: float
     segments: tuple[SegmentId, ...] = ()
@@ -86,9 +85,9 @@ class ForgetOrder:
     sessions: tuple[str, ...] = ()
     said_before: float | None = None
     said_after: float | None = None
-    """Inclusive."""
+    """Earliest time, inclusive."""
     facts: tuple[FactId, ...] = ()
-    """Facts to remove, whatever segments they rest on."""
+    """Facts to remove, whatever segments support them."""
     matching: str | None = field(default=None, repr=False)
     """Text to remove, ignoring case. `memory.forget` finds messages and facts in the store and in
     spools, and passes their ids to the store. The store removes ledger pieces, jobs, compactions
@@ -96,15 +95,15 @@ class ForgetOrder:
 
     pattern: str | None = field(default=None, repr=False)
     """Regular expression to remove. `memory.forget` finds the matches and passes them to the store:
-    messages and facts by id, other texts as `matching`."""
+    messages and facts by id, other texts in `matching`."""
 
     @property
     def by_time(self) -> bool:
-        """True if it has a time limit. In that case no session is removed as a whole."""
+        """True if a time limit is set. Then no session is removed as a whole."""
         return self.said_before is not None or self.said_after is not None
 
     def said_then(self, said_at: float) -> bool:
-        """Return whether this time is within its bounds."""
+        """Return whether this time is within the limits."""
         return (self.said_before is None or said_at < self.said_before) and (
             self.said_after is None or said_at >= self.said_after
         )
@@ -112,11 +111,11 @@ class ForgetOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forgotten:
-    """Data that a store removed: counts and ids, never content."""
+    """Counts and ids of the data that a store removed, without content."""
 
     segments: tuple[SegmentId, ...] = ()
     message_ids: tuple[MessageId, ...] = ()
-    """Messages that are blocked from now on: those forgotten by content."""
+    """Messages that are never stored again: those forgotten by content."""
     passages: int = 0
     vectors: int = 0
     facts: tuple[FactId, ...] = ()
@@ -129,14 +128,14 @@ class Forgotten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredBody:
-    """Data that a store holds besides segments and facts."""
+    """Stored data that is neither a segment nor a fact."""
 
     kind: BodyKind
     id: str
     body: bytes = field(repr=False)
     session: str | None = None
     torn: bool = False
-    """True if it cannot be decoded. `body` is then the raw content."""
+    """True if the data cannot be decoded. `body` is then the raw bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +145,7 @@ class NewBody:
     kind: BodyKind
     id: str
     was: bytes = field(repr=False)
-    """The bytes as read. If they have changed since, they are not replaced."""
+    """The bytes as read. If the stored bytes have changed since, they are not replaced."""
     body: bytes = field(repr=False)
 
 
@@ -159,9 +158,9 @@ class RewriteOrder:
     """Segments with new texts, tags and passages. Their vectors are deleted."""
     bodies: tuple[NewBody, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
-    """Facts whose words change, or whose spans move within these segments."""
+    """Facts whose text changes, or whose evidence moves within these segments."""
     facts_revision: int | None = None
-    """As in `Batch`: if facts were written since, StaleFacts is raised and nothing changes."""
+    """As in `Batch`: if facts were written since they were read, StaleFacts is raised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,14 +169,14 @@ class Rewritten:
 
     segments: tuple[SegmentId, ...] = ()
     bodies: int = 0
-    """Number of replaced bodies. The others were deleted or changed in the meantime."""
+    """Number of replaced bodies. Others were deleted or changed in the meantime."""
     vectors: int = 0
     cannot: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpoolState:
-    """State of a space's spool on this machine."""
+    """State of a space's spool (writes that wait for the store) on this machine."""
 
     folder: str
     waiting: int = 0
@@ -197,7 +196,7 @@ class ScrubResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetScope:
-    """Scope of a request to forget."""
+    """What a user asked to forget."""
 
     segments: int = 0
     identities: int = 0
@@ -205,17 +204,17 @@ class ForgetScope:
     said_before: float | None = None
     said_after: float | None = None
     matching: bool = False
-    """True if a text was searched for. The text itself is not repeated here."""
+    """True if the user gave a text. The text itself is not repeated here."""
     pattern: bool = False
-    """True if a pattern was searched for. The pattern itself is not repeated here."""
+    """True if the user gave a pattern. The pattern itself is not repeated here."""
     facts: int = 0
     whole_space: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """Record of what was forgotten, without content. `counts` holds the numbers removed, `covers`
-    the places searched. `cannot` lists copies that Recollect cannot delete."""
+    """Record of what was forgotten, without content. `counts` are the numbers of removed items,
+    `covers` the places that were searched. `cannot` lists copies that Recollect cannot delete."""
 
     at: float
     space: str
@@ -224,7 +223,7 @@ class Certificate:
     asked: ForgetScope
     counts: Mapping[str, int] = field(default_factory=dict)
     identities_digest: str = ""
-    """A hash over the ids of the forgotten messages."""
+    """Hash of the ids of the forgotten messages."""
     covers: tuple[str, ...] = ()
     cannot: tuple[str, ...] = ()
     checksum: str = ""
@@ -235,7 +234,7 @@ FileOutcome: TypeAlias = Literal["added", "changed", "withdrawn", "unchanged"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFileResult:
-    """Changes to the sections of one file."""
+    """Changes to the sections of one memory file."""
 
     file: str
     """Path relative to its workspace. If the file is outside, an absolute path or one with `~`."""
@@ -256,13 +255,13 @@ class SkippedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryFilesResult:
-    """Result of one scan, file by file."""
+    """Result of one scan of memory files, per file."""
 
     files: tuple[MemoryFileResult, ...] = ()
     skipped: tuple[SkippedFile, ...] = ()
     forgotten: tuple[str, ...] = ()
-    """Forgotten sections that are not stored again, as file and line. Only files read in this scan
-    are listed, not unchanged ones."""
+    """Forgotten sections that were not stored again, as file and line. Unchanged files are
+    omitted."""
     redacted: int = 0
 
     def count(self, outcome: FileOutcome) -> int:
@@ -271,7 +270,7 @@ class MemoryFilesResult:
 
     @property
     def said(self) -> str:
-        """Return one sentence for a report or a log."""
+        """Return one sentence for a report or log."""
         parts = [
             f"{self.count(outcome)} {outcome}"
             for outcome in ("added", "changed", "withdrawn", "unchanged")

@@ -1,5 +1,5 @@
-"""Readers of recorded sessions. The content decides the kind, not the file's name. An invalid line
-never raises: it is listed in `passed_over`. Unknown kinds raise `UnknownFormat`."""
+"""Readers of recorded sessions. The content decides the format, not the file's name. An invalid
+line never raises: it is listed in `passed_over`. An unknown format raises `UnknownFormat`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _SAMPLED_RECORDS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DetectedRecording:
-    """The kind of recording, and the documents in the file unless it is one JSONL recording."""
+    """The format of a recording, and its JSON documents unless it is one JSONL file."""
 
     kind: TranscriptKind
     parts: tuple[bytes, ...] | None = None
@@ -75,7 +75,7 @@ def _detect(data: bytes, *, name: str = "") -> DetectedRecording:
     if document.startswith(b"[") and is_utf8(document):
         detected = _detect_array(document)
     elif object_fields(first_line) is None and is_utf8(document):
-        # JSON that is printed over several lines.
+        # JSON that is printed over several lines
         found = _kind_of_part(document)
         detected = DetectedRecording(kind=found, parts=(document,)) if found == "request" else None
     detected = detected or _detect_lines(data)
@@ -208,7 +208,7 @@ def _read_messages(
             lines.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
             continue
         if "role" in message and text_of(message, "role") not in KNOWN_ROLES:
-            # no codec knows the role, so the message would be read as the user's
+            # no codec knows this role: the message would be read as a user's
             lines.append(f"item {number}: unknown role {message['role'][:40]!r}")
             continue
         usage = usage_of(message) if "usage" in message else None
@@ -232,7 +232,7 @@ def _read_request(raw: bytes) -> RecordedSession:
     body = object_fields(raw) or {}
     spans = array_items(body.get("messages", body.get("input")))
     derived = spans is None
-    if spans is None:  # `input` may be one plain string
+    if spans is None:  # `input` may be a string
         text = text_of(body, "input")
         spans = [encode({"role": "user", "content": text})] if text is not None else []
     name = format_of(spans, body=body)
@@ -311,7 +311,7 @@ def _take_entry(
         if entry.role is None:
             notes.append(f"line {entry.number}: a message entry without a message")
             return ()
-        derived = entry.message != was.message  # a migrated role
+        derived = entry.message != was.message  # pi's migration changed the role
         source = (object_fields(entry.line) or {}) if derived else fields
         raws = [source["message"]]
     elif entry.kind == "compaction":

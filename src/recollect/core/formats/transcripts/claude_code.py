@@ -1,7 +1,7 @@
-"""Reader of Claude Code session files (docs/contributing/sources.md). It is lenient, because the
-format is undocumented. The lines of one response form one assistant message, and the results of its
-calls form one user message. `parentUuid` defines what was shown; `logicalParentUuid` is never
-followed."""
+"""Reader of Claude Code's session files (docs/contributing/sources.md). It skips unknown lines,
+because the format is undocumented. The lines of one response form one assistant message, and the
+results of its calls form one user message. The branch to the newest line is found by `parentUuid`,
+never by `logicalParentUuid`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class LoggedBlock:
 
 @dataclass(slots=True, kw_only=True)
 class LoggedMessage:
-    """One message of the request. It grows line by line."""
+    """One message. Claude Code writes a message as several lines; each adds content blocks."""
 
     role: str
     whole: bytes
@@ -53,13 +53,13 @@ class LoggedMessage:
     usage: Usage | None = None
     model: str | None = None
     is_call: bool = False
-    """False if the client wrote it in the model's name."""
+    """False if the client itself wrote the message, although its role is the model's."""
     blocks: list[LoggedBlock] = field(default_factory=list)
     additions: int = 0
     answered: set[str] = field(default_factory=set)
 
     def add(self, blocks: list[LoggedBlock]) -> list[str]:
-        """Add a line's blocks. Return the ids of the tool calls among them."""
+        """Add the blocks of a line. Return the ids of the tool calls among them."""
         self.additions += 1
         known = {block.call_id for block in self.blocks if block.type == "tool_use"}
         fresh = [b for b in blocks if b.type != "tool_use" or b.call_id not in known]
@@ -93,8 +93,7 @@ _KEPT_FIELDS = frozenset(
     {"type", "subtype", "uuid", "parentUuid", "timestamp", "sessionId", "version", "message"}
     | {"isSidechain", "isMeta", "isApiErrorMessage", "isCompactSummary", "compactMetadata"}
 )
-"""Fields that are read. Others are dropped; `toolUseResult`, for example, repeats every tool's
-output."""
+"""Fields of a line that are read; `toolUseResult`, for example, repeats a tool's output."""
 _SYNTHETIC_MODEL = "<synthetic>"
 
 
@@ -122,7 +121,7 @@ def read_claude_code(data: bytes) -> RecordedSession:
 
 
 class ClaudeCodeReader:
-    """Reads a growing session file, whole lines at a time."""
+    """Reads a session file while Claude Code appends to it, whole lines at a time."""
 
     def __init__(self) -> None:
         self._session = _ClaudeSession()
@@ -130,8 +129,8 @@ class ClaudeCodeReader:
         self._lines = 0
         self._taken = 0
         self._has_main = False
-        """True if there are lines of a main conversation. A subagent's own file has only sidechain
-        lines, which are its conversation."""
+        """True if a line belongs to a main conversation. The file of a subagent has only sidechain
+        lines; then these are the conversation."""
 
     def feed(self, data: bytes) -> None:
         session, had_main = self._session, self._has_main
@@ -200,9 +199,9 @@ def _queued_prompt(fields: Fields) -> bytes | None:
     attachment = object_fields(fields.get("attachment", b"")) or {}
     if text_of(attachment, "type") != "queued_command" or "prompt" not in attachment:
         return None
-    if text_of(attachment, "commandMode") != "prompt":  # a notification that no user typed
+    if text_of(attachment, "commandMode") != "prompt":  # a notification, which no user typed
         return None
-    # a key that no request has, so that the item counts as derived
+    # no request has the key "queued", so the item counts as derived
     return b'{"role":"user","content":%s,"queued":true}' % attachment["prompt"]
 
 
@@ -212,7 +211,7 @@ def _is_boundary(fields: Fields) -> bool:
 
 def _take(line: _SessionLine, session: _ClaudeSession) -> None:
     fields = line.record.fields
-    # An error that the client wrote in the model's name is never sent back to the model.
+    # An error that the client wrote as the model is never sent to the model.
     if not _speaks(fields) or is_set(fields, "isMeta") or is_set(fields, "isApiErrorMessage"):
         return
     message = object_fields(fields["message"])
@@ -311,8 +310,8 @@ def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
         if message is not None and session.messages[message].role == "assistant":
             context = found.shown_to.setdefault(message, context).then(message)
         elif message is not None and message not in context:
-            # Only one result of parallel calls is on the path to the next response. Its first line
-            # adds the message that contains all results.
+            # Of the results of parallel calls, only one is on the path to the next response. Its
+            # first line adds the message with all results.
             context = context.then(message)
         for item in preserved.get(line.uuid, ()):
             context = context.then(item)

@@ -1,6 +1,6 @@
 """Reader of Codex rollouts (docs/contributing/sources.md). Items keep the file's order and bytes. A
-`compacted` line replaces the history so far, and a rollback removes the turns that it undoes. A
-model call ends at a tool's output, a message to the model, or a token count."""
+`compacted` line replaces all earlier history. A rollback removes the turns that it undoes. A call
+of the model ends at a tool's output, a message to the model, or a token count."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ LINE_TYPES = frozenset(
 )
 _NEVER_SENT = frozenset({"ghost_snapshot"})  # undo points that only the client uses
 _KEPT_USER_BYTES = 80_000
-"""If a compaction has no replacement history, Codex keeps user messages up to 20k tokens of 4
-bytes."""
+"""If a compaction has no replacement history, Codex sends the newest user messages, up to 20k
+tokens of 4 bytes."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +69,7 @@ def read_codex(data: bytes) -> RecordedSession:
 
 
 class CodexReader:
-    """Reads a growing rollout, whole lines at a time."""
+    """Reads a rollout while Codex appends to it, whole lines at a time."""
 
     def __init__(self) -> None:
         self._rollout = _Rollout()
@@ -122,7 +122,7 @@ def _take(record: Record, rollout: _Rollout) -> None:
     elif kind == "turn_context":
         rollout.model = text_of(payload, "model") or rollout.model
     elif kind == "session_meta" and rollout.meta is None:
-        # A fork repeats the metadata of its parent.
+        # The first line counts: a fork repeats the metadata of its parent.
         rollout.meta = payload
 
 

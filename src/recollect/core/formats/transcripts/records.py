@@ -1,6 +1,6 @@
-"""JSON records of a recording, and code that its readers share. Lines are split only at `\n`,
-because U+2028 is allowed inside JSON strings. An invalid line is skipped and reported with its
-number. Field values stay the file's own bytes."""
+"""Reads the JSON lines of a recording; shared by the readers of all formats. Lines are split only
+at `\n`, because U+2028 is allowed inside JSON strings. An invalid line is skipped and reported with
+its number. Field values stay the file's own bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MILLISECONDS_FROM = 1e11
-"""Larger timestamps are in milliseconds. In seconds, this would be the year 5138."""
+"""Larger timestamps are in milliseconds. As seconds, this value is in the year 5138."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator
         line = raw.strip()
         if not line:
             continue
-        # msgspec skips strings without checking them, so invalid UTF-8 must be found here
+        # msgspec does not validate strings that it skips, so check for invalid UTF-8 here
         fields = object_fields(line) if is_utf8(line) else None
         if fields is None:
             passed_over.append(f"line {number}: {_complaint(line)}")
@@ -189,20 +189,21 @@ def is_written_by_model(item: Fields) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class ModelRuns:
-    """Model calls found so far in a list of Responses items. The last may still be open."""
+    """Calls of the model in a list of OpenAI Responses items. The last call may be unfinished."""
 
     _found: list[RecordedRequest] = field(default_factory=list)
     _shown: ShownItems = field(default_factory=ShownItems)
     _answered: list[int] = field(default_factory=list)
 
     def answer(self, item: int, *, shown: ShownItems) -> None:
-        """Add an item by the model. `shown` is used if the item is the first of its call."""
+        """Add an item by the model. If it is the first of its call, `shown` was the model's
+        input."""
         if not self._answered:
             self._shown = shown
         self._answered.append(item)
 
     def close(self, usage: Usage | None = None) -> None:
-        """End the call. Usage that arrives later belongs to the last call without any."""
+        """End the current call. Without one, the usage belongs to the last call without usage."""
         if self._answered:
             self._found.append(
                 RecordedRequest(shown=self._shown, answered=tuple(self._answered), usage=usage)
@@ -212,7 +213,7 @@ class ModelRuns:
             self._found[-1] = replace(self._found[-1], usage=usage)
 
     def so_far(self) -> ModelRuns:
-        """Copy the runs, so that the copy can be closed while this one continues."""
+        """Return a copy that can be closed while the original continues."""
         return ModelRuns(
             _found=list(self._found), _shown=self._shown, _answered=list(self._answered)
         )
