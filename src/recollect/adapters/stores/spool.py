@@ -1,8 +1,8 @@
-"""The spool of a space as a small SQLite file: batches that wait for a store.
+"""The spool of a space, a small SQLite file: batches that wait until the store works again.
 
-`append` is durable when it returns. The records of one process are drained in order. `rewrite` also
-changes records of other running processes. If the file is damaged, its readable records are moved
-to a new file, and the damaged one is renamed.
+A record is durable when `append` returns. The records of one process are drained in order.
+`rewrite` also changes records of other running processes. If the file is damaged, its readable
+records are moved to a new file, and the damaged file is renamed.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ LOG = logging.getLogger("recollect.spool")
 _OWNER: Final = ".owner"
 _DAMAGED: Final = ".damaged"
 _SPARE_PAGES: Final = 256
-"""If a drained file has more unused pages than this, it is shrunk."""
+"""A drained file is shrunk if it has more unused pages than this."""
 _PAGE: Final = 64
-"""Number of records read at once. An append waits at most for these."""
+"""Number of records read at once, which is the most that an append waits for."""
 _NOTHING: Final[list[tuple[int, bytes]]] = []
 _CHECKPOINT_TRIES: Final = 50
 _CHECKPOINT_WAIT_SECONDS: Final = 0.05
@@ -85,11 +85,8 @@ class FileSpool:
 
     @classmethod
     async def open(cls, folder: Path, *, space: str, key: EncryptionKey | None = None) -> FileSpool:
-        """Open the spool of a space. Nothing is written before the first record.
-
-        If the file is damaged, its readable records are moved to a new one. Raises WrongKey if the
-        file was written with another key.
-        """
+        """Open the spool of a space. The first record creates the file. A damaged file's readable
+        records are moved to a new file. Raises WrongKey if the file has another key."""
         # deriving a key from a passphrase takes a moment
         raw = None if key is None else await asyncio.to_thread(key.raw, space)
         spool = cls(folder, space=space, key=raw)
@@ -101,20 +98,20 @@ class FileSpool:
         return spool
 
     def unreadable_files(self) -> tuple[str, ...]:
-        """List the files with unreadable records, for a person to examine."""
+        """List the files with unreadable records, so that a person can examine them."""
         return tuple(sorted(path.name for path in self._folder.glob(f"{self._prefix}*{_DAMAGED}")))
 
     async def append(self, record: bytes) -> None:
         await self._insert(record, None)
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
-        """Store a record that the store refused, durably. It is never drained again."""
+        """Store durably a record that the store refused, and that is never drained again."""
         LOG.warning(
             "spool: the store refused some messages; run `recollect memory check --retry` to "
             "try again: %s",
             reason,
         )
-        # a process that crashed after this gets here again
+        # a process that crashed after this line runs it again
         if not await self._ask(lambda db: bool(db.rows(_SAME, (len(record), record))), False):
             await self._insert(record, reason)
 
@@ -129,14 +126,14 @@ class FileSpool:
         return found
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
-        """Pass the records on in order (see `ports.Spool`)."""
+        """Pass the waiting records to `take` in order, as `ports.Spool` describes."""
         handed = 0
         async with self._draining:
             while page := await self._ask(partial(self._page, limit=1), _NOTHING):
                 lane, (number, record) = self._lane, page[0]
                 await take(record)
                 self._require_open()
-                if lane is self._lane:  # in another file, the number belongs to a different record
+                if lane is self._lane:  # in another file, this number belongs to a different record
                     with contextlib.suppress(StoreReplaced):
                         await lane.write(partial(Database.run, statement=_DELETE, values=(number,)))
                 handed += 1
@@ -145,7 +142,7 @@ class FileSpool:
         return handed
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
-        """Replace each record, of any process, by the result of `change`."""
+        """Replace each record, also of other processes, by the result of `change`."""
         changed = await self._ask(lambda database: _rewrite(database, change), 0)
         if changed:
             await self._leave_no_log()
@@ -155,7 +152,7 @@ class FileSpool:
         return await self._ask(self._count, 0)
 
     async def retry_refused(self) -> int:
-        """Queue the refused records again, after all others. Return their number."""
+        """Queue the refused records again, after all other records. Return their number."""
         return await self._ask(self._put_back, 0)
 
     async def state(self) -> SpoolState:
@@ -295,7 +292,7 @@ def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int
 
 def _shrink(database: Database) -> None:
     if database.value("PRAGMA freelist_count") > _SPARE_PAGES:
-        # Another process is doing it; otherwise the next drain does.
+        # Another process is shrinking the file; otherwise the next drain does.
         with contextlib.suppress(*connection.BUSY):
             database.run("VACUUM")
     checkpoint(database, "TRUNCATE")
@@ -308,7 +305,7 @@ _LAST: Final = (
     "SELECT seq FROM sqlite_sequence WHERE name = 'spooled'",
     "SELECT max(number) FROM spooled",
 )
-"""Queries for the highest number. One of them may read a damaged page."""
+"""Queries for the highest number, of which one may read a damaged page."""
 _NEXT_READABLE: Final = """
 SELECT number, owner, refused, record FROM spooled WHERE number >= ? ORDER BY number LIMIT 1
 """
@@ -361,8 +358,7 @@ def _open_damaged(file: connection.SpaceFile, ends: contextlib.ExitStack) -> aps
         opened.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     with contextlib.suppress(*_UNREADABLE):
         holder.execute("BEGIN IMMEDIATE")
-    # use another connection: within a transaction, the cipher fails on every page after a damaged
-    # one
+    # use another connection: in a transaction, the cipher fails on all pages after a damaged one
     return reader
 
 

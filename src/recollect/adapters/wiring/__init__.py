@@ -1,7 +1,6 @@
 """Builds an engine from settings. This is the only package that knows every adapter.
 
-A part is imported when it is built. So reading a store loads neither the engine nor an unused
-driver.
+Each adapter is imported when it is built, so that no unused driver is loaded.
 """
 
 from recollect.adapters.wiring.memory import open_blocking_memory as open_blocking_memory

@@ -1,9 +1,10 @@
-"""Session state: the state itself, the session's path, and the messages that the state quotes.
+"""Stores session state: the state itself, the session's path, and the messages that the state
+quotes.
 
-Path and quotes are in chunks, and a turn writes only changed ones: a state may cover thousands of
-messages. Older writes never replace newer ones. A state that quotes a forgotten message is stored
-without the quotes, or not at all if it cannot be read. Forgetting removes a message from
-`session_quotes`, so an unchanged chunk needs no second query.
+Path and quotes are stored in chunks, and a turn writes only changed chunks, because a state may
+cover thousands of messages. An older write never replaces a newer one. A state that quotes a
+forgotten message is stored without the quote, or not at all if it cannot be read. Forgetting a
+message also removes it from `session_quotes`, so an unchanged chunk needs no second query.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def join_chunks(chunks: Iterable[bytes]) -> tuple[tuple[EntryKey, ...], tuple[Me
 
 
 def chunks_from(first: int, keys: Sequence[str], ids: Sequence[str]) -> list[tuple[int, bytes]]:
-    """Split entries into numbered chunks. The first entry begins chunk `first`."""
+    """Split entries into numbered chunks, from chunk `first` on."""
     return [
         (
             first + start // CHUNK,
@@ -178,7 +179,7 @@ _DROP_PATHS: Final = delete("session_paths", "session", "text")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionLookup:
-    """Queries that were sent ahead of the write."""
+    """Queries about a session that are sent before its write."""
 
     stored: Statement
     chunk: Statement
@@ -186,7 +187,7 @@ class SessionLookup:
     held: Statement
     """The digests of the chunks of quotes."""
     newest: Statement
-    """Forbidden quotes in the last chunk, which is the most likely one to change."""
+    """Forbidden quotes in the last chunk, the one most likely to change."""
 
 
 async def look_up_session(work: Transaction, given: SessionWrite | None) -> SessionLookup | None:
@@ -210,7 +211,7 @@ async def write_session(
     said: frozenset[str],
 ) -> SessionOutcome:
     """Write the session. The result is stale if a newer state is stored. The state may quote none
-    of the `forgotten`. `said` are the messages that this batch stores."""
+    of the `forgotten` messages. `said` are the messages that this batch stores."""
     stored = await lookup.stored.fetchone()
     if stored is not None and stored[0] > given.turn:
         return SessionOutcome(stale=True)
@@ -219,7 +220,7 @@ async def write_session(
     if stored is not None and stored[0] == given.turn:
         return await _is_repeated(work, given, bytes(stored[2]), quoted)
     length = stored[1] if stored is not None else 0
-    # The messages in between were never written, and a path must have no gap.
+    # The messages in between were never written, but a path must have no gap.
     if given.path_from > length:
         return SessionOutcome(stale=True)
     chunk = await lookup.chunk.fetchone()
@@ -246,8 +247,8 @@ async def write_session(
 async def _is_repeated(
     work: Transaction, given: SessionWrite, stored: bytes, quoted: Collection[str]
 ) -> SessionOutcome:
-    """Recognize a repeated write of the stored turn. It is not stale, even if its quotes were
-    removed meanwhile."""
+    """Return a result if this write of the turn was stored before. It is not stale, even if a later
+    request removed its quotes."""
     if stored == given.state:
         return SessionOutcome()
     again = bool(quoted) and stored == state_without(
@@ -262,7 +263,7 @@ async def _remove_quotes(
     rest: tuple[Sequence[str], Sequence[str]],
     quoted: Collection[str],
 ) -> bytes | None:
-    """Return the state to write. `rest` is the path from the chunk in which the write begins."""
+    """Return the state without these quotes. `rest` is the path from the first chunk to write."""
     if not quoted:
         return given.state
     before = await path_of(work, given.session, below=given.path_from // CHUNK)
@@ -288,8 +289,8 @@ def state_without(
     rest: tuple[Sequence[str], Sequence[str]],
     quoted: Collection[str],
 ) -> bytes | None:
-    """Remove quotes of these messages from the state; None if it cannot be read. The whole path is
-    needed, because a state also quotes old messages."""
+    """Remove quotes of these messages from the state; None if the state cannot be read. The whole
+    path is needed, because a state also quotes old messages."""
     try:
         keys, ids = join_chunks(chunks)
         pairs = zip((*keys, *rest[0]), (*ids, *rest[1]), strict=True)

@@ -1,8 +1,8 @@
-"""The counters of a space, which each writer locks first, and its packed index of words.
+"""The counters of a space, which each writer locks first, and the packed index of its words.
 
-Packing reads only the forward rows, so a merged run never contains a removed word. A passage is in
-the tail (its number is above `packed_to`) or in exactly one run. If `index_epoch` changed during a
-pack, the pack is rolled back.
+Packing reads only the passages' own rows, so a merged run never contains a removed word. A passage
+is in the tail (its number is above `packed_to`) or in exactly one run. If another process changes
+`index_epoch` during a pack, the pack is rolled back.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from recollect.adapters.stores.postgres.pool import Transaction
 
 @dataclass(slots=True)
 class SpaceCounters:
-    """The next numbers of a space (a row of `COUNTERS`), what a batch finds there, and what it
-    adds."""
+    """The next free numbers of a space (a row of `COUNTERS`), and what a batch finds there."""
 
     next_sequence: int
     next_passage: int
@@ -34,16 +33,16 @@ class SpaceCounters:
     facts_revision: int
     known: frozenset[str] = frozenset()
     tombstoned: frozenset[str] = frozenset()
-    """Messages and segments with a tombstone."""
+    """Messages and segments of the batch that have a tombstone."""
     documents: int = 0
     """Number of passages added to the index."""
     total_length: int = 0
     places: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
-    """Number, start and end of passages written in this batch, by segment and ordinal."""
+    """Number, start and end of each passage that this batch wrote, by segment and ordinal."""
     embedders: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Number and dimensions of embedders new in this batch."""
+    """Number and dimensions of each embedder that is new in this batch."""
     vectored: set[tuple[int, int]] = field(default_factory=set)
-    """Embedder and passage of vectors written in this batch."""
+    """Embedder and passage of each vector that this batch wrote."""
 
     @property
     def tail(self) -> int:
@@ -68,12 +67,12 @@ _ADVANCE: Final = """
 
 
 async def take_turn(work: Transaction) -> bool:
-    """Lock the space. Return False if it does not exist."""
+    """Lock the space. Return False if the space does not exist."""
     return await work.row(COUNTERS, (work.space_id,)) is not None
 
 
 async def lock_space(work: Transaction) -> SpaceCounters:
-    """Lock the space. Create it if it is missing."""
+    """Lock the space; create it first if it is missing."""
     row = await work.row(COUNTERS, (work.space_id,))
     if row is None:
         work.made_space = True
@@ -98,7 +97,7 @@ _EVERYTHING: Final = (
     "session_paths", "session_quotes", "tombstones", "forgotten_segments", "jobs", "job_pauses",
     "job_budgets", "model_use", "pieces", "turns", "compactions", "spaces",
 )  # fmt: skip
-"""Every table of spaces. The space's own row is removed last."""
+"""All tables of a space, in the order of removal: the space's own row is removed last."""
 
 
 _NOTE_REMOVED: Final = """
@@ -109,12 +108,12 @@ REMOVED_AT: Final = "SELECT max(at) FROM recollect.unscrubbed WHERE space_id = %
 
 
 async def note_removed(work: Transaction) -> None:
-    """Record that data files contain removed content until a scrub. Call this after the removal."""
+    """Record, after a removal, that data files contain removed content until a scrub."""
     await work.send(_NOTE_REMOVED, (work.space_id, time.time()))
 
 
 async def delete_space(work: Transaction) -> dict[str, int]:
-    """Remove everything of a space, including tombstones. Return the number of rows by table.
+    """Remove all content of a space, and its tombstones. Return the number of rows by table.
     Writers of the space wait meanwhile; later writes create a new space."""
     await take_turn(work)
     sent = {
@@ -131,9 +130,9 @@ async def delete_space(work: Transaction) -> dict[str, int]:
 
 
 PACK_AFTER: Final = 512
-"""If the tail has this many passages, packing is due. Scanning it takes about a millisecond."""
+"""Packing is due at this many passages in the tail. Scanning them takes about a millisecond."""
 PACK_NOW: Final = 4_096
-"""If the tail has this many passages, the next writer packs it, because no worker runs the jobs."""
+"""If the tail has this many passages, the next writer packs it: no worker runs the jobs."""
 _FANOUT: Final = 8
 _SMALLEST: Final = 512
 _DEAD_SHARE: Final = 0.25
@@ -207,7 +206,7 @@ _BLOCKS_AT_ONCE: Final = 2_000
 
 
 class IndexMoved(Exception):  # noqa: N818 - caught by whoever packs, never seen outside
-    """Raised if the index changed while a run was built. The transaction must be rolled back."""
+    """Raised if the index changed while a run was built: the transaction must be rolled back."""
 
 
 async def pack_tail(work: Transaction, *, least: int) -> bool:
@@ -221,7 +220,7 @@ async def pack_tail(work: Transaction, *, least: int) -> bool:
 
 
 async def merge_runs(work: Transaction) -> bool:
-    """Merge one group of runs if there are too many, or one has too many dead passages."""
+    """Merge one group of runs if there are too many runs, or a run has too many dead passages."""
     state = await work.row(_STATE, (work.space_id,))
     runs = await work.rows(_RUNS, (work.space_id,))
     group = choose_merge([(row[1], row[2], row[3], row[4]) for row in runs])
@@ -240,7 +239,7 @@ async def merge_runs(work: Transaction) -> bool:
 
 
 def choose_merge(runs: Sequence[tuple[int, int, int, int]]) -> tuple[int, int] | None:
-    """Choose adjacent runs to merge. Each is given as first, last, passages and dead passages, in
+    """Choose adjacent runs to merge from runs as (first, last, passages, dead passages), in
     order."""
     levels = [_level(passages) for _, _, passages, _ in runs]
     for start in range(len(runs)):
@@ -277,7 +276,7 @@ async def _swap(
     packed_to: int,
 ) -> None:
     rows = words.forwards_of(await work.row(FORWARDS, (work.space_id, after, upto)))
-    # Written before the lock is taken, so that writers of the space wait only for the exchange.
+    # Write before taking the lock, so that writers of the space wait only for the exchange.
     for run in words.build_runs(rows):
         await _insert_run(work, run)
     locked = await work.row(_LOCK_STATE, (work.space_id,))
@@ -302,7 +301,7 @@ async def _insert_run(work: Transaction, run: words.Run) -> None:
 
 
 async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
-    """Exclude passages from runs because they left the index, though not the archive."""
+    """Exclude passages from runs: they are no longer in the index, but still in the archive."""
     if not len(numbers):
         return
     for run, first, last, _, dead in await work.rows(
@@ -332,8 +331,7 @@ async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[An
 
 
 async def purge_dead(work: Transaction) -> None:
-    """Remove dead numbers from the runs that contain them, because their words may be forgotten by
-    now."""
+    """Remove dead numbers from the runs that contain them, because their words may be forgotten."""
     for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
         rows = await work.rows(_BUCKETS, (work.space_id, run))
         gone = np.frombuffer(dead, "<u2")

@@ -1,7 +1,8 @@
-"""A fleet of spaces in one PostgreSQL database with one pool, and the store of one space.
+"""Opens spaces in a PostgreSQL database, and reads and writes one space.
 
-`PostgresFleet` owns the pool. Across spaces it reads only which of them have due jobs. In
-`PostgresStore` (`recollect.core.ports.Store`) each operation is one transaction of its space.
+`PostgresFleet` owns the pool of connections for all spaces of a database. Its only query over
+several spaces asks which have due jobs. `PostgresStore` (`recollect.core.ports.Store`) runs each
+operation as one transaction of its space.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ _NAMES: Final = "SELECT name FROM recollect.spaces"
 
 
 def space_uuid(name: str) -> UUID:
-    """Hash a space's name to its key, so that no query is needed to look it up."""
+    """Hash a space's name to its key, which saves a query."""
     named = name.encode("utf-8", "surrogatepass")
     return UUID(bytes=blake2b(named, digest_size=16, person=b"recollect-space").digest())
 
@@ -71,17 +72,14 @@ class PostgresFleet:
         self.server = server
         self.admin_url = admin_url
         self.made: set[SpaceId] = set()
-        """Spaces that this process created, until somebody takes note of it."""
+        """Spaces that this process created. A caller removes those that it has recorded."""
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
     async def open(cls, url: str, *, pool_size: int = POOL_SIZE, app_role: str = APP_ROLE) -> Self:
-        """Connect as the application's role.
-
-        If the URL's role bypasses row-level security, every transaction acts as `app_role`, which
-        must not bypass it. Row-level security also applies to the tables' owner, so the URL may use
-        that role.
-        """
+        """Connect as the application's role. If row-level security does not apply to the URL's
+        role, every transaction acts as `app_role`, to which it must apply. Row-level security also
+        applies to the tables' owner, so the URL may name that role."""
         with driver_errors():
             async with await connect(url, seconds=CONNECT_SECONDS) as connection:
                 server = await inspect_server(connection)
@@ -96,14 +94,14 @@ class PostgresFleet:
         return cls(pool, server, admin_url=url if server.bypasses or server.owns else None)
 
     async def space(self, name: str) -> PostgresStore:
-        """Return the store of a space. Closing it leaves the fleet open."""
+        """Return the store of a space. Closing this store leaves the fleet open."""
         return PostgresStore(self, name)
 
     async def spaces_with_due_jobs(
         self, now: float, limit: int = 100, *, every: bool = False
     ) -> admin.DueSpaces:
-        """List spaces with jobs that may run, longest waiting first. On Citus, each call asks the
-        next node, or with `every` all of them."""
+        """List spaces with jobs that may run, longest waiting first. On Citus, each call asks only
+        the next node, unless `every` is true."""
         async with self.pool.workers_view() as view:
             if self.server.citus is not None:
                 return await self._due_by_node.ask(view, now, limit, every=every)
@@ -121,7 +119,7 @@ class PostgresFleet:
             return tuple(sorted(name for (name,) in await view.rows(_NAMES)))
 
     async def message_bytes(self, name: str) -> int:
-        """Return the size of the text of a space's messages."""
+        """Return the size of all message texts of a space."""
         key = space_uuid(name)
         async with self.pool.transaction(key, read=True) as work:
             ((size,),) = await work.rows(_MESSAGE_BYTES, (key,))
@@ -132,8 +130,8 @@ class PostgresFleet:
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
-        """Open a write transaction. Without using a connection, it first waits for other writers of
-        this process."""
+        """Open a write transaction after this process's other writers, waiting without a
+        connection."""
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
             yield work
@@ -154,7 +152,7 @@ class _SharedFleet:
 _SHARED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _SharedFleet]]] = (
     WeakKeyDictionary()
 )
-"""Fleets by event loop (connections belong to one) and URL."""
+"""Shared fleets by event loop (because a connection belongs to one) and URL."""
 
 
 def _reads(work: Work[P, T]) -> Operation[P, T]:
@@ -166,8 +164,8 @@ def _reads(work: Work[P, T]) -> Operation[P, T]:
 
 
 def _writes(work: Work[P, T], *, in_turn: bool = True) -> Operation[P, T]:
-    """Declare a writing operation. With `in_turn` it waits for other writers of the space in this
-    process."""
+    """Declare an operation that writes, and with `in_turn` waits for the process's other
+    writers."""
 
     async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
         async with store._turn() if in_turn else store._writing() as transaction:
@@ -187,7 +185,7 @@ class PostgresStore:
         *,
         closed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Bind to a space. `closed` is called once when the store closes."""
+        """Open the store of a space. It calls `closed` once when it closes."""
         self.space = space
         self._id = space_uuid(space)
         self._fleet = fleet
@@ -197,9 +195,8 @@ class PostgresStore:
 
     @classmethod
     async def open_shared(cls, url: str, *, space: SpaceId, pool_size: int = POOL_SIZE) -> Self:
-        """Open one space of the fleet that all stores of this process and URL share. The first
-        store opens the fleet, the last closes it. So fifty engines need no more connections than
-        one."""
+        """Open one space of the fleet that all stores of this process with this URL share. Fifty
+        engines then need no more connections than one. The last store closes the fleet."""
         fleets = _SHARED.setdefault(asyncio.get_running_loop(), {})
         shared = fleets.setdefault(url, _SharedFleet())
         shared.users += 1
@@ -238,8 +235,8 @@ class PostgresStore:
 
     @asynccontextmanager
     async def moment(self) -> AsyncIterator[Self]:
-        """Open a view of this store whose reads see one snapshot and are sent together. It holds a
-        connection until the end, so call no model or embedder meanwhile."""
+        """Open a view of this store whose reads see one snapshot and are sent together. The view
+        holds a connection, so call no model or embedder in the block."""
         async with self._reading() as work:
             store = type(self)(self._fleet, self.space)
             store._moment = work
@@ -259,8 +256,8 @@ class PostgresStore:
 
     async def pack(self, *, least: int = space.PACK_AFTER) -> int:
         """Pack the newest passages into the inverted index and merge its runs. Return the number of
-        steps taken. Jobs of kind "pack" run this, in parallel with anything else. If another
-        process changed the index meanwhile, the pack is rolled back."""
+        steps taken. Jobs of kind "pack" run this in parallel with other operations. If another
+        process changes the index meanwhile, the pack is rolled back."""
         steps = 0
         with contextlib.suppress(space.IndexMoved):
             async with self._writing() as work:
@@ -335,8 +332,7 @@ class PostgresStore:
     delete: Final = _writes(space.delete_space)
 
     async def scrub(self, admin_url: str | None = None) -> ScrubResult:
-        """Rewrite the data files as the tables' owner, if they may contain what this space
-        removed."""
+        """As the tables' owner, rewrite the data files that may contain what this space removed."""
         async with self._reading() as work:
             ((removed_at,),) = await work.rows(space.REMOVED_AT, (work.space_id,))
         return await admin.scrub(admin_url or self._open_fleet().admin_url, removed_at)

@@ -1,8 +1,8 @@
 """The records of tenants: their keys, spaces, budgets, idempotency keys, and the audit log.
 
 Every transaction names one tenant, and row-level security limits it to that tenant's rows. An
-unknown key and another tenant's key look the same. An operator may read the list of tenants and the
-log across all. Each method but `purge_all` is one transaction. Leases use the server's clock.
+unknown key gives the same result as a key of another tenant. Operators may read all tenants and the
+whole log. Each method except `purge_all` is one transaction. Leases use the server's clock.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ _DELETED: Final = """
 """
 _SERVER_TIME: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 COMPARE_SECONDS: Final = 60.0
-"""Interval between comparisons of the server's clock with this machine's."""
+"""Interval between comparisons of the server's clock with this machine's clock."""
 _TENANT_DELETED: Final = "tenant deleted"
 END_OF_TIME: Final = 1e18
 """A point in time after every record."""
@@ -162,8 +162,8 @@ class TenantRecords:
             return await work.records(query, values)
 
     async def _server_ahead(self) -> float:
-        """Return by how many seconds the server's clock is ahead of this machine's. This needs a
-        separate query, because Citus accepts no server time in a statement that writes."""
+        """Return how many seconds the server's clock is ahead of this machine's. The time needs its
+        own query, because Citus accepts no server time in a statement that writes."""
         if time.monotonic() - self._compared_at >= COMPARE_SECONDS:
             async with self._pool.tenant_transaction(None, read=True) as work:
                 sent_at = time.time()
@@ -205,8 +205,8 @@ class TenantRecords:
             await _note(work, audit_record(tenant.id, actor, "limits set", shown, at))
 
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> None:
-        """Remove a tenant, its keys and the list of its spaces. The audit log stays. The caller has
-        deleted the spaces before."""
+        """Remove a tenant, its keys and the list of its spaces, which the caller must have deleted
+        before. The audit log stays."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             for drop in _DROP_ALL:
                 await work.send(drop, (tenant.id,))
@@ -228,7 +228,7 @@ class TenantRecords:
         return tuple(_key(row) for row in await self._fetch(tenant, _KEYS, tenant))
 
     async def revoke_key(self, tenant: Tenant, key_id: str, *, actor: str, at: float) -> bool:
-        """Revoke a key. Return False if there is no active one."""
+        """Revoke a key. Return False if the tenant has no such active key."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             done = await work.row(_REVOKE, (at, tenant.id, key_id)) is not None
             if done:
@@ -238,7 +238,7 @@ class TenantRecords:
     async def rotate_key(
         self, tenant: Tenant, key_id: str, new: ApiKey, *, ends_at: float, actor: str
     ) -> bool:
-        """Replace a key, and let the old one expire. Return False if there is none."""
+        """Create the key `new`, and let the old one expire. Return False if there is no old one."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             ended = await work.row(_EXPIRE_KEY, (ends_at, ends_at, tenant.id, key_id))
             if ended is not None:
@@ -248,7 +248,7 @@ class TenantRecords:
         return ended is not None
 
     async def add_space(self, tenant: Tenant, name: str, *, at: float) -> bool:
-        """Add a space, unless it exists. Return False if the tenant may have no more."""
+        """Add a space unless it exists. Return False if the tenant may have no more spaces."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             if tenant.most_spaces is not None:
                 if await work.row(_HAS_SPACE, (tenant.id, name)) is not None:
@@ -261,12 +261,12 @@ class TenantRecords:
         return True
 
     async def used(self, tenant: UUID) -> dict[QuotaName, int]:
-        """Return how many spaces the tenant has, and the bytes of messages in them."""
+        """Return how many spaces the tenant has, and how many bytes of messages these contain."""
         (row,) = await self._fetch(tenant, _USED, tenant)
         return {"spaces": row["spaces"], "bytes": row["bytes"]}
 
     async def set_bytes(self, tenant: UUID, name: str, size: int) -> None:
-        """Store how many bytes of messages a space holds."""
+        """Store how many bytes of messages a space contains."""
         async with self._pool.tenant_transaction(tenant) as work:
             await work.send(_SET_BYTES, (size, tenant, name))
 
@@ -294,12 +294,10 @@ class TenantRecords:
         lease_seconds: float,
         keep_seconds: float,
     ) -> IdempotentAnswer:
-        """Claim a request for this caller, or return its earlier answer.
-
-        A claim lasts `lease_seconds`. If there is no answer by then, its node has died, and the
-        next caller takes over. `now` and `running_until` use the caller's clock; stored times use
-        the server's.
-        """
+        """Claim a request for this caller, or return the answer of an earlier caller. A claim lasts
+        `lease_seconds`. If the claim's caller stores no answer in that time, its node has died, and
+        the next caller may claim the request. `now` and `running_until` use the caller's clock;
+        stored times use the server's."""
         token, ahead = uuid4().hex, await self._server_ahead()
         now += ahead
         lease = (token, now + lease_seconds, now + keep_seconds)
@@ -324,13 +322,14 @@ class TenantRecords:
     async def keep_answer(
         self, tenant: UUID, key_hash: bytes, token: str, *, status: int, answer: bytes
     ) -> bool:
-        """Store the answer. Return False if another caller has taken over the request."""
+        """Store the answer of a claimed request. Return False if another caller claimed it
+        since."""
         async with self._pool.tenant_transaction(tenant) as work:
             kept = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
         return kept is not None
 
     async def release(self, tenant: UUID, key_hash: bytes, token: str) -> None:
-        """Remove the claim of a failed request, so that the key can be used again."""
+        """Remove the claim of a failed request, so that its key can be used again."""
         async with self._pool.tenant_transaction(tenant) as work:
             await work.send(_RELEASE, (tenant, key_hash, token))
 

@@ -1,11 +1,11 @@
-"""The vectors of passages: writes them, and finds the nearest. A small space is searched exactly, a
-large one by signs.
+"""Writes the vectors of passages, and finds the nearest: exactly in a small space, by signs in a
+large one.
 
-Above `EXACT_NUMBERS` a search first compares signs, then the most similar vectors exactly;
-`recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48 bytes per
-passage at 384 dimensions. A slot is marked as used only while its passage has a vector. The first
-vector of a passage is kept. A vector is skipped if its passage is missing or has another span. Ties
-at the last place are decided in double precision, then by segment id and ordinal.
+Above `EXACT_NUMBERS`, a search first compares signs, and then compares the most similar vectors
+exactly; `recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48
+bytes per passage at 384 dimensions. A slot of a block counts as used only while its passage has a
+vector. A passage keeps its first vector. A vector is skipped if its passage is missing or has
+another span. Ties at the last place are decided in double precision, then by id.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from recollect.errors import BatchRefused, StoreError
 
 _BLOCK_BYTES: Final = 6_144
 _PLANES: Final = 4
-"""Bits per number of the query's vector."""
+"""Number of bits to which each number of the query's vector is quantized."""
 
 _SOME: Final = """
     SELECT block_no, block FROM recollect.sign_blocks
@@ -63,8 +63,8 @@ _EMBEDDERS: Final = "SELECT embedder_no, dimensions FROM recollect.embedders WHE
 
 
 class Layout:
-    """The layout of an embedder's blocks: a mask of used slots, then the signs. Signs are stored
-    for 64 dimensions at a time, for all slots, so that counting reads memory sequentially."""
+    """The layout of an embedder's blocks: a mask of used slots, then the signs of all slots, 64
+    dimensions at a time, so that a search reads memory sequentially."""
 
     __slots__ = ("_dtype", "slots", "words")
 
@@ -113,7 +113,7 @@ async def clear_signs(work: Transaction, numbers: Ints) -> None:
 
 
 async def sign_again(work: Transaction, numbers: driver.Raw) -> None:
-    """Write the signs of the stored vectors of these passages, whose numbers are new."""
+    """Write the signs of the stored vectors of these passages, which have new numbers."""
     rows = await work.rows(_SIGNED_VECTORS, {"space": work.space_id, "numbers": numbers})
     for (embedder, dimensions), some in groupby(rows, key=itemgetter(0, 1)):
         places, stored = zip(*(row[2:] for row in some), strict=True)
@@ -182,12 +182,10 @@ def nearest_by_signs(
 
 
 def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.float64]:
-    """For each slot, add the query's numbers in the dimensions where the slot's sign is plus.
-
+    """For each slot, add the query's numbers in the dimensions in which the slot's sign is plus.
     The query's numbers are quantized, and their bits are counted one after the other. Comparing
-    signs alone finds less: 85% of the 150 nearest of 5,955 passages (static model) are among the
-    first 600; with this method 95% are.
-    """
+    only the query's signs finds less: 85% of the 150 nearest of 5,955 passages (static model) are
+    among the first 600; this method finds 95%."""
     low = float(asked.min())
     step = (float(asked.max()) - low) / (2**_PLANES - 1) or 1.0
     steps = np.rint((asked - low) / step).astype(np.int64)
@@ -206,22 +204,21 @@ def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDAr
 
 
 EXACT_NUMBERS: Final = 4_000 * 384
-"""If vectors times dimensions are at most this, all vectors are compared exactly."""
+"""A search compares all vectors exactly if vectors times dimensions are at most this."""
 _RERANK_LEAST, _RERANK_SHARE, _RERANK_MOST = 500, 0.005, 1_000
 _RERANK_EACH: Final = 10
-"""Exact comparisons per requested passage. They find 99.8% of the best 50, and 98.5% of the best
-150, at 16,180 passages of a static model."""
+"""Number of exact comparisons per requested passage, which finds 99.8% of the best 50, and 98.5% of
+the best 150, at 16,180 passages of a static model."""
 _NEAR: Final = 2e-6
-"""The server adds in single precision, so values this close to the last place are compared
-again."""
+"""Values this close to the last place are compared again: the server adds in single precision."""
 
 EMBEDDER: Final = """
     SELECT embedder_no, dimensions, vectors, signed, complete_to FROM recollect.embedders
     WHERE space_id = %s AND name = %s
 """
 # A vector of length zero has no direction, so it gets the distance of unrelated vectors.
-# Half-precision vectors are compared as stored, with the query split into two half-precision parts.
-# Converting to floats takes twice as long, and rounding the query would not be exact.
+# Half-precision vectors are compared as stored, with the query split into two half-precision parts:
+# converting vectors to floats takes twice as long, and rounding the query would not be exact.
 _COMPARED: Final = """
     WITH compared AS MATERIALIZED (
         SELECT passage_no, coalesce(CASE
@@ -246,7 +243,7 @@ _SMALL: Final = f"""(
     WHERE space_id = %(space)s AND name = %(name)s AND dimensions = %(dimensions)s
         AND NOT (signed AND vectors * dimensions > {EXACT_NUMBERS})
 )"""  # noqa: S608
-"""The embedder, if all of its vectors are compared."""
+"""SQL for the embedder, if a search compares all of its vectors."""
 LEFT_OUT: Final = f"""
     SELECT p.passage_no
     FROM unnest(%(ids)s::text[]) AS u (id)
@@ -278,8 +275,8 @@ _TIED: Final = f"""
 async def compare_all(
     work: Transaction, query: CandidateQuery, asked: AskedVector
 ) -> Statement | None:
-    """Queue the comparison with all vectors, before it is known whether these are few: then it
-    needs no round trip of its own. None if a filter or a direction is missing."""
+    """Queue the comparison with all vectors, although they may be too many: the query then needs no
+    round trip of its own. Return None if a filter or a direction is missing."""
     filters = (query.session, query.said_after, query.said_before)
     if filters != (None, None, None) or query.vector_limit <= 0:
         return None
@@ -313,8 +310,8 @@ async def nearest(
     left_out: Ints,
     compared: Statement | None,
 ) -> list[int]:
-    """Find the nearest passages, for an embedder from `EMBEDDER`. Empty if it has no vectors.
-    `compared` is the statement of `compare_all`."""
+    """Find the nearest passages. The result is empty if the embedder (a row of `EMBEDDER`) has no
+    vectors. `compared` is the statement of `compare_all`."""
     require_dimensions(asked, embedder)
     if embedder is None or query.vector_limit <= 0 or direction_of(asked.values) is None:
         return []
@@ -393,8 +390,7 @@ def compare(asked: AskedVector, raw: list[bytes]) -> Floats:
 
 
 def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> None:
-    """Raise an error unless the query's vector is as long as those of its embedder, a row of
-    `EMBEDDER`."""
+    """Raise an error unless the query's vector fits the embedder, `known` (a row of `EMBEDDER`)."""
     if known is not None and 4 * known[1] != len(asked.values):
         raise StoreError(
             f"embedder {asked.embedder!r} has {known[1]} dimensions in this store, but the "
@@ -402,7 +398,7 @@ def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> Non
         )
 
 
-# Look-ups by key for each segment, as in `candidates`, so that the planner never scans the table.
+# Look up each segment by key, as in `candidates`, so that the planner never scans the table.
 _PLACES: Final = f"""
     SELECT u.id, p.ordinal, p.passage_no, p.start_char, p.end_char, v.there IS NOT NULL
     FROM unnest(%(ids)s::text[]) AS u (id)
@@ -448,7 +444,7 @@ _ALL_VECTORS: Final = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorLookup:
-    """Queries sent ahead of the write: the embedder, and the rows of the passages."""
+    """Queries that are sent before the write: the embedder, and the rows of the passages."""
 
     embedder: Statement
     places: Statement
@@ -489,8 +485,8 @@ async def write_vectors(
 def known_embedder(
     given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, counters: SpaceCounters
 ) -> int | None:
-    """Return the stored number of a set's embedder; None if it is new. Raise BatchRefused if the
-    vectors have other dimensions."""
+    """Return the stored number of the vectors' embedder; None if it is new. Raise BatchRefused if
+    the stored embedder has other dimensions."""
     if any(len(vector.values) != 4 * given.dimensions for vector in given.vectors):
         raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
     known = counters.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
@@ -542,8 +538,7 @@ async def _insert(
     count: int,
     signed: bool,
 ) -> None:
-    """Insert vectors. `count` is how many the embedder then has: this writer has locked the
-    space."""
+    """Insert vectors. The embedder then has `count`, because this writer has locked the space."""
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), dimensions)
     numbers = np.array(list(new), np.int64)
     await work.send(

@@ -1,10 +1,10 @@
-"""The inverted index of a space: words as numbers, posting blocks, and the search by words.
+"""The inverted index of a space: words as numbers, blocks of postings, and the search by words.
 
-A word is a 32-bit hash keyed by its space, so a user cannot cause collisions on purpose. A passage
-has a forward row: its terms, sorted, with counts. A run holds the postings of a range of passages
-by term, in blocks that fit a page, with numbers relative to its first (below 65,536). A search
-reads the blocks and the newest passages. It only chooses the best by Okapi BM25; `search` scores
-them. The statistics are those of the whole space.
+A word's number is a 32-bit hash keyed by its space, so a user cannot cause collisions on purpose.
+Each passage has a row with its terms, sorted, and their counts. A run holds the postings of a range
+of passages by term, in blocks that fit a page; passage numbers are relative to the run's first
+(below 65,536). A search reads blocks and the newest passages, and chooses the best passages by
+Okapi BM25 with the statistics of the whole space. `core/search` computes the final scores.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from recollect.core.search.bm25 import inverse_document_frequency, length_dampin
 from recollect.core.values.recall import CandidateQuery
 
 RUN_SPAN: Final = 65_536
-"""Most passage numbers that a run covers, because relative numbers have 16 bits."""
+"""Maximum number of passages in a run, because relative passage numbers have 16 bits."""
 _BLOCK_BYTES: Final = 6_500
-"""Most bytes of a block: it is one row, and a row must fit a page of 8 kB."""
+"""Maximum bytes of a block: a block is one row, and a row must fit a page of 8 kB."""
 _POSTING_BYTES, _TERM_BYTES = 5, 6
 _BUCKET_POSTINGS: Final = 400
-"""Average number of postings per bucket. Fewer make more rows, more make longer reads."""
+"""Average number of postings per bucket. Fewer mean more rows; more mean longer reads."""
 _COUNT_MOST: Final = 65_535
 _TERMS_KEPT: Final = 200_000
 _HEAD: Final = struct.Struct("<HH")
@@ -45,7 +45,7 @@ NONE: Final = np.empty(0, np.int64)
 
 
 class _Terms(dict[tuple[UUID, str], int]):
-    """A cache of words' numbers. It is cleared when it grows too large."""
+    """A cache of words' numbers, which is cleared when it grows too large."""
 
     def __missing__(self, asked: tuple[UUID, str]) -> int:
         if len(self) >= _TERMS_KEPT:
@@ -65,7 +65,7 @@ def term_of(space_id: UUID, word: str) -> int:
 
 
 def forward(space_id: UUID, words: Sequence[str]) -> tuple[int, bytes, bytes]:
-    """Return a passage's length, its sorted terms and their counts, as stored."""
+    """Return what the index stores of a passage: its length, its sorted terms and their counts."""
     counted = Counter(words)
     terms = np.array([_TERMS[space_id, word] for word in counted], "<u4")
     counts = np.array(list(counted.values()), np.int64)
@@ -80,7 +80,7 @@ def forward(space_id: UUID, words: Sequence[str]) -> tuple[int, bytes, bytes]:
 
 @dataclass(frozen=True, slots=True)
 class Forwards:
-    """The forward rows of several passages, concatenated."""
+    """The stored terms and counts of several passages, concatenated."""
 
     numbers: Ints
     lengths: Ints
@@ -188,7 +188,7 @@ def _parts_of(raw: bytes) -> tuple[NDArray[Any], NDArray[Any], int, int]:
 
 
 Postings: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
-"""Relative passage numbers, lengths and counts."""
+"""Relative passage numbers, lengths of passages, and counts of the term."""
 
 
 def postings_of(raw: bytes, term: int) -> Postings | None:
@@ -238,11 +238,11 @@ def forwards_of(row: Sequence[Any] | None) -> Forwards:
 
 @dataclass(frozen=True, slots=True)
 class PostingHit:
-    """The postings of a query's term in one block or in forward rows."""
+    """Where a query's term occurs: its postings in one block, or in the passages' own rows."""
 
     term: int
     base: int
-    """The number that relative numbers are added to."""
+    """Passage number to which the relative numbers are added."""
     numbers: NDArray[Any]
     lengths: NDArray[Any]
     counts: NDArray[Any]
@@ -274,12 +274,11 @@ def order_candidates(
     left_out: Ints = NONE,
 ) -> tuple[Ints, Ints]:
     """Choose the best passages by Okapi BM25, and those tied at the limit. If `allowed` is given,
-    only those. Passages in `left_out` are never chosen."""
+    choose only from these. Never choose passages in `left_out`."""
     if not hits or limit <= 0:
         return NONE, NONE
     found: list[tuple[Ints, Floats]] = []
-    # Always add in the order of the terms, so that passages with the same words have exactly the
-    # same score.
+    # Add in the order of the terms, so that equal passages have exactly the same score.
     ordered = sorted(hits, key=lambda hit: (hit.base, hit.term))
     for base, same in groupby(ordered, key=lambda hit: hit.base):
         low, totals = _score(list(same), frequencies, documents, average_length)
@@ -300,7 +299,7 @@ def order_candidates(
 def _score(
     hits: Sequence[PostingHit], frequencies: dict[int, int], documents: int, average_length: float
 ) -> tuple[int, Floats]:
-    """Return the lowest relative number, and the scores from it on."""
+    """Return the lowest relative number, and the scores of all numbers from there on."""
     low = min(int(hit.numbers.min()) for hit in hits)
     high = max(int(hit.numbers.max()) for hit in hits)
     totals = np.zeros(high - low + 1)
@@ -375,7 +374,7 @@ class FoundByWords:
 
 @dataclass(frozen=True, slots=True)
 class WordLookup:
-    """Queries of a search by words: the statistics, then runs, blocks and the tail."""
+    """Queries of a search by words: first the statistics, then runs, blocks and the tail."""
 
     terms: Sequence[int]
     statistics: Statement
@@ -401,8 +400,7 @@ async def find_by_words(
     allowed: Ints | None,
     left_out: Ints,
 ) -> FoundByWords:
-    """Find the best `allowed` passages by words, without those in `left_out`, and the
-    statistics."""
+    """Find the best `allowed` passages by words, except those in `left_out`, and the statistics."""
     documents, total_length = await asked.statistics.fetchone() or (0, 0)
     if asked.postings is None:
         return FoundByWords((), documents, total_length, {})

@@ -1,10 +1,9 @@
 """Writes a batch, and indexes segments again.
 
 One transaction first reads the rows that the batch affects, then writes: two round trips and one
-fsync, however large the batch. It locks the row of `counters` first, so writers of one space wait
-for each other. A forgotten message is never written again, and writing a batch twice changes
-nothing. A passage that is indexed again gets a new number in the tail, and its old number is marked
-dead in its run.
+fsync, however large the batch. The transaction locks the row of `counters` first, so writers of one
+space wait for each other. A forgotten message is never written again, and writing a batch twice
+changes nothing. Indexing a passage again gives it a new number, and marks the old number as dead.
 """
 
 from __future__ import annotations
@@ -51,14 +50,14 @@ _TERMS: Final = driver.RowInsert(
 
 
 class NothingTaken(Exception):  # noqa: N818 - rolls a transaction back
-    """Raised if the statement that a batch depends on returned no row."""
+    """Raised if the statement on which a batch depends returned no row."""
 
 
 async def write_batch(
     work: Transaction, batch: Batch, *, only_if: Statement | None = None
 ) -> tuple[WriteResult, int]:
-    """Write a batch in this transaction. Also return how many passages wait to be packed. `only_if`
-    was queued before: if it returns no row, NothingTaken is raised."""
+    """Write a batch in this transaction. Also return how many passages wait to be packed. If the
+    queued statement `only_if` returns no row, raise NothingTaken."""
     require_storable(batch)
     counters, looked = await _lock_and_look_up(work, batch)
     if only_if is not None and await only_if.fetchone() is None:
@@ -68,7 +67,7 @@ async def write_batch(
     before = counters.tail
     segments = SortedSegments.of(batch, known=counters.known, tombstones=counters.tombstoned)
     forgotten = segments.forgotten
-    # facts that rest only on a forgotten segment may arrive in a later batch
+    # a later batch may contain facts that depend only on a forgotten segment
     await work.insert(GONE, forgotten.items())
     unquotable = counters.tombstoned.union(forgotten.values())
     if segments.new:
@@ -77,7 +76,7 @@ async def write_batch(
         await vectors.write_vectors(work, given, lookup, counters)
     refused = unquotable
     if looked.compacted is not None:
-        # A compaction's record and the state with its cut are refused because of the same messages.
+        # The same messages forbid the record of a compaction and the state with its cut.
         refused |= await ledger.unquotable(looked.compacted, segments.message_ids)
     outcome, stale = SessionOutcome(), None
     if batch.session is not None and looked.session is not None:
@@ -221,7 +220,7 @@ NEW_EPOCH: Final = """
 async def replace_passages(
     work: Transaction, passages: Mapping[SegmentId, tuple[NewPassage, ...]]
 ) -> None:
-    """Index segments again. A vector stays if the span of its passage is unchanged."""
+    """Index segments again. A passage keeps its vector if its span is unchanged."""
     counters = await space.lock_space(work)
     rows = await work.rows(_SPANS, {"space": work.space_id, "ids": driver.texts(passages)})
     spans = {(row[0], row[4], row[5], row[6]): row[3] for row in rows if row[3] is not None}
@@ -256,7 +255,7 @@ async def replace_passages(
 async def drop_index(
     work: Transaction, numbers: NDArray[np.int64], counters: space.SpaceCounters
 ) -> NDArray[Any]:
-    """Remove passages, their words and signs, and return their terms. Vectors and runs stay."""
+    """Remove passages, their words and signs. Return their terms. Vectors and runs stay."""
     packed = driver.int8s(numbers)
     await work.send(_DROP_PASSAGES, (work.space_id, packed))
     await vectors.clear_signs(work, numbers)
@@ -268,7 +267,7 @@ async def drop_index(
 
 
 async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
-    """Remove the vectors of passages, of all embedders. Return the number removed."""
+    """Remove all vectors of these passages. Return the number of removed vectors."""
     if not len(numbers):
         return 0
     given = (work.space_id, driver.int8s(numbers), work.space_id)

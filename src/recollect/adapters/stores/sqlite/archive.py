@@ -1,8 +1,8 @@
 """Writes a batch in the caller's transaction, and reads segments, sessions, passages and facts.
 
 Writing a batch twice changes nothing. Content with a tombstone is not written. A passage's number
-is never reused. Its low bits are the passage's length in words, so that scoring needs no other
-table. Counters change in the same transaction.
+is never used again. The low bits of the number are the passage's length in words, so that scoring
+reads no other table. The same transaction changes the counters.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from recollect.core.values.upkeep import SessionSummary
 
 LENGTH_BITS: Final = 12
 LENGTH_MAX: Final = (1 << LENGTH_BITS) - 1
-"""Largest length that fits into a passage's number. Longer passages have their length only in their
-row."""
+"""Largest length that fits into a passage's number. The row of a longer passage has its length."""
 
 _INSERT_PASSAGE: Final = """
 INSERT INTO passage (id, segment, ordinal, start, stop, length, embedded)
@@ -52,20 +51,18 @@ _COUNT_REMOVED: Final = """
 UPDATE totals SET documents = documents - ?, words = words - ?, removals = removals + 1
 """
 
-# Removing a passage without a trace takes about as long as indexing twenty (measured).
+# Removing one passage without a trace takes about as long as indexing twenty (measured).
 _REBUILD_FROM: Final = 500
 _REBUILD_SHARE: Final = 20
 
 NewRows: TypeAlias = Iterable[tuple[int, Sequence[NewPassage]]]
-"""Segments by their sequence, with their passages."""
+"""For each segment, its sequence number and its passages."""
 
 
 def add_passages(db: Database, segments: NewRows) -> list[Row]:
-    """Store new passages without indexing them: pass the result to `index_words`.
-
-    FTS5 flushes its buffer whenever another statement needs a savepoint, so words are written last
-    in a transaction.
-    """
+    """Store new passages without indexing them: pass the result to `index_words`, which runs last
+    in a transaction, because FTS5 flushes its buffer whenever another statement needs a
+    savepoint."""
     number = db.value("SELECT next_passage FROM totals")
     rows: list[Row] = []
     bags: list[Row] = []
@@ -148,7 +145,7 @@ def _spans(db: Database, sequences: list[int]) -> dict[tuple[int, int, int], tup
 
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
-# one query per value: building and reading a list takes longer
+# One query per value is faster than building and reading a list.
 _FEW: Final = 5
 _COUNT_ADDED: Final = """
 UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
@@ -164,7 +161,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
     segments = invariants.SortedSegments.of(batch, known=stored, tombstones=tombstones)
     sessions.put_gone(db, segments.forgotten.items())
     forgotten = tombstones.union(segments.forgotten.values())
-    # A compaction's record and the state with its cut are refused because of the same messages.
+    # The same messages forbid the record of a compaction and the state with its cut.
     covered = {message_id for record in batch.compactions for message_id in record.about}
     unquoted = forgotten | (sessions.unquotable(db, covered) - segments.message_ids)
     outcome, stale = invariants.SessionOutcome(), None

@@ -1,8 +1,8 @@
 """Finds the passages that may answer a query, and their neighbors in the session.
 
-This module chooses the best passages by words and by each vector, in one snapshot; `search` scores
-them. BM25 is computed with numpy from fts5vocab, because FTS5's own rank takes several times as
-long. Ties are ordered by segment id and ordinal.
+This module chooses the best passages by words and by each vector, in one snapshot; `core/search`
+scores them. BM25 is computed with numpy from fts5vocab, because FTS5's own rank takes several times
+as long. Equal scores are ordered by segment id and ordinal.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _LENGTHS: Final = "SELECT id, length FROM passage WHERE id IN (SELECT value FROM
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Postings:
-    """The passages that contain one word, in ascending order, and its count in each."""
+    """The passages that contain one word, in ascending order, and how often each contains it."""
 
     word: str
     passages: Numbers
@@ -80,8 +80,8 @@ def scores_of(
     allowed: Numbers | None,
     left_out: Numbers,
 ) -> tuple[Numbers, Scores]:
-    """Score the passages that contain any of the words, in ascending order. Passages must be in
-    `allowed` (None for all) and not in `left_out`. Both are in ascending order."""
+    """Score the passages that contain any of the words, in ascending order. Each passage must be in
+    `allowed` (None for all) and not in `left_out`, which are both in ascending order."""
     stored_postings = [other for other in postings if len(other.passages)]
     if not stored_postings:
         return NO_NUMBERS, np.empty(0)
@@ -110,11 +110,9 @@ def scores_of(
 
 
 def _places(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
-    """Return each number once, in ascending order, and the index of each given number among them.
-
-    The numbers are a few ascending runs, which a stable sort merges. Searching for each took twice
-    as long.
-    """
+    """Return the different numbers in ascending order, and the index of each given number among
+    them. The numbers consist of a few ascending runs, which a stable sort merges in half the time
+    of a search for each number."""
     order = np.argsort(numbers, kind="stable")
     ascending = numbers[order]
     new = np.concatenate(([True], ascending[1:] != ascending[:-1]))
@@ -142,8 +140,7 @@ def _positions(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], np
 
 
 def distinct(numbers: Numbers) -> Numbers:
-    """Return each number once, in ascending order. np.unique would hash them, which takes six times
-    as long here."""
+    """Return the different numbers in ascending order, six times as fast as np.unique does here."""
     if not len(numbers):
         return numbers
     numbers = np.sort(numbers)
@@ -173,8 +170,8 @@ SELECT group_concat(DISTINCT g.sequence), group_concat(p.id)
 FROM json_each(?) AS o CROSS JOIN segment AS g ON g.id = o.value
 LEFT JOIN passage AS p ON p.segment = g.sequence
 """
-# The sessions of memory files, as in `CandidateQuery.with_files`. A name that UTF-8 cannot encode
-# is stored as bytes, which SQLite sorts after every text: so there are two ranges.
+# Selects the sessions of memory files, as in `CandidateQuery.with_files`. A name that UTF-8 cannot
+# encode is stored as bytes, which SQLite sorts after every text, so the names have two ranges.
 _AFTER_FILES: Final = FILE_SESSIONS[:-1] + chr(ord(FILE_SESSIONS[-1]) + 1)
 _FILE_NAMES: Final = (
     *(FILE_SESSIONS, _AFTER_FILES),
@@ -186,8 +183,8 @@ SELECT group_concat(p.id) FROM session AS s CROSS JOIN segment AS g ON g.session
 CROSS JOIN passage AS p ON p.segment = g.sequence
 WHERE {_OF_FILE} AND (?5 IS NULL OR g.said_at > ?5) AND (?6 IS NULL OR g.said_at < ?6)
 """  # noqa: S608
-# Number of cached queries: several turns of a space may run at once. In a large space only the last
-# is cached, at 16 bytes per entry.
+# Number of cached queries: several turns of a space may run at once. In a large space (16 bytes per
+# entry), only the last query is cached.
 _KEPT: Final = 4
 _KEPT_ENTRIES: Final = 1_000_000
 
@@ -200,8 +197,8 @@ class LeftOut(NamedTuple):
 
 
 class Caches:
-    """Results of earlier searches of a space: vectors, and the words and exclusions of the
-    last few queries. A recall runs the same query twice. Only one thread uses this object."""
+    """Caches of one space: vectors, and the words and exclusions of the last few queries, because a
+    recall runs the same query twice. Only one thread may use this object."""
 
     def __init__(self) -> None:
         self.passages: Matrices = Matrices()
@@ -211,7 +208,7 @@ class Caches:
         self._left_out: dict[frozenset[SegmentId], LeftOut] = {}
 
     def refresh(self, db: Database) -> None:
-        """Drop the queries if the archive has changed. Call this first in every snapshot."""
+        """Drop the cached queries if the archive has changed. Call this first in every snapshot."""
         state = db.row(_STATE)
         if state != self._state:
             self._state = state
@@ -250,8 +247,8 @@ p.start, p.stop, p.length, CAST(g.tool AS BLOB)
 """
 """Columns of passage `p`, segment `g` and session `s`."""
 
-# In the order of the fields. Setting the fields of a frozen value by name took a tenth of a recall.
-# Setting columns through the slots takes a third of that.
+# The order is that of the fields. Setting columns through the slots takes a third of the time of
+# setting the fields of a frozen value by name, which took a tenth of a recall.
 _SLOTS: Final = tuple(getattr(Candidate, field.name).__set__ for field in fields(Candidate))
 
 
@@ -394,7 +391,7 @@ SELECT a.id, a.sequence, {_WALK.format(beyond="<", order="DESC")},
   {_WALK.format(beyond=">", order="ASC")}
 FROM json_each(?1) AS j CROSS JOIN segment AS a ON a.id = j.value
 """  # noqa: S608
-# A neighbor without any requested passage has its own row.
+# A neighbor that belongs to no requested passage has its own row.
 _NEIGHBOUR_ROWS: Final = f"""
 SELECT {COLUMNS} FROM json_each(?1) AS j CROSS JOIN segment AS g ON g.sequence = j.value
 JOIN session AS s ON s.number = g.session
@@ -402,7 +399,7 @@ LEFT JOIN passage AS p ON p.segment = g.sequence AND p.ordinal < ?2
 """  # noqa: S608
 
 Walk = tuple[str, list[int], list[int]]
-"""A segment, the places before it, and those after it, nearest first."""
+"""A segment, and the places before and after it, nearest first."""
 
 
 def find_around(
@@ -433,9 +430,8 @@ def find_around(
 def _walks(
     db: Database, ids: Sequence[str], left_out: list[int], reach: int
 ) -> tuple[dict[int, str], list[Walk]]:
-    """Return the stored segments by sequence, and the neighbors of each. Few have an excluded
-    segment near them, and passing exclusions to SQLite is slow. So only those are searched
-    again."""
+    """Return the stored segments by sequence, and the neighbors of each. Passing exclusions to
+    SQLite is slow, so only the few segments with an excluded one near them are searched again."""
     rows = db.rows(_NEAR, (json_list(dict.fromkeys(ids)), "[]", reach))
     walks = {row[0]: _walk(row) for row in rows}
     avoided = frozenset(left_out)

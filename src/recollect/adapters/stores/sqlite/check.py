@@ -1,7 +1,7 @@
-"""Checks a space: SQLite's own check, the indexes, and the rules of Recollect's data. Never repairs
-anything.
+"""Checks a space without repairing anything: SQLite's own check, the indexes, and the rules of
+Recollect's data.
 
-Reports counts and places, never content.
+The report contains counts and places, but no content.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def check(db: Database) -> CheckResult:
 
 
 def _count(db: Database, problems: Mapping[str, str]) -> Iterator[str]:
-    """Report each problem (a sentence, with the rows that must not exist) that has rows."""
+    """Report each problem that has rows. `problems` maps sentences to SQL for the wrong rows."""
     for sentence, rows in problems.items():
         if count := db.value(f"SELECT count(*) FROM {rows}"):  # noqa: S608
             yield f"{count} {sentence}"
@@ -116,7 +116,7 @@ def _word_index(db: Database) -> Iterator[str]:
 
 def _count_indexed_words(db: Database) -> dict[str, tuple[int, int]]:
     """Count each word in the index, with a sum over its passages. FTS5's own command for this
-    counts as a write in SQLite, and would wait for other writers."""
+    counts as a write, and would wait for other writers."""
     query = f"SELECT term, count(*), sum(doc % {_SUM_OVER}) FROM words_at GROUP BY term"  # noqa: S608
     return {term: (count, total) for term, count, total in db.rows(query)}
 
@@ -238,9 +238,8 @@ def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
 
 
 def glance_at(path: Path, *, key: EncryptionKey | None = None) -> SpaceSummary:
-    """Read the space's name and counts. Nothing is changed, not even an older schema. A file that
-    is encrypted with a passphrase cannot be read without the space's name: then only its size is
-    returned."""
+    """Read the space's name and counts, without changing the file or migrating an older schema.
+    Return only the size of a file with a passphrase: reading it needs the space's name."""
     found = SpaceSummary(space=None, file=str(path), bytes_on_disk=_bytes_on_disk(path))
     try:
         with store_errors(path), closing(read_only(path, key)) as connection:

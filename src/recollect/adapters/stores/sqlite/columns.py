@@ -1,7 +1,7 @@
 """Converts values to columns and back: ids, texts, words, segments, facts, bodies.
 
-Ids of 32 hexadecimal digits are packed to 16 bytes; others are JSON. Text that UTF-8 cannot encode
-is stored as bytes. An unreadable row is skipped without affecting others, and `check` reports it.
+Ids of 32 hexadecimal digits are packed to 16 bytes; all other ids are stored as JSON. Text that
+UTF-8 cannot encode is stored as bytes. Readers skip an unreadable row, and `check` reports it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def pack_ids(ids: Sequence[str]) -> bytes | str | None:
             packed = bytes.fromhex(joined)
         except ValueError:
             return json.dumps(list(ids))
-        # Only lower-case digits, because capital letters would not be restored.
+        # Pack only lower-case digits, because unpacking returns lower case.
         if packed.hex() == joined:
             return packed
     return json.dumps(list(ids))
@@ -44,7 +44,7 @@ def unpack_ids(packed: bytes | str | None) -> list[str]:
         return []
     if isinstance(packed, bytes):
         if len(packed) % _ID_BYTES:
-            raise ValueError("ids are torn")
+            raise ValueError("the list of ids is incomplete")
         digits = packed.hex()
         return [digits[at : at + _ID_CHARS] for at in range(0, len(digits), _ID_CHARS)]
     return unpack_list(packed)
@@ -74,7 +74,7 @@ def pack_text(text: str | None) -> str | bytes | None:
 
 
 def unpack_text(packed: str | bytes | None) -> str | None:
-    """Decode `pack_text`. Columns of free text are read as bytes."""
+    """Decode a text that `pack_text` encoded. Columns of free text are read as bytes."""
     if packed is None or isinstance(packed, str):
         return packed
     return packed.decode("utf-8", "surrogatepass")
@@ -120,7 +120,7 @@ T = TypeVar("T")
 
 
 def read_rows(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
-    """Read each row, and skip those that cannot be read."""
+    """Decode each row, and skip rows that cannot be decoded."""
     found = []
     for row in rows:
         try:
@@ -135,8 +135,7 @@ def rows_quoting(
     forgotten: AbstractSet[str],
     unpack: Callable[[bytes | str | None], list[str]] = unpack_ids,
 ) -> list[Any]:
-    """Return the keys of rows (key, packed ids) that quote one of these messages or cannot be
-    read."""
+    """Return the keys of rows (key, packed ids) that quote such a message or cannot be read."""
     found = []
     for key, packed in rows:
         try:
@@ -167,7 +166,7 @@ def _one_of(words: Any) -> Callable[[Any], Any]:
 
     def read(value: Any) -> Any:
         if value not in allowed:
-            raise ValueError("not one of the words it may be")
+            raise ValueError("not one of the allowed words")
         return value
 
     return read
@@ -251,7 +250,7 @@ def segment_row(segment: Segment, sequence: int, session: int) -> Row:
 
 
 def stored_segment(row: Row) -> StoredSegment:
-    """Read a row of `SELECT_SEGMENT`. Raise ValueError or TypeError if it cannot be read."""
+    """Decode a row of `SELECT_SEGMENT`. Raise ValueError or TypeError if that fails."""
     sequence, session, *values = row
     segment = Segment(session=text_of(session), **_unpack_columns(values, _SEGMENT))
     return StoredSegment(segment=segment, sequence=sequence)
@@ -262,7 +261,7 @@ def fact_row(fact: Fact, number: int) -> Row:
 
 
 def stored_fact(row: Row) -> Fact:
-    """Read a row of `SELECT_FACT`. Raise ValueError or TypeError if it cannot be read."""
+    """Decode a row of `SELECT_FACT`. Raise ValueError or TypeError if that fails."""
     return Fact(**_unpack_columns(row[1:], _FACT))
 
 
@@ -284,8 +283,8 @@ def _unpack_columns(values: Sequence[Any], columns: Sequence[_Column]) -> dict[s
     return {column.field: column.read(value) for column, value in zip(columns, values, strict=True)}
 
 
-# Ledger bodies are packed with a dictionary of common content. The dictionary never changes: a new
-# one would get a new mark. A body without the mark was written by an earlier version.
+# Bodies in the ledger are compressed with a dictionary of common content, which never changes: a
+# new one would need a new mark. An earlier version wrote bodies without the mark.
 _MARK: Final = b"\x01Z"
 _LEAST_BYTES: Final = 64
 # The most common content is last (RFC 1950): a typical report, and a message.
@@ -331,7 +330,7 @@ def unpack_body(stored: bytes) -> bytes:
         unpacker = zlib.decompressobj(zdict=_KNOWN)
         body = unpacker.decompress(stored[len(_MARK) :]) + unpacker.flush()
     except zlib.error as error:
-        raise ValueError("a body is torn") from error
+        raise ValueError("a body is incomplete") from error
     if not unpacker.eof:
-        raise ValueError("a body is torn")
+        raise ValueError("a body is incomplete")
     return body

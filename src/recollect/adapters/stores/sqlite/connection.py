@@ -1,7 +1,7 @@
 """Opens the file of a space: key, permissions, cipher, pragmas, schema, and SQLite's errors.
 
-A commit survives a power failure. A key is never logged, shown or written. Errors name the file,
-never a value.
+A committed transaction survives a power failure. Recollect never logs, shows or writes a key.
+Errors name the file, never a value.
 """
 
 from __future__ import annotations
@@ -36,21 +36,20 @@ from recollect.system.durable import make_folder, sync_folder, try_lock
 
 _KEY_BYTES = 32
 _HEX_KEY = re.compile(rb"[0-9a-fA-F]{64}")
-# The cost that RFC 7914 recommends for interactive use: 16 MiB and about 50 ms, once.
+# RFC 7914 recommends this cost for interactive use: 16 MiB and about 50 ms, once.
 _SCRYPT = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20, "dklen": _KEY_BYTES}
 
-# A turn writes about ten pages, whatever their size. With pages of 8 KiB vectors load a tenth
-# faster, but every turn syncs twice the bytes (both measured).
+# A turn writes about ten pages of any size. With pages of 8 KiB, vectors load a tenth faster, but
+# every turn syncs twice as many bytes (both measured).
 _PAGE_BYTES = 4096
 _CACHE_KIB = 32_768
 _LOG_PAGES = 128
-"""After this many pages the log is moved into the file, and is cut to this size."""
+"""When the log has this many pages, it is moved into the file, and then cut to this size."""
 _CIPHER = "aegis"
-"""The cipher. On processors with AES it is as fast as no cipher, and three times as fast as
-chacha20 (measured)."""
+"""SQLite's cipher. With AES in the processor it costs no time; chacha20 is three times slower."""
 _STATEMENTS = 200
 FileNumber: TypeAlias = tuple[int, int]
-"""Device and inode."""
+"""Device and inode, which identify a file."""
 _VERSION = "schema"
 _SPACE = "space"
 
@@ -65,11 +64,10 @@ _RESTORE = "restore it from a copy, or delete it with `recollect space delete`"
 
 
 class EncryptionKey:
-    """A raw key as 64 hexadecimal digits. Any other text is a passphrase.
-
-    From a passphrase, one key per space is derived. The salt is the space's name, which is known
-    wherever the file is opened. So two spaces with the same name and passphrase have the same key.
-    """
+    """An encryption key: 64 hexadecimal digits are the key itself, any other text is a passphrase.
+    Each space derives its own key from a passphrase. The salt is the space's name, which every
+    caller that opens the file knows. So two spaces with the same name and passphrase have the same
+    key."""
 
     __slots__ = ("_secret", "is_raw")
 
@@ -89,7 +87,7 @@ class EncryptionKey:
 
 
 def read_key(source: str) -> EncryptionKey:
-    """Read the key that `source` names: `env:NAME`, `file:PATH` or `keyring:SERVICE/NAME`."""
+    """Read the key from `source`: `env:NAME`, `file:PATH` or `keyring:SERVICE/NAME`."""
     kind, _, name = source.partition(":")
     readers: dict[str, Callable[[str], str | None]] = {
         "env": os.environ.get,
@@ -171,7 +169,7 @@ def _store_error(error: apsw.Error, path: Path) -> RecollectError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpaceFile:
-    """The path of a space and what is needed to open it."""
+    """The path of a space's file, and what is needed to open it."""
 
     path: Path
     space: str
@@ -182,7 +180,7 @@ class SpaceFile:
 
 
 class BusyWait:
-    """Remaining time for which one operation may wait for other processes."""
+    """The remaining time for which one operation may wait for other processes."""
 
     __slots__ = ("_ended", "_seconds", "_until")
 
@@ -199,8 +197,8 @@ class BusyWait:
         self._ended = True
 
     def wait(self, _tries: int = 0) -> bool:
-        """Wait a moment. Return False after the limit. Pauses are short and random. SQLite's own
-        pauses grow to 100 ms, and a process that polls so rarely gets no turn next to eight busy
+        """Wait a moment. Return False after the limit. Pauses are short and random: SQLite's own
+        grow to 100 ms, and a process that polls so rarely gets no turn next to eight busy
         writers."""
         if self._ended or time.monotonic() >= self._until:
             return False
@@ -218,7 +216,7 @@ def space_file(
 
 
 def require_file(file: SpaceFile, *, create: bool) -> None:
-    """Create the file if it is missing. Raise if it cannot be a memory."""
+    """Create the file if it is missing. Raise an error if it cannot be a memory."""
     path = file.path
     with store_errors(path):
         if not path.exists():
@@ -237,22 +235,19 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
 
 
 def _make(file: SpaceFile) -> None:
-    """Create the file with its tables under a temporary name, then rename it.
-
-    So an interrupted creation never leaves an empty file. An empty file was therefore damaged, and
-    is not treated as a new memory.
-    """
+    """Create the file with its tables under a temporary name, then rename it. Interrupted creation
+    leaves no empty file, so an empty file must be damaged, and is not treated as a new memory."""
     path = file.path
     make_folder(path.parent)
     with file_apart(file) as apart, folder_locked(file):
-        if not path.exists():  # otherwise another process was first, and its file is used
+        if not path.exists():  # if another process was first, use its file
             empty_log(apart)
             put_in_place(apart.path, path)
 
 
 @contextmanager
 def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
-    """Create a temporary file with the tables of the space. It is removed at the end."""
+    """Create a temporary file with the tables of the space, and remove it when the block ends."""
     number, made = tempfile.mkstemp(dir=file.path.parent, prefix=f".{file.path.name}.")
     os.close(number)
     try:
@@ -265,15 +260,15 @@ def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
 
 
 def empty_log(file: SpaceFile) -> None:
-    """Move the log into the file. Raise if that fails: closing a connection ignores such errors,
-    and the file alone would be damaged."""
+    """Move the log into the file. Raise an error if that fails: closing a connection would ignore
+    it, and leave a file that is damaged without its log."""
     with store_errors(file.path), closing(connect(file, BusyWait(file.busy_seconds))) as opened:
         opened.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 def put_in_place(made: Path, path: Path) -> None:
-    """Rename a new file whose log is empty. Call this with the folder locked."""
-    for left in ("-wal", "-shm"):  # left from a deleted file: they do not belong to the new one
+    """Rename a new file whose log is empty. The caller must have locked the folder."""
+    for left in ("-wal", "-shm"):  # these logs belong to a deleted file, not to the new one
         Path(f"{path}{left}").unlink(missing_ok=True)
     made.rename(path)
     sync_folder(path.parent)
@@ -281,7 +276,7 @@ def put_in_place(made: Path, path: Path) -> None:
 
 @contextmanager
 def folder_locked(file: SpaceFile) -> Iterator[None]:
-    """Prevent other processes from creating or replacing such files in the folder."""
+    """Lock the folder, so that no other process creates or replaces such files there."""
     descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not try_lock(descriptor, file.busy_seconds):
@@ -294,7 +289,7 @@ def folder_locked(file: SpaceFile) -> Iterator[None]:
 
 
 def file_number(path: Path) -> FileNumber | None:
-    """Return the file's number; None if the file is gone or empty."""
+    """Return device and inode of the file; None if the file is missing or empty."""
     try:
         found_stat = path.stat()
     except FileNotFoundError:
@@ -313,7 +308,7 @@ def check_encryption() -> None:
 
 
 def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> apsw.Connection:
-    """Open a connection to the space. `damaged` skips reading its tables."""
+    """Open a connection to the space. If the file is `damaged`, read no tables."""
     if file.key is not None:
         check_encryption()
     patience.renew()
@@ -338,7 +333,7 @@ def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> ap
 
 
 def read_only(path: Path, key: EncryptionKey | None) -> apsw.Connection:
-    """Open a read-only connection to a file whose space is not known."""
+    """Open a read-only connection to a file whose space is unknown."""
     with path.open("rb") as opened:
         plain = opened.read(len(_PLAIN_HEADER)) == _PLAIN_HEADER
     if not plain and (key is None or not key.is_raw):
@@ -371,7 +366,7 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
         raise _key_error(file) or error from error
     if file.key is not None and (wrong := _key_error(file, readable=True)):
         raise wrong
-    # Temporary tables stay in RAM, because content must not reach other files.
+    # Keep temporary tables in RAM, because content must not reach other files.
     connection.pragma("temp_store", 2)
     connection.pragma("cache_size", -_CACHE_KIB)
     if mode != "wal":
@@ -421,7 +416,7 @@ def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
 
 
 def _version(connection: apsw.Connection, file: SpaceFile) -> int:
-    # One statement, because another process may create the tables between two.
+    # Use one statement, because another process may create the tables between two.
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     if "meta" not in tables:
         if tables:

@@ -1,9 +1,10 @@
-"""A connection as the other modules use it, and the thread in which its blocking calls run.
+"""A SQLite connection for the other modules, and the thread in which its blocking calls run.
 
-apsw runs statements lazily. Here every statement has ended when its call returns, so none keeps a
-snapshot open by accident. A store has one lane for writes and others for reads, so a long read
-never delays a write. SQLite never runs on the event loop. An operation is one transaction, and
-completes even if its caller is cancelled. A row with undecodable text is skipped and counted.
+apsw runs statements lazily. A call of this module ends its statement before it returns, so that no
+statement keeps a snapshot open by accident. A store has one lane for writes and others for reads,
+so a long read never delays a write. SQLite never runs on the event loop. Each operation is one
+transaction, and completes even if its caller is cancelled. A row with undecodable text is skipped
+and counted.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ class Database:
 
 
 def _refusal(error: Exception) -> BatchRefused:
-    # Without the original error, which may contain the value.
+    # Leave out the original error, which may contain the value.
     return BatchRefused(
         f"the batch cannot be stored: a value has the wrong type ({type(error).__name__})"
     )
@@ -100,8 +101,8 @@ def _refusal(error: Exception) -> BatchRefused:
 T = TypeVar("T")
 Work = Callable[[Database], T]
 
-# If readers always overlap, SQLite cannot restart its log. Above this size the writer waits for
-# them.
+# If the transactions of readers always overlap, SQLite cannot restart its log. Above this size of
+# the log, the writer waits for the readers.
 _LOG_MAX_BYTES = 64 << 20
 _LOG_LOOK_EVERY = 64
 _LOG_PATIENCE_SECONDS = 0.5
@@ -109,7 +110,7 @@ _CLOSED = "this store is closed: open it again"
 
 
 class Lane:
-    """A thread and the connection that only it uses. Both are started with the first operation."""
+    """A thread, and the connection that only this thread uses. The first operation starts both."""
 
     def __init__(self, file: SpaceFile, *, name: str) -> None:
         self._file = file
@@ -127,7 +128,7 @@ class Lane:
         return await self._later(self._read, work)
 
     async def read_apart(self, work: Work[T]) -> T:
-        """Run in one snapshot of a separate connection, for long reads."""
+        """Run the work on a separate connection in one snapshot, for long reads."""
         if self._closed:
             raise StoreError(_CLOSED)
         apart = Lane(self._file, name="apart")
@@ -149,8 +150,8 @@ class Lane:
         return await self._later(self._run, both)
 
     async def close(self) -> None:
-        """Wait for running operations, but not for locks of other processes. Then close the
-        connection and end the thread."""
+        """End the thread and its connection after running operations, but not after others'
+        locks."""
         if self._closed:
             return
         self._closed = True
@@ -176,7 +177,7 @@ class Lane:
             self._disconnect()
             raise
         if self._database is None:
-            # Read before connecting, because the file may be replaced meanwhile.
+            # Read the number before connecting, because the file may be replaced meanwhile.
             number = file_number(self._file.path)
             self._database = Database(connect(self._file, self._patience))
             self._opened_file = number or file_number(self._file.path)
@@ -194,7 +195,7 @@ class Lane:
         if self._database is not None:
             self._patience.renew()
             if file_number(self._file.path) != self._opened_file:
-                # SQLite would remove its log by name, and that is now the new file's name.
+                # SQLite would remove its log by name, but that log now belongs to the new file.
                 self._database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
             self._database.connection.close(True)
             self._database = None
@@ -218,7 +219,7 @@ class Lane:
         while True:
             try:
                 database.run(begin)
-                self._require_same_file()  # the file may be replaced while this waits for the lock
+                self._require_same_file()  # the file may be replaced during this wait for the lock
                 result = work(database)
                 database.run("COMMIT")
             except BaseException as error:

@@ -1,8 +1,7 @@
 """Writes, replaces, forgets and finds facts, and counts their revision.
 
-A changed fact becomes a new row with a new number: its words are indexed again and its vectors are
-removed. The revision grows with every transaction that changes facts, or segments that facts are
-extracted from.
+A changed fact becomes a new row with a new number: indexed again, and without vectors. Every
+transaction that changes facts, or segments from which facts are extracted, increases the revision.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ SELECT coalesce(group_concat(fact), '') FROM (
   SELECT fact FROM fact_vector WHERE embedder = ? ORDER BY fact
 )
 """
-"""The facts that have a vector. If they change, the vectors are loaded again."""
+"""Query for the facts that have a vector. If the result changes, all vectors are loaded again."""
 _LOAD: Final = "SELECT fact, numbers FROM fact_vector WHERE embedder = ? ORDER BY fact"
 _WAITING: Final = """
 SELECT id, CAST(content AS BLOB) FROM fact AS f
@@ -126,7 +125,7 @@ def facts_revision(db: Database) -> int:
 
 
 def require_revision(db: Database, revision: int | None) -> None:
-    """Raise StaleFacts if facts have changed since this revision. None skips the check."""
+    """Raise StaleFacts if facts have changed since this revision. None turns the check off."""
     if revision is not None and facts_revision(db) != revision:
         raise StaleFacts("other facts were written in the meantime: read the facts and try again")
 
@@ -144,11 +143,9 @@ def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str
 
 
 def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
-    """Remove the facts that rest only on forgotten segments. Other facts lose these sources.
-
-    If another segment has the same words (its twin), the fact then rests on that. An unreadable
-    fact is removed with any segment that it names.
-    """
+    """Remove the facts whose sources were all forgotten. Other facts lose only these sources.
+    `twins` maps a forgotten segment to another with the same words, which replaces it as a source.
+    An unreadable fact is removed together with any segment that it names."""
     rows = db.rows(_RESTING)
     resting = [fact for _, fact in columns.read_rows(rows, columns.numbered_fact)]
     known = {fact.id for fact in resting}
@@ -164,7 +161,7 @@ def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str
 
 
 def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
-    """Detach facts from these sessions. The remaining facts belong to the whole space."""
+    """Detach facts from these sessions. Facts that remain then belong to the whole space."""
     changed = 0
     for session in sessions:
         db.run(_LEAVE_SESSION, (columns.pack_text(session),))
@@ -184,7 +181,7 @@ def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[s
 
 
 def write_positions(db: Database, extracted: Iterable[ExtractedTo]) -> None:
-    """Store how far sessions were read for facts."""
+    """Store up to which message facts were extracted from each session."""
     db.run_many(
         _READ_TO, [(invariants.session_mark(one.session), one.sequence) for one in extracted]
     )

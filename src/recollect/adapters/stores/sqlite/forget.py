@@ -1,8 +1,8 @@
-"""Forgets and rewrites stored content, and leaves no byte of it.
+"""Forgets and rewrites stored content, so that no byte of it remains.
 
-By content, a message is removed wherever it is stored. By place, single segments are removed.
-Everything is one transaction. `secure_delete` overwrites the bytes, and the log is emptied
-afterwards. Copies that could not be deleted are reported.
+A request by content removes a message wherever it is stored; a request by place removes single
+segments. Each request is one transaction. `secure_delete` overwrites the bytes, and the log is
+emptied afterwards. The result lists copies that could not be deleted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ LOG_IN_USE: Final = (
     "`recollect memory scrub` when no other process uses the memory."
 )
 COPIES: Final = "Copies of the file (backups, snapshots) are out of reach."
-# A shorter prefix reveals nothing about a word.
+# A shorter prefix reveals too little about a word.
 _TELLING_BYTES: Final = 5
 Removed = TypeVar("Removed", Forgotten, Rewritten)
 
@@ -81,8 +81,8 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
 
 
 def withdraw(db: Database, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
-    """Remove segments within the caller's transaction, without tombstones. Return their number.
-    Quotes of them stay."""
+    """Remove segments within the caller's transaction, without tombstones and without their quotes.
+    Return the number of removed segments."""
     found = db.rows(_OF_IDS, (columns.json_list(ids),))
     rows = [row for row in found if up_to is None or row[0] <= up_to]
     if rows:
@@ -96,7 +96,7 @@ class _Removed:
     passages: int
     vectors: int
     words: set[bytes] = field(repr=False)
-    """The words of the segments, as indexed."""
+    """Words of the segments, as they are in the index."""
 
 
 def _remove(db: Database, rows: list[Row]) -> _Removed:
@@ -121,13 +121,13 @@ def _remove_passages(db: Database, sequences: Sequence[int]) -> _Removed:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Targets:
     identities: set[str]
-    """Messages that are removed wherever they are stored."""
+    """Messages to remove wherever they are stored."""
     rows: list[Row]
-    """Every segment that is removed."""
+    """All segments to remove."""
     places: list[Row]
-    """The `rows` that are removed only in one session."""
+    """The `rows` to remove only in one session."""
     sessions: list[int]
-    """Sessions that are removed as a whole."""
+    """Sessions to remove as a whole."""
 
 
 def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
@@ -217,11 +217,8 @@ def _remove_compactions(
 
 
 def clear_separators(db: Database, said: set[bytes]) -> None:
-    """Rebuild the index if its inner pages still show a prefix of a forgotten word.
-
-    FTS5 overwrites the entries of a word, but not the separators between its pages. Separators are
-    as short as possible, so this is rare.
-    """
+    """Rebuild the index if its inner pages still contain a prefix of a forgotten word. FTS5 does
+    not overwrite the separators between pages, which rarely contain such a prefix."""
     beginnings = {word[:end] for word in said for end in range(_TELLING_BYTES, len(word) + 1)}
     marks = (bytes(mark)[1:] for (mark,) in db.rows("SELECT term FROM words_idx"))
     if any(mark in beginnings and not _still_said(db, mark) for mark in marks):
@@ -257,13 +254,13 @@ def scrub(db: Database) -> ScrubResult:
 
 
 class _Place(NamedTuple):
-    """Place in which the bodies of a kind are stored."""
+    """The table and column in which the bodies of a kind are stored."""
 
     table: str
     id: str
     body: str
     session: str = "NULL"
-    """An expression for the name of the body's session."""
+    """SQL expression for the name of the session to which a body belongs."""
     packed: bool = False
 
 
@@ -293,7 +290,7 @@ _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 def read_bodies(
     db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
-    """Return the bodies of a kind after an id. An unreadable one is marked as torn."""
+    """Return the bodies of a kind after an id. An unreadable body is marked as torn."""
     place = _PLACES[kind]
     query = f"""
         SELECT {place.id}, {place.session}, typeof({place.body}), CAST({place.body} AS BLOB)
@@ -317,7 +314,7 @@ def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
 
 
 def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
-    # Facts are rewritten with their source texts, so that a span always refers to the right text.
+    # Facts are rewritten with their source texts, so that their evidence always fits the text.
     if order.facts or order.facts_revision is not None:
         batch = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
         archive.write_batch(db, batch)
@@ -341,8 +338,7 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
 
 
 def _replace_body(db: Database, new: NewBody) -> bool:
-    """Replace a body that has not changed. It is compared unpacked, because the same body can be
-    packed in several ways."""
+    """Replace a body that has not changed. Compare it unpacked: packing is not unique."""
     place = _PLACES[new.kind]
     id_: Any = new.id if new.kind == "pieces" else int(new.id)
     query = f"SELECT CAST({place.body} AS BLOB) FROM {place.table} WHERE {place.id} = ?"  # noqa: S608

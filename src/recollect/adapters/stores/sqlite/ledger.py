@@ -1,8 +1,7 @@
-"""The requests that were sent, turn by turn, and the compactions of sessions.
+"""The ledger: the requests that were sent, turn by turn, and the compactions of sessions.
 
-Each piece is stored once, and a turn names only what it added. A turn's rows are the first
-`kept_rows` of the previous turn, followed by its own. A compaction is never changed, and stays when
-the ledger expires.
+Each piece of a request is stored once, and a turn stores only what it added. A turn's rows are the
+first `kept_rows` of the previous turn, followed by its own. A compaction never changes or expires.
 """
 
 from __future__ import annotations
@@ -71,22 +70,20 @@ SELECT about FROM piece WHERE length(about) % 16 = 4 UNION ALL
 SELECT about FROM compaction WHERE length(about) % 16 = 4
 """
 _CHUNK_BYTES: Final = 32 * 16
-"""Size of a chunk: 32 message ids. A chunk of 64 ids would need its own page."""
+"""Bytes of a chunk: 32 message ids. A chunk of 64 ids would need its own page."""
 _HASH_BYTES: Final = 16
 _COUNT_BYTES: Final = 4
-"""Marks a list with chunks. The length of a list without chunks is a multiple of 16."""
+"""Bytes of the count at the start of a list with chunks. They make its length differ from a
+multiple of 16, the length of a list without chunks."""
 
 _HASH_CHARS: Final = 32
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 
 
 class SharedIds:
-    """Packs and unpacks long lists of ids. Each chunk of ids is stored once.
-
-    A compaction's list repeats the list of the previous one. A packed list has the number of its
-    chunks in four bytes, their hashes, then the remaining ids. A short list is packed by
-    `pack_ids`.
-    """
+    """Packs and unpacks long lists of ids, and stores each chunk of ids once. The list of a
+    compaction repeats the list of the previous compaction. A packed list has the number of its
+    chunks in four bytes, the chunks' hashes, then the remaining ids."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
@@ -149,7 +146,7 @@ def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]
 
 
 def add_turns(db: Database, turns: Sequence[TurnRecord]) -> None:
-    """Record turns that are not recorded yet."""
+    """Store the turns that are not stored yet."""
     for turn in turns:
         head = {name: getattr(turn, name) for name in ("format", "model", *_NAMED)}
         if turn.outcomes:
@@ -348,7 +345,7 @@ _DROP: Final = "DELETE FROM compaction WHERE id = ?"
 def add_compactions(
     db: Database, records: Sequence[CompactionRecord], refused: AbstractSet[str]
 ) -> None:
-    """Store new records, except those that are `refused` or cover a refused message."""
+    """Store new compactions, except those that are `refused` or cover a refused message."""
     for record in records:
         if refused.isdisjoint((compaction_mark(record), *record.about)):
             session = session_number(db, record.session)
@@ -379,8 +376,8 @@ def forget_compactions(
     places: Mapping[int, AbstractSet[str]],
     whole: AbstractSet[int],
 ) -> list[CompactionRecord | None]:
-    """Remove compactions that cover `unsaid` messages or removed `places`, or whose session is
-    removed as a `whole`. Return them, with None for one that could not be read."""
+    """Remove compactions that cover `unsaid` messages or removed `places`, or whose session is in
+    `whole`. Return them, with None for each that could not be read."""
     if not (unsaid or places or whole):
         return []
     ids = SharedIds(db)
@@ -405,7 +402,7 @@ def _covers(
     try:
         about = ids.unpack(packed)
     except (ValueError, TypeError):
-        return True  # the record does not name the messages it covers
+        return True  # the record does not name the messages that it covers
     return not (unsaid.isdisjoint(about) and places.isdisjoint(about))
 
 

@@ -1,8 +1,8 @@
 """The tables of a space, and the steps that migrate an older file, all in one transaction.
 
-The words indexed in `words` are also stored in a table next to it: FTS5 needs them to remove a
-passage without a trace. A passage's number includes its length (`archive.py`), so that scoring
-needs no join.
+A passage's words are indexed in `words`, and also stored in another table, because FTS5 needs them
+to remove a passage without a trace. A passage's number includes its length (`archive.py`), so that
+scoring needs no join.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-# Every printable ASCII character that is neither a letter nor a digit, and the escape character.
-# The tokenizer `ascii` treats all other characters as parts of words, and folds only A to Z.
+# All printable ASCII characters except letters and digits, and the escape character. For the
+# tokenizer `ascii`, all other characters are parts of words; it folds only A to Z.
 _WORD_SIGNS: Final = "".join(
     sign for sign in map(chr, range(0x21, 0x7F)) if not sign.isalnum() and sign not in "'\""
 )
@@ -145,7 +145,7 @@ CREATE TABLE gone_segment (id TEXT PRIMARY KEY, message_id TEXT) WITHOUT ROWID;
 CREATE INDEX gone_message ON gone_segment (message_id);
 """  # noqa: S608
 
-# Topics and entities are removed: an export computes them, and no query read them.
+# Drop topics and entities: an export computes them, and no query read them.
 _NO_TAGS: Final = """
 ALTER TABLE segment DROP COLUMN topics;
 ALTER TABLE segment DROP COLUMN entities;
@@ -153,7 +153,7 @@ ALTER TABLE segment DROP COLUMN entities;
 _SHARED_IDS: Final = """
 CREATE TABLE id_chunk (hash BLOB PRIMARY KEY, ids BLOB NOT NULL) WITHOUT ROWID;
 """
-# Old segments had left the index before. Now all of them are indexed. They had no vectors.
+# Earlier versions removed old segments from the index. This step indexes them again.
 _NO_COLD: Final = """
 INSERT INTO words_bag (id, bag) SELECT id, bag FROM cold_words_bag;
 INSERT INTO words (rowid, bag) SELECT id, bag FROM cold_words_bag;
@@ -178,7 +178,7 @@ VERSION: Final = 6
 MIGRATIONS: Final[Mapping[int, str]] = {
     2: _NO_TAGS,
     3: _SHARED_IDS,
-    4: "",  # since version 5, texts of messages may be compressed
+    4: "",  # from version 5 on, texts of messages may be compressed
     5: _NO_COLD,
 }
-"""Statements from version n to n + 1. Files of version 1 were never released."""
+"""SQL that migrates from version n to n + 1. Files of version 1 were never released."""

@@ -1,8 +1,9 @@
 """Session state, the session's path, the messages that the state quotes, and tombstones.
 
-A turn writes only the new end of the path, as a chunk. If a session branches inside a chunk, that
-chunk is split. Chunks follow each other without a gap. Forgetting removes a message from `quoted`.
-A tombstone names a message, a segment, a ledger piece or a compaction, and contains no content.
+A turn writes only the new end of the path, as a chunk. If a session branches inside a chunk, this
+chunk is split, so that chunks follow each other without a gap. Forgetting a message also removes it
+from `quoted`. A tombstone names a message, a segment, a ledger piece or a compaction, and contains
+no content.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
 
 
 def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
-    """Return the messages that nothing may quote: forgotten, or no longer stored anywhere."""
+    """Return the messages that no record may quote: they were forgotten or are not stored."""
     asked = set(ids)
     if not asked:
         return set()
@@ -68,7 +69,7 @@ def put_gone(db: Database, segments: Iterable[tuple[str, str]]) -> None:
     db.run_many(_PUT_GONE, list(segments))
 
 
-# 4 KiB of packed ids, one page: a branch rewrites one chunk of a path.
+# One page of 4 KiB with packed ids: a branch rewrites one chunk of a path.
 _CHUNK: Final = 256
 
 _HELD: Final = "SELECT ids FROM quoted WHERE session = ? ORDER BY chunk"
@@ -78,7 +79,7 @@ _DROP_QUOTED: Final = "DELETE FROM quoted WHERE session = ? AND chunk >= ?"
 
 
 Chunks: TypeAlias = list[tuple[bytes | str | None, Sequence[str]]]
-"""Message ids in chunks: the stored column, and its ids."""
+"""Message ids in chunks, each as its stored column and its ids."""
 
 
 def in_chunks(ids: Sequence[str]) -> Chunks:
@@ -100,13 +101,13 @@ def drop_quoted(db: Database, session: int, *, first: int = 0) -> None:
 
 
 def _new_quotes(db: Database, session: int, chunks: Chunks) -> list[str]:
-    """Return the ids in chunks that are not stored yet."""
+    """Return the ids of chunks that are not stored yet."""
     held = {packed for (packed,) in db.rows(_HELD, (session,))}
     return [text for packed, some in chunks if packed not in held for text in some]
 
 
 def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
-    """List every session with the messages that its state quotes; None if unreadable."""
+    """Yield each session with the messages that its state quotes; None if they are unreadable."""
     for session, rows in groupby(db.rows(_ALL), key=lambda row: int(row[0])):
         try:
             yield session, [other for _, packed in rows for other in unpack_ids(packed)]
@@ -145,12 +146,10 @@ def known_session(db: Database, name: str) -> int | None:
 def write_session(
     db: Database, write: SessionWrite, forgotten: AbstractSet[str], said: AbstractSet[str]
 ) -> SessionOutcome:
-    """Store a session's state.
-
-    The write is stale if the session has advanced or the write does not follow the stored state. An
-    unreadable state is never stale: otherwise the session could not be written again. The state may
-    quote none of the `forgotten`; `said` are the identities this batch stores.
-    """
+    """Store a session's state. The result is stale if the session has advanced or the write does
+    not follow the stored state. An unreadable stored state never makes a write stale, or the
+    session could not be written again. The state may quote none of the `forgotten` messages; `said`
+    are the messages that this batch stores."""
     rows = db.rows(_FIND, (pack_text(write.session),))
     number, turn, length = rows[0] if rows else (None, None, 0)
     if write.path_from > length:
@@ -257,8 +256,7 @@ def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
 
 
 def forget_state(db: Database, number: int) -> None:
-    """Remove the session's state but not its name. The client's next history is then treated as the
-    first."""
+    """Remove the session's state, not its name. The client's next history then counts as new."""
     db.run(_DROP_FROM, (number, 0))
     drop_quoted(db, number)
     db.run(_PUT_STATE, (None, 0, None, number))
@@ -267,7 +265,7 @@ def forget_state(db: Database, number: int) -> None:
 def forget_quotes(db: Database, forgotten: set[str]) -> int:
     changed = 0
     for number, about in list(all_quoted(db)) if forgotten else ():
-        # If a state does not list the messages that it quotes, it is treated as quoting all.
+        # A state that does not list its quoted messages is treated as if it quoted all.
         quoted = forgotten if about is None else forgotten.intersection(about)
         if not quoted:
             continue
@@ -282,8 +280,7 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
 
 
 def forget_session(db: Database, number: int) -> int:
-    """Remove a session whose segments and turns are gone, including its name. Return 1 if it had a
-    state."""
+    """Remove state and name of a session without segments and turns. Return 1 if it had a state."""
     remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
     forget_state(db, number)
     db.run("DELETE FROM session WHERE number = ?", (number,))

@@ -1,7 +1,7 @@
 """`SQLiteStore`: the memory of one space in one SQLite file.
 
-One lane writes, one searches, one answers pings, one reads the rest. `recollect.core.ports`
-documents the operations.
+One thread writes, one searches, one answers pings, one reads everything else.
+`recollect.core.ports` documents the operations.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _writes(
 
 
 class SQLiteStore:
-    """A space in its own file. Several processes may have it open."""
+    """A space in its own file, which several processes may open at the same time."""
 
     def __init__(self, file: SpaceFile) -> None:
         self.space: SpaceId = file.space
@@ -80,7 +80,7 @@ class SQLiteStore:
         create: bool = True,
         busy_seconds: float = 5.0,
     ) -> Self:
-        """Open the file of a space, and create it if it is missing."""
+        """Open the file of a space. `create` creates it if it is missing."""
         file = await asyncio.to_thread(
             space_file, path, space=space, key=key, create=create, busy_seconds=busy_seconds
         )

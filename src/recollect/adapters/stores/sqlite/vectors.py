@@ -26,15 +26,14 @@ from recollect.errors import StoreError
 
 Floats: TypeAlias = npt.NDArray[np.float32]
 
-# A block of this size loads at the speed of memory. Joining writes each vector twice in total.
+# Blocks of this size load as fast as memory allows. Joining writes each vector twice in total.
 _BLOCK_BYTES: Final = 512 << 10
 _SMALL_SHARE: Final = 16
 _JOIN_FROM: Final = 16
 FLOAT_BYTES: Final = 4
 HALF_BYTES: Final = 2
 _NOBODY: Final = -1
-# Bounds of the length that a vector of length one has in float32. Others are scaled when they are
-# compared.
+# Within these bounds, a vector in float32 has length one. Others are scaled when compared.
 _UNIT_MARGIN: Final = 2e-6
 
 _EMBEDDER: Final = "SELECT number, dimensions FROM embedder WHERE name = ?"
@@ -76,7 +75,7 @@ WHERE p.id > ?1 AND p.embedded AND NOT EXISTS (
 )
 ORDER BY p.id LIMIT ?3
 """
-"""Passages after a number that lack a vector of an embedder."""
+"""Query for passages after a given number that lack a vector of an embedder."""
 
 
 def write_vectors(db: Database, vectors: VectorSet) -> None:
@@ -170,8 +169,7 @@ def _read_block(db: Database, embedder: int, block: int, dimensions: int) -> tup
 
 
 def _pack(values: Floats) -> bytes:
-    """Encode vectors in 16 bits per number if that is exact (as for rounded vectors), else in
-    32."""
+    """Encode vectors in 16 bits per number if that is exact (for rounded vectors), else in 32."""
     with np.errstate(over="ignore"):
         halves = values.astype("<f2")
     return halves.tobytes() if np.array_equal(halves.astype("<f4"), values) else values.tobytes()
@@ -188,7 +186,7 @@ def remove_vectors(db: Database, passages: Iterable[int]) -> int:
 
 
 def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
-    """Move the vectors of passages to other passages, or drop them. Return the number dropped."""
+    """Assign passages' vectors to other passages, or drop them. Return the number dropped."""
     if not numbers:
         return 0
     old = np.fromiter(sorted(numbers), dtype="<i8", count=len(numbers))
@@ -221,17 +219,17 @@ SELECT number, count, unit, passages, numbers FROM vector_block
 WHERE embedder = ? AND number >= ? ORDER BY number
 """
 _SPARE_SHARE: Final = 0.25
-"""Spare rows, so that adding a turn's few vectors does not copy all others."""
+"""Share of spare rows in a matrix, so that adding a turn's few vectors does not copy all others."""
 
 
 @dataclass(slots=True, eq=False)
 class Matrix:
-    """Vectors, one per row, with the passages they belong to."""
+    """Vectors, one per row, with the passage of each."""
 
     embedder: int
     dimensions: int
     change: Any = None
-    """The version of the stored vectors that this matrix has; None if it was never loaded."""
+    """The version of the stored vectors in this matrix; None before the first load."""
     blocks: dict[int, tuple[int, int]] = field(default_factory=dict)
     """First row and number of rows of each block."""
     rows: int = 0
@@ -239,8 +237,7 @@ class Matrix:
     _passages: Numbers = field(default_factory=lambda: np.empty(0, dtype="<i8"))
     _scales: Floats = field(default_factory=lambda: np.empty(0, dtype="<f4"))
     scaled: bool = False
-    """True if some vector does not have length one. Similarities must then be multiplied by
-    `scales`."""
+    """True if a vector does not have length one. Then `scales` must multiply the similarities."""
     _sorted: tuple[Numbers, npt.NDArray[np.intp]] | None = None
 
     @property
@@ -256,7 +253,7 @@ class Matrix:
         return self._scales[: self.rows]
 
     def find(self, passages: Numbers) -> npt.NDArray[np.intp]:
-        """Return the rows of these passages; -1 for one without a vector."""
+        """Return the rows of these passages; -1 for a passage without a vector."""
         if not self.rows:
             return np.full(len(passages), -1, dtype=np.intp)
         if self._sorted is None:
@@ -307,7 +304,7 @@ class Matrix:
 
 class Matrices:
     """The matrices of a space, by embedder. `change` is a query for the version of an embedder's
-    stored vectors, `load` updates a matrix to them."""
+    stored vectors; `load` updates a matrix to that version."""
 
     def __init__(
         self, change: str = _CHANGE, load: Callable[[Database, Matrix], None] | None = None
@@ -359,7 +356,7 @@ def _scales_of(values: Floats) -> Floats:
     return scales
 
 
-# float32 sums of a few thousand products are exact within this. Values closer than this at the last
+# Sums of a few thousand float32 products are exact within this. Values closer than this at the last
 # place are compared again in float64.
 _NEAR: Final = 1e-5
 
@@ -369,7 +366,7 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSearch:
-    """A query's vector and the vectors it is compared with."""
+    """A query's vector, and the matrix to compare it with."""
 
     matrix: Matrix
     direction: Similarities
@@ -392,10 +389,10 @@ class VectorSearch:
     def near(
         self, limit: int, *, allowed: Numbers | None, left_out: Numbers
     ) -> tuple[Numbers, Similarities]:
-        """Return the passages that may be among the nearest `limit`, with the cosine of each."""
+        """Return the passages that may be among the nearest `limit`, each with its cosine."""
         matrix = self.matrix
-        # Not `@`: it starts BLAS's threads, which wait for each other on a busy machine (15 ms
-        # instead of 0.2 for 2,000 rows). It also rounds a row depending on its position.
+        # Do not use `@`: it starts BLAS's threads, which wait for each other on a busy machine (15
+        # ms instead of 0.2 for 2,000 rows), and rounds a row depending on its position.
         similarities = np.vecdot(matrix.values, self.direction.astype(np.float32))
         if matrix.scaled:
             similarities = np.where(matrix.scales > 0, similarities * matrix.scales, np.float32(0))
@@ -429,7 +426,7 @@ def _rows_of(matrix: Matrix, passages: Numbers) -> Rows:
 def asked_vectors(
     db: Database, matrices: Matrices, vectors: Sequence[AskedVector]
 ) -> list[VectorSearch | None]:
-    """Pair each vector with its matrix; None if there is nothing to compare."""
+    """Pair each vector with its matrix; None if the matrix has no vectors."""
     return [_search_of(db, matrices, vector) for vector in vectors]
 
 
