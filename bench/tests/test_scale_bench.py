@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,32 @@ def test_the_page_can_be_printed_and_its_figures_as_json() -> None:
     assert shown.stdout == (DOCS / "operations/capacity.md").read_text(encoding="utf-8")
     told = json.loads(CliRunner().invoke(bench, ["scale", "--capacity", file, "--json"]).stdout)
     assert told["figures"]["1M: nodes"] >= 2
+
+
+@pytest.mark.parametrize("spaces", FLEETS.values())
+def test_a_printed_formula_gives_the_printed_number(spaces: int) -> None:
+    """Put the printed values into each formula that is plain arithmetic."""
+    lines = reckon(committed().figures, spaces, Assumptions())
+    known = asdict(Assumptions()) | {"spaces": float(spaces)}
+    checked = set[str]()
+    for line in lines:
+        formula = line.how.replace(" hours", "").replace("86,400", "86400").replace("1,000", "1000")
+        for name in sorted(known, key=len, reverse=True):
+            formula = formula.replace(name, f"({known[name]!r})")
+        formula = formula.replace("×", "*")
+        if not re.search("[a-zA-Z_]", formula):
+            assert eval(formula) == pytest.approx(line.value, rel=1e-6), line.name
+            checked.add(line.name)
+        known[line.name] = known[line.name.removesuffix(", GB")] = line.value
+    assert checked >= {
+        "database nodes with standbys",
+        "disks, GB",
+        "nodes, $ per month",
+        "database, $ per month",
+        "disks, $ per month",
+        "archive, $ per month",
+        "$ per month for 1,000 spaces",
+    }
 
 
 def test_the_arithmetic_adds_up() -> None:

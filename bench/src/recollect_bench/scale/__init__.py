@@ -60,26 +60,30 @@ Progress: TypeAlias = Callable[[str], None]
 
 TENANT: Final = "scale"
 NOTES: Final = (
-    "PostgreSQL, a node of `recollect serve`, a `recollect worker` and the load generator share",
-    "  the machine's cores",
-    "the generator sends requests over HTTP on a Poisson schedule; a latency starts when the",
-    "  request was due",
-    "mix: 45% prepare, 45% observe, 5% search, 5% ingest of two messages; conversations of 6 turns",
-    "X_rate_held: highest rate per second with a p99 under 250 ms and no failed request; all",
-    "  requests are from one tenant, which may use half of a node's slots",
-    "X_cores_Y: number of cores that Y kept busy at that rate; X_cpu_ms_Y: processor time of Y per",
-    "  request",
-    "one space was filled through the API and copied in the database (INSERT … SELECT over every",
-    "  table of spaces); the store's own check was run on some of the copies",
-    "prepare_pNN: in spaces chosen at random, so almost every space is new to the node; large_: in",
-    "  the spaces of many passages; both at a third of the highest rate",
-    "engine_ratio: time of all transactions of a prepare, with taking a connection,",
-    "  divided by the time of the same statements in the same round trips on a bare psycopg",
-    "  connection; _application: the whole request without HTTP; _http: with HTTP",
-    "flat_pNN_ms_N: prepare in 100 spaces of a database of N spaces; the databases take turns",
-    "fairness: p99 of eight tenants while a ninth always has 48 requests waiting, divided by their",
-    "  p99 without the ninth; the runs alternate",
-    "ingest_peak_mb: highest RAM of a node while 50 requests of 400 messages arrive at once",
+    "PostgreSQL, a node of `recollect serve`, a `recollect worker` and the load generator shared",
+    "  the machine's cores.",
+    "The generator sent requests over HTTP on a Poisson schedule. A latency starts when the",
+    "  request was due.",
+    "`mix`: 45% prepare, 45% observe, 5% search, 5% ingest of two messages; conversations have 6",
+    "  turns.",
+    "`X_rate_held`: the highest rate per second with a p99 under 250 ms and no failed request. All",
+    "  requests came from one tenant, which may use half of a node's slots.",
+    "`X_cores_Y`: the number of cores that the program Y kept busy at that rate. `X_cpu_ms_Y`: the",
+    "  processor time that Y used per request.",
+    "One space was filled through the API and copied in the database (INSERT … SELECT over every",
+    "  table of spaces). The store's own check was run on some of the copies.",
+    "`prepare_pNN`: in spaces chosen at random, so almost every space was new to the node.",
+    "  `large_prepare_pNN`: in the spaces of many passages. Both ran at a third of the highest",
+    "  rate.",
+    "`engine_ratio`: the time of all transactions of a prepare, including the wait for a",
+    "  connection, divided by the time of the same statements in the same round trips on a bare",
+    "  psycopg connection. `engine_ratio_application` measures the whole request without HTTP,",
+    "  `engine_ratio_http` with HTTP.",
+    "`flat_pNN_ms_N`: prepare in 100 spaces of a database of N spaces. The databases took turns.",
+    "`fairness`: the p99 of eight tenants while a ninth always had 48 requests waiting, divided by",
+    "  their p99 without the ninth. Runs with and without it alternated.",
+    "`ingest_peak_mb`: the highest RAM of a node while 50 requests of 400 messages arrived at",
+    "  once.",
 )
 
 
@@ -397,7 +401,7 @@ async def _rates(bench: _Bench, node: ServerProcess, meter: Meter) -> None:
             )  # fmt: skip
             held[name] = found
             bench.figures |= found.figures(name)
-            bench.notes.append(f"{name}: limited by {found.limit.value}")
+            bench.notes.append(f"`{name}`: the rate was limited by {found.limit.value}.")
             if name == "mix":
                 wal, size = _written(bench.database)
                 turns = max(1, found.turns)

@@ -57,7 +57,7 @@ class Assumptions:
     """Of an active space."""
     peak_factor: float = 3.0
     """The busiest second against the average one."""
-    utilisation: float = 0.6
+    utilization: float = 0.6
     """Of a processor at the peak, so that one node may fail."""
     ledger_days: float = 30.0
     """`ledger.retention_days`: how long what a turn wrote beside its messages is kept."""
@@ -93,17 +93,17 @@ ASSUMED: Final[Mapping[str, str]] = {
     "active_share": "share of all spaces that have a turn on a given day",
     "turns_per_day": "turns per active space and day",
     "peak_factor": "rate in the busiest second, divided by the average rate",
-    "utilisation": "share of a processor in use at the peak; the rest is spare if a node fails",
+    "utilization": "share of a processor in use at the peak; the rest is spare if a node fails",
     "ledger_days": "days for which the ledger keeps a turn (`ledger.retention_days`)",
     "copies": "copies of the data on disks: each primary has a standby",
     "head_room": "size of the disks divided by the data, for vacuum, new indexes and moving shards",
     "wal_disk_gb": "GB of WAL on the disk of a database node",
     "wal_days": "days of archived WAL",
     "citus_factor": "processor time on Citus, divided by plain PostgreSQL (trial: 1.6 to 1.9)",
-    "database_cpus": "virtual processors of a database node",
-    "database_gb": "GB of RAM of a database node, half of it for cached pages",
+    "database_cpus": "largest number of virtual processors of a database node",
+    "database_gb": "GB of RAM of a database node of that size, half of it for cached pages",
     "database_disk_gb": "maximum GB of data on one database node",
-    "node_cpus": "virtual processors of a machine for nodes; each node process uses one",
+    "node_cpus": "virtual processors of a machine for nodes if more than two nodes are needed",
     "cpu_hour": "dollars per virtual processor and hour (an example: use your own price)",
     "memory_gb_hour": "dollars per GB of RAM and hour (an example)",
     "disk_gb_month": "dollars per GB of disk and month (an example)",
@@ -111,25 +111,28 @@ ASSUMED: Final[Mapping[str, str]] = {
 }
 WANTED: Final[Mapping[str, tuple[str, float | None]]] = {
     "mix_rate_held": ("requests per second with a p99 under 250 ms, mixed operations", None),
-    "prepare_rate_held": ("the same, only `prepare`", None),
+    "prepare_rate_held": ("requests per second with a p99 under 250 ms, only `prepare`", None),
     "prepare_p50_ms": ("`prepare` in spaces chosen at random, p50 in ms", None),
-    "prepare_p99_ms": ("the same, p99 in ms", None),
+    "prepare_p99_ms": ("`prepare` in spaces chosen at random, p99 in ms", None),
     "large_prepare_p50_ms": ("`prepare` in the large spaces, p50 in ms", None),
-    "large_prepare_p99_ms": ("the same, p99 in ms", None),
+    "large_prepare_p99_ms": ("`prepare` in the large spaces, p99 in ms", None),
     "engine_ratio": (
         "time of the engine's transactions, divided by the same SQL without the engine",
         1.5,
     ),
-    "engine_ratio_http": ("time of a whole `prepare` over HTTP, divided by that SQL", None),
+    "engine_ratio_http": ("time of a whole `prepare` over HTTP, divided by the same SQL", None),
     "flatness": ("p50 of `prepare` with the most spaces, divided by that with the fewest", 1.2),
-    "flatness_p99": ("the same for p99", None),
+    "flatness_p99": (
+        "p99 of `prepare` with the most spaces, divided by that with the fewest",
+        None,
+    ),
     "fairness": (
         "p99 of other tenants while one tenant floods the node, divided by p99 without it",
         1.5,
     ),
     "failed": ("failed requests in all of these runs", 0.0),
     "ingest_peak_mb": ("highest RAM of a node during 50 ingests at once, in MB", 512.0),
-    "ingest_refused_at_first": ("ingests of these that were refused at first", 0.0),
+    "ingest_refused_at_first": ("refusals among these 50 ingests before a retry", 0.0),
     "idle_growth_mb_per_hour": ("RAM that an idle node gains per hour, in MB", 1.0),
 }
 """What the page shows of the run, and the most that is wanted of it."""
@@ -173,11 +176,23 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
     request_ms = figures["mix_cpu_ms_node"] + figures["mix_cpu_ms_worker"]
     node_cpus = line(
         "processors for nodes and workers",
-        f"requests per second × {request_ms:.1f} ms / utilisation",
-        asked * request_ms / 1_000 / a.utilisation,
+        f"requests per second × {request_ms:.1f} ms / utilization",
+        asked * request_ms / 1_000 / a.utilization,
     )
     nodes = line(
-        "nodes", "one node or worker per processor, at least 2", max(2, math.ceil(node_cpus))
+        "nodes",
+        "processors for nodes and workers, rounded up, at least 2: one process uses one processor",
+        max(2, math.ceil(node_cpus)),
+    )
+    node_size = line(
+        "processors of a machine for nodes",
+        "1 if two nodes are enough, else node_cpus",
+        1 if nodes == 2 else a.node_cpus,
+    )
+    node_machines = line(
+        "machines for nodes",
+        "nodes / processors of a machine for nodes, rounded up, at least 2",
+        max(2, math.ceil(nodes / node_size)),
     )
     node_gb = line(
         "RAM for nodes, GB",
@@ -197,7 +212,7 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
         (stored + ledger) * a.active_share,
     )
     # Database nodes
-    plain_cpus = asked * figures["mix_cpu_ms_database"] / 1_000 / a.utilisation
+    plain_cpus = asked * figures["mix_cpu_ms_database"] / 1_000 / a.utilization
     one = (
         plain_cpus <= a.database_cpus
         and stored + ledger <= a.database_disk_gb
@@ -205,7 +220,7 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
     )
     database_cpus = line(
         "processors for the database",
-        f"requests per second × {figures['mix_cpu_ms_database']:.1f} ms / utilisation"
+        f"requests per second × {figures['mix_cpu_ms_database']:.1f} ms / utilization"
         " (× citus_factor if one node is not enough)",
         plain_cpus * (1 if one else a.citus_factor),
     )
@@ -214,11 +229,23 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
     by_memory = math.ceil(hot / (a.database_gb / 2))
     primaries = line(
         "database nodes",
-        "the largest of processors / database_cpus, data / database_disk_gb and active data /"
-        " half of database_gb; if more than one is needed, plus a Citus coordinator",
+        "the largest of three numbers, each rounded up: processors for the database /"
+        " database_cpus; (data + ledger) / database_disk_gb; data of active spaces / half of"
+        " database_gb. If that is over 1, plus one Citus coordinator",
         1 if one else max(by_cpu, by_disk, by_memory) + 1,
     )
-    machines = line("with standbys", "database nodes × copies", primaries * a.copies)
+    database_size = line(
+        "processors of a database node",
+        "database_cpus; if one node is enough, the smallest of 2, 4, 8 … that covers the"
+        " processors for the database and keeps the data of active spaces in half of the RAM",
+        _small(database_cpus, hot, a) if one else a.database_cpus,
+    )
+    database_gb = line(
+        "RAM of a database node, GB",
+        "processors of a database node × database_gb / database_cpus",
+        database_size * a.database_gb / a.database_cpus,
+    )
+    machines = line("database nodes with standbys", "database nodes × copies", primaries * a.copies)
     disk = line(
         "disks, GB",
         "((data + ledger) × head_room + database nodes × wal_disk_gb) × copies",
@@ -234,32 +261,33 @@ def reckon(figures: Mapping[str, float], spaces: int, assumed: Assumptions) -> l
     # Money
     money = line(
         "nodes, $ per month",
-        "(nodes × cpu_hour + GB × memory_gb_hour) × 730",
-        (math.ceil(nodes / a.node_cpus) * a.node_cpus * a.cpu_hour + node_gb * a.memory_gb_hour)
-        * HOURS_PER_MONTH,
-    )
-    used_cpus, used_gb = (
-        (a.database_cpus, a.database_gb) if not one else _small(database_cpus, hot, a)
+        "(machines for nodes × processors of a machine for nodes × cpu_hour"
+        " + RAM for nodes × memory_gb_hour) × 730 hours",
+        (node_machines * node_size * a.cpu_hour + node_gb * a.memory_gb_hour) * HOURS_PER_MONTH,
     )
     money += line(
         "database, $ per month",
-        f"with standbys × ({'needed processors' if one else 'database_cpus'} ×"
-        " cpu_hour + memory × memory_gb_hour) × 730",
-        machines * (used_cpus * a.cpu_hour + used_gb * a.memory_gb_hour) * HOURS_PER_MONTH,
+        "database nodes with standbys × (processors of a database node × cpu_hour"
+        " + RAM of a database node × memory_gb_hour) × 730 hours",
+        machines * (database_size * a.cpu_hour + database_gb * a.memory_gb_hour) * HOURS_PER_MONTH,
     )
-    money += line("disks, $ per month", "GB × disk_gb_month", disk * a.disk_gb_month)
-    money += line("archive, $ per month", "GB × archive_gb_month", archive * a.archive_gb_month)
-    line("all, $ per month", "the sum of these four", money)
-    line("$ per month for 1,000 spaces", "all / spaces × 1,000", money / spaces * 1_000)
+    money += line("disks, $ per month", "disks × disk_gb_month", disk * a.disk_gb_month)
+    money += line(
+        "archive, $ per month", "archive × archive_gb_month", archive * a.archive_gb_month
+    )
+    line("all, $ per month", "nodes + database + disks + archive, $ per month", money)
+    line(
+        "$ per month for 1,000 spaces", "all, $ per month / spaces × 1,000", money / spaces * 1_000
+    )
     return lines
 
 
-def _small(cpus: float, hot: float, a: Assumptions) -> tuple[float, float]:
-    """A single database machine that is no larger than needed: 2, 4, 8 … processors."""
+def _small(cpus: float, hot: float, a: Assumptions) -> float:
+    """Processors of a single database machine that is no larger than needed: 2, 4, 8 …"""
     size = 2.0
     while size < min(a.database_cpus, max(cpus, 2 * hot / (a.database_gb / a.database_cpus))):
         size *= 2
-    return size, size * a.database_gb / a.database_cpus
+    return size
 
 
 def capacity_figures(result: BenchResult, assumed: Assumptions | None = None) -> dict[str, float]:
@@ -293,12 +321,12 @@ def _head(result: ScaleResult) -> Iterator[str]:
     figures = result.figures
     yield "# Capacity and cost of a service"
     yield ""
-    yield "This page shows how many requests a service answers, and what it needs and costs."
-    yield "It is generated by `recollect bench scale --write docs` from"
+    yield "This page shows how many requests a service answers, what machines it needs, and what"
+    yield "they cost. `recollect bench scale --write docs` generates the page from"
     yield f"[its figures](capacity.json). They were measured on {result.measured_on} on"
-    yield f"{result.machine}. PostgreSQL 18, a node of"
-    yield "`recollect serve`, a `recollect worker` and the load generator shared this machine. The"
-    yield "generator sent requests at random times (Poisson), without waiting for answers."
+    yield f"{result.machine}. PostgreSQL 18, one node of"
+    yield "`recollect serve`, one `recollect worker` and the load generator shared this machine."
+    yield "The generator sent requests at random times (Poisson), without waiting for answers."
     yield ""
     if QUICK_NOTE in result.notes:  # before the tables, where a reader sees it
         yield f"**This is {QUICK_NOTE}.** `just scale` measures at the stated sizes."
@@ -310,8 +338,8 @@ def _head(result: ScaleResult) -> Iterator[str]:
     shown = " | ".join(f"{fleet} spaces" for fleet in FLEETS)
     yield f"| | {shown} |"
     yield "|---|" + "---:|" * len(FLEETS)
-    wanted = ("nodes", "database nodes", "with standbys", "disks, GB", "all, $ per month",
-              "$ per month for 1,000 spaces")  # fmt: skip
+    wanted = ("nodes", "database nodes", "database nodes with standbys", "disks, GB",
+              "all, $ per month", "$ per month for 1,000 spaces")  # fmt: skip
     reckoned = {
         fleet: {line.name: line.value for line in reckon(figures, spaces, Assumptions())}
         for fleet, spaces in FLEETS.items()
@@ -320,8 +348,8 @@ def _head(result: ScaleResult) -> Iterator[str]:
         values = " | ".join(_shown(reckoned[fleet][name]) for fleet in FLEETS)
         yield f"| {name} | {values} |"
     yield ""
-    yield "This is an example with example prices, under the assumptions below. Change them to your"
-    yield "own in `Assumptions` (`bench/src/recollect_bench/scale/capacity.py`)."
+    yield "The table is an example with example prices. The [assumptions](#assumptions) below list"
+    yield "them; use your own in `Assumptions` (`bench/src/recollect_bench/scale/capacity.py`)."
     yield ""
     yield from _rates(figures, Assumptions())
 
@@ -332,12 +360,12 @@ def _rates(figures: Mapping[str, float], assumed: Assumptions) -> Iterator[str]:
         return
     held = _shown(figures["mix_rate_held"])
     request_ms = figures["mix_cpu_ms_node"] + figures["mix_cpu_ms_worker"]
-    computed = assumed.utilisation / request_ms * 1_000
+    computed = assumed.utilization / request_ms * 1_000
     yield f"- **Measured: {held} requests per second** with a p99 under 250 ms. One machine ran"
-    yield "  everything, and waiting limited the rate, not its processors."
-    yield f"- **Calculated: {computed:.0f} per node.** The table divides by processor time alone."
-    yield "  It assumes a processor per node, and a database on machines of its own. No such fleet"
-    yield "  was measured."
+    yield "  node, worker and database. Waiting limited the rate, not the machine's processors."
+    yield f"- **Calculated: {computed:.0f} requests per second and node.** The table above derives"
+    yield "  the number of nodes from processor time alone. It assumes one processor per node, and"
+    yield "  a database on machines of its own. No such fleet was measured."
     yield "- The higher rates in [faults](faults.md#faults) are for small spaces, and have no limit"
     yield "  on latency."
     yield ""
@@ -374,7 +402,7 @@ def _measured(result: ScaleResult) -> Iterator[str]:
     if missed:
         yield f"**Missed targets:** {'; '.join(missed)}. They are not fixed yet."
         yield ""
-    yield "How it was measured. Names with `_` are those of [the figures](capacity.json):"
+    yield "How it was measured. The names in code style are keys of [the figures](capacity.json):"
     yield ""
     yield from (f"- {note.strip()}" for note in _joined(result.notes))
     yield ""
