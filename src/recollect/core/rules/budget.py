@@ -1,5 +1,5 @@
-"""Limits of a window, and the edit batches in which older parts of a view may change. Between edit
-batches the provider's prompt cache stays valid (docs/contributing/sources.md)."""
+"""Limits of a window, and the edit batches: turns in which older messages of a request may change.
+Between edit batches the provider's prompt cache stays valid (docs/contributing/sources.md)."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS, BatchMoment, 
 from recollect.system.config import FALLBACK_WINDOW_TOKENS, Settings
 
 RESERVE_SHARE = 4
-"""The reserve is at most a quarter of the window."""
+"""At most a quarter of the window is reserved (for the reply and for estimation errors)."""
 OUTPUT_SHARE = 2
-"""At most half of the window is reserved for the output. Clients such as Claude Code ask for more
-with every request (128,000 of 200,000 tokens), and then no history would fit."""
+"""At most half of the window is reserved for the reply. Clients such as Claude Code ask for more in
+every request (128,000 of 200,000 tokens), which would leave no space for the history."""
 BLOCK_SHARE = 10
 """A recalled block is at most a tenth of the window."""
 TALK_SHARE = 3
-"""For a question without tools, the block is at most a third of the window, because little else
-could answer it."""
+"""For a question without tools, the block is at most a third of the window, because the model has
+few other sources of an answer."""
 BLOCKS_SHARE = 4
 BLOCKS_CAP = 2.5
-"""All blocks of a view take at most a quarter of the window, and this many times the hard cap."""
+"""All recalled blocks of a request together are at most a quarter of the window, and at most this
+many times the limit of one block."""
 FLUSH_SHARE = 20
-"""The soft threshold is at most a twentieth of the window."""
+"""A note-taking turn begins at most a twentieth of the window before a compaction."""
 KEEP_SHARE = 0.4
 STANDING_SHARE = 10
 
@@ -59,10 +60,10 @@ class WindowLimits:
     window_tokens: int
     reserve_tokens: int
     available_tokens: int
-    """Limit of the view including system prompt, tools and recalled block."""
+    """Limit of the request, including system prompt, tools and recalled block."""
     limit_tokens: int
-    """Threshold for pruning and trimming. With `turn.trim_first` it is lower by the hard cap
-    of a block."""
+    """Threshold for pruning and trimming. With `turn.trim_first`, it is lower by the maximum size
+    of a recalled block."""
     low_water_tokens: int
     hard_cap_tokens: int
     talk_cap_tokens: int
@@ -76,7 +77,7 @@ class WindowLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelWindow:
-    """A window's size and its source."""
+    """Size of a model's window, and the source of that size."""
 
     tokens: int
     source: WindowSource
@@ -85,8 +86,8 @@ class ModelWindow:
 def window_of(
     model: str | None, settings: Settings, *, learned_tokens: int | None = None
 ) -> ModelWindow:
-    """Return the window: the setting, but never more than a provider reported. Without a setting,
-    use the table, else 200,000."""
+    """Return the window size: the setting, but at most what a provider reported. Without a setting,
+    use the table of models, else 200,000."""
     name = (model or "").rpartition("/")[2].lower()
     matches = [(len(prefix), tokens) for prefix, tokens in _WINDOWS if name.startswith(prefix)]
     if settings.window_tokens is not None:
@@ -115,7 +116,7 @@ def limits_of(
         reserve = max(reserve, output_tokens)
     hard_cap = min(settings.recall.hard_cap_tokens, window_tokens // BLOCK_SHARE)
     talk_cap = min(settings.recall.hard_cap_tokens, window_tokens // TALK_SHARE)
-    blocks = window_tokens  # blocks cannot be removed from an agent's own window
+    blocks = window_tokens  # recalled blocks cannot be removed from a window that the agent manages
     if window_tokens < AGENTS_OWN_WINDOW_TOKENS:
         blocks = min(int(BLOCKS_CAP * talk_cap), window_tokens // BLOCKS_SHARE)
     standing = min(settings.recall.standing_tokens, window_tokens // STANDING_SHARE)
@@ -154,8 +155,8 @@ def limits_beside(
     fixed_tokens: int, window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> tuple[WindowLimits, int]:
     """Return the thresholds, and the space left, if system prompt and tools alone fill the window.
-    No view can fit, but the window size may be a wrong guess. So half of the window is left for the
-    conversation: recall has space, and the cache is not broken every turn."""
+    No request can fit then, but the window size may be a wrong guess. So half of the window is
+    reserved for the conversation, and the cache stays valid."""
     room = window_tokens // PROMPT_ROOM_SHARE
     reserve = limits_of(window_tokens, settings, output_tokens=output_tokens).reserve_tokens
     whole = fixed_tokens + reserve + room
@@ -163,7 +164,7 @@ def limits_beside(
 
 
 WORTHWHILE_SHARE = 20
-"""An edit batch that is due by a ratio must free at least a twentieth of the window."""
+"""An edit batch that is due because of a ratio must save at least a twentieth of the window."""
 
 LONG_TTL_SECONDS = 3_600.0
 """Cache lifetime of requests that ask the provider to cache for an hour."""
@@ -178,8 +179,8 @@ def batch_moment(
     now: float,
     kept_an_hour: bool = False,
 ) -> BatchMoment | None:
-    """Return the edit batch for this turn, if any. The cache has expired if it is older than the
-    setting and older than anything that was still read from it. `kept_an_hour` is true if the
+    """Return the edit batch for this turn, if any. The cache counts as expired if it is older than
+    the setting, and older than the oldest cache that was still used. `kept_an_hour` is true if the
     request asks to be cached for an hour."""
     if used_tokens > limits.limit_tokens:
         over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)

@@ -1,6 +1,5 @@
 """Groups calls with their results, and checks whether a conversation needs repair. Leaving out a
-whole `Group` never splits a pair. Most turns pass `is_well_formed`, one fast check, and skip
-`pairing`."""
+whole `Group` never splits a pair. Most histories pass the fast check `is_well_formed`."""
 
 from __future__ import annotations
 
@@ -32,8 +31,8 @@ CALLER_GONE = Reason(Cause.CALLER_GONE)
 
 @dataclass(frozen=True, slots=True)
 class Misfits:
-    """Parts to drop, by message and position, with reasons. Also calls whose caller is not
-    shown."""
+    """Parts that must be removed, by message and position, with reasons; and calls whose caller is
+    missing from the request."""
 
     out: Mapping[EntryKey, Mapping[int, Reason]] = field(default_factory=dict)
     direct: Mapping[EntryKey, frozenset[int]] = field(default_factory=dict)
@@ -49,8 +48,8 @@ NONE = Misfits()
 
 
 def misfits(rows: Sequence[Row], rules: WireRules, *, continues: bool = False) -> Misfits:
-    """Find the parts of provider-run calls that must change. With `continues` the provider stores
-    earlier items, so a result or caller may be there."""
+    """Find parts of provider-run calls that break the rules. With `continues`, the provider stores
+    earlier items, so they may hold a missing result or caller."""
     if not any(map(_is_linked, rows)):
         return NONE
     shown = [(base, row) for row in rows if (base := base_of(row)) is not None]
@@ -105,7 +104,7 @@ class _Links:
                     self.out.setdefault(entry.key, {})[at] = reason
 
     def _call(self, call: CallId, key: EntryKey, at: int, *, paired: bool) -> None:
-        if paired:  # only the call's own result: a call that still waits under its id gets none
+        if paired:  # an earlier call with the same id gets no result
             if call in self.waiting and self.answered:
                 open_key, open_at = self.waiting.pop(call)
                 self.out.setdefault(open_key, {})[open_at] = NO_RESULT
@@ -169,8 +168,8 @@ def _parts(row: Row) -> Iterator[tuple[int, Part]]:
 
 
 def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Row]) -> bool:
-    """Return whether only the client's calls (made next to it or by its code) and their results
-    follow."""
+    """Return whether a call is still running: only calls of the client (next to it or by its code)
+    and their results follow."""
     called: set[CallId] | None = None
     for row in rows:
         entry = base_of(row)
@@ -190,8 +189,8 @@ def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Row]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Messages or parts that must stay together. Members are whole messages (part None) or single
-    parts. `first` is their position."""
+    """Messages or parts that are only removed together. A member is a whole message (part None) or
+    one part. `first` is their position."""
 
     first: int
     members: list[tuple[EntryKey, int | None]] = field(default_factory=list)
@@ -265,8 +264,7 @@ def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: li
 
 
 def is_odd(message: Message, rules: WireRules) -> bool:
-    """Return whether the message by itself needs repair: unfinished, empty, blank or out of
-    order."""
+    """Return whether the message must be repaired: unfinished, empty, blank or badly ordered."""
     parts = message.parts
     if message.role == "system" and rules.system_inside:
         return bool(message.flaws)
@@ -289,7 +287,7 @@ def is_odd(message: Message, rules: WireRules) -> bool:
 
 
 def is_misplaced(part: Part, role: Role) -> bool:
-    """Return whether a message of this role cannot contain the part. Calls always need an id."""
+    """Return whether the part is invalid in a message of this role. Calls always need an id."""
     if role == "assistant":
         return isinstance(part, ToolResult) or (isinstance(part, ToolCall) and not part.id)
     return isinstance(part, ToolCall | Thinking)
@@ -304,8 +302,7 @@ def result_ids(message: Message) -> tuple[CallId, ...]:
 
 
 def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
-    """Return whether every call is answered where the format requires it, and nothing else needs
-    repair."""
+    """Return whether calls have results where the format requires it, and all else is valid."""
     if not entries or misfits(entries, rules):
         return False
     if rules.results_share_a_message:
@@ -317,7 +314,7 @@ def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
     """Check formats in which results come first in the user message after the calls. Roles
-    alternate and the user begins. System messages come after a user's."""
+    alternate and the user begins. System messages follow a user's message."""
     pending: tuple[CallId, ...] = ()
     expected = "user"
     for entry in entries:
@@ -333,7 +330,7 @@ def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 
 def _adjacent(entries: Sequence[Entry]) -> bool:
-    """Check formats in which result messages directly follow their call, each id once."""
+    """Check formats in which results follow their call directly, and each id is used once."""
     pending: set[CallId] = set()
     for entry in entries:
         if entry.odd:
@@ -350,8 +347,8 @@ def _adjacent(entries: Sequence[Entry]) -> bool:
 
 
 def _loose(entries: Sequence[Entry]) -> bool:
-    """Check formats in which every call has one later result, and reasoning is followed by its
-    item."""
+    """Check formats in which every call has a later result, and every reasoning item is followed by
+    the item that it produced."""
     pending: set[CallId] = set()
     item_ids: set[str] = set()
     leading = False
@@ -394,8 +391,8 @@ def _has_blank(message: Message, rules: WireRules) -> bool:
 
 
 def _ends_badly(entry: Entry) -> bool:
-    """Return whether a final assistant message is invalid. It may not end with white space, and may
-    contain thinking only in some cases."""
+    """Return whether the last message is an invalid message of the assistant: it ends with white
+    space, or contains thinking where that is not allowed."""
     if entry.role != "assistant":
         return False
     last = entry.message.parts[-1]

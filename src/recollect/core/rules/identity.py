@@ -1,6 +1,6 @@
-"""The id of a message, and its key at a place in a history. An id is a keyed hash of role and
-canonical content. A key also includes all messages before it. So a repeated "ok" has two keys, and
-a resent history has the same keys up to its first difference."""
+"""The id of a message, and its key at a position in a history. An id is a keyed hash of role and
+canonical content. A key also includes all messages before it. So a repeated "ok" has one id and two
+keys, and a resent history has the same keys up to its first difference."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from recollect.errors import SettingsError
 ROOT = EntryKey("")
 
 SealSecret: TypeAlias = Callable[[], bytes]
-"""Returns the key of seals, a secret of this installation. Other hashes of a space may be keyed
-only by its name, which a web page could guess."""
+"""Returns the key of seals, which is secret per installation. Keys of other hashes may be made from
+a space's name only, which a web page could guess."""
 
 _DIGEST_BYTES = 16
 _SEAL = "seal "
@@ -40,7 +40,7 @@ _ENCODER = msgspec.json.Encoder()
 
 def space_secret(space: str, deployment: bytes = b"") -> bytes:
     """Return the key of a space's hashes, made from its name and the deployment's secret, if any.
-    It never comes from the store, because messages need an id even while the store is down."""
+    The store does not hold it, because messages need ids even while the store is down."""
     key = blake2b(deployment, digest_size=32).digest() if deployment else b""
     try:
         name = space.encode()
@@ -69,26 +69,26 @@ def identify(message: Message, secret: bytes) -> MessageId:
         described.extend(_described(part))
     try:
         canonical = _ENCODER.encode(described)
-    except UnicodeEncodeError:  # a lone surrogate, which only escaped JSON can contain
+    except UnicodeEncodeError:  # a lone surrogate, which JSON can only contain as an escape
         canonical = json.dumps(described).encode("ascii")
     return MessageId(blake2b(canonical, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def block_mark(text: str, secret: bytes) -> str:
-    """Return the mark by which a recalled block is recognized when a client sends it back."""
+    """Return a hash that identifies a recalled block when a client sends it back."""
     said = text.strip().encode("utf-8", "surrogatepass")
     return blake2b(said, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block").hexdigest()
 
 
 def sealed(text: str, secret: bytes) -> str:
-    """Add a seal before the last line of a memory tool's answer. Only the holder of the secret can
-    write it, so any process with the secret recognizes the answer."""
+    """Add a seal before the last line of a memory tool's answer. A process with the same secret can
+    verify it, and without the secret nobody can forge it."""
     head, _, closing = text.rpartition("\n")
     return f"{head}\n{_SEAL}{block_mark(text, secret)}\n{closing}"
 
 
 def is_sealed(text: str, secret: bytes) -> bool:
-    """Return whether a text is an unchanged answer that was sealed with this secret."""
+    """Return whether the text is an answer that was sealed with this secret and not changed."""
     head, _, rest = text.strip().rpartition(f"\n{_SEAL}")
     mark, _, closing = rest.partition("\n")
     return bool(head) and compare_digest(block_mark(f"{head}\n{closing}", secret), mark)
@@ -100,14 +100,14 @@ def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
 
 
 def batch_root(batch: str, secret: bytes) -> EntryKey:
-    """Return the key before the first message of a batch that was ingested by itself."""
+    """Return the key that precedes the first message of a batch passed to `ingest`."""
     named = f"batch\0{batch}".encode("utf-8", "surrogatepass")
     return EntryKey(blake2b(named, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def continued_root(continues_from: str) -> EntryKey:
-    """Return the key before the first message of a request that continues a history stored by its
-    provider."""
+    """Return the key before the first message of a request whose earlier history the provider
+    stores."""
     return EntryKey(blake2b(continues_from.encode(), digest_size=_DIGEST_BYTES).hexdigest())
 
 

@@ -1,7 +1,7 @@
 """Masks secrets in JSON and in messages before they are stored. A JSON string is decoded before it
 is searched, because an escape can hide a secret. It is searched together with its key, because a
-name can announce a secret. Keys, ids and order stay. Masking twice changes nothing, and the time is
-linear."""
+name can announce a secret. Keys, ids and order do not change. Masking a second time changes
+nothing. The time is linear."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ from recollect.core.values.message import Image, Message, Other, Part, Text, Thi
 from recollect.system.config.settings import Redaction
 
 _STRING = re.compile(r'"(?P<inside>[^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
-# Sequences that each decode to one character: a pair of surrogates, one unit, a letter.
+# Escapes that decode to one character: a surrogate pair, one UTF-16 unit, a letter.
 _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
 )
 _ESCAPE_CHARS = 32
-"""Number of characters read before a position to find an escape that covers it. Escapes are
-shorter."""
-# Images and files contain no secrets, but may look so by chance.
+"""Number of characters before a position in which an escape over it may begin."""
+# Images and files contain no secrets, but random text that looks like one.
 _BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
 _BESIDE = re.compile(r"[\s=:]")
 _BY_NAME = "assigned-"
@@ -47,7 +46,7 @@ _VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
 def redact_json(raw: bytes, *, pii: bool = False) -> tuple[bytes, bool]:
-    """Mask the secrets of JSON. Also return whether nothing was masked."""
+    """Mask the secrets in JSON. Also return true if nothing was masked."""
     return TextMask(Redaction(pii=pii)).body(raw)
 
 
@@ -58,8 +57,7 @@ def redact_json_text(
     known: Collection[str] = (),
     judged: JudgedTexts | None = None,
 ) -> tuple[str, dict[str, None]]:
-    """Mask text as `redact_json` does. Also return the masked secrets that are recognizable without
-    a label."""
+    """Mask text as `redact_json` does. Also return masked secrets that are recognizable alone."""
     of_json = is_json(text.encode("utf-8", "surrogatepass"))
     looked_for = dict.fromkeys(known)
     for _ in range(_MOST_PASSES):  # a mask changes the context of the text around it, so repeat
@@ -93,12 +91,12 @@ def _json_spans(
     text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
 ) -> Sequence[RedactedSpan]:
     """Find the spans to mask. Each is inside one string and between its escapes."""
-    # search the whole text too, because nested JSON has secrets between escapes of escapes
+    # also search the whole text, because secrets in nested JSON are between escaped escapes
     written = _SPACE_ESCAPES.sub(_as_space, text)
     in_place = redact(written, pii=pii, known=known, judged=judged).spans
     ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
-    read: dict[str, Sequence[RedactedSpan]] = {}  # reports repeat the same text for many messages
+    read: dict[str, Sequence[RedactedSpan]] = {}  # the same text occurs many times in reports
     for string in _STRING.finditer(text):
         at, written = string.start("inside"), string["inside"]
         if len(written) < _LEAST_STRING_CHARS:
@@ -121,7 +119,7 @@ def _json_spans(
 
 
 def _within(span: RedactedSpan, at: int, written: str) -> RedactedSpan:
-    """Limit the span to a string that is `written` at this place, and to whole escapes in it."""
+    """Limit the span to the string `written` at position `at`, and to whole escapes."""
     start, end = max(span.start - at, 0), min(span.end - at, len(written))
     if "\\" in written:
         first, last = _escape_over(written, start), _escape_over(written, end)
@@ -132,7 +130,7 @@ def _within(span: RedactedSpan, at: int, written: str) -> RedactedSpan:
 
 def _escape_over(written: str, at: int) -> re.Match[str] | None:
     begin = max(0, at - _ESCAPE_CHARS)
-    # Go back to the start of a run of backslashes, where no escape is open.
+    # Go back to the start of a run of backslashes: no escape spans it.
     while begin > 0 and written[begin - 1] == "\\":
         begin -= 1
     for escape in _ESCAPE.finditer(written, begin):
@@ -146,7 +144,7 @@ def _decoded_spans(
 ) -> Sequence[RedactedSpan]:
     if "\\" not in written:
         if _BESIDE.search(written) is None:
-            return ()  # a single word gives the same result wherever it is
+            return ()  # a single word gives the same result in any context
         return redact(written, pii=pii, judged=judged).spans
     decoded, _ = scanstring(f'{written}"', 0, False)
     spans = redact(decoded, pii=pii, judged=judged).spans
@@ -160,8 +158,8 @@ def _decoded_spans(
 
 
 def _shifts(written: str) -> list[tuple[int, int]]:
-    """Return, for each escape, the decoded position after it, and the extra length of all text
-    before."""
+    """Return per escape the decoded position after it, and by how much all text up to there is
+    longer than decoded."""
     shifts: list[tuple[int, int]] = []
     longer = 0
     for escape in _ESCAPE.finditer(written):
@@ -189,17 +187,17 @@ def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
 
 
 _ENTRY_PASSES = 2
-"""Number of passes. The second masks in earlier messages what only a later message reveals as a
-secret."""
+"""Number of passes. The second one masks secrets in earlier messages that only a later message
+shows to be secrets."""
 
 
 @dataclass(slots=True)
 class TextMask:
-    """Masks texts, and remembers their secrets for later texts. The secrets are never stored."""
+    """Masks texts, and remembers the secrets to find them in later texts. They are never stored."""
 
     settings: Redaction
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """The newest secrets that are recognizable without a label. Threads share them."""
+    """The newest secrets that can be recognized without a label. Threads share this dictionary."""
     masked: int = 0
     judged: JudgedTexts | None = field(default=None, repr=False)
 
@@ -223,7 +221,7 @@ class TextMask:
         return changed
 
     def body(self, raw: bytes) -> tuple[bytes, bool]:
-        """Mask a JSON body for storage. Also return whether it is unchanged."""
+        """Mask a JSON body for storage. Also return true if nothing was masked."""
         text = raw.decode("utf-8", "surrogateescape")
         changed = self.json(text)
         if changed is text:
@@ -231,10 +229,10 @@ class TextMask:
         return changed.encode("utf-8", "surrogateescape"), False
 
     def message(self, message: Message) -> Message:
-        """Mask the parts of a message, and its JSON in the same way."""
+        """Mask the parts of a message and its JSON."""
         if not self.settings.enabled:
             return message
-        if len(message.parts) > 1:  # a label may be in one part and its secret in the next
+        if len(message.parts) > 1:  # a label may be in one part, and its secret in the next
             self.text(segment_text(message).text)
         parts = tuple([self._part(part) for part in message.parts])
         if parts == message.parts:
@@ -261,7 +259,7 @@ class TextMask:
 
 
 def redact_entries(entries: Sequence[Entry], mask: TextMask) -> tuple[Entry, ...]:
-    """Mask the messages of entries. Afterwards `mask` knows all of their secrets."""
+    """Mask the messages of these entries. `mask` then knows all of their secrets."""
     masked = tuple(entries)
     for _ in range(_ENTRY_PASSES):
         known = len(mask.secrets)

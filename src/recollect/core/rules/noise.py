@@ -1,5 +1,5 @@
 """Recognizes noise messages, and text that a channel or coding agent added to a message. Noise is
-stored but not indexed. Added text is left out of index and query."""
+stored but not indexed. Added text is neither indexed nor used in queries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recollect.core.rules.text import without_spans
 
 # OpenClaw treats messages up to six characters as noise (docs/contributing/sources.md). A Han
 # character, a syllable of Hangul or a kana carries about as much as three Latin letters, so six of
-# those are a sentence.
+# them can form a sentence.
 _SHORT_WEIGHT = 6
 _WIDE_WEIGHT = 3
 
@@ -21,7 +21,7 @@ _WIDE = re.compile(
     "\ua000-\ua4cf\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 _SILENT = frozenset({"NO_REPLY", "HEARTBEAT_OK", "[forgotten]"})
-"""The last one replaces forgotten messages in Recollect's own transcripts."""
+"""Texts without information. Transcripts contain "[forgotten]" instead of forgotten messages."""
 _MARKUP = " \t\r\n*_`~\"'.!"
 _AUDIO = re.compile(r"^\s*\[Audio\]", re.IGNORECASE)
 _QUEUED = re.compile(r"^\s*\[Queued messages\b[^\]\n]{0,200}\]", re.IGNORECASE)
@@ -36,14 +36,15 @@ _CHANNELS = (
     "|飞书|企业微信|微信|钉钉"
 )
 _ENVELOPE_END = (
-    # A time with its zone, an id, a handle or address, a number, an age, a channel.
+    # The last item of the brackets: a time with zone, an id, a handle or address, a number, an age,
+    # a channel.
     r"(?:\d{1,2}:\d{2}(?::\d{2})?(?:\s?(?:[AP]M|Z))?(?:\s?[A-Z]{2,5})?(?:\s?[+-]\d{1,2}(?::?\d{2})?)?"
     r"|id:\S{1,80}|\(?@\w[\w.-]{0,60}\)?|[\w.+-]{1,60}@[\w-]{1,60}\.[\w.-]{1,60}"
     r"|\+\d[\d ()-]{5,20}|\+\d{1,4}(?:ms|[smhd])|#[^\W\d][\w-]{0,60})"
 )
 _BRIDGED = re.compile(
     # [WhatsApp +49 170 1234567 12:30], [Telegram Anna (@anna) id:123 +5m 2026-02-10 14:31 UTC].
-    # Without such an ending, the author wrote the brackets: [Line 42], [Signal 9].
+    # Brackets without such a last item are the author's: [Line 42], [Signal 9].
     rf"\s*\[(?:{_CHANNELS})"
     r"(?:\s[^\[\]\n]{0,160}(?:\[[^\[\]\n]{0,80}\][^\[\]\n]{0,80})?)?\s"
     + _ENVELOPE_END
@@ -69,7 +70,7 @@ _REMINDERS = (
             "local-command-stderr", "bash-stdout", "bash-stderr",
         )
     ),
-    ("<command-args><", "/command-args>"),  # without arguments, because those are the user's words
+    ("<command-args><", "/command-args>"),  # only if empty: arguments are the user's words
 )  # fmt: skip
 _CONTINUED = "This session is being continued from a previous conversation that ran out of context."
 _GO_ON = re.compile(
@@ -77,16 +78,15 @@ _GO_ON = re.compile(
     r"|Continue the conversation from where it left off)",
     re.MULTILINE,
 )
-"""Start of Claude Code's own summary, and its instruction to continue."""
+"""Lines after Claude Code's own summary that end it: a note, and the instruction to continue."""
 _MOST_INDENT = 64
-# A message has few prefixes. The limit keeps the time linear for a text that consists only of
-# prefixes.
+# A message has few prefixes. The limit makes the time linear for text that consists of prefixes.
 _MOST_PREFIXES = 16
 _MOST_METADATA_CHARS = 20_000
 
 
 class NoiseReason(StrEnum):
-    """Why a message is not indexed."""
+    """Reason why a message is not indexed."""
 
     EMPTY = "empty"
     SHORT = "short"
@@ -97,13 +97,13 @@ class NoiseReason(StrEnum):
 
 
 def is_noise(text: str) -> NoiseReason | None:
-    """Return why a message is not worth indexing; None if it is."""
+    """Return why a message is not worth indexing; None if it is worth it."""
     text = without_reminders(strip_channel_prefix(text)).strip()
     if not text:
         return NoiseReason.EMPTY
     if text.strip(_MARKUP) in _SILENT:
         return NoiseReason.SILENT_REPLY
-    # The prompt names the file, and also mentions the heartbeat outside of the file's name.
+    # The prompt of a heartbeat names the file, and mentions the word elsewhere too.
     if "HEARTBEAT.md" in text and "heartbeat" in text.replace("HEARTBEAT.md", "").lower():
         return NoiseReason.HEARTBEAT_PROMPT
     if _AUDIO.match(text) and "file_key" in text:
@@ -121,7 +121,8 @@ def _is_short(text: str) -> bool:
 
 
 def strip_channel_prefix(text: str) -> str:
-    """Remove a channel's dates, names and metadata, and a coding agent's leading reminders."""
+    """Remove leading text that the user did not write: a channel's dates, names and metadata, and a
+    coding agent's reminders."""
     at = 0
     for _ in range(_MOST_PREFIXES):
         following = _after_metadata(text, at)
@@ -137,8 +138,8 @@ def strip_channel_prefix(text: str) -> str:
 
 
 def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the positions of a coding agent's reminders, and of the frame around its summary. A
-    reminder begins a line and has a closing tag."""
+    """Return the positions of a coding agent's reminders, and of the sentences around its summary.
+    A reminder begins a line and has a closing tag."""
     spans = [span for opening, closing in _REMINDERS for span in _enclosed(text, opening, closing)]
     if text.startswith(_CONTINUED):
         end = text.find("\n") if "\n" in text else len(_CONTINUED)
@@ -147,7 +148,7 @@ def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
             spans.append((goes_on.start(), len(text)))
     kept: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if not kept or start >= kept[-1][1]:  # inside another reminder
+        if not kept or start >= kept[-1][1]:  # skip a reminder inside of another
             kept.append((start, end))
     return tuple(kept)
 

@@ -1,6 +1,7 @@
 """Tool pairing: every call gets a result, and every result has a call. A result belongs to the
-latest open call with its id before it, else to a later one. Only placeholder results are invented,
-every change is a `Repair`, and pairing a paired conversation changes nothing."""
+latest open call with its id before it, else to a later one. Recollect only invents placeholder
+results. Every change is a `Repair`. A second pairing changes nothing. A row is a message of the
+request."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ from recollect.core.values.model import WireRules
 from recollect.core.values.reason import Cause, Reason
 
 STAND_IN = "[recollect] No result was recorded for this tool call; it may not have run."
-"""Text of a placeholder result. An agent that reads it can run the tool again."""
+"""Text of a placeholder result. The model reads it and may call the tool again."""
 
 
 class _Stretch(Unit):
@@ -50,8 +51,8 @@ class _Stretch(Unit):
 
 
 def pair(rows: Sequence[Row], rules: WireRules, *, continues: bool = False) -> Pairing:
-    """Arrange rows so that calls and results pair as `rules` require. With `continues` the provider
-    stores earlier items itself, so a result without a call stays."""
+    """Arrange the messages so that calls and results pair as `rules` require. With `continues` the
+    provider stores earlier items, so a result without a call is not removed."""
     repairs: list[Repair] = []
     units = _units(rows, rules, repairs, misfits(rows, rules, continues=continues))
     if all(isinstance(unit, _Stretch) for unit in units):
@@ -132,8 +133,8 @@ def _units(
 def _with_ids_once(
     rows: Sequence[Row], led: dict[str, str], repairs: list[Repair]
 ) -> Sequence[Row]:
-    """Remove an id that was used before: the later item is sent without it. The same applies to an
-    item that precedes the reasoning that produced it."""
+    """Send an item without its id if an earlier item has the same id, or if it precedes the
+    reasoning that produced it."""
     seen: set[str] = set()
     kept: list[Row] = []
     for row in rows:
@@ -189,7 +190,7 @@ def _blocks(rows: Sequence[Row], rules: WireRules, unfit: Misfits) -> list[tuple
         block.append(row)
         if entry is not None:
             if entry.calls and results:
-                in_order = False  # a call that follows a result of the same run
+                in_order = False  # this call follows a result of the same group of calls
             calls += entry.calls
             results += row_results
         previous = row.role
@@ -201,8 +202,8 @@ def _blocks(rows: Sequence[Row], rules: WireRules, unfit: Misfits) -> list[tuple
 def _without_shared_ids(
     blocks: list[tuple[list[Row], bool]],
 ) -> list[tuple[list[Row], bool]]:
-    """Find blocks to repair together. If results may be anywhere, a block that shares an id with an
-    unordered block may contain the missing part."""
+    """Mark the blocks to repair together. If results may be anywhere, a block that shares an id
+    with a block in wrong order may contain its missing part."""
     loose: set[CallId] = set()
     for block, in_order in blocks:
         if not in_order:
@@ -254,7 +255,7 @@ class _Match:
 
 def _drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
     """Drop repeated calls. If results may be anywhere, a call id may not be used again before its
-    result. A call that is repeated after its result did run, so it needs no placeholder."""
+    result. A call repeated after its result needs no placeholder: the tool did run."""
     waiting: dict[CallId, ToolCall] = {}
     done: dict[CallId, ToolCall] = {}
     results = [part for unit in units if unit.base for part in unit.base.parts]
@@ -336,7 +337,7 @@ def _report_strays(units: list[Unit], match: _Match, repairs: list[Repair]) -> N
 def _drop_unanswerable(
     units: list[Unit], match: _Match, rules: WireRules, repairs: list[Repair]
 ) -> None:
-    """Drop calls without a result whose kind cannot be answered by text."""
+    """Drop calls without a result if a text is no valid result for their kind."""
     if rules.stand_in_variants is None:
         return
     for u, unit in enumerate(units):
@@ -381,7 +382,7 @@ def _has_tools(unit: Unit) -> bool:
 
 
 def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) -> list[Unit]:
-    # Copied as matched, because units change while results move.
+    # Copied before results move, because moving changes the units.
     held = [unit.pieces for unit in units]
     taken = set(match.answers.values()) | set(match.strays)
     out: list[Unit] = []
@@ -422,7 +423,7 @@ def _own_messages(
             continue
         call = answered_by.get((u, 0))
         if call is not None and (rules.results_adjacent or u < call[0]):
-            continue  # placed after its call
+            continue  # the result was placed after its call
         if waiting and (rules.results_adjacent or unit.role != "assistant"):
             out.extend(waiting)
             waiting = []
@@ -432,7 +433,7 @@ def _own_messages(
 
 
 def _without_idle_thinking(units: list[Unit], repairs: list[Repair]) -> list[Unit]:
-    """Drop reasoning items whose following item is gone, because the provider refuses them."""
+    """Drop reasoning items whose following item was removed, because the provider refuses them."""
     out: list[Unit] = []
     followed = False
     for unit in reversed(units):

@@ -15,8 +15,8 @@ from recollect.errors import SettingsError
 
 MILLION: Final = 1_000_000
 UNCACHED_REQUESTS: Final = 3
-"""After this many requests in a row without cache reads or writes, the provider is assumed to have
-no cache."""
+"""After this many consecutive requests without cache reads or writes, assume that there is no
+cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,18 +33,18 @@ CACHE_PRICES: Final[Mapping[str, CachePrice]] = {
     "openai-responses": CachePrice(read=0.25, write=1.0),
     "pi": CachePrice(read=0.1, write=1.25),
 }
-"""Published prices. OpenAI's cache reads cost 0.1 to 0.5 depending on the model; its writes cost
-nothing extra."""
+"""Published prices, relative to uncached input. OpenAI's cache reads cost 0.1 to 0.5 depending on
+the model; its writes cost nothing extra."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EditPrice:
-    """Savings and cost of an edit, in input tokens at full price."""
+    """Tokens that an edit saves and costs, converted to input tokens at full price."""
 
     saves: float
     breaks: float
     requests: int
-    """Expected number of requests before the window has to be edited anyway."""
+    """Expected number of requests until the window must be edited anyway."""
 
     @property
     def pays(self) -> bool:
@@ -52,8 +52,8 @@ class EditPrice:
 
 
 def is_uncached(use: CacheUse) -> bool:
-    """Return whether the provider evidently caches nothing of this session, so that edits break no
-    cache."""
+    """Return whether the provider seems to cache nothing of this session that an edit could
+    break."""
     return use.misses >= UNCACHED_REQUESTS
 
 
@@ -69,8 +69,8 @@ def price_edit(
     requests: int,
 ) -> EditPrice:
     """Estimate the price of an edit that frees tokens after the first `before_tokens`. So far,
-    `requests` requests produced a history of `history_tokens`. As many more are expected, but no
-    more than fit the window at that pace, because an edit batch is due then anyway."""
+    `requests` requests produced a history of `history_tokens`. As many more are expected, unless
+    the window is full before: then an edit batch is due anyway."""
     price = CACHE_PRICES[format_name]
     pace = max(1.0, history_tokens / max(1, requests))
     ahead = max(1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace)))
@@ -95,7 +95,7 @@ class ModelPrice:
     write: float
 
     def of(self, usage: Usage) -> float:
-        """Return dollars for one exchange."""
+        """Return the dollars that these tokens cost."""
         plain = usage.input_tokens - usage.cache_read_tokens - usage.cache_write_tokens
         return (
             max(0, plain) * self.input
@@ -107,7 +107,7 @@ class ModelPrice:
 
 _VERSION: Final = re.compile(r"(-(latest|preview|\d{4}-?\d\d-?\d\d))?")
 PriceList: TypeAlias = tuple[tuple[str, ModelPrice], ...]
-"""Prices by the model's name without its date. The longest match is used."""
+"""Prices by the model's name without its date. The longest matching name is used."""
 
 
 def read_prices(lines: Sequence[str]) -> PriceList:
@@ -131,7 +131,7 @@ def _read_price(line: str) -> tuple[str, ModelPrice]:
 _PRICES: Final = read_prices(
     Path(__file__).with_name("model_prices.txt").read_text("utf-8").splitlines()
 )
-"""As published. The lines have the form of `models.prices`."""
+"""Published prices, one line per model, written like the setting `models.prices`."""
 
 
 def _is_of(name: str, known: str) -> bool:

@@ -1,6 +1,6 @@
 """Masks secrets in text before it is written anywhere. Each mask names its rule. The functions are
-deterministic, take linear time, and change nothing when applied twice. Take excerpts only from the
-masked text."""
+deterministic, take linear time, and change nothing when applied twice. Mask a text before you quote
+a part of it, because half of a secret may not look like one."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 _MAILBOX = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_{|}~-]{1,64}\Z")
 _DOMAIN = re.compile(r"@[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}\b", re.ASCII)
-# Digits with single separators. A card has 13 to 19 digits (ISO/IEC 7812), an international
-# phone number at most 15 after the plus (E.164).
+# Digits with single separators. A card has 13 to 19 digits (ISO/IEC 7812), an international phone
+# number at most 15 after the plus (E.164).
 _CARD = re.compile(r"(?<![\w.+-])\d(?:[ -]?\d){12,18}(?![\w-])(?!\.\d)", re.ASCII)
 _PHONE = re.compile(
     r"(?<![\w.+/=-])(?:\+\d{1,3}[ .-]?(?:\(\d{1,4}\)[ .-]?)?(?:\d{1,4}[ .-]?){2,5}\d{2,4}"
@@ -67,7 +67,7 @@ def _find_personal_data(text: str) -> Iterator[SecretMatch]:
 
 
 def _passes_luhn(number: str) -> bool:
-    """Check Luhn's checksum. All zeros pass it, but are not a card."""
+    """Check Luhn's checksum. A number of only zeros passes it, but is refused."""
     digits = [int(c) for c in number if c.isdigit()]
     doubled = [d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2]]
     return any(digits) and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
@@ -78,20 +78,19 @@ _LEAST_SECRET_CHARS = 8
 _LONG_SECRET_CHARS = 12
 _LEAST_DISTINCT_CHARS = 6
 _UNCERTAIN_RULES = words("told-code")
-"""Rules that recognize a secret by its context. Elsewhere the same characters may mean something
-else."""
+"""Rules that recognize a secret by its context only. The same text may be harmless elsewhere."""
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
-# Escapes and terminal colors. They end with a letter or digit that is not part of the next word.
+# Escapes and terminal colors. Their last letter or digit does not belong to the next word.
 _ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
 _MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
-"""Limit of secrets that are searched without a label, because each needs a search of the text."""
+"""Number of earlier secrets to search for without a label. Each one needs a search of the text."""
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactedSpan:
-    """One masked span of the original text, with its replacement."""
+    """One masked span of the original text, and the mask in its place."""
 
     rule: str
     start: int
@@ -116,7 +115,7 @@ def redact(
 ) -> Redacted:
     """Mask every secret in the text. With `pii`, also mask e-mail addresses, phone and card
     numbers. `known` are secrets that were masked elsewhere (`recognisable_secrets`). `judged` is a
-    cache."""
+    cache of findings."""
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
     found = _matches(text, pii=pii) if judged is None else judged.find(text, pii=pii)
@@ -136,8 +135,8 @@ def redact(
 
 
 def recognisable_secrets(secrets: Iterable[str]) -> dict[str, None]:
-    """Select the secrets that are recognizable without their label. A short secret, or one that
-    looks like a word, number, path or version, may mean something else elsewhere."""
+    """Select secrets that can be recognized without a label. A short secret, or one that looks like
+    a word, number, path or version, may mean something else in other texts."""
     return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
 
 
@@ -147,7 +146,7 @@ def _looks_random(secret: str) -> bool:
     if len(set(secret)) < _LEAST_DISTINCT_CHARS or (secret.isalpha() and secret.islower()):
         return False
     kinds = sum(kind.search(secret) is not None for kind in _CLASSES)
-    if kinds < 2 or (len(secret) < _LONG_SECRET_CHARS and kinds < 3):  # this includes digits alone
+    if kinds < 2 or (len(secret) < _LONG_SECRET_CHARS and kinds < 3):  # also digits alone
         return False
     if is_wordy(secret) or is_name(secret) or is_uuid(secret):
         return False
@@ -155,17 +154,16 @@ def _looks_random(secret: str) -> bool:
 
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
-    """Return the secrets under these spans that are recognizable without a label. Never store
-    them."""
+    """Return the secrets under these spans that are recognizable alone. Never store them."""
     masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
-    # in JSON a span includes whole escapes, and the secret is between them
+    # in JSON a span includes whole escapes, so remove them
     return recognisable_secrets(
         [*masked, *(text for held in masked for text in _ESCAPES.split(held))]
     )
 
 
 def splice(text: str, spans: Iterable[RedactedSpan]) -> str:
-    """Replace the spans, which are in order."""
+    """Replace the spans by their masks. The spans are in order."""
     pieces: list[str] = []
     done = 0
     for span in spans:
@@ -204,7 +202,7 @@ _MOST_REMEMBERED = 256
 
 
 class JudgedTexts:
-    """Cache of the findings in a session's last texts, by hash. It contains no text. A message is
+    """Caches what was found in a session's last texts, by hash and without the texts. A message is
     searched when it is archived, and again when its request is recorded."""
 
     def __init__(self) -> None:
@@ -218,14 +216,14 @@ class JudgedTexts:
         found = self._found.pop(name, None)
         if found is None:
             found = _matches(text, pii=pii)
-        self._found[name] = found  # move it to the newest position
+        self._found[name] = found  # move the entry to the newest position
         if len(self._found) > _MOST_REMEMBERED:
             with suppress(KeyError, RuntimeError):
                 del self._found[next(iter(self._found))]
         return found
 
 
-# The order matters: if two rules find the same secret, the first names the mask.
+# Order matters: if two rules find the same secret, the first rule names the mask.
 _BY_PLACE = (find_tokens, find_in_place, find_assigned)
 _BY_LABEL = (
     find_by_label,
@@ -242,7 +240,7 @@ def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
     reading = SearchedText(text)
     for find in _BY_PLACE:
         matches += find(reading)
-    if MASK_OPENING in text:  # a mask contains the name of its rule, which is not a label
+    if MASK_OPENING in text:  # the name of a rule in a mask is not a label
         reading.found = keywords_in(MASK.sub(" ", text))
     for find in _BY_LABEL:
         matches += find(reading)
@@ -252,8 +250,7 @@ def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
 
 
 def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:
-    """Drop findings that touch an earlier mask, because they depended on the secret that was
-    there."""
+    """Drop findings that touch an earlier mask, because they included the secret under it."""
     masks = [match.span() for match in MASK.finditer(text)]
     ends = [end for _, end in masks]
     kept: list[SecretMatch] = []

@@ -1,6 +1,5 @@
 """Repairs of rows (the messages of the request to send) before and after pairing: invalid parts,
-call ids, alternating roles. Rows that need no repair are not changed, and the same history always
-gives the same rows."""
+call ids, alternating roles. Valid rows do not change. Equal histories always give equal rows."""
 
 from __future__ import annotations
 
@@ -37,11 +36,11 @@ from recollect.core.values.reason import Cause, Reason
 
 
 class Unit:
-    """A row being repaired. `intact` is true while it is unchanged."""
+    """A message under repair. `intact` is true until a repair changes it."""
 
     __slots__ = ("_pieces", "anonymous", "intact", "role", "source")
     passes_through = False
-    """A run of rows that needs no repair. It has no pieces."""
+    """Several messages that need no repair. They are not split into pieces."""
 
     def __init__(self, source: Row, pieces: list[SlotPiece] | None = None) -> None:
         self.source: Row = source
@@ -79,7 +78,7 @@ def pieces_of(row: Row) -> tuple[SlotPiece, ...]:
 
 
 def part_of(piece: SlotPiece) -> Part | None:
-    """Return the part of a message that a piece shows; None for text that Recollect added."""
+    """Return the message part that a piece is made from; None for text that Recollect added."""
     if isinstance(piece, KeptPart | RewordedPart):
         return piece.entry.parts[piece.part]
     return None
@@ -88,7 +87,7 @@ def part_of(piece: SlotPiece) -> Part | None:
 def clean_row(
     row: Row, rules: WireRules, repairs: list[Repair], misfits: Misfits = NONE
 ) -> Unit | None:
-    """Remove everything from the row that no provider accepts; None if nothing is left."""
+    """Remove all that no provider accepts from the message. Return None if nothing remains."""
     unit = Unit(row)
     entry = unit.base
     if entry is None or (isinstance(row, Entry) and not row.odd and not misfits.touches(entry)):
@@ -182,7 +181,7 @@ def note_move(piece: KeptPart | RewordedPart) -> Repair:
 
 
 def note_omission(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
-    """Record that the whole message is left out, together with its unanswered calls."""
+    """Record that the whole message is left out, and with it its calls."""
     repairs.append(repair_of("left-out", entry, None, reason))
     for at, part in enumerate(entry.parts):
         if isinstance(part, ToolCall):
@@ -193,7 +192,7 @@ def note_omission(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """Rows in an order that pairs every call, and the repairs."""
+    """Messages in which every call has its result, and the repairs."""
 
     rows: tuple[Row, ...]
     repairs: tuple[Repair, ...]
@@ -204,7 +203,7 @@ _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def are_acceptable(entries: Sequence[Entry]) -> bool:
-    """Return whether every call has its own id, in a form that any host accepts."""
+    """Return whether all call ids are different, with only characters that every server accepts."""
     seen: set[CallId] = set()
     for entry in entries:
         for call_id in entry.calls:
@@ -215,7 +214,7 @@ def are_acceptable(entries: Sequence[Entry]) -> bool:
 
 
 def make_acceptable(rows: Sequence[Row], repairs: list[Repair]) -> list[Row]:
-    """Give new ids to calls that share one, or whose id contains other characters."""
+    """Give a new id to each call whose id is used twice or has other characters."""
     used: set[str] = set()
     renamed: dict[CallId, CallId] = {}
     out: list[Row] = []
@@ -261,10 +260,10 @@ def _renamed_piece(piece: SlotPiece, names: dict[CallId, CallId]) -> SlotPiece:
 
 
 OPENING = "[recollect] No user message stands before this."
-"""Text of a user message that is added if a history would begin with the assistant."""
+"""Text of a user message that Recollect adds before an assistant's first message."""
 NOTHING_TO_SEND = "[recollect] The message that stood here held nothing further to send."
-"""Text that replaces a dropped user message if the assistant would otherwise be twice in a row, or
-last. A request that ends with the assistant asks the model to continue its own text."""
+"""Text that replaces a dropped user message between two messages of the assistant, or at the end. A
+request that ends with the assistant asks the model to continue its own text."""
 
 
 def settle(
@@ -275,10 +274,10 @@ def settle(
     thinking: bool = True,
     given: Sequence[Row] = (),
 ) -> Pairing:
-    """Join adjacent messages of the same role, make a user begin, and end as the client's request
-    ended. With `continued` other rows precede these, so no user has to begin. Without `thinking` a
-    final assistant message may contain none. `given` are the rows before any repair, which show
-    where a user message is missing."""
+    """Join adjacent messages of the same role, begin with a user message, and end as the client's
+    request ended. With `continued`, other messages precede these, so a user need not begin. Without
+    `thinking` a final assistant message may contain none. `given` are the rows before any repair,
+    which show where a user message is missing."""
     repairs: list[Repair] = []
     if rows:
         rows = _with_absent(rows, given, rules, repairs)
@@ -292,7 +291,7 @@ def settle(
         opening = OwnText(text=OPENING, note="opening")
         settled.append(Slot(role="user", pieces=(opening,)))
     for row in rows:
-        # The format allows it here; otherwise it would have become a user message.
+        # Here the format allows a system message; elsewhere it was turned into a user message.
         if row.role == "system":
             settled.append(row)
         elif settled and settled[-1].role == row.role:
@@ -313,7 +312,7 @@ def _with_absent(
         return list(rows)
     shown = {entry.key for row in rows for entry in _entries_of(row)}
     places = {entry.key: at for at, row in enumerate(given) for entry in _entries_of(row)}
-    users = [  # rows that Recollect added do not replace the client's
+    users = [  # messages that Recollect added do not count as the client's
         (at, keys)
         for at, row in enumerate(given)
         if row.role != "assistant" and (keys := {entry.key for entry in _entries_of(row)})

@@ -1,5 +1,5 @@
-"""Tokens recognized by their form: the issuer's prefix, alphabet and length. Filler, keys of public
-test code, and characters inside base64 data are not tokens."""
+"""Tokens recognized by their format: the issuer's prefix, alphabet and length. Placeholders, keys
+of public test code, and parts of base64 data are not tokens."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _START = r"(?<![^\W_])"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenFormat:
-    """One issuer's token."""
+    """The format of one issuer's tokens."""
 
     name: str
     firsts: frozenset[str]
-    """First characters of its prefixes."""
+    """First characters of the token's prefixes."""
     pattern: re.Pattern[str]
     opening: str
-    """Pattern of its start, or of the whole token if many words begin with the prefix."""
+    """Pattern of the token's start, or of the whole token if many words begin with the prefix."""
     public: bool = False
-    """True if its issuer allows it in public code. Samples are then common, such as an alphabet."""
+    """True if tokens may be in public code. Then samples are common, such as an alphabet."""
 
 
 _NAMED = {"<alnum>": _ALNUM, "<word>": _WORD, "<hex>": _HEX, "<base64>": _BASE64, "<uuid>": _UUID}
@@ -94,13 +94,13 @@ def _is_no_filler(value: str) -> bool:
 
 
 def _infix(name: str, keyword: str, run: str) -> Row:
-    """Return the rule of a token that has its mark inside. It begins a run of token characters."""
+    """Return the rule of a token whose distinctive characters are in its middle."""
     pattern = rf"(?a)(?<![\w.~-]){run}(?![{_WORD}])"
     return Row(name, keyword, pattern, place=RowPlace.TEXT, check=_is_live)
 
 
 def _spelled(name: str, keyword: str, token: str) -> Row:
-    """Return the rule of a token with characters that a run does not have."""
+    """Return the rule of a token that contains characters other than `_WORD`."""
     return Row(name, keyword, f"(?a){token}", judge=_is_no_filler)
 
 
@@ -157,7 +157,8 @@ for _one in RUN_FORMATS:
     for _first in _one.firsts:
         _BY_FIRST[_first].append(_one)
 _OPENINGS = "|".join(sorted({one.opening for one in RUN_FORMATS}, reverse=True))
-# A run may begin inside an escape: `\\n` of JSON, `%3D` of a URL, a terminal's color (ESC [ 9 3 m).
+# A token may follow an escape directly: `\\n` of JSON, `%3D` of a URL, a terminal's color (ESC [ 9
+# 3 m).
 _RUN = declare_token(
     re.compile(
         rf"(?:\A(?:[nrt]|[0-9a-fA-F]{{2}}|[0-9]{{1,2}}m)?|(?<![{_ALNUM}_]))(?:{_OPENINGS})",
@@ -170,8 +171,9 @@ _STARTS = re.compile(
     rf"(?=(?:{_OPENINGS}))",
     re.ASCII,
 )
-_JOINED = re.compile(rf"[.~-]+(?=(?:{_OPENINGS}))", re.ASCII)  # a token right after another
-# Tokens that begin with a number: what follows it, its greatest length, the pattern of the rest.
+_JOINED = re.compile(rf"[.~-]+(?=(?:{_OPENINGS}))", re.ASCII)  # a token directly after another
+# Tokens that begin with a number: the text after it, the token's maximum length, the pattern of the
+# rest.
 _NUMBERED = (
     ("facebook-token", "|", 17, re.compile(rf"\|(?<=[0-9]{{13}}\|)[{_WORD}]{{27}}(?![{_WORD}])")),
     ("telegram-token", ":AA", 10, re.compile(rf":AA(?<=\d{{8}}:AA)[{_WORD}]{{33}}(?![{_WORD}])")),
@@ -179,7 +181,7 @@ _NUMBERED = (
 
 
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every token that is recognized by its form."""
+    """Find every token that is recognized by its format."""
     text, done = reading.text, 0
     for opening in _STARTS.finditer(text) if reading.found & _RUN else ():
         at = opening.end()
@@ -190,7 +192,7 @@ def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
                     continue
                 done = max(done, match.end())
                 if _is_live(match, match["body"], public=token_format.public):
-                    # A run of token characters includes these: the text before them was searched.
+                    # The text before a token may consist of the same characters.
                     lead = text[max(0, at - _LEAD_CHARS) : at]
                     first = at - len(lead) + len(lead.rstrip(".~+/-"))
                     yield SecretMatch(token_format.name, *match.span(), first, match.end())

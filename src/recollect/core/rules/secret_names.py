@@ -1,4 +1,4 @@
-"""Secrets recognized by their name: `DB_PASSWORD=…`, `"apiKey": "…"`, pairs, columns.
+"""Secrets recognized by the name before them: `DB_PASSWORD=…`, `"apiKey": "…"`, pairs, columns.
 `secret_values` decides whether a value is a secret. The time is linear: every search goes forward
 from a literal, over a limited length."""
 
@@ -23,7 +23,7 @@ from recollect.core.rules.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Candidates for a name of a secret; `_ASSIGNMENT` reads the rest of the name.
+# Parts of names for secrets. `_ASSIGNMENT` then reads the whole name.
 _HINTS = ("pass", "pw", "secret", "token", "key", "cred", "auth", "access", "sonar", "psk")
 _HAN_KINDS = {"密码": "password", "口令": "password", "密钥": "token", "令牌": "token"}
 _ASSIGNMENT = re.compile(
@@ -86,7 +86,7 @@ _NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
 
 
 def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret that is assigned to a name for secrets."""
+    """Find every value that is assigned to a name such as `password`."""
     text, lowered = reading.text, reading.lowered
     done = 0
     hints = [hint for hint, _ in _NAMES.held(reading.found)]
@@ -120,7 +120,7 @@ def _promised(text: str, match: re.Match[str]) -> str | None:
         return han
     start = _name_start(text, match.start())
     if text[start - 1 : start] == ":" and "arn:" in text[max(0, start - _MOST_ARN_CHARS) : start]:
-        return None  # `arn:aws:secretsmanager:…:secret:prod/db` only names a secret
+        return None  # `arn:aws:secretsmanager:…:secret:prod/db` is the name of a secret
     name = text[start : match.end("tail")]
     if spaced:
         before, _, name = name.rpartition(" ")
@@ -146,7 +146,7 @@ def _kind_of_name(name: str) -> str | None:
         return "token"
     if last in ("id", "accessid") and "access" in (*before[-2:], last[:6]):
         return "id"
-    if last == "login" and before[-1:] == ["sonar"]:  # SonarQube's property for a token
+    if last == "login" and before[-1:] == ["sonar"]:  # `sonar.login` holds a token
         return "token"
     if last == "key" and _is_secret_key(name, before):
         return "token"
@@ -177,7 +177,7 @@ def _read_value(text: str, match: re.Match[str], kind: str) -> SecretMatch | Non
     end = value.end()
     content = value.group()
     if not quoted:
-        if content.endswith("..."):  # the writer cut it short
+        if content.endswith("..."):  # the author shortened it
             return None
         content = content.rstrip(".,:!?)") if kind == "token" else content.rstrip(",;")
         end = start + len(content)
@@ -207,7 +207,7 @@ def _is_secret(value: str, kind: str, match: re.Match[str], *, quoted: bool) -> 
         return (quoted or _is_alone(match)) and is_chosen_words(value)
     if is_token_value(value, quoted=quoted):
         return not (kind == "id" and is_uuid(value))
-    # a passphrase with a number, assigned to a constant that is called a secret
+    # a passphrase with a number, assigned to a constant whose name ends with "secret"
     named = match.string[: match.end("tail")].endswith("secret") and quoted
     return named and is_chosen_words(value) and value[-1].isdigit()
 
@@ -253,7 +253,7 @@ _RULE_LINE = re.compile(r"[\s|:+=-]+$")
 
 
 def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find secrets in pairs of members or attributes, one with the name and one with the value."""
+    """Find secrets in pairs of members or attributes: one holds the name, the other the value."""
     text, lowered = reading.text, reading.lowered
     done = 0
     for at in reading.places("value") if reading.found & _VALUES else ():
@@ -283,7 +283,7 @@ def _is_paired(name: str, value: str) -> bool:
 
 
 def find_columns(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find the cells below a header that names a password, a key or a token."""
+    """Find secrets in table cells below a header such as "password", "key" or "token"."""
     text = reading.text
     table_end = -1
     for start, end in sorted(_header_lines(reading)):
@@ -333,7 +333,7 @@ def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
     stop = text.find("\n", at)
     below = text[at:] if stop < 0 else text[at:stop]
     if below.count(mark) != header.count(mark) and not _RULE_LINE.match(below):
-        return matches, end  # checked first, because mostly it is not a table
+        return matches, end  # checked first, because most texts contain no table
     columns, width = _secret_columns(header, mark)
     while columns and at < len(text):
         stop = text.find("\n", at)
@@ -421,7 +421,7 @@ _COOKIE_NAMES, _MANIFESTS = declare("cookie"), declare("kind")
 
 
 def find_members(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret in a cookie or a Kubernetes secret."""
+    """Find every secret in a cookie or in a Kubernetes Secret."""
     if reading.found & _COOKIE_NAMES:
         yield from _find_cookies(reading)
     if reading.found & _MANIFESTS and "secret" in reading.lowered:
@@ -453,7 +453,7 @@ def _opens_session(name: str, value: str) -> bool:
 def _find_manifests(text: str, lowered: str) -> Iterator[SecretMatch]:
     done = 0
     for kind in _SECRET_KIND.finditer(lowered):
-        if kind.end() <= done:  # already read together with the previous one
+        if kind.end() <= done:  # the previous manifest included this one
             continue
         start = max(done, kind.start() - _MANIFEST_CHARS)
         start = max(start, text.rfind("\n---", start, kind.start()))

@@ -1,6 +1,6 @@
-"""Secrets that a word announces, at some distance or in a sentence, in about fifteen languages. The
-further away a value is, the more random it must look. A word for something else (an id, a commit)
-ends the search."""
+"""Secrets after a word such as "password", at some distance or in a sentence, in about fifteen
+languages. The further away a value is, the more random it must look. A word for something else (an
+id, a commit) ends the search."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ from recollect.core.rules.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Stems in lower case, anywhere in a word or a name. Those of passwords that people choose come
-# first.
+# Lower-case stems, anywhere in a word or a name. First those of passwords that people choose.
 _CHOSEN = keys(
     'pass|"assword|pwd|secret|cred|login|psk|phrase|pw|auth|mot de p|clave|contrase|senha|kennwort'
     "|wachtwoord|heslo|salasana|mdp|sandi|vault|key content|communit|salt|lösenord|hasło|şifre"
@@ -51,7 +50,7 @@ _FAR_CHARS = 30
 _MOST_LINES = 2
 _QUOTES = "\"'「『“«‘"
 _OF_NAME = re.compile(r"\Z|[-._]|\\{0,8}[\"']?[ \t]{0,4}[:=\](]")
-# White space is listed explicitly, because such a class needs only one look-up per character.
+# White space is listed, because such a character class needs only one look-up per character.
 _CHUNK_CHAR = (
     r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
     r"\\\"'`<>,;|(){}\[\]，。；、）「」『』“”«»‘’]"
@@ -63,7 +62,8 @@ _PLAIN_CHARS = rf"[A-Za-z]?[a-z]*+(?:{_JOINTS}[A-Z]?[a-z]+)*+{_JOINTS}"
 _PLAIN = re.compile(_PLAIN_CHARS)
 _WORD_ALONE = re.compile("[A-Za-z]?[a-z]{0,11}")
 _CHUNK_REST = re.compile(_CHUNK_CHAR + "{0,600}+")
-# Characters that a plain word does not contain; a capital only if no small letter follows.
+# Characters that a plain word does not contain. A capital counts only without a small letter after
+# it.
 _ODD = re.compile(r"[A-Z0-9%^\x80-\U0010ffff](?:(?<![A-Z])|(?![a-z]))")
 _ODD_CHARS = 64
 _PAST_WORDS = re.compile(
@@ -93,7 +93,7 @@ _OTHER = words(
     "foreign primary sort partition cursor page next continuation etags href src model csrf xsrf "
     "authenticity device push ssh known host execution"
 )
-# After these words, a value of joined words is not a secret.
+# After these words, a value of several joined words is not a secret.
 _NO_WORDS = words("login auth vault cred salt communit secret")
 _HASHED = words("sha md digest")
 _OWN_NAME = re.compile(
@@ -115,12 +115,12 @@ _FRONT_CHARS = 100
 _MOST_FRONT_WORDS = 4
 _QUOTED = re.compile(r"(?P<quote>[\"'])(?P<value>[A-Za-z0-9+/_=.-]{20,90})(?P=quote)")
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
-# The name that the gateway gives a session (`unnamed_session`), which the ledger contains.
+# Name of a session without a name (`unnamed_session`). The ledger contains such names.
 _UNNAMED = re.compile(r"unnamed:[0-9a-f]{16}-[0-9a-f]{8}")
 
 
 def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every generated or chosen value after a word for a secret."""
+    """Find every generated or chosen value that follows a word for a secret."""
     text = reading.text
     stems = _STEMS.held(reading.found)
     hits = sorted(
@@ -140,7 +140,7 @@ def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Ite
     after = _label_end(text, start, end, chosen=chosen)
     if after is None:
         return
-    if text[after : after + 1] == "/":  # part of a URL: only the text right after it counts
+    if text[after : after + 1] == "/":  # inside a URL, only the text directly after it counts
         limit = min(limit, after + 2)
     yield from _in_front(text, start)
     for first, value, lines in _values_behind(text, after, limit, chosen=chosen):
@@ -189,10 +189,10 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
     if not before and text.startswith("key", start) and text[end : end + 2] not in _QUOTED_KEY:
         return None
     following = text[after : after + 1]
-    if following.isalnum() or following in ("-", "_", "."):  # part of a longer name
+    if following.isalnum() or following in ("-", "_", "."):  # the word is part of a longer name
         after = _NAME.match(text, after).end()  # type: ignore[union-attr]
         others = set(_words(text, end, after)) & _OTHER
-        if others and not (chosen and others <= _HASHED):  # `password_sha256` is also a secret
+        if others and not (chosen and others <= _HASHED):  # `password_sha256` is a secret too
             return None
     return after
 
@@ -243,7 +243,7 @@ def _words(text: str, start: int, end: int) -> list[str]:
 
 def _values(text: str, chunk: re.Match[str]) -> Iterator[tuple[int, str]]:
     start, end = chunk.span()
-    if ".." in chunk.group():  # the writer cut it short
+    if ".." in chunk.group():  # the author shortened it
         return
     start += len(chunk.group()) - len(chunk.group().lstrip("=:"))
     if "://" not in chunk.group():
@@ -329,8 +329,7 @@ def _is_chosen(value: str, *, near: bool) -> bool:
 
 
 _TOLD_REACH_CHARS = 110
-# What may come between the label and the value in a sentence: words, then a verb or a sign; or
-# nothing.
+# Text between the label and the value in a sentence: nothing, or words and then a verb or a sign.
 _LEAST_GAP_CHARS = 2
 _ENGLISH_VERBS = words("is are was now")
 _GAP = r"(?:[^\S\n]{1,3}(?:[^\s:=：\"'’`「『“«,;.!?，。]|['’](?=\w)){1,24}+){0,7}?,?"
@@ -345,7 +344,7 @@ _AT_ONCE = re.compile(
 )
 _ENDING = re.compile(r"[^\W\d_a-zA-Z\u4e00-\u9fff]{0,6}")
 _UNSPACED, _LEAST_UNSPACED_CHARS = "\u2e80", 8
-"""In scripts without spaces, a value of this length may directly follow its label."""
+"""In scripts without spaces, a value of at least this length may directly follow its label."""
 _PARTICLES = "はがを是为為은는이가"
 _ASCII_RUN = re.compile(r"[!-~]*")
 _TOLD_WORDS = (
@@ -360,7 +359,7 @@ _TOLD = Keywords((word, "password") for word in keys(_TOLD_WORDS))
 def _leads(match: re.Match[str], after: int) -> bool:
     verb, value = match["verb"].lower(), match["value"]
     if verb in _ENGLISH_VERBS:
-        return "-" not in value  # "is case-sensitive"
+        return "-" not in value  # as in "the password is case-sensitive"
     apart = match.start("verb") - after > _LEAST_GAP_CHARS
     if apart or verb not in ":=：→->=>–—":
         return True
@@ -369,7 +368,7 @@ def _leads(match: re.Match[str], after: int) -> bool:
 
 
 def find_in_sentences(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every password that a sentence states after a word for one."""
+    """Find every password in a sentence, after a word such as "password"."""
     text, lowered = reading.text, reading.lowered
     for word, _ in _TOLD.held(reading.found):
         for at in reading.places(word):
@@ -407,7 +406,7 @@ def _announced_secret(text: str, after: int, *, is_verb: bool) -> SecretMatch | 
         if MEASURED.search(text, after, match.start("value")):
             continue
         value = _ASCII_RUN.match(match["value"])[0].rstrip(TRAILING)  # type: ignore[index]
-        if is_verb:  # an argument that is passed to a function has a name
+        if is_verb:  # the argument of a function follows a name, so it is not a verb
             found = is_strong(value) and not is_name(value)
         else:
             leads = grammar is _TELLS and _leads(match, after)

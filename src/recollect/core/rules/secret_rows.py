@@ -42,7 +42,7 @@ _PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
 
 
 def _is_given(value: str) -> bool:
-    """Return whether a value is a password itself, not a reference to one."""
+    """Return whether the value itself is a password, not a reference to one."""
     if len(value) < 4 or value.startswith(("-", "$", "<", "{", "%", "/", "[")):
         return False
     return not is_reference(value, quoted=True) and len(set(value)) > 2
@@ -102,7 +102,7 @@ def _is_header(match: re.Match[str], value: str) -> bool:
     scheme = (match["scheme"] or "").lower()
     if scheme == "basic" and len(value) >= 8:
         return not is_reference(value, quoted=False) and not is_placeholder(value)
-    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # even a short one
+    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # also a short token
         return any(map(str.isalpha, value)) and is_password_value(value, quoted=False)
     return is_token_value(value, quoted=False, least_chars=8) or is_uuid(value)
 
@@ -117,7 +117,7 @@ MEASURED = re.compile(
     r"|strategy|algorithm|encoder|hasher|version|column|field|index|prefix|suffix|file|path|name)\b",
     re.IGNORECASE,
 )
-"""A sentence with one of these words is about the password, and does not contain it."""
+"""A sentence with one of these words describes a password without containing it."""
 COPULA = (
     r"(?P<verb>\b(?:(?:was|is|has been)\ (?:re)?(?:set|changed)\ to|ist\ (?:jetzt|nun)|wurde\ auf"
     r"|is|are|was|now|set to|changed to|will be|es|son|est|sont|c['’]est|ist|lautet"
@@ -143,7 +143,7 @@ def _is_code(match: re.Match[str], _: str) -> bool:
 
 def _is_set(match: re.Match[str], value: str) -> bool:
     if not is_strong(value):
-        return False  # "set the login route to auth/login-v2" contains none
+        return False  # "set the login route to auth/login-v2" contains no password
     return not is_name(value) or bool(_PRONOUN.search(match[0])) or "passw" in match[0].lower()
 
 
@@ -156,8 +156,8 @@ def _is_called_one(value: str) -> bool:
 
 
 def _is_random(numbers: str) -> bool:
-    """Return whether numbers look like random bytes. Lists of codes, sizes and ids are small,
-    sorted or not bytes."""
+    """Return whether the numbers look like random bytes. Codes, sizes and ids are mostly small,
+    sorted, or too large for a byte."""
     values = [int(one, 16 if "x" in one else 10) for one in re.findall(r"\w+", numbers.lower())]
     large = sum(value > 127 for value in values)
     is_sorted = sorted(values) in (values, values[::-1])
@@ -166,7 +166,7 @@ def _is_random(numbers: str) -> bool:
     )
 
 
-# A 16384-bit RSA key is 12,700 characters of PEM; escapes and indentation add to it.
+# A 16384-bit RSA key is 12,700 characters of PEM. Escapes and indentation make it longer.
 _MOST_KEY_CHARS = 32_768
 _KEY_LINE = re.compile(r"[A-Za-z0-9+/]{30,}")
 
@@ -229,7 +229,8 @@ def _parameters(names: str) -> str:
     return "|".join(f"{sign}{name}=" for name in keys(names) for sign in "?&;")
 
 
-# `-p` of mysql only if its value follows directly; alone, it makes mysql ask for the password.
+# mysql's `-p` counts only if its value follows directly; without a value mysql asks for the
+# password.
 _COMMANDS = (
     _flag("mysql|mariadb|sshpass", "-p", r"(?![ \t])"),
     _flag(
@@ -518,14 +519,14 @@ _CURLS = declare("curl")
 
 
 def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret recognized by its context, whatever its label."""
+    """Find every secret recognized by the syntax around it."""
     yield from find_by_rows(_IN_PLACE, reading)
     if reading.found & _CURLS:
         yield from _find_curl_users(reading.text)
 
 
 def find_by_label(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret in a command or a sentence."""
+    """Find every secret that follows a label in a command or a sentence."""
     return find_by_rows(_BY_LABEL, reading)
 
 

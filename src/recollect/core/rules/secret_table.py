@@ -1,6 +1,7 @@
-"""Redaction rules. Each rule is a row of a table: a pattern for a secret, and keywords that a text
-must contain. A text is split into runs of characters. Each run sets the bits of its keywords, so
-most rows are skipped. A row's pattern is searched only at the row's keywords."""
+"""Redaction rules. Each rule is a row of a table: the pattern of a secret, and keywords. A rule is
+skipped unless the text contains one of its keywords, and its pattern is searched only there. To
+find keywords fast, a text is split into runs of word characters, and a cache maps each run to the
+bits of its keywords."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 _MOST_RUNS = 65_536
 _MOST_HELD = 1024
 _MOST_RUN_CHARS = 128
-"""A longer run is not cached, because it rarely repeats and may be a secret."""
+"""Longer runs are not cached, because they rarely occur twice and may be secrets."""
 LEAST_TOKEN_CHARS = 16
 _RUN_CHARS = string.ascii_letters + string.digits + "_.~-"
 _RUNS_ALONE = bytes(code if chr(code) in _RUN_CHARS else 32 for code in range(256))
@@ -26,26 +27,26 @@ _RUN = re.compile(r"[a-z0-9_.~-]+")
 _CAPITALS = (("\u0130", "I"), ("\u212a", "K"))
 
 _bit_of_run: dict[tuple[str, bool, bool], int] = {}
-"""Key: a keyword's run, and whether the text's run must begin and end with it."""
+"""Bit per run of a keyword, and whether a text's run must begin and end with the keyword's run."""
 _bits_of_run: dict[str, list[tuple[int, bool, bool]]] = {}
 _bit_of_sign: dict[str, int] = {}
-"""Keywords without a run of two characters. Every text is searched for them."""
+"""Bits of keywords without two adjacent word characters. Every text is searched for these."""
 _bit_of_char: dict[str, int] = {}
-"""Keywords with non-ASCII characters, by one of those characters."""
+"""Bits of keywords with non-ASCII characters, by one of these characters."""
 _bit_of_token: dict[re.Pattern[str], int] = {}
 _any_run: re.Pattern[str] | None = None
 _any_char: re.Pattern[str] | None = None
 _known: dict[bytes, int] = {}
-"""Bits of each cached run that contains a keyword."""
+"""Bits of the cached runs that contain a keyword."""
 _plain: set[bytes] = set()
-"""Cached runs without keywords."""
+"""Cached runs that contain no keyword."""
 _declared = 0
 
 Rule = TypeVar("Rule")
 
 
 def declare(keyword: str) -> int:
-    """Declare a lower-case keyword. Return the bits of all texts that may contain it."""
+    """Register a lower-case keyword. Return the bits that every text with the keyword has."""
     if not keyword.isascii():
         return _bit_in(_bit_of_char, max(keyword))
     bits = 0
@@ -61,7 +62,7 @@ def declare(keyword: str) -> int:
 
 
 def declare_token(pattern: re.Pattern[str]) -> int:
-    """Declare a pattern to search in each long run. Return its bit."""
+    """Register a pattern that every long run is searched for. Return its bit."""
     return _bit_in(_bit_of_token, pattern)
 
 
@@ -80,7 +81,7 @@ def _bit_in(table: dict[Key, int], key: Key) -> int:
 
 
 class SearchedText:
-    """A text, as the rules read it."""
+    """A text, its lower case, and the bits of the keywords in it."""
 
     __slots__ = ("_places", "found", "lowered", "text")
 
@@ -102,7 +103,7 @@ class SearchedText:
 
 
 class Keywords(Generic[Rule]):
-    """Rules by their keywords."""
+    """Rules by keyword."""
 
     def __init__(self, rules: Iterable[tuple[str, Rule]]) -> None:
         self._rules = [(declare(keyword), keyword, rule) for keyword, rule in rules]
@@ -176,7 +177,7 @@ def _bits_of(run: str) -> int:
     bits = 0
     for match in _any_run.finditer(run.lower()):
         at, longest = match.start(), match[1]
-        for size in range(2, len(longest) + 1):  # its shorter prefixes are there too
+        for size in range(2, len(longest) + 1):  # the tables also contain its shorter prefixes
             for bit, starts, ends in _bits_of_run.get(longest[:size], ()):
                 if not (starts and at) and not (ends and at + size < len(run)):
                     bits |= bit
@@ -212,7 +213,7 @@ LINE_CHARS = 400
 
 
 class SecretMatch(NamedTuple):
-    """A secret at [start, end), and the whole match that identifies it at [first, last)."""
+    """A secret at [start, end), and at [first, last) the whole match with its label."""
 
     rule: str
     start: int
@@ -222,7 +223,7 @@ class SecretMatch(NamedTuple):
 
 
 class RowPlace(Enum):
-    """Place where a row's pattern is searched."""
+    """Where a rule's pattern is searched."""
 
     AT = auto()  # from the first character of the keyword
     BEHIND = auto()  # from the end of the keyword
@@ -240,15 +241,15 @@ class Row:
     keywords: str
     """Keywords in lower case, separated by bars. The text must contain one of them."""
     written: str
-    """The pattern. Its last named group is the secret."""
+    """The pattern of the match. Its last named group is the secret."""
     judge: Callable[[str], bool] | None = None
     place: RowPlace = RowPlace.AT
     check: Callable[[re.Match[str], str], bool] | None = None
     at: str = ""
-    """Where to search, if not at the keywords."""
+    """Words to search the pattern at, if not at the keywords."""
     back: int = 0
     near: re.Pattern[str] | None = None
-    """Pattern that the lower-case text around the match must also contain."""
+    """Pattern that the text around the match must contain too, in lower case."""
     around: tuple[int, int] = (0, 0)
     trim: str = ""
     whole: bool = False
@@ -258,7 +259,7 @@ class Row:
         object.__setattr__(self, "pattern", re.compile(self.written))
 
     def find(self, reading: SearchedText, keyword: str) -> Iterator[SecretMatch]:
-        """Find every secret that the rule recognizes by this keyword."""
+        """Find every secret that the rule recognizes near this keyword."""
         if self.place is RowPlace.TEXT:
             for match in self.pattern.finditer(reading.text):
                 yield from self._judged(reading, match.start(), match)

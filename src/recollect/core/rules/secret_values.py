@@ -1,5 +1,5 @@
-"""Decides whether a value looks like a secret, and not like a placeholder, a reference or a word.
-It never considers names. The time is linear in the value's length."""
+"""Decides whether a value looks like a secret, or like a placeholder, a reference or a word. The
+name of the value is not considered. The time is linear in the value's length."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ _ENTROPY_FLOOR_BITS = 3.0
 _SHORT_ENTROPY_FLOOR_BITS = 2.6
 _SHORT_VALUE_CHARS = 20
 _PLACEHOLDER_ENTROPY_BITS = 2.2
-# Words in camelCase average above 2.7 characters per run of one class; random text about 1.6.
+# Words in camelCase have more than 2.7 characters per run of one class, random text about 1.6.
 _WORDY_RUN_CHARS = 2.6
 
-# Over four fifths of the letter pairs in English words and in names in code are among these; of
-# random pairs, a third.
+# These are over four fifths of the letter pairs in English words and in names in code, but only a
+# third of random pairs.
 _COMMON_PAIRS = words(
     "th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se "
     "le sa si ar ve ra ld ur io ne me li ll be ic ro la co el ma ri ch om ec ot di ce us ta no ss "
@@ -98,9 +98,9 @@ _WORDY_SHARE = 0.3
 _LEAST_LETTERS_ALONE = 12
 
 # Google API keys in public test code, from gitleaks' allowlist, which names the Firebase Android
-# SDK as their source. gitleaks also uses them as false examples. The redaction benchmark measures
-# on those, so it also reports its result without this list. Only the first 16 hex digits of their
-# SHA-256 are listed, so that the list contains no key.
+# SDK as their source. gitleaks also uses them as examples of false alarms. The redaction benchmark
+# contains those, so it also reports its result without this list. The list holds 16 hex digits of
+# each key's SHA-256, not the key.
 _PUBLISHED_SAMPLES: frozenset[str] = words(
     "2037abcaffb2b777 3f370c9dd8225c63 e4a5542bb7fd7b67 a19f89ab3555eac1 eb540d2b6ee2a0a4 "
     "37f8f09bdf12c2f2 8731261cb72d8626 49f777db995e8260 27a9a42931dff7eb dc0fcf046c61640c "
@@ -124,8 +124,8 @@ def is_filler(value: str) -> bool:
 
 
 def is_placeholder(value: str) -> bool:
-    """Return whether it is filler or an alphabet. A value longer than any documented alphabet is a
-    key."""
+    """Return whether the value is a placeholder or a part of the alphabet. A value that is longer
+    than any documented sample is a key."""
     if len(value) <= _LONGEST_SAMPLE_CHARS and any(run in value for run in _SEQUENCES):
         return True
     return is_filler(value)
@@ -158,8 +158,8 @@ def is_wordy(value: str) -> bool:
 
 
 def is_name(value: str) -> bool:
-    """Return whether it is words and numbers joined like names of files, columns, hosts and
-    sessions. A password may look the same, so an unambiguous label overrides this."""
+    """Return whether the value is words and numbers joined like names of files, columns, hosts and
+    sessions. A password may look the same, so callers skip this test after an unambiguous label."""
     bare = _UUIDS.sub("", value) if value.count("-") > 3 else value
     parts = [part for part in _JOINTS.split(bare) if part]
     if not all(map(_NAME_PART.match, parts)) or not (len(parts) > 1 or value[-1:].isdigit()):
@@ -169,11 +169,11 @@ def is_name(value: str) -> bool:
 
 
 def is_random(value: str) -> bool:
-    """Return whether the characters look random: character classes change often, and few letter
-    pairs occur in words."""
+    """Return whether the characters look random: classes change often, letter pairs are rare in
+    words."""
     parts = _SEPARATORS.split(value)
     if len(parts) > 1 and all(len(part) < 5 or _NUMBERED_WORD.fullmatch(part) for part in parts):
-        return False  # a name: `us-east-1`, `k8s-prod-01`
+        return False  # a name such as `us-east-1` or `k8s-prod-01`
     if value.isalpha() and (value.islower() or value.isupper()):
         pairs, common = _count_pairs(value)
         return pairs >= _LEAST_LETTERS_ALONE and common < _RANDOM_PAIR_SHARE * pairs
@@ -210,7 +210,7 @@ _TELLING_WORDS = words(
 
 
 def is_chosen_words(value: str) -> bool:
-    """Return whether it is joined words that are not a label: a password that a person chose."""
+    """Return whether the value is joined words, as in a chosen password, and not a label."""
     if not 8 <= len(value) <= 60 or _JOINED_WORDS.match(value) is None:
         return False
     return not any(word.lower() in _TELLING_WORDS for word in _WORD_OF_JOINED.findall(value))
@@ -248,7 +248,7 @@ def is_token_value(value: str, *, quoted: bool, least_chars: int = 10) -> bool:
 
 
 def is_password_value(value: str, *, quoted: bool, least_chars: int = 5) -> bool:
-    """Return whether the value of a password looks like one that a person chose: not a word, a
+    """Return whether the value looks like a password that a person chose: it is not a word, a
     reference or a type."""
     if len(value) < least_chars or _SPACE.search(value) or len(set(value)) < 3:
         return False
@@ -269,7 +269,7 @@ _CODE_SIGNS = frozenset(",;[(|")
 
 
 def is_strong(value: str) -> bool:
-    """Return whether a word can only be a password: letters mixed with digits or signs."""
+    """Return whether a word can only be a password: it mixes letters with digits or signs."""
     if len(value) < 6 or not value.isascii() or is_reference(value, quoted=False):
         return False
     if is_placeholder(value) or value[0] in "/.<{[(@#&|\\" or "://" in value or "()" in value:
@@ -280,7 +280,7 @@ def is_strong(value: str) -> bool:
     if not letters or (not digits and not signs):
         return False
     if value.isidentifier() and ("_" in value or len(value) < 8) and digits < 2:
-        return False  # a name in code: `sha256`, `oauth2_token`
+        return False  # a name in code, such as `sha256` or `oauth2_token`
     if _NAMED_VALUE.match(value) or not _CODE_SIGNS.isdisjoint(value):
         return False
     return is_password_value(value, quoted=True, least_chars=6) and not (

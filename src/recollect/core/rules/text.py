@@ -1,6 +1,6 @@
 """Text for storage: cleans it, splits it into sentences, and writes a message as text.
-`segment_text` writes a message in reading order, without base64, signatures or recalled blocks.
-Thinking is stored between marks but not indexed."""
+`segment_text` writes a message in reading order, without base64, signatures or recalled blocks. The
+model's thinking is stored between marks, but not indexed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _OPENING = "【〔〖［⟦❲⁅﹝⦗「『"
 _CLOSING = "】〕〗］⟧❳⁆﹞⦘」』"
 _BRACKETS = str.maketrans(_OPENING + _CLOSING, "[" * len(_OPENING) + "]" * len(_CLOSING))
 QUOTED = "> "
-"""Prefix of a line that looks like a label, so that it reads as a quotation."""
+"""Prefix that makes a line that looks like a speaker's label a quotation."""
 
 
 def clean_text(text: str) -> str:
@@ -52,8 +52,8 @@ def clean_text(text: str) -> str:
 
 
 def quote_labels(text: str) -> str:
-    """Mark every line that begins like a speaker's label, in any spelling that looks similar. Other
-    brackets, letter widths, spaces and invisible characters make no difference."""
+    """Mark every line that begins like a speaker's label, also with other brackets, letter widths,
+    spaces or invisible characters that look similar."""
     lines = _LINE_BREAKS.split(text)
     marked = [QUOTED + line if _is_labelled(line) else line for line in lines]
     return text if marked == lines else "".join(marked)
@@ -71,7 +71,8 @@ SENTENCE_CHARS: Final = 300
 """Maximum length of a stored sentence."""
 
 _LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
-# A punctuation mark ends a sentence only before white space, so that no path or number is split.
+# A punctuation mark ends a sentence only before white space, so that paths and numbers are not
+# split.
 _ENDS: Final = re.compile(
     r"(?<=[.!?…])\s+(?=[\"'“‘(\[*_`]?[^\Wa-z])|(?<=[!?…])\s+|(?<=[。！？])\s*(?=\S)"
 )
@@ -83,8 +84,7 @@ _ABBREVIATION: Final = re.compile(
     r"|[a-z])\.\s+$",
     re.IGNORECASE,
 )
-# Abbreviations before a name or a number. A dot after them ends no sentence, though a capital
-# follows.
+# Abbreviations before a name or a number. A dot after them does not end the sentence.
 _TITLE: Final = re.compile(
     r"\b(?<!\d )(?:(?:mr|mrs|ms|mx|dr|prof|st|sen|gov|gen|col|capt|lt|sgt|rev|hon|mt|nr|fig|vs|ca"
     r"|cf|approx|e\.\ ?g|i\.\ ?e|bzw|z\.\ ?b|d\.\ ?h|u\.\ ?a|hr|fr|inkl|evtl)"
@@ -111,8 +111,8 @@ def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
 
 
 def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the positions of the statements in a span. These are sentences as typed in a chat,
-    which may begin with a small letter or end with a semicolon."""
+    """Yield the positions of the statements in a span: sentences, which in a chat may begin with a
+    small letter or end with a semicolon."""
     for first, last in sentence_spans(text[start:end]):
         at, stop = start + first, start + last
         mark = _LIST_MARK.match(text, at, stop)
@@ -156,16 +156,16 @@ THINKING_OPENING = "[thinking]\n"
 THINKING_CLOSING = "\n[/thinking]"
 ERROR_MARK = "[error] "
 BROKEN_OFF_MARK = "[broken off]"
-"""Added after a message that its model did not finish: it was stopped, or cut off by an error."""
+"""Text at the end of a message that the model did not finish, because of a stop or an error."""
 UNKNOWN_TOOL = "unknown"
-"""Tool name of a result whose call is unknown."""
+"""Name of the tool of a result whose call is unknown."""
 
 _ANY_TAG = r"[ \t]{0,20}<recalled-context\b[^>\n]{0,200}>"
 _ANY_BLOCK = re.compile(f"^{_ANY_TAG}|{re.escape(BLOCK_OPENING)}", re.MULTILINE)
 _OWN_BLOCK = re.compile(f"^{re.escape(BLOCK_OPENING)}", re.MULTILINE)
 _NEXT_BLOCK = re.compile(rf"\s*+{_ANY_TAG}")
-# Fields with words in blocks that Recollect does not interpret: documents, searches, refusals,
-# transcripts.
+# Fields that contain words, in blocks that Recollect does not interpret: documents, searches,
+# refusals, transcripts.
 _WORDY_FIELDS = frozenset(
     {"text", "title", "url", "query", "context", "refusal", "transcript", "code", "command"}
     | {"stdout", "stderr", "logs", "output", "arguments", "name", "filename", "error"}
@@ -180,7 +180,7 @@ class SegmentText:
 
     text: str = field(repr=False)
     role: Role
-    """The role. Results are a tool's words, even if the format puts them into a user message."""
+    """The role of the author. A tool's result has the tool's role, even inside a user message."""
     tool: str | None
     says_something: bool
     only_recalled: bool = False
@@ -213,9 +213,9 @@ def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = Non
 
 
 def without_recalled_blocks(text: str, *, any_spelling: bool) -> str:
-    """Remove recalled blocks. With `any_spelling`, any tag with that name at the start of a line
-    opens a block, which extends to the end if nothing closes it. Otherwise only Recollect's exact
-    tags with a closing tag count, because tools and models quote files about them."""
+    """Remove recalled blocks. With `any_spelling`, every similar tag at the start of a line opens a
+    block, which without a closing tag extends to the end. Without it, only Recollect's exact tags
+    with a closing tag count, because tools and models may quote files that mention the tags."""
     if "<recalled-context" not in text:
         return text
     kept: list[str] = []
@@ -246,7 +246,7 @@ def without_thinking(text: str) -> str:
 
 
 def without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """Remove spans that are in order and do not overlap."""
+    """Remove these spans, which are in order and do not overlap."""
     pieces: list[str] = []
     at = 0
     for start, end in spans:
@@ -256,7 +256,7 @@ def without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the positions of thinking in a model's segment, including the marks."""
+    """Return the positions of the model's thinking in its message, including the marks."""
     spans: list[tuple[int, int]] = []
     at = 0
     while (start := text.find(THINKING_OPENING, at)) >= 0:
@@ -288,7 +288,7 @@ def _written(part: Part, role: Role) -> tuple[str, bool, bool]:
 
 
 def _result(part: ToolResult) -> tuple[str, bool, bool]:
-    # Answers of memory tools are stored already, as the messages they quote.
+    # The messages that a memory tool quotes are stored already.
     if part.recalls is not None:
         return "", False, True
     pieces: list[str] = []

@@ -1,6 +1,6 @@
-"""Token estimates of texts, images and messages without a tokenizer, before calibration. The
-estimate adds fitted costs of byte pairs, and is about a tenth above o200k. Images use the
-providers' formulas. A longer text never gets a lower estimate."""
+"""Token estimates of texts, images and messages without a tokenizer, before calibration. An
+estimate is the sum of fitted costs of byte pairs, about a tenth above the tokenizer o200k. Images
+are estimated by the providers' formulas. A longer text never gets a lower estimate."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _OPENAI_BASE_TOKENS = 85
 _OPENAI_TILE_TOKENS = 170
 
 _HEADER_CHARS = 64
-# A camera's EXIF block with its thumbnail fits one JPEG segment, which is at most 64 KB long.
+# An EXIF block with a thumbnail fits one JPEG segment, which is at most 64 KB long.
 _JPEG_CHARS = 96 * 1024
 _JPEG_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_BARE_MARKERS = frozenset(range(0xD0, 0xD9)) | {0x01}
 
 
 def count_image(*, media_type: str | None, data: str | None) -> int:
-    """Return the highest cost of an image among providers. `data` is base64 or a data URL; for
-    anything else the size is unknown."""
+    """Return the highest cost of an image among the providers. Its size is known if `data` is
+    base64 or a data URL."""
     if data is None or (media_type is not None and not media_type.startswith("image/")):
         return UNKNOWN_IMAGE_TOKENS
     size = _image_size_px(data)
@@ -115,7 +115,7 @@ def _jpeg_size_px(data: bytes) -> tuple[int, int] | None:
         if data[at] != 0xFF:
             return None
         marker = data[at + 1]
-        if marker == 0xFF:  # fill bytes may precede a marker
+        if marker == 0xFF:  # padding bytes may precede a marker
             at += 1
         elif marker in _JPEG_BARE_MARKERS:
             at += 2
@@ -200,8 +200,8 @@ SCRIPT_CLASSES = _byte_classes(_SCRIPT_STARTS)
 EAST_ASIAN_CLASSES = _byte_classes(_EAST_ASIAN_STARTS)
 
 # Pages of 256 characters: the extra cost of one character beyond its byte pairs, in units of
-# PAGE_UNITS. It is 0 if the corpus contains the script. A fitted cost is 1.1 times o200k's tokens
-# per letter, minus the cost of the byte pairs, measured on random words of FITTED_SCRIPTS
+# PAGE_UNITS. The cost is 0 for scripts in the corpus. A fitted cost is 1.1 times o200k's tokens per
+# letter, minus the cost of the byte pairs, measured on random words of FITTED_SCRIPTS
 # (`bench/token_generated.py`). All other pages get the median of the fitted ones.
 PAGE_UNITS = 2
 _KNOWN = (
@@ -217,7 +217,7 @@ KNOWN_PAGES = bytes(_KNOWN)
 PAGE_COSTS = bytes(
     0 if page in _KNOWN else _FITTED_PAGES.get(page, _OTHER_PAGE) for page in range(256)
 )
-# Scripts that share a page with a known one, or are beyond the pages, with the first bytes of their
+# Scripts that share a page with a known one, or have no page, with the first bytes of their
 # characters.
 RARE_PREFIXES = (
     (0xE0, (b"\xe0\xba", b"\xe0\xbb"), 100),  # Lao
@@ -230,13 +230,13 @@ COSTS_FILE = Path(__file__).with_name("token_costs.json")
 _COSTS: dict[str, list[int]] = json.loads(COSTS_FILE.read_bytes())
 LETTER_COSTS, SCRIPT_COSTS, EAST_ASIAN_COSTS = map(bytes, _COSTS.values())
 
-# The sum of the costs is taken from the low half of Adler-32, which counts modulo 65521. This many
-# bytes of the highest cost, 127, still fit.
+# The costs are added by the low half of Adler-32, which counts modulo 65521. This many bytes of the
+# highest cost, 127, do not overflow it.
 _CHUNK_BYTES = 512
 _SUM_MASK = 0xFFFF
 
-# Costs that a table of pairs cannot show: long runs of one class, for which a vocabulary has no
-# words. Capitals in a long run (sequences of proteins and genes) cost extra per letter after the
+# Costs that a table of byte pairs cannot express: long runs of one class, for which a tokenizer has
+# no words. Capitals in a long run (sequences of proteins and genes) cost extra per letter after the
 # first few. Empty fields of a table cost extra per pair of commas. Measured against o200k like the
 # tables, on the shapes of `bench/token_generated.py`. Every eighth pair is checked to decide
 # whether a row is searched for runs. Rows of `A` are zero bytes in base64, and cheap.
@@ -263,7 +263,7 @@ def count_text(text: str) -> int:
 
 
 def count_text_openclaw(text: str) -> int:
-    """Return OpenClaw's estimate, a third of the characters, for `preset = "openclaw"`."""
+    """Return OpenClaw's estimate for `preset = "openclaw"`: a third of the characters."""
     return -(-len(text) // 3)
 
 
@@ -282,7 +282,7 @@ def _pair_units(data: bytes, classes: bytes, costs: bytes) -> int:
 
 def _rare_units(text: str, data: bytes) -> int:
     """Return the extra cost of characters in scripts that the tables were not fitted on. A
-    vocabulary without words of a script encodes it byte by byte."""
+    tokenizer without words of a script encodes it byte by byte."""
     pages = text.encode("utf-16-be", "surrogatepass")[::2].translate(None, KNOWN_PAGES)
     units = 0
     for start in range(0, len(pages), _CHUNK_BYTES):
@@ -295,8 +295,9 @@ def _rare_units(text: str, data: bytes) -> int:
 
 
 def _row_units(chunk: bytes, row: bytes, costs: bytes) -> int:
-    """Add up the costs of a row of bytes. All classes are below 16. Read as one large integer and
-    shifted by half a byte, they make one byte of every pair, in four passes in C."""
+    """Add up the costs of byte pairs in a chunk; `row` holds the class of each byte. Classes are
+    below 16, so shifting all of them by half a byte, as one large integer, makes one byte per pair.
+    This takes four passes in C."""
     each = int.from_bytes(row, "big")
     if not each:
         return 0
@@ -317,21 +318,21 @@ def _run_units(chunk: bytes, row: bytes, pairs: bytes) -> int:
 
 
 MESSAGE_TOKENS = 4
-"""Tokens for role and delimiters of one message. OpenAI's cookbook counts 3 to 4."""
+"""Tokens of the role and the delimiters of a message. OpenAI's cookbook counts 3 to 4."""
 CALL_TOKENS = 10
-"""Tokens for id, name fields and delimiters around one tool call or result."""
+"""Tokens of the id, the field names and the delimiters of one tool call or result."""
 SEALED_CHARS_A_TOKEN = 6
-"""Characters per token of encrypted reasoning, which is base64 of some encoding of its tokens."""
+"""Characters per token of encrypted reasoning, which is base64."""
 CARRIED_DATA_CHARS_A_TOKEN = 20
-"""Characters per token of a document's base64. It costs far less than text, because providers read
-the pages."""
+"""Characters per token of a document's base64. It costs far less than text, because providers
+convert it to pages."""
 LONG_DATA_CHARS = 4096
 
 CountText = Callable[[str], int]
 
 
 class Weigher:
-    """Counts the tokens of parts with one text counter."""
+    """Counts the tokens of messages and their parts with one counter of text."""
 
     __slots__ = ("_count_text",)
 
@@ -372,7 +373,7 @@ class Weigher:
 
 
 def model_use(prompt: Prompt, answer: Answer | None = None) -> ModelUse:
-    """Return the usage of the one call of a prompt."""
+    """Return the token usage of one model call: as reported, else estimated."""
     if answer is not None and answer.usage is not None:
         read, written = answer.usage.input_tokens, answer.usage.output_tokens
     else:

@@ -1,6 +1,6 @@
-"""Trust in a message by its source. User and operator: high. Model: medium. Tool output: low.
-Fetched content: outside. A message is trusted no more than its least trusted part. A tool is judged
-by its name, a shell by its command."""
+"""Trust in a message by its author: "high" for user and operator, "medium" for the model, "low" for
+tool output, "outside" for fetched content. A message is trusted no more than its least trusted
+part. A tool's name shows whether it fetches content; for a shell, its command does."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _BY_ROLE: Final[dict[Role, Trust]] = {
     "tool": "low",
 }
 _PLACE: Final = {trust: place for place, trust in enumerate(TRUST_ORDER)}
-# Blocks with results of a provider's own tools: web pages, files, output of other servers.
+# Blocks with results of a provider's own tools: web pages, files, output of MCP servers.
 _BROUGHT_IN: Final = ("_tool_result", "_call", "_output")
 
-# Names of tools, by the words they are made of: `mcp__fetch__get`, `WebSearch`, `browser_click`.
+# Splits a tool's name into words: `mcp__fetch__get`, `WebSearch`, `browser_click`.
 _NAME_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _FETCHING_LINES: Final = """
 web webfetch websearch webpage url urls http https fetch browse browser browsing playwright
@@ -35,8 +35,8 @@ mail email emails gmail imap inbox outlook
 _FETCHING: Final = frozenset(_FETCHING_LINES.split())
 _GOOGLE_SEARCH: Final = frozenset({"google", "brave", "search"})
 _NOT_FROM_ELSEWHERE: Final = frozenset({"git", "send", "db", "sql", "store"})
-"""Exceptions: `git_fetch` returns commits, `send_email` an acknowledgement, `fetch_from_db` the
-user's own rows."""
+"""Words that show that a tool fetches no outside content: `git_fetch` returns commits, `send_email`
+a receipt, `fetch_from_db` the user's own rows."""
 _SHELL_LINES: Final = """
 bash sh zsh shell terminal exec execute command cmd powershell console run process
 """
@@ -56,7 +56,7 @@ _ADDRESS: Final = re.compile(
 _OWN_MACHINE: Final = re.compile(
     r"localhost|127(?:\.\d{1,3}){3}|0\.0\.0\.0|\[::1?\]|host\.docker\.internal", re.IGNORECASE
 )
-# After an option of a fetching command, a word with a dot is more often a file than a host.
+# After an option of a fetching command, a word with one of these endings is a file, not a host.
 _FILE_END: Final = re.compile(r"\.(?:json|txt|html?|sh|gz|zip|tar|tgz|md|py|js|ya?ml|log|xml|csv)$")
 
 
@@ -77,15 +77,15 @@ def trust_of(
     tool_names: Mapping[CallId, str] | None = None,
     fetched: Container[CallId] = frozenset(),
 ) -> Trust:
-    """Return the trust of a message: that of its role, or less if it contains less trusted words.
-    Such words are tool results, or a summary in a user message. `tool_names` maps calls to tools.
-    `fetched` lists calls that fetch outside content, whatever their tool (see `fetched_calls`)."""
+    """Return the trust of a message: that of its role, or less if it contains tool results or a
+    summary. `tool_names` maps calls to tools. `fetched` lists calls that fetch outside content,
+    whatever their tool (see `fetched_calls`)."""
     own: Trust = "medium" if message.summary and message.role != "tool" else _BY_ROLE[message.role]
     return lowest([own, *(_brought_in(part, tool_names or {}, fetched) for part in message.parts)])
 
 
 def fetches(call: ToolCall) -> bool:
-    """Return whether a call fetches outside content, by its tool's name or a shell's command."""
+    """Return whether a call fetches outside content, by its tool's name or its shell command."""
     if is_fetcher(call.name):
         return True
     return bool(_words(call.name) & _SHELLS) and _fetches_by_shell(call.arguments)
@@ -96,7 +96,7 @@ def fetched_calls(parts: Iterable[Part]) -> frozenset[CallId]:
 
 
 def is_fetcher(tool: str) -> bool:
-    """Return whether a tool of this name fetches content that others wrote."""
+    """Return whether a tool with this name fetches content that others wrote."""
     words = _words(tool)
     if words & _NOT_FROM_ELSEWHERE:
         return False
@@ -104,7 +104,7 @@ def is_fetcher(tool: str) -> bool:
 
 
 def tool_of(result: ToolResult, names: Mapping[CallId, str]) -> str:
-    """Return the name of the tool that made a result; empty if `names` lacks its call."""
+    """Return the name of the tool that made a result; empty if `names` has no such call."""
     name = result.name or names.get(result.call_id, "")
     if not name and result.alternative is not None:
         return names.get(result.alternative, "")
@@ -121,8 +121,7 @@ def _brought_in(part: Part, names: Mapping[CallId, str], fetched: Container[Call
 
 
 def _server_tool_fetches(part: Other) -> bool:
-    """Return whether a call of a tool on another server fetches content. Such a call names the tool
-    inside the block."""
+    """Return whether a call to an MCP server fetches content. The block names the called tool."""
     if not part.kind.startswith("mcp"):
         return False
     try:
