@@ -63,7 +63,7 @@ class AnthropicModel(HttpChatModel):
     async def ask(self, prompt: Prompt) -> Answer:
         """Send one prompt and return the answer. If the prompt has a schema, a forced tool call
         returns the answer as JSON."""
-        reply, answer = await self._ask(Body(fields=self._prompt_fields(prompt)))
+        reply, answer = await self._ask(Body(fields=self.prompt_fields(prompt)))
         forced = _of_type(mappings(reply.get("content")), "tool_use") if prompt.schema else []
         if not forced:
             return answer
@@ -81,7 +81,7 @@ class AnthropicModel(HttpChatModel):
     def _headers(key: str) -> dict[str, str]:
         return {"anthropic-version": _VERSION, **({"x-api-key": key} if key else {})}
 
-    def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
+    def prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
             "max_tokens": prompt.max_output_tokens,

@@ -128,7 +128,7 @@ class HttpChatModel(ABC):
     async def ask(self, prompt: Prompt) -> Answer:
         """Send one prompt and return the answer. If the prompt has a schema, the answer is JSON
         text."""
-        _, answer = await self._ask(calls.Body(fields=self._prompt_fields(prompt)))
+        _, answer = await self._ask(calls.Body(fields=self.prompt_fields(prompt)))
         return answer
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
@@ -154,7 +154,7 @@ class HttpChatModel(ABC):
         """Build the headers of every call. An empty `key` means that there is none."""
 
     @abstractmethod
-    def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
+    def prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
         """Build the request body for one prompt."""
 
     async def _ask(self, body: calls.Body) -> tuple[Mapping[str, Any], Answer]:

@@ -102,13 +102,13 @@ class OpenAIChatModel(_OpenAIModel):
         # A server that expects the other name mentions the newer name in its error.
         doubtful = (_OWN_ROOM,)
         try:
-            fields = self._prompt_fields(prompt)
+            fields = self.prompt_fields(prompt)
             return (await self._ask(Body(fields=fields, doubtful=doubtful)))[1]
         except FieldRefused:
             other = _other(self._room)
         fields = {
             other if name == self._room else name: value
-            for name, value in self._prompt_fields(prompt).items()
+            for name, value in self.prompt_fields(prompt).items()
         }
         _, answer = await self._ask(Body(fields=fields, doubtful=doubtful))
         self._learnt_room = other
@@ -145,7 +145,7 @@ class OpenAIChatModel(_OpenAIModel):
             doubtful += [_USAGE, "include_usage"]
         return Body(fields={**fields, "stream": True}, doubtful=tuple(doubtful))
 
-    def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
+    def prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
         system = [{"role": "system", "content": prompt.system}] if prompt.system else []
         body: dict[str, Any] = {
             "model": self._model,
@@ -223,7 +223,7 @@ class OpenAIResponsesModel(_OpenAIModel):
         error_events=frozenset({"error", "response.failed", "response.cancelled"}),
     )
 
-    def _prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
+    def prompt_fields(self, prompt: Prompt) -> dict[str, Any]:
         body: dict[str, Any] = {
             "model": self._model,
             "input": [{"role": "user", "content": prompt.text}],

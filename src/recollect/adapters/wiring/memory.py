@@ -3,9 +3,7 @@ every compaction: "Session Startup" and "Red Lines" (docs/reference/session-file
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
@@ -309,50 +307,26 @@ LIMIT_CHARS: Final = 2000
 """OpenClaw's limit for `<workspace-critical-rules>` (docs/contributing/sources.md)."""
 TITLES: Final = frozenset({"session startup", "red lines"})
 
-_HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*?)(?:[ \t]+#+)?[ \t]*")
-_FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})")
 _LEFT_OUT: Final = "\n[…]"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Heading:
-    line: int
-    level: int
-    title: str
 
 
 def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
     """Return the sections to repeat after a compaction; empty if there are none. Text over the
     limit is cut, with a mark."""
-    lines = agents_md_text.split("\n")
-    headings = _headings(lines)
+    from recollect.core.transfer.file_sections import MarkdownLines
+
+    lines = MarkdownLines(agents_md_text)
+    headings = sorted(lines.headings.items())
     sections: list[str] = []
     inside_until = -1
-    for at, heading in enumerate(headings):
-        if heading.title not in TITLES or heading.line < inside_until:
+    for at, (line, (level, title)) in enumerate(headings):
+        plain = " ".join(title.strip("*_: ").casefold().split())
+        if plain not in TITLES or line < inside_until:
             continue
-        ends = (later.line for later in headings[at + 1 :] if later.level <= heading.level)
-        inside_until = next(ends, len(lines))
-        sections.append("\n".join(lines[heading.line : inside_until]).strip())
+        ends = (later for later, (above, _) in headings[at + 1 :] if above <= level)
+        inside_until = next(ends, len(lines.lines))
+        sections.append("\n".join(lines.lines[line:inside_until]).strip())
     return "\n\n".join(_fitted(sections, limit_chars))
-
-
-def _headings(lines: list[str]) -> list[_Heading]:
-    headings: list[_Heading] = []
-    fence = ""
-    for number, line in enumerate(lines):
-        marked = _FENCE.match(line)
-        if fence:
-            closes = marked is not None and marked[1].startswith(fence)
-            fence = "" if closes else fence
-        elif marked is not None:
-            fence = marked[1]
-        else:
-            heading = _HEADING.fullmatch(line.rstrip("\r"))
-            if heading is not None:
-                title = " ".join(heading[2].strip("*_: ").casefold().split())
-                headings.append(_Heading(line=number, level=len(heading[1]), title=title))
-    return headings
 
 
 def _fitted(sections: list[str], limit_chars: int) -> list[str]:

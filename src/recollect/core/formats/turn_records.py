@@ -77,7 +77,7 @@ def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
         "number": changes.number,
         "at": _runs(places),
         "kept": _runs(sorted(changes.kept)),
-        "keys": _joined_keys([fate.key or EntryKey("") for fate in fates]),
+        "keys": join_keys([fate.key or EntryKey("") for fate in fates]),
         "kinds": bytes([KIND_CODES[fate.fate] for fate in fates]),
         "roles": bytes([ROLE_CODES[fate.role] for fate in fates]),
         "before": [fate.tokens_before for fate in fates],
@@ -102,7 +102,7 @@ def read_outcomes(raw: bytes) -> OutcomeChanges:
         places = list(_places(packed["at"]))
         columns = zip(
             places,
-            _split_keys(packed["keys"]),
+            split_keys(packed["keys"]),
             packed["kinds"],
             packed["roles"],
             packed["before"],
@@ -290,7 +290,7 @@ def _places(runs: Sequence[int]) -> Iterable[int]:
         yield from range(start, start + length)
 
 
-def _joined_keys(keys: Sequence[str]) -> bytes | list[str]:
+def join_keys(keys: Sequence[str]) -> bytes | list[str]:
     joined = "".join(keys)
     if all(len(key) == 2 * _KEY_BYTES for key in keys):
         try:
@@ -302,7 +302,7 @@ def _joined_keys(keys: Sequence[str]) -> bytes | list[str]:
     return list(keys)
 
 
-def _split_keys(packed: bytes | list[str]) -> list[str]:
+def split_keys(packed: bytes | list[str]) -> list[str]:
     if isinstance(packed, list):
         return packed
     if len(packed) % _KEY_BYTES:

@@ -52,15 +52,18 @@ class FileSection:
 
 
 def read_sections(text: str) -> tuple[FileSection, ...]:
-    return tuple(_MarkdownLines(text).sections())
+    return tuple(MarkdownLines(text).sections())
 
 
-class _MarkdownLines:
+class MarkdownLines:
+    """The lines of a Markdown text, and its headings outside of fenced code."""
+
     def __init__(self, text: str) -> None:
-        self.lines = [line.removesuffix("\r") for line in text.split("\n")]
+        self.lines: list[str] = [line.removesuffix("\r") for line in text.split("\n")]
         self.sizes = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.fenced: set[int] = set()
-        self.headings = dict(self._headings())
+        self.headings: dict[int, tuple[int, str]] = dict(self._headings())
+        """Level and title of each heading, by its line from 0."""
 
     def sections(self) -> Iterator[FileSection]:
         """Yield the text before the first heading, then the text under each heading."""

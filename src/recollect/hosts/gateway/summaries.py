@@ -10,10 +10,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from recollect.adapters.providers.anthropic import AnthropicModel
-from recollect.adapters.providers.chat_model import ReplyWire
+from recollect.adapters.providers.chat_model import HttpChatModel
 from recollect.adapters.providers.openai import OpenAIChatModel, OpenAIResponsesModel
 from recollect.adapters.session.files import hold_lock
 from recollect.core.formats.json_text import decode, encode
@@ -32,10 +32,10 @@ LOCK_SECONDS: Final = 2.0
 """How long to wait for another gateway that is writing the shared count."""
 DAY_TOKENS: Final = 1_000_000
 """Limit per day if jobs.day_tokens is not set, because the client pays for the summaries."""
-_ROUTES: Final[dict[FormatName, tuple[Family, str, ReplyWire]]] = {
-    "anthropic": ("anthropic", "/v1/messages", AnthropicModel.wire),
-    "openai-chat": ("openai", "/v1/chat/completions", OpenAIChatModel.wire),
-    "openai-responses": ("openai", "/v1/responses", OpenAIResponsesModel.wire),
+_ROUTES: Final[dict[FormatName, tuple[Family, str, type[HttpChatModel]]]] = {
+    "anthropic": ("anthropic", "/v1/messages", AnthropicModel),
+    "openai-chat": ("openai", "/v1/chat/completions", OpenAIChatModel),
+    "openai-responses": ("openai", "/v1/responses", OpenAIResponsesModel),
 }
 
 
@@ -132,8 +132,8 @@ class ClientModel:
         return answer
 
     async def _send(self, request: CrossingRequest, prompt: Prompt) -> Answer:
-        family, path, wire = _ROUTES[request.format]
-        body = encode(_fields(request, prompt))
+        family, path, kind = _ROUTES[request.format]
+        body = encode(kind(model=request.model).prompt_fields(prompt))
         headers = [*request.headers, ("content-type", "application/json")]
         reply = await self._upstreams.send(family, "POST", path, headers, body)
         try:
@@ -145,7 +145,7 @@ class ClientModel:
         if reply.status >= 400:
             raise ModelRefused(f"the client's model refused the summary ({reply.status})")
         fields = decode(raw)
-        parsed = wire.parse(fields) if isinstance(fields, dict) else None
+        parsed = kind.wire.parse(fields) if isinstance(fields, dict) else None
         if parsed is None:
             raise ModelUnavailable("the answer of the client's model cannot be read")
         return Answer(text=parsed.text, stop=parsed.stop, usage=read_usage(fields))
@@ -158,18 +158,3 @@ class ClientModel:
 
     async def close(self) -> None:
         """Do nothing: other engines still use this model."""
-
-
-def _fields(request: CrossingRequest, prompt: Prompt) -> dict[str, Any]:
-    most, system = prompt.max_output_tokens, prompt.system
-    asked = {"role": "user", "content": prompt.text}
-    if request.format == "anthropic":
-        fields = {"max_tokens": most, "messages": [asked]}
-        own = {"system": system}
-    elif request.format == "openai-chat":
-        lead = [{"role": "system", "content": system}] if system else []
-        fields, own = {"max_completion_tokens": most, "messages": [*lead, asked]}, {}
-    else:
-        fields = {"max_output_tokens": most, "input": [asked], "store": False}
-        own = {"instructions": system}
-    return {"model": request.model, **fields, **(own if system else {})}

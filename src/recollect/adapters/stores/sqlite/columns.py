@@ -16,38 +16,19 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args
 from recollect.adapters.stores.invariants import pack_evidence, unpack_evidence
 from recollect.adapters.stores.sqlite.database import Row
 from recollect.adapters.stores.sqlite.schema import ESCAPE_SIGN
+from recollect.core.formats.turn_records import join_keys, split_keys
 from recollect.core.values.fact import Change, Fact, FactType, MadeBy
 from recollect.core.values.message import Role
 from recollect.core.values.segment import Segment, Source, StoredSegment, Trust
 
-_ID_CHARS = 32
-_ID_BYTES = 16
-
 
 def pack_ids(ids: Sequence[str]) -> bytes | str | None:
-    if not ids:
-        return None
-    joined = "".join(ids)
-    if all(len(other) == _ID_CHARS for other in ids):
-        try:
-            packed = bytes.fromhex(joined)
-        except ValueError:
-            return json.dumps(list(ids))
-        # Pack only lower-case digits, because unpacking returns lower case.
-        if packed.hex() == joined:
-            return packed
-    return json.dumps(list(ids))
+    packed = join_keys(ids) if ids else None
+    return json.dumps(packed) if isinstance(packed, list) else packed
 
 
 def unpack_ids(packed: bytes | str | None) -> list[str]:
-    if packed is None:
-        return []
-    if isinstance(packed, bytes):
-        if len(packed) % _ID_BYTES:
-            raise ValueError("the list of ids is incomplete")
-        digits = packed.hex()
-        return [digits[at : at + _ID_CHARS] for at in range(0, len(digits), _ID_CHARS)]
-    return unpack_list(packed)
+    return split_keys(packed) if isinstance(packed, bytes) else unpack_list(packed)
 
 
 def pack_list(items: Sequence[str]) -> str | None:
