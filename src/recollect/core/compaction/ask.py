@@ -1,4 +1,4 @@
-"""Write a conversation as text for a model, ask the model for a summary, and check its answer.
+"""Writes a conversation as text for a model, asks the model for a summary, and checks its answer.
 Labels and cuts follow pi. Empty answers, refusals, noise, echoes, loops and overlong answers are
 rejected."""
 
@@ -55,7 +55,7 @@ _MOST_DEPTH: Final = 8
 
 
 def consumed(text: str) -> bool:
-    """Return whether a user's text is a `/compact` command."""
+    """Return whether a user's message is a `/compact` command."""
     return _MARKED_UP in text or _COMMAND.match(strip_channel_prefix(text)) is not None
 
 
@@ -68,14 +68,12 @@ def render(entries: Sequence[Entry]) -> str:
 
 
 def defuse(text: str) -> str:
-    """Return the text with the tags of prompts and summaries disabled, and without characters that
-    cannot be sent."""
+    """Escape the tags of prompts and summaries, and replace characters that cannot be sent."""
     return _TAGS.sub("&lt;", clean_text(text))
 
 
 def excerpt(text: str, most_chars: int) -> str:
-    """Return the start and end of a long text, with the number of missing characters between
-    them."""
+    """Return both ends of a long text, and between them the number of omitted characters."""
     if len(text) <= most_chars:
         return text
     head, tail = most_chars * 2 // 3, most_chars // 3
@@ -158,7 +156,7 @@ def _cut(text: str, most_chars: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageText:
-    """One text of a message."""
+    """One text of a message, with its speaker."""
 
     speaker: Speaker
     text: str = field(repr=False)
@@ -172,11 +170,11 @@ class MessageText:
 def utterances(
     entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
 ) -> Iterator[MessageText]:
-    """Yield the texts of messages with their speakers, the previous summary first. At least the
-    first `least_chars` of each text are read."""
+    """Yield the texts of messages with their speakers, first those of the previous summary. Of each
+    text, at least the first `least_chars` are read."""
     before = previous_summary
     body, pinned = part_pinned(previous_summary)
-    # pinned quotes are mostly the user's own words
+    # pinned quotes (added by code) are mostly the user's own words
     parts: tuple[tuple[Speaker, str], ...] = (("assistant", body), ("user", pinned))
     for speaker, text in parts:
         if text.strip():
@@ -205,7 +203,7 @@ def utterances(
 
 
 def _unquoted(summary: str) -> str:
-    """Remove the quotation marks of pinned quotes, so that they can be pinned again."""
+    """Remove list marks and heading of pinned quotes, so that code can pin them again."""
     return "".join(
         PINNED_LINE.sub("- ", section).replace(PINNED_NOTE, "")
         if section.lstrip("#").startswith(_PINNED)
@@ -216,7 +214,7 @@ def _unquoted(summary: str) -> str:
 
 def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, str, str]]:
     if entry.role == "system":
-        return  # system messages stay in every request
+        return  # system messages are never summarized
     by_user = entry.role == "user" and not entry.message.summary
     speaker: Speaker = "user" if by_user else "assistant"
     for part in entry.parts:
@@ -245,7 +243,7 @@ def _read(text: str, head_chars: int) -> str:
     if len(text) <= head_chars + _TAIL_CHARS:
         return text
     head, tail = text[:head_chars], text[-_TAIL_CHARS:]
-    # cut at whole lines, so that no joined text is found that was never written
+    # cut at line ends, so that the two halves do not join to a text that nobody wrote
     return f"{head[: head.rfind(chr(10)) + 1] or head}\n{tail[tail.find(chr(10)) + 1 :]}"
 
 
@@ -316,14 +314,14 @@ CountTokens: TypeAlias = Callable[[str], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptTerms:
-    """The parts of a prompt that all calls of one compaction share."""
+    """The parts of a prompt that are the same in all calls of a compaction."""
 
     summary_tokens: int
     focus: str = field(default="", repr=False)
 
     @property
     def max_output_tokens(self) -> int:
-        """Limit of the answer: twice the summary's size, for models that think first."""
+        """Limit of the answer: twice the size of a summary, because some models think first."""
         return 2 * self.summary_tokens
 
 
@@ -347,7 +345,7 @@ def update_prompt(conversation: str, previous: str, wanted: PromptTerms) -> Prom
 
 
 def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "history") -> Prompt:
-    """Write the prompt that makes one summary from those of consecutive parts."""
+    """Write the prompt that merges the summaries of consecutive parts."""
     count = len(partials)
     material = [
         _tagged("partial-summary", f"Part {at} of {count}\n{defuse(text)}")
@@ -363,8 +361,8 @@ def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "his
 
 
 def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> Prompt:
-    """Write the prompt for notes on the start of a turn whose end stays in view. They continue
-    earlier notes."""
+    """Write the prompt for notes on a turn whose beginning is cut off. Such notes continue the
+    previous notes on this turn."""
     held = [_tagged("previous-summary", defuse(previous))] if previous else []
     going_on = (
         " The notes under previous-summary cover what came before in the same turn: write them "
@@ -392,7 +390,7 @@ def simple_prompt(material: str, previous: str, wanted: PromptTerms) -> Prompt:
 
 
 def audit_prompt(prompt: Prompt, missing: Sequence[str]) -> Prompt:
-    """Repeat a prompt and name what the first answer left out."""
+    """Repeat a prompt, with a list of what the first answer lacks."""
     listed = "\n".join(f"- {defuse(text)}" for text in missing)
     return Prompt(
         text=f"{prompt.text}\n\nA first version of the notes lacked the following. Write all of "
@@ -422,7 +420,7 @@ def _tagged(tag: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """A usable answer."""
+    """A usable summary."""
 
     text: str = field(repr=False)
     cut_off: bool = False
@@ -430,7 +428,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rejected:
-    """An unusable or missing answer, the reason, and what to do next."""
+    """An unusable or missing answer, the reason, and how to retry."""
 
     reason: Reason
     terminal: bool = False
@@ -445,7 +443,7 @@ def accept(
     previous: str = "",
     focus: str = "",
 ) -> Accepted | Rejected:
-    """Check an answer against the conversation or the partial summaries that it summarizes."""
+    """Check an answer against `material`: the conversation or the partial summaries."""
     text = _unwrapped(answer.text)
     if answer.stop == "refusal" or (len(text) < _REFUSAL_CHARS and _REFUSAL.match(text)):
         return Rejected(reason=Reason(Cause.REFUSED))
@@ -497,12 +495,12 @@ def _echoes(text: str, material: str) -> bool:
     lines = [line for line in text.splitlines() if line.strip()]
     if len(_LABEL.findall(text)) * 2 > len(lines):
         return True
-    # the text may be contained in one partial summary
+    # the answer may be a copy of one partial summary
     return len(text) >= _ECHO_CHARS and text in material and bool(_LABEL.search(material))
 
 
 def _without_focus(text: str, focus: str, material: str) -> str:
-    """Remove lines that repeat the instructions, because a model would carry them out again."""
+    """Remove lines that repeat the user's instructions: a later model would follow them again."""
     asked = " ".join(focus.split()).casefold()
     if len(asked.split()) < _LEAST_FOCUS_WORDS or asked in " ".join(material.split()).casefold():
         return text

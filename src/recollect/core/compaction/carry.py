@@ -1,5 +1,5 @@
-"""Collect files, failures, names and lines that must survive a cut, without relying on a model.
-They come from messages and the previous compaction, never from a summary. Also assembles the whole
+"""Collects files, failures, names and lines that must remain after a cut, without a model. They
+come from messages and the previous compaction, never from a summary. Also assembles the whole
 summary and limits its size."""
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _WRAPPING_CHARS: Final = 90
 _SEARCHES: Final = re.compile(r"\b(?:e?grep|rg|ag|diff|cmp|test|pgrep)\b")
 _MAIN_ARGUMENTS: Final = ("command", "cmd", "path", "file_path", "url", "query", "input")
 
-# Tool names in lower case without punctuation: pi, OpenClaw, Claude Code, Codex, Gemini, editor
-# tools.
+# Names of file-reading tools in lower case without punctuation: pi, OpenClaw, Claude Code, Codex,
+# Gemini, editor tools.
 _READERS: Final = frozenset(
     {"read", "readfile", "readfiles", "readmanyfiles", "view", "viewfile", "viewimage", "openfile"}
     | {"notebookread", "getfile"}
@@ -73,7 +73,7 @@ MOST_FILES: Final = 200
 SUMMARY_CHARS: Final = 16_000
 RULES_CHARS: Final = 2000
 FILE_LIST_CHARS: Final = 900
-"""OpenClaw's limit, like `SECTION_SHARE`."""
+"""OpenClaw's limits."""
 SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
 MOST_NAMES: Final = 12
@@ -88,8 +88,8 @@ _OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
 def failures(
     entries: Sequence[Entry], before: Sequence[ToolFailure] = ()
 ) -> tuple[ToolFailure, ...]:
-    """Return the failures that are still open, oldest first. Those from the previous compaction
-    count as older."""
+    """Return tool failures that were not followed by a success, oldest first. Those from the
+    previous compaction count as older."""
     standing: dict[tuple[str, str], ToolFailure] = {
         (failure.tool, failure.said.split(": ", 1)[0]): failure for failure in before
     }
@@ -155,7 +155,7 @@ def _attempt(call: ToolCall | None) -> str:
 
 
 def touched(entries: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the files read and the files modified."""
+    """Return the files that tool calls read, and those that they modified."""
     failed = {
         part.call_id
         for entry in entries
@@ -203,8 +203,8 @@ def _named(arguments: Mapping[str, Any]) -> Iterator[str]:
 def carry(
     entries: Sequence[Entry], previous: Carried | None = None, *, kept: Sequence[Entry] = ()
 ) -> Carried:
-    """Return the details that code keeps after the cut: those of `entries` and of the previous cut.
-    `kept` are the messages that stay in view."""
+    """Return the details that code adds after the summary: those of the cut `entries` and of the
+    previous cut. `kept` are messages that the cut does not remove."""
     before = previous or Carried()
     read, modified = touched(entries)
     all_modified = _newest((*before.modified_files, *modified))
@@ -238,8 +238,8 @@ def append_carried(
     count_tokens: Callable[[str], int],
     lines_tokens: int = 0,
 ) -> str:
-    """Build the whole summary: the model's text, then the collected details, within both limits,
-    then missing lines."""
+    """Build the whole summary: the model's text, the collected details, both within limits, then
+    quoted lines that are missing."""
     body = _OWN_LINE.sub("*", _OWN_HEADING.sub("#", defuse(strip_carried(summary))))
     chars = SUMMARY_CHARS
     while True:
@@ -247,15 +247,14 @@ def append_carried(
         tokens = count_tokens(whole)
         if tokens <= most_tokens or chars <= 1:
             break
-        # the number of characters per token differs by script, so approach the limit by counting
+        # the number of tokens per character differs by script, so count after each change
         chars = max(1, min(chars - 1, len(whole) * most_tokens * 98 // (tokens * 100)))
     lines = choose_lines(carried.lines, whole, most_tokens=lines_tokens, count_tokens=count_tokens)
     return f"{whole}\n\n{lines}" if lines else whole
 
 
 def strip_carried(summary: str) -> str:
-    """Return the text of a summary without the sections that code writes again. Pinned quotes
-    stay."""
+    """Return a summary without the sections that code writes again, but with its pinned quotes."""
     body, pinned = part_pinned(summary.strip())
     for tag in _FROM_THE_END:
         body = without_block(body, tag)
@@ -270,8 +269,7 @@ def strip_carried(summary: str) -> str:
 
 
 def without_bare_names(summary: str) -> str:
-    """Return a summary without the names that code lists, because a bare name says nothing about
-    the thing."""
+    """Remove lists of names from a summary, because a name alone carries no information."""
     return "\n".join(line for line in summary.split("\n") if not line.startswith(_VERBATIM))
 
 
@@ -298,7 +296,7 @@ def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
     kept = body
     suffix: list[str] = []
     for _ in range(_ROUNDS):
-        # a name that is cut from the text must be in the list
+        # a name in text that was cut off must be in the list
         named = _identifiers(listed, carried.identifiers[:MOST_NAMES], kept, room_for_names)
         suffix = [text for text in (named, failed, files, rules) if text]
         kept = fit(kept, chars - sum(len(text) + 2 for text in suffix))
@@ -311,7 +309,7 @@ def _without_identifiers(body: str) -> tuple[str, str]:
     for section in HEADINGS.split(body):
         heading, _, below = section.partition("\n")
         if heading.strip().rstrip(":").casefold() == IDENTIFIERS_HEADING.casefold():
-            # notes on the split turn follow after a horizontal rule
+            # notes on a split turn follow a horizontal rule
             lines, ruled, rest = f"\n{below}".partition("\n---\n")
             listed.extend(line for line in lines.split("\n") if line.strip())
             kept.append(f"---\n{rest}" if ruled else "")

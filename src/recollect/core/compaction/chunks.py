@@ -1,5 +1,5 @@
-"""Split messages into pieces, each small enough for one model call. A tool call stays with its
-results. This module also decides the sizes of summaries, prompts and pieces, and changes them after
+"""Splits messages into pieces, each small enough for one model call. A tool call and its results
+are never separated. Also decides the sizes of summaries, prompts and pieces, and reduces them after
 a model call failed."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recollect.core.values.model import WireRules
 _SHORTENED: Final = "[... shortened]"
 
 MOST_RATIO = 0.4
-"""Shares and margin are OpenClaw's."""
+"""Share of the window for a chunk. Shares and margin are OpenClaw's."""
 LEAST_RATIO = 0.15
 LARGE_MESSAGE_SHARE = 0.1
 MARGIN = 1.2
@@ -37,7 +37,7 @@ _BOTH_ENDS_TOKENS = 60
 MOST_HALVINGS = 2
 LEAST_WINDOW_TOKENS = 1_024
 MOST_READ_PIECES = 24
-"""Together with merging, about 33 calls."""
+"""With the calls that merge summaries, this makes about 33 calls."""
 SUMMARY_TOKENS = 4_000
 SUMMARY_SHARE = 10
 TURN_SHARE = 0.5
@@ -71,8 +71,7 @@ def whole_lines(text: str, most_chars: int) -> str:
 
 
 def level(lengths: Sequence[int], most: int) -> int:
-    """Return the largest length such that all items, cut to it, fit; `most` if they all fit
-    uncut."""
+    """Return the length to which longer items must be cut so that all fit; `most` if all fit."""
     left, waiting = most, sorted(lengths)
     for at, length in enumerate(waiting):
         share = left // (len(waiting) - at)
@@ -91,7 +90,7 @@ def _cut_section(section: str, most: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkResult:
-    """The chunks to read, and entries that are too large to read."""
+    """The chunks to summarize, and the messages that are too large for a chunk."""
 
     chunks: tuple[Chunk, ...] = field(repr=False)
     oversized: tuple[Entry, ...] = field(default=(), repr=False)
@@ -107,9 +106,8 @@ def chunk(
     weigh: WeighEntry = attrgetter("tokens"),
     halvings: int = 0,
 ) -> ChunkResult:
-    """Split `entries` for a model with this window. `overhead_tokens` is added to each call. The
-    size of a chunk depends on the average message. `halvings` makes all chunks smaller, for a
-    retry."""
+    """Split `entries` for a model with this window. `overhead_tokens` is added to each call. Chunks
+    are smaller if messages are large. Each halving, for a retry, makes them half as large."""
     weights = [weigh(entry) for entry in entries]
     room_tokens = max(1, window_tokens - overhead_tokens) >> halvings
     largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
@@ -165,7 +163,7 @@ def _balance(
     chunks: list[list[int]] = []
     held = passed = 0
     for unit, size in zip(units, sizes, strict=True):
-        due = len(chunks) * share  # total tokens at which the current chunk should end
+        due = len(chunks) * share  # number of tokens at which the chunk should end
         over = held + size > budget_tokens or passed + size / 2 > due
         if not chunks or (held and over):
             chunks.append([])
@@ -183,8 +181,7 @@ def share(
     max_history_share: float,
     weigh: WeighEntry = attrgetter("tokens"),
 ) -> tuple[tuple[Chunk, ...], tuple[Chunk, ...]]:
-    """Split off the oldest chunks, to be summarized separately. The rest takes at most this share
-    of the window."""
+    """Separate the oldest chunks, so that the others take at most this share of the window."""
     budget_tokens = int(window_tokens * max_history_share / MARGIN)
     sizes = [sum(map(weigh, chunk)) for chunk in chunks]
     apart = 0
@@ -195,7 +192,7 @@ def share(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadPiece:
-    """The input of one call."""
+    """The input of one model call."""
 
     entries: tuple[Entry, ...] = field(repr=False)
     text: str = field(repr=False)
@@ -203,7 +200,7 @@ class ReadPiece:
 
 
 class PieceWriter:
-    """Writes each entry as text once, and counts its tokens."""
+    """Converts each message to text and counts its tokens. Both are cached."""
 
     __slots__ = ("_count", "_known", "rules")
 
@@ -221,7 +218,7 @@ class PieceWriter:
     def pieces(
         self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
     ) -> tuple[ReadPiece, ...]:
-        """Split `entries` into chunks, each halved this many times."""
+        """Split messages into the inputs of model calls. Each halving makes them half as large."""
         done = chunk(
             entries,
             self.rules,
@@ -237,7 +234,7 @@ class PieceWriter:
         return tuple(piece for piece in made if piece.text)
 
     def thin(self, entries: Sequence[Entry], most_tokens: int) -> int:
-        """Shorten the largest entries until all fit. Return how many were shortened."""
+        """Shorten the largest messages until all fit. Return how many were shortened."""
         weights = [self.tokens(entry) for entry in entries]
         if sum(weights) <= most_tokens:
             return 0
@@ -285,7 +282,7 @@ def _runs(oversized: Sequence[Entry], place: dict[int, int]) -> list[tuple[Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Sizes that are assumed to fit until a call fails."""
+    """Sizes of pieces and summaries. They are reduced if a call fails."""
 
     scribe: PieceWriter = field(repr=False)
     count_tokens: Callable[[str], int] = field(repr=False)
@@ -297,13 +294,12 @@ class Sizes:
 
     @property
     def summary_tokens(self) -> int:
-        """Limit of the model's summary, including the sections that code adds."""
+        """Limit of a summary, including the sections that code adds."""
         return max(1, min(self.most_summary_tokens, self.window_tokens // SUMMARY_SHARE))
 
     @property
     def previous_tokens(self) -> int:
-        """Limit of the previous summary in a prompt. It is higher, because pinned quotes make that
-        summary longer."""
+        """Limit of the previous summary in a prompt: twice as high, because code adds quotes."""
         return 2 * self.summary_tokens
 
     def wanted(self, kind: Kind) -> PromptTerms:
@@ -314,7 +310,7 @@ class Sizes:
 
     def overhead_tokens(self, kind: Kind) -> int:
         """Return how many tokens a summarizing call needs in addition to the messages that it
-        summarizes. The chunk's margin covers the previous summary."""
+        summarizes. The margin of chunks covers the previous summary."""
         wanted = self.wanted(kind)
         empty = turn_prompt("", wanted) if kind == "turn" else update_prompt("", "", wanted)
         asked = self.count_tokens(empty.system) + self.count_tokens(empty.text)
@@ -336,19 +332,17 @@ class Sizes:
 
     @property
     def readable_tokens(self) -> int:
-        """Limit of everything that can be read. If there is more, the largest messages are
-        shortened first."""
+        """Limit of all input. If there is more, the largest messages are shortened first."""
         room = max(1, self.window_tokens - self.overhead_tokens("history"))
         return int(MOST_READ_PIECES * room * MOST_RATIO / MARGIN)
 
     def most_pieces(self, entries: Sequence[Entry], kind: Kind) -> int:
-        """Return the largest number of pieces, at any size that is tried."""
+        """Return the greatest number of pieces that any retry may need."""
         sizes = [replace(self, one_pass=False, halvings=at) for at in range(MOST_HALVINGS + 1)]
         return max(len(size.pieces(entries, kind)) for size in (self, *sizes))
 
     def after_failure(self, limit_tokens: int | None) -> Sizes:
-        """Return sizes for the next attempt: by the limit that the error names, else half of each
-        piece."""
+        """Return sizes for a retry: for the limit that the error names, else half of each piece."""
         if limit_tokens is not None and LEAST_WINDOW_TOKENS <= limit_tokens < self.window_tokens:
             return replace(self, window_tokens=limit_tokens, one_pass=False)
         halvings = min(MOST_HALVINGS, self.halvings + 1)

@@ -1,5 +1,6 @@
-"""Decide when a compaction is due and where it cuts, replace the older messages, and undo that. A
-cut never separates a call from its results. A breaker pauses compactions that make no progress."""
+"""Decides when a compaction is due and what it cuts, replaces the older messages by a summary, and
+undoes that. A cut never separates a call from its results. A breaker pauses compactions if they
+fail or free nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ LEAST_FREED_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerResult:
-    """The step that is due, and the reason."""
+    """The step that is due (nothing, a note-taking turn, a compaction), and the reason."""
 
     due: Due
     reason: Reason
@@ -45,8 +46,7 @@ def trigger(
     paused: bool = False,
     breaker_open: bool = False,
 ) -> TriggerResult:
-    """Return the step that is due at `used_tokens`, the calibrated size of the request (None if
-    unknown)."""
+    """Return the step that is due. `used_tokens` is the request's calibrated size, if known."""
     if used_tokens is None:
         return TriggerResult(due="nothing", reason=Reason(Cause.COUNT_STALE))
     if not settings.enabled:
@@ -82,8 +82,7 @@ def breaker_after(
     turn: int,
     window_tokens: int,
 ) -> Breaker:
-    """Return the breaker after a compaction ended with `result`, when `turn` requests had been
-    prepared."""
+    """Return the breaker's state after a compaction. `turn` is the number of prepared requests."""
     if result.convergence == "failed":
         if breaker_is_open(breaker, now=now):
             return breaker
@@ -101,15 +100,14 @@ def breaker_after(
 
 
 def breaker_is_open(breaker: Breaker, *, now: float) -> bool:
-    """Return whether no compaction may run now. If the clock was set back, the breaker does not
-    stay open."""
+    """Return whether compactions are paused now. Setting the clock back ends the pause."""
     if breaker.opened_at is None:
         return False
     return 0 <= now - breaker.opened_at < PAUSE_SECONDS
 
 
 def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> bool:
-    # After a provider's overflow error, only a compaction makes the request small enough.
+    # After a provider's overflow error, only a compaction can make the request small enough.
     if result.trigger in ("manual", "overflow") or breaker.last_turn is None:
         return False
     return turn - breaker.last_turn <= RAPID_TURNS
@@ -127,7 +125,7 @@ LEAST_FREED_TOKENS = 200
 
 
 def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:
-    """Return the tokens of each entry as shown, in order; 0 if it is left out. Cuts are ignored."""
+    """Return the tokens of each message as sent; 0 if it is left out. Cuts are ignored."""
     out: set[EntryKey] = set()
     parts_out: dict[EntryKey, set[int]] = {}
     texts: dict[EntryKey, dict[int, str]] = {}
@@ -167,7 +165,7 @@ def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
 
 
 def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
-    """Return the first and last place of every group of messages that must stay together."""
+    """Return the first and last position of each group of messages that must not be separated."""
     spans = [(min(other.entries), max(other.entries)) for other in group(entries, rules)]
     waiting: dict[CallId, list[int]] = {}
     early: list[tuple[int, CallId]] = []
@@ -208,8 +206,8 @@ def cut(
     least_freed_tokens: int = LEAST_FREED_TOKENS,
     weigher: Weigher | None = None,
 ) -> CutPlan | NoCut:
-    """Plan a cut that keeps about `keep_tokens` of the view; 0 keeps only the newest exchange.
-    Recalled blocks do not count, because a compaction removes them."""
+    """Plan a cut after which about `keep_tokens` of the messages remain; with 0, only the newest
+    turn. Recalled blocks do not count, because a compaction removes them."""
     if all(entry.role == "system" for entry in entries):
         return NoCut(reason=Reason(Cause.NOTHING_SAID))
     cuttable = _cuttable_range(entries, edits, weigher or Weigher())
@@ -294,7 +292,7 @@ def _plan(cuttable: _Range, at: int, keep_tokens: int) -> CutPlan:
         if turn is not None:
             split = turn
         elif cuttable.continued:
-            split, continues = 0, True  # the previous cut was inside this same turn
+            split, continues = 0, True  # the previous cut was inside the same turn
     history = _spoken(entries[:split])
     turn_prefix = _spoken(entries[split:at])
     return CutPlan(
@@ -322,7 +320,7 @@ def _turn_start(cuttable: _Range, before: int) -> int | None:
     for at in range(before - 1, -1, -1):
         if _starts_a_turn(cuttable.entries[at]):
             while at > 0 and _starts_a_turn(cuttable.entries[at - 1]):
-                at -= 1  # a client may send one user request as several messages
+                at -= 1  # a client may send one user's request as several messages
             return at
     return None
 
@@ -346,7 +344,7 @@ def replace_past(
     *,
     keep_blocks: AbstractSet[EntryKey] = frozenset(),
 ) -> tuple[Edit, ...]:
-    """Return the edits after `cut` hides the `entries` before it."""
+    """Return the edits after `cut` replaced the `entries` before its anchor."""
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
     ended = tuple(block for block in blocks if block.anchor not in keep_blocks)
@@ -354,7 +352,7 @@ def replace_past(
     others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
     older = cuts[-1:]
     if len(cuts) > 1:
-        # The view before the older cut, and its blocks, can no longer be restored.
+        # The request before the older cut, and its recalled blocks, can no longer be restored.
         older = [replace(cuts[-1], ended=())]
     hidden = behind_cut(entries, older)
     needed = [edit for edit in others if edit.anchor not in hidden]
@@ -363,7 +361,7 @@ def replace_past(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UndoResult:
-    """The edits after undoing, the removed cut, and the reason if there was none."""
+    """The edits after an undo, the removed cut if there was one, and the reason."""
 
     edits: tuple[Edit, ...] = field(repr=False)
     undone: Cut | None = field(repr=False)
@@ -374,7 +372,7 @@ class UndoResult:
 
 
 def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
-    """Remove the newest cut. The previous one applies again."""
+    """Remove the newest cut, so that the cut before it applies again."""
     at = max((at for at, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
     if at is None:
         return UndoResult(edits=tuple(edits), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))
@@ -384,7 +382,7 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
         return UndoResult(
             edits=tuple(edits), undone=None, reason=Reason(Cause.UNDO_LOST, number=undone.number)
         )
-    rest = [  # drop standing blocks, which were made for the view that is removed
+    rest = [  # standing blocks were made for the request with this cut
         edit
         for edit in (*edits[:at], *edits[at + 1 :])
         if not (isinstance(edit, Insert) and edit.stage == "stand")
@@ -396,7 +394,7 @@ def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) ->
     ]
     older = any(isinstance(edit, Cut) for edit in rest)
     return UndoResult(
-        # Older blocks first, which keeps their order if two follow the same message.
+        # Older blocks first: if two follow the same message, their order stays the same.
         edits=(*back, *rest),
         undone=undone,
         reason=Reason(Cause.UNDONE_TO_SUMMARY if older else Cause.UNDONE, number=undone.number),

@@ -1,5 +1,5 @@
-"""Choose the lines to quote after a summary: those that say most about names in the cut messages.
-Later messages rely on such lines far more often than on lists of names."""
+"""Chooses the lines to quote after a summary: those that contain most about names in the cut
+messages. Later messages rely on such lines far more often than on lists of names."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ def choose_lines(
     most_tokens: int,
     count_tokens: Callable[[str], int],
 ) -> str:
-    """Return the best lines that fit and are not in `summary`, as a block; empty if there are
-    none."""
+    """Return the best lines that fit and are not in the summary, as a block; empty if none."""
     covered = _Covered(summary)
     chosen: dict[Speaker, list[str]] = {speaker: [] for speaker in _LABELS}
     tokens = count_tokens(_block({speaker: [""] for speaker in _LABELS}))
@@ -126,8 +125,8 @@ def gather_lines(
     *,
     kept: Sequence[Entry] = (),
 ) -> tuple[QuotedLine, ...]:
-    """Return the lines that say most about these names, best first. Each is chosen for what it adds
-    to those before it."""
+    """Return the lines that contain most about these names, best first. A line counts by what the
+    lines before it lack."""
     folder = names[0] if names and names[0].endswith("/") else ""
     shown = {_short(name, folder) for text in utterances(kept) for name in _names(text.text)}
     worth = {
@@ -236,7 +235,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def rank_names(entries: Sequence[Entry], before: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the names in `entries` and in the list `before`, ranked by importance."""
+    """Return the names in these messages and in `before`, the most important first."""
     fresh: dict[str, float] = {}
     in_results: dict[str, float] = {}
     for entry in entries:

@@ -1,6 +1,6 @@
-"""Take exact names and values (probes) from messages that are about to be cut, and check whether a
-text contains one. From tool output only paths, addresses, hashes and errors are taken, because a
-fetched page must not become a constraint."""
+"""Takes exact names and values (probes) from messages that a compaction will cut, and checks
+whether a text contains one. Of tool output only paths, addresses, hashes and errors are taken,
+because the text of a fetched page must not become a rule."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
 
 
 def contains(text: str, probe: Probe) -> bool:
-    """Return whether a reader finds the probe's answer in the text."""
+    """Return whether the text states what the probe asks for."""
     return contains_literally(text, probe) or (probe.kind in WORDED and _in_words(text, probe))
 
 
@@ -125,8 +125,7 @@ def _in_words(text: str, probe: Probe) -> bool:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Return the words that carry a text's meaning; empty if the text cannot be used to search
-    memory."""
+    """Return the words of a text that carry meaning; empty if they are too common for a search."""
     return frozenset(substance(text, tuple(tokenize(text))))
 
 
@@ -154,7 +153,7 @@ class _ProbeCandidate:
     places: set[int]
 
     def importance(self, last_place: int) -> float:
-        """Return a rank: higher for probes that the user stated, repeated, or stated lately."""
+        """Return a weight, higher for probes that the user stated, repeated or stated lately."""
         return (
             _KIND_WEIGHT[self.kind]
             + _SPEAKER_WEIGHT[self.utterance.speaker]

@@ -1,6 +1,6 @@
-"""Check a summary, write its receipt, and compare two summaries. A probe counts as "recallable"
-only if a search finds it: memory is searched with the sentence around the probe, without the probe
-itself. Content that would be lost is added to the summary as a quote (pinned)."""
+"""Checks a summary, writes its receipt, and compares two summaries. A probe (an exact name or
+value) is "recallable" only if a search for the sentence around it, without the probe itself, finds
+it. A probe that would be lost is added to the summary as a quote (pinned)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_FAILURES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditResult:
-    """Parts that a summary lacks; empty if it passed."""
+    """What a summary lacks; empty if it passed the check."""
 
     sections: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = field(default=(), repr=False)
@@ -62,7 +62,7 @@ class AuditResult:
 
     @property
     def said(self) -> str:
-        """The gaps as counts and headings, without message content."""
+        """The gaps as numbers and headings, without message content."""
         parts = [heading.lstrip("# ") for heading in self.sections]
         if self.identifiers:
             parts.append(f"{len(self.identifiers)} identifiers")
@@ -71,7 +71,7 @@ class AuditResult:
         return ", ".join(parts)
 
     def missing(self) -> tuple[str, ...]:
-        """The gaps to name to the model, one line each."""
+        """What the model is asked to add, one line per gap."""
         lines = [f"the heading {heading}" for heading in self.sections]
         lines += [f"letter by letter: {name}" for name in self.identifiers]
         if self.ask:
@@ -99,7 +99,7 @@ def audit(summary: str, entries: Sequence[Entry]) -> AuditResult:
 
 
 def latest_ask(entries: Sequence[Entry]) -> str:
-    """Return the user's last message, ignoring commands that were carried out."""
+    """Return the user's last message that is not a command."""
     for entry in reversed(entries):
         if entry.role == "user" and not entry.message.summary:
             words = _user_words(entry).strip()
@@ -137,19 +137,19 @@ def _speaks_of(summary: str, ask: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiffLine:
-    """One sentence of either summary, and whether it was kept, added or dropped."""
+    """One sentence of two summaries, and whether it was kept, added or dropped."""
 
     change: Change
     text: str = field(repr=False)
 
 
 def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
-    """Return the sentences of both summaries in the newer one's order, with dropped sentences at
-    their old place."""
+    """Return the sentences of both summaries in the newer one's order. A dropped sentence is listed
+    at its old position."""
     before, after = _sentences(previous_summary), _sentences(summary)
     known, still = list(map(_folded, before)), list(map(_folded, after))
     lines: list[DiffLine] = []
-    # at most a few hundred sentences, so an exact match is fast enough
+    # there are at most a few hundred sentences, so an exact comparison is fast enough
     matched = SequenceMatcher(None, known, still, autojunk=False)
     for _, from_before, to_before, from_after, to_after in matched.get_opcodes():
         lines += [
@@ -175,7 +175,7 @@ def _folded(sentence: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned:
-    """The section that is added to a summary, and its quotes."""
+    """The section of quotes to add to a summary."""
 
     text: str = field(default="", repr=False)
     probes: frozenset[Probe] = field(default=frozenset(), repr=False)
@@ -183,7 +183,7 @@ class Pinned:
 
 
 def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str], int]) -> Pinned:
-    """Quote these probes in order, as long as they fit."""
+    """Quote these probes in order, until the limit is reached."""
     lines: list[str] = []
     used = count_tokens(f"{PINNED_HEADING}\n{PINNED_NOTE}\n")
     for probe in lost:
@@ -212,7 +212,7 @@ def _line(probe: Probe) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiptResult:
-    """The receipt, and the section to add to the summary."""
+    """The receipt, and the section of quotes to add to the summary."""
 
     receipt: Receipt
     pinned: str = field(default="", repr=False)
@@ -234,7 +234,7 @@ async def receipt(
     most_recalls: int = MOST_RECALLS,
     recall_seconds: float = RECALL_SECONDS,
 ) -> ReceiptResult:
-    """Return the outcome of these probes under this summary, most important first."""
+    """Return the outcome of each probe for this summary, the most important first."""
     missing = [probe for probe in probes if not contains(summary, probe)]
     questions = list(_questions(missing))
     asked = await _asked(questions[:most_recalls], recall, recall_seconds)

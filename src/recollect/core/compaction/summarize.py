@@ -1,6 +1,7 @@
-"""Summarize the messages that a cut removes: each piece, then all pieces together, and the start of
-a split turn. A failed call is repeated with smaller pieces, then with a simpler prompt. The fourth
-failure ends the compaction. A failed summary is never replaced by a fixed text."""
+"""Summarizes the messages that a cut removes: each piece, then all pieces together, and the
+beginning of a split turn. A failed call is repeated with smaller pieces, then with a simpler
+prompt. The fourth failure ends the compaction. A failed summary is never replaced by a fixed
+text."""
 
 from __future__ import annotations
 
@@ -87,9 +88,8 @@ class Summarizer:
         rules_text: str = "",
         mask: Callable[[str], str] = str,
     ) -> None:
-        """`window_tokens` is the window of the model that summarizes. `most_summary_tokens` is the
-        session's limit. `instructions` set a focus and never become a task. `rules_text` is
-        appended without passing through the model."""
+        """`window_tokens` is the window of the summarizing model. `most_summary_tokens` is the
+        session's limit. `instructions` set its focus. `rules_text` is appended unchanged."""
         self._ask, self._settings, self._count = ask, settings, count_tokens
         self._lines_tokens, self._focus, self._rules_text = lines_tokens, instructions, rules_text
         self._mask = mask
@@ -113,7 +113,7 @@ class Summarizer:
     async def summarize(
         self, plan: CutPlan, previous_summary: str = "", previous_carried: Carried | None = None
     ) -> Summarized | NoSummary:
-        """Summarize the messages that `plan` cuts, continuing the previous summary."""
+        """Summarize the messages that `plan` cuts, and continue the previous summary."""
         thinned = self._sizes.scribe.thin(plan.summarized, self._sizes.readable_tokens)
         stretches = self._stretches(plan)
         self.spent = Spent(max_calls=self._max_calls(stretches))
@@ -367,7 +367,7 @@ class Summarizer:
 
 
 def _part(previous: str, plan: CutPlan) -> tuple[str, str]:
-    """Separate the previous summary from the notes on the turn that this cut splits again."""
+    """Separate the previous summary from its notes on the turn that this cut splits again."""
     if not plan.continues_turn or _TURN_HEADING not in previous:
         return previous, ""
     body, pinned = part_pinned(previous)
@@ -384,8 +384,8 @@ def _audit(text: str, draft: _Draft, plan: CutPlan) -> AuditResult:
 
 
 def _asked_in_vain(lacks: AuditResult, previous_summary: str) -> bool:
-    """Return whether the summary only lacks headings that the previous summary lacks too. Asking
-    again would not help."""
+    """Return whether the summary lacks only headings that the previous one lacks too. Then asking
+    again does not help."""
     if not previous_summary or lacks.identifiers or lacks.ask:
         return False
     return set(lacks.sections) <= set(audit(previous_summary, ()).sections)

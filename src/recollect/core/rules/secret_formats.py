@@ -157,8 +157,7 @@ for _one in RUN_FORMATS:
     for _first in _one.firsts:
         _BY_FIRST[_first].append(_one)
 _OPENINGS = "|".join(sorted({one.opening for one in RUN_FORMATS}, reverse=True))
-# A token may follow an escape directly: `\\n` of JSON, `%3D` of a URL, a terminal's color (ESC [ 9
-# 3 m).
+# A token may follow an escape directly: `\\n` of JSON, `%3D` of a URL, a terminal color.
 _RUN = declare_token(
     re.compile(
         rf"(?:\A(?:[nrt]|[0-9a-fA-F]{{2}}|[0-9]{{1,2}}m)?|(?<![{_ALNUM}_]))(?:{_OPENINGS})",
@@ -192,7 +191,7 @@ def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
                     continue
                 done = max(done, match.end())
                 if _is_live(match, match["body"], public=token_format.public):
-                    # The text before a token may consist of the same characters.
+                    # Signs directly before the token, such as dots, belong to the match.
                     lead = text[max(0, at - _LEAD_CHARS) : at]
                     first = at - len(lead) + len(lead.rstrip(".~+/-"))
                     yield SecretMatch(token_format.name, *match.span(), first, match.end())

@@ -1,1 +1,1 @@
-"""Search in text: words, passages and scores, without I/O."""
+"""Finds words and passages in text, and scores them, without I/O."""

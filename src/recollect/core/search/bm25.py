@@ -1,6 +1,6 @@
-"""Scores documents against a query by shared words (Okapi BM25), for every store. Terms are added
-in the query's order, so equal inputs give equal floats. A score is never negative and always below
-its ceiling."""
+"""Scores documents against a query by shared words (Okapi BM25), for every store. Words are added
+in the query's order, so that equal inputs give equal floats. A score is at least 0 and below its
+ceiling (`score_ceiling`)."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ if TYPE_CHECKING:
     from recollect.core.values.recall import Candidate, Candidates
 
 SATURATION: Final = 1.2
-"""k1 of BM25: how soon repeating a word stops raising the score (docs/contributing/sources.md)."""
+"""Parameter k1 of BM25: how often a word can repeat and still raise the score
+(docs/contributing/sources.md)."""
 LENGTH_SHARE: Final = 0.75
-"""b of BM25: how much a long document is scored lower (docs/contributing/sources.md)."""
+"""Parameter b of BM25: how much less a long document scores (docs/contributing/sources.md)."""
 
 Number = TypeVar("Number", float, NDArray[np.float64])
 
 
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
-    """Return the weight of a word, never below zero. The fewer documents contain it, the higher."""
+    """Return the weight of a word, at least 0. The fewer documents contain it, the higher."""
     return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
 
 
 def word_worths(
     query: Iterable[str], document_frequencies: Mapping[str, int], documents: int
 ) -> dict[str, float]:
-    """Return the weight of each word of a query, once, in its order."""
+    """Return the weight of each different word of a query, in the query's order."""
     return {
         word: inverse_document_frequency(
             document_frequency=document_frequencies.get(word, 0), documents=documents
@@ -48,15 +49,13 @@ def word_worths(
 
 
 def length_damping(length: Number, average_length: float) -> Number:
-    """Return how fast repeated words saturate in a document of this length, or in many as an
-    array."""
+    """Return a factor per document length (one or an array). The larger, the less words count."""
     relative = length / average_length if average_length else 0.0 * length + 1.0
     return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
 
 
 def saturated(count: Number, damping: Number) -> Number:
-    """Return the share of a word's weight for this count, for one document, or for many as
-    arrays."""
+    """Return the share of a word's weight for this number of occurrences (one, or an array)."""
     return count * (SATURATION + 1.0) / (count + damping)
 
 
@@ -69,19 +68,17 @@ def score_documents(
     documents: int,
     query: Iterable[str],
 ) -> list[float]:
-    """Score documents from the caller's statistics. `counted` is how often each document contains
-    each word, `lengths` its number of words. `document_frequencies` is how many of the `documents`
-    contain each word."""
+    """Score documents. `counted` is how often each document contains each word, `lengths` is its
+    number of words. `document_frequencies` is how many of the `documents` contain each word."""
     worths = word_worths(query, document_frequencies, documents)
-    # Computed once per pair that occurs: a recall scores a thousand passages, and most pairs
-    # repeat.
+    # Computed once per different pair: a recall scores a thousand passages, and most pairs repeat.
     dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
     gains: dict[tuple[int, int], float] = {}
     scores: list[float] = []
     place_of = {word: place for place, word in enumerate(worths)}.__getitem__
     for counts, length in zip(counted, lengths, strict=True):
         score = 0.0
-        # A passage contains few of a long question's words, so iterate over those, in the query's
+        # A passage contains few words of a long question, so iterate over those, in the question's
         # order.
         held = [word for word in counts if word in worths]
         if len(held) > 1:
@@ -113,15 +110,15 @@ def score_passages(
 def score_ceiling(
     *, document_frequencies: Mapping[str, int], documents: int, query: Iterable[str]
 ) -> float:
-    """Return a score that no document reaches, so that score / ceiling is comparable across queries
-    and memories. A word that no document contains counts fully, because a question about unknown
-    things must score low. Without words the ceiling is 1."""
+    """Return a score that no document reaches. Dividing scores by it makes them comparable across
+    queries and memories. A word that no document contains counts fully, because a question about
+    unknown things must score low. Without words, return 1."""
     total = sum(word_worths(query, document_frequencies, documents).values())
     return total * (SATURATION + 1.0) or 1.0
 
 
 class Bm25Index:
-    """Tokenized documents in memory, identified by position."""
+    """Tokenized documents in RAM, identified by position."""
 
     __slots__ = ("_counted", "_lengths", "document_frequencies")
 
@@ -152,35 +149,34 @@ class Bm25Index:
         )
 
     def top(self, query: Iterable[str], limit: int) -> list[tuple[int, float]]:
-        """Return the best documents that share a word with the query, best first, ties by
-        position."""
+        """Return the documents that share words with the query, best first, then by position."""
         matches = [(at, score) for at, score in enumerate(self.scores(query)) if score]
         return nsmallest(limit, matches, key=lambda match: (-match[1], match[0]))
 
 
 _READ_CHARS: Final = 12_000
-"""Number of characters read from the end of an output, because results come last."""
+"""Number of characters read at the end of a tool's output, because results come last."""
 _RARE: Final = 0.1
 """A word selects a line only if at most this share of all output lines contain it."""
 
 
 class KeyLines:
-    """Finds the most relevant line of a tool's output (decision 0043)."""
+    """Finds the line of a tool's output that is most relevant (decision 0043)."""
 
     def __init__(self, line_chars: int) -> None:
-        """Longer lines than `line_chars` are cut if possible."""
+        """Cut lines that are longer than `line_chars`, after a separator if possible."""
         self._pieces = re.compile(rf".{{1,{line_chars}}}(?:(?<=[\s,;}}\])])|$)|.{{1,{line_chars}}}")
         self._held_by: Counter[str] = Counter()
         self._count = 0
 
     def read(self, text: str) -> None:
-        """Learn from an output which words are common."""
+        """Count the words of an output, to know which words are common."""
         for line in self._lines(text):
             self._held_by.update(set(tokenize(line)))
             self._count += 1
 
     def of(self, text: str, asked: AbstractSet[str]) -> str:
-        """Return the line of an output that is most relevant to these words; empty if none is."""
+        """Return the line of an output that shares most with these words; empty if none does."""
         asked = {word for word in asked if self._held_by[word] <= max(1, _RARE * self._count)}
         best, chosen = 0.0, ""
         for line in self._lines(text):

@@ -1,6 +1,6 @@
-"""Probability that memory contains an answer, on an absolute scale (docs/contributing/ranking.md).
-Sixteen test questions with answers make embedders comparable. Unknown words lower the probability,
-unknown names lower it twice."""
+"""Estimates the probability that memory contains an answer (docs/contributing/ranking.md). Sixteen
+test questions with answers make different embedders comparable. Unknown words lower the
+probability, unknown names lower it more."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ PROBES: Final = tuple(zip(_PROBE_LINES[::2], _PROBE_LINES[1::2], strict=True))
 
 
 def probe_texts() -> list[str]:
-    """Return the texts that are embedded once per model: the questions, then the statements."""
+    """Return the texts to embed once per model: the test questions, then the statements."""
     return [question for question, _ in PROBES] + [statement for _, statement in PROBES]
 
 
@@ -76,15 +76,14 @@ def scale_of(vectors: Sequence[bytes]) -> Scale:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationWeights:
-    """Weights for a number of embedders."""
+    """Weights of a logistic regression, for a certain number of embedders."""
 
     vector: float
-    """Best similarity of each embedder, in spreads above unrelated texts."""
+    """Weight of the best similarity of each embedder, in units of `Scale.spread`."""
     words: float
     unheard: float
     size: float
-    """Weight of the memory's size, because a larger memory contains something similar to
-    anything."""
+    """Weight of the number of passages: a larger memory contains something similar to anything."""
     bias: float
 
 
@@ -95,29 +94,28 @@ CALIBRATIONS: Final = (
 )
 THRESHOLD: Final = CALIBRATED_MIN_SCORE
 NEAR: Final = 8.0
-"""In spreads above unrelated texts. From this similarity on, a passage need not share words."""
+"""Similarity in units of `Scale.spread`. From here on, a passage need not share words."""
 _SPEAKER_NAMED: Final = 2.5
-"""Correction for a question that names a speaker of this memory. It is embedded without that name,
-which lowers its similarities by about this much (`turn.phrase`)."""
+"""Correction for a question that names a speaker of this memory. The question is embedded without
+that name, which lowers its similarities by about this much (`turn.phrase`)."""
 _USUAL_SIZE: Final = 600
 _SIZES: Final = (50, 200_000)
 _MOST_LOGIT: Final = 500.0
-"""Largest logit. A model that finds all texts similar has a tiny spread, which would overflow
-floats."""
+"""Largest logit. A model that finds all texts similar has a tiny spread, which would overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certainty:
-    """Probability that memory contains an answer, with its evidence."""
+    """The probability that memory contains an answer, and the evidence for it."""
 
     probability: float
     vectors: int
     unheard: bool
     near: bool = False
-    """True if something is so similar that it need not share words."""
+    """True if a passage is so similar that it need not share words with the question."""
     ahead: float | None = None
-    """How far the best hit that left the view is ahead of the best hit in the view, in logits. None
-    if the view shows no hit."""
+    """Difference of two logits: of the best hit outside of the request, and of the best hit in the
+    request. None if the request has no hit."""
 
 
 def calibrate(
@@ -127,9 +125,8 @@ def calibrate(
     *,
     shown: Sequence[Candidate] = (),
 ) -> Certainty:
-    """Estimate the probability of an answer. `vectors` are those with which the candidates'
-    similarities were computed. `shown` are candidates in the view, whose answers are not
-    missing."""
+    """Estimate the probability of an answer. `vectors` are the query's, from which the similarities
+    were computed. `shown` are candidates that the request contains already."""
     telling = _telling_vectors(vectors, candidates)
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)
@@ -192,8 +189,7 @@ def _telling_vectors(
         if vector.scale is not None
         and vector.scale.spread > 0
         and vector.kind != "hash"
-        # an embedder without vectors gives no evidence; counted as unrelated, it would close the
-        # gate
+        # an embedder without stored vectors is not evidence against an answer
         and any(candidate.similarities[at] is not None for candidate in candidates.passages)
     ][: len(CALIBRATIONS) - 1]
 

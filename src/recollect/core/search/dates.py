@@ -1,7 +1,7 @@
-"""Days in text: those that a question asks about, and those that a statement mentions. The days of
-a statement are resolved when it is stored (`days_meant`) and indexed as `on=2023-05-07` and
-`on=2023-05`. A month without a year means that month in each of the last few years. Days are in
-UTC."""
+"""Days in text: those that a question asks about, and those that a statement mentions. Days that a
+statement mentions are indexed as words such as `on=2023-05-07` and `on=2023-05`, because
+"yesterday" depends on when it was written. A month without a year means that month in each of the
+last few years. Days are in UTC."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _NUMBERS: Final = {
     for word in words.split()
 } | {"couple of": 2, "a couple of": 2, "few": 3, "a few": 3}
 _UNIT_DAYS: Final = {"day": 1.0, "week": 7.0, "month": 30.4, "year": 365.0}
-# Tolerance for "three weeks ago", because people round.
+# "Three weeks ago" may be off by this much, because people round.
 _SLACK_DAYS: Final = {"day": 1.0, "week": 3.0, "month": 10.0, "year": 60.0}
 
 _MONTH: Final = "|".join(sorted(MONTH_NUMBERS, key=len, reverse=True))
 _ISO: Final = re.compile(r"\b(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:\b|(?=t\d))")
-# White space is limited, because a longer run would be scanned from each of its characters.
+# White space is limited, because the search would start again at each character of a long run.
 _CHINESE: Final = re.compile(
     r"(?:(\d{4})\s{0,3}年\s{0,3})?(\d{1,2})\s{0,3}月(?:\s{0,3}(\d{1,2})\s{0,3}[日号])?"
 )
@@ -63,10 +63,10 @@ _CHINESE_SPANS: Final = {"上周": (14, 0), "上个月": (62, 1)}
 _LEAST_YEAR, _MOST_YEAR = 1900, 2200
 _NO_DAY: Final = date(1970, 1, 1)
 _YEARS_BACK: Final = 4
-"""Number of past years tried for a month without a year."""
+"""Number of years to search for a month without a year."""
 _READ_CHARS: Final = 4_000
 _MOST_WINDOWS: Final = 64
-"""Limit of time windows. More come from a pasted text, and each is compared with every passage."""
+"""Limit of time windows. A pasted text contains more, and each is compared with every passage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +80,8 @@ class TimeWindow:
 
 
 def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
-    """Return the time windows that a question names. They are widened, because people often mention
-    May's events in June."""
+    """Return the time windows that a question names. They are widened, because an event of May may
+    be mentioned in June."""
     lowered = question[:_READ_CHARS].lower()
     windows: dict[TimeWindow, None] = {}
     this_year = _day(asked_at).year
@@ -98,8 +98,7 @@ def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
 
 
 def days_meant(text: str, said_at: float) -> tuple[str, ...]:
-    """Return the index words of the days and months that a statement mentions, without
-    repetition."""
+    """Return index words for the days and months that a statement mentions, without repetition."""
     lowered = text.lower()
     said = _day(said_at)
     words: list[str] = []

@@ -1,5 +1,5 @@
 """Ranks facts for a question by shared words, with rare words counting most, and by meaning. Pinned
-facts come first. Ties are ordered by time, newest first, then by id. The caller excludes superseded
+facts come first. Ties are ordered by time, newest first, then by id. Callers omit replaced
 facts."""
 
 from __future__ import annotations
@@ -16,26 +16,25 @@ from recollect.core.values.fact import EXTRACTED_TYPES, Fact, FactType
 from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates
 
 LEAST_SCORE: Final = 0.3
-"""A fact is shown only if its score is at least this share of the weight of the question's
-words."""
+"""Least score of a fact that is shown, as a share of the weight of the question's words."""
 TAIL_SHARE: Final = 0.5
-"""Other facts must have at least this share of the best score."""
+"""Least score of further facts, as a share of the best fact's score."""
 MOST_FACTS: Final = 10
 FACTS_SHARE: Final = 0.3
-"""Largest share of a block's budget that facts may take (OpenClaw's design)."""
+"""Largest share of a recalled block's budget that facts may use (OpenClaw's design)."""
 PRIOR_FACTS: Final = 50
-"""Number of imaginary facts without any of the words. Without them, the weight of a word among one
-or two facts would be meaningless."""
+"""Number of imaginary facts that contain none of the words. With only one or two facts, the weight
+of a word would be meaningless without them."""
 _FAR: Final = 2.0
 _NEAR: Final = 6.0
-"""Range of similarity, in spreads above unrelated texts, that is mapped to 0 to 1."""
+"""Similarities from 0 to this value, in units of `Scale.spread`, are mapped to 0 to 1."""
 _BY_VECTOR: Final = 0.6
 
 MOST_LISTED: Final = 100
-"""Most facts that are returned for a request for all of a type."""
+"""Limit of facts returned if a user asks to list all facts of a type."""
 _LISTED: Final = 0.4
-"""Score of such facts: below facts that match by words."""
-# "list our decisions", "any open tasks?", "what is left to do": one group per type asked for.
+"""Score of listed facts: below facts that share words with the question."""
+# "list our decisions", "any open tasks?", "what is left to do": one group per type.
 _ASKS_TYPES: Final = (
     re.compile(
         r"\b(?:list|show|give|tell|name|recap|summari[sz]e|which|what|whats"
@@ -66,26 +65,26 @@ LISTING_WORDS: Final = frozenset(
         "loose end point issue bug problem preference setting configuration left still know"
     )
 )
-"""Words that name what is listed, not its subject."""
+"""Words of a request to list facts that do not name their subject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedFact:
-    """A fact that answers, and its score."""
+    """A fact for the recalled block, and its score."""
 
     fact: Fact
     score: float
     shared: int
     """Number of the question's words that the fact contains. In scripts without spaces, overlapping
-    ones are not counted."""
+    pairs are not counted."""
     nearness: float = 0.0
 
 
 def rank_facts(
     words: Sequence[str], candidates: FactCandidates, vectors: Sequence[AskedVector] = ()
 ) -> tuple[RankedFact, ...]:
-    """Return the facts that answer, best first. `vectors` are those with which the similarities
-    were computed."""
+    """Return the facts that fit the question, best first. `vectors` are the query's, from which the
+    similarities were computed."""
     worths = _worths(words, candidates)
     total = sum(worths.values())
     ranked = [_ranked(candidate, worths, total, vectors) for candidate in candidates.facts]
@@ -109,7 +108,7 @@ def rank_facts(
 
 
 def asked_types(text: str) -> tuple[FactType, ...]:
-    """Return the types that a message asks to list: "list our decisions", "any open tasks?"."""
+    """Return the types of facts that a message asks for: "list our decisions", "open tasks?"."""
     if len(text) > _ASKING_CHARS:
         return ()
     named = {
@@ -127,8 +126,7 @@ def asked_types(text: str) -> tuple[FactType, ...]:
 def list_facts(
     question: Question, types: Sequence[FactType], candidates: FactCandidates
 ) -> tuple[RankedFact, ...]:
-    """Return the facts of these types, newest first. If the question names a subject, only those
-    about it."""
+    """Return the facts of these types, newest first: all, or those about the question's subject."""
     about = set(substance(question.text, question.words)) - LISTING_WORDS
     of_type = [candidate.fact for candidate in candidates.facts if candidate.fact.type in types]
     listed = [fact for fact in of_type if not about or about.intersection(fact.words)]
@@ -137,8 +135,8 @@ def list_facts(
 
 
 def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
-    """Return the weight of each word. A word in no fact counts as rare as one in a single fact. In
-    scripts without spaces, most pairs of characters are not words."""
+    """Return the weight of each word. A word that no fact contains weighs as much as one in a
+    single fact. In scripts without spaces it weighs nothing, because most pairs are not words."""
     held = candidates.document_frequencies
     return {
         word: inverse_document_frequency(
@@ -154,7 +152,7 @@ def _ranked(
     candidate: FactCandidate, worths: dict[str, float], total: float, vectors: Sequence[AskedVector]
 ) -> RankedFact:
     own = set(candidate.fact.words)
-    # in the order of the question, so that the sum is the same in every process
+    # in the question's order, so that every process computes the same sum
     held = [word for word in worths if word in own]
     by_words = sum(worths[word] for word in held) / (total or 1.0)
     nearness = _nearness(candidate, vectors)

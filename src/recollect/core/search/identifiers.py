@@ -1,6 +1,6 @@
 """Identifiers in text: paths, symbols, hashes, URLs, codes, versions. If memory contains an
-identifier that the view lost, that is a reason to recall (docs/contributing/ranking.md). Ordinary
-words, dates and small numbers are not identifiers. Found identifiers do not overlap."""
+identifier that the request lacks, that is a reason to recall (docs/contributing/ranking.md).
+Ordinary words, dates and small numbers are not identifiers. Found identifiers do not overlap."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SHAPES: Final = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
-# Not identifiers, although they look like one: and/or, 7/22, 2023/05/07, 22.07.2023, U.S.
+# Not identifiers, although they look like some: and/or, 7/22, 2023/05/07, 22.07.2023, U.S.
 _PLAIN: Final = re.compile(
     r"[A-Za-z][a-z]*/[A-Za-z][a-z]*|\d{1,4}(?:[/-]\d{1,4})+|\d{1,2}\.\d{1,2}\.(?:19|20)\d\d"
     r"|(?:[A-Za-z]\.)+[A-Za-z]?|[A-Za-z]+-(?:19|20)\d\d|top-\d+|[A-Z]{2,}-\d{1,2}"
@@ -58,7 +58,7 @@ _LEAST_CHARS: Final = 4
 _PIECES: Final = re.compile(r"[^\w./:\\]+")
 _MOST: Final = 24
 _READ_CHARS: Final = 8_000
-"""Longer text is mostly a pasted log, which contains too many names."""
+"""Longer text is mostly a pasted log with too many identifiers."""
 
 _LINKS: Final = re.compile(_LINK)
 _WHOLE_CHAIN: Final = re.compile(rf"[A-Za-z_$][\w$]*(?:{_LINK}[A-Za-z_$][\w$]*)+")
@@ -83,7 +83,7 @@ _UNITS: Final = (
     r"|USD\b|EUR\b|GBP\b|CHF\b|dollars?\b|euros?\b"
 )
 _ESCAPED: Final = r"[nrt](?:\\|[A-Z]|[^\w.-]|$)"
-"""Letters after a backslash that mean an escaped newline in code, not a folder."""
+"""Letters after a backslash that are an escape such as `\\n` in code, not a folder."""
 _EXACT: Final = re.compile(
     rf"""
     (?P<url>[A-Za-z][A-Za-z0-9+.-]{{1,12}}://[^\s"'<>()\[\]{{}}`|]{{3,300}}
@@ -106,7 +106,7 @@ _EXACT: Final = re.compile(
     """,
     re.VERBOSE | re.ASCII,
 )
-# Excluded here: and/or, 7/22, U.S., a sentence without a space after its end.
+# Not exact names: and/or, 7/22, U.S., a sentence without a space after its end.
 _NOT_EXACT: Final = re.compile(
     r"[A-Za-z][a-z]*(?:/[A-Za-z][a-z]*){1,2}|[A-Z][A-Za-z]*(?:/[A-Za-z]+){1,3}"
     r"|\d{1,4}(?:[/-]\d{1,4}){1,2}|(?:[A-Za-z]\.)+[A-Za-z]?|[a-z]+\.[A-Z][a-z]+|(?:19|20)\d\d"
@@ -151,7 +151,7 @@ def identifiers_in(text: str) -> dict[str, str]:
 
 
 def shapes_in(text: str) -> Iterator[str]:
-    # No pattern contains white space, which skips most of a text.
+    # No pattern contains white space, so most of a text can be skipped.
     spelled = " ".join([run for run in _RUNS.findall(text) if not _is_plain_word(run)])
     for shape in _SHAPES.finditer(spelled):
         written = shape[0].rstrip(".,:;/")
@@ -162,8 +162,7 @@ def shapes_in(text: str) -> Iterator[str]:
 
 
 def names_in(text: str) -> Iterator[str]:
-    """Yield identifiers as a reader would search for them. A chain of names in code gives its
-    parts."""
+    """Yield identifiers as people search for them: `a.b` in code gives its parts."""
     for written in shapes_in(text):
         if not _LEAST_CHARS <= len(written) <= _MOST_NAME_CHARS:
             continue
@@ -176,8 +175,8 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def words_of(written: str) -> tuple[str, ...]:
-    """Return the words that a text with this identifier must contain, one per part that the index
-    knows. `src/app.py` gives one; `ABC-123` and `--dry-run` give two."""
+    """Return the words that a text with this identifier must contain, one per indexed part.
+    `src/app.py` gives one; `ABC-123` and `--dry-run` give two."""
     pieces = filter(None, map(tokenize, _PIECES.split(written)))
     return tuple(dict.fromkeys(max(words, key=len) for words in pieces))
 
@@ -187,7 +186,7 @@ def exact_things(text: str) -> Iterator[ExactThing]:
     for run in _EXACT_RUNS.finditer(text):
         if run.start() < done or _is_plain_word(run[0].rstrip(".,;:!?")):
             continue
-        # only a number may have a space before its unit
+        # only a number may be separated from its unit by a space
         until = min(len(text), run.end() + 12) if run[0][-1].isdigit() else run.end()
         for shape in _EXACT.finditer(text, run.start(), until):
             if shape.start() >= run.end() or shape.start() < done:

@@ -1,6 +1,6 @@
-"""Names in questions and of speakers, and detection of German. An unknown name is evidence that
-memory has no answer. Passages of a speaker (`Name: …`) are indexed as `by=name`. A label such as
-"Note:" is not a speaker."""
+"""Finds names in questions and of speakers, and detects German. An unknown name is evidence that
+memory has no answer. Passages that begin with a speaker (`Name: …`) are indexed with the word
+`by=name`. A label such as "Note:" is not a speaker."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "to
 _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})
 _SHOUTED_INNER: Final = 3
 _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
-"""If a text has at least this many words, and more than this share of them is capitalized, capitals
-do not mark names."""
-# Small words that English does not have. They count only in lower case, because a name may begin
-# with a capital.
+"""In a text of at least this many words, with more than this share capitalized, capitals mark no
+names."""
+# Small words that English lacks. They count only in lower case, because names may begin with them.
 _GERMAN: Final = re.compile(
     r"\b(?:das|dem|ein|ist|sind|sollst|nicht|und|oder|wir|ihr|ich|wird|werden|wurden?|haben?"
     r"|eine[mnrs]?|keine?[mnrs]?|auf|für|über|nach|vom|zum|zur|beim|bei|mit|seit|aus|unsere?[mnrs]?"
@@ -31,15 +30,14 @@ _GERMAN: Final = re.compile(
     r"|[Hh]ast|[Bb]ist|[Kk]annst|[Ww]illst|[Mm]usst|[Dd]arfst|[Ww]eißt|[Mm]achst|[Bb]rauchst"
     r"|[Ww]elche[mnrs]?|[Ww]er|[Ww]em|[Ww]ann|[Ww]arum|wen|wie|wo)\b"
 )
-# Small words that English or French has too. They count only together with another one.
+# Small words that English or French has too. One of them alone is no evidence of German.
 _ALSO_GERMAN: Final = re.compile(r"\b(?:der|die|den|des|du|was|hat|war|im|es|er|sie|von)\b", re.I)
 _ASKS_IN_GERMAN: Final = re.compile(
     r"\W*(?:Wann|Wer|Wem|Welche[mnrs]?|Warum|Wieso|Weshalb|Wieviele?|Wo(?:her|hin|mit|für|bei|gegen"
     r"|ran|rum))\s|\W*(?:Wie|Wo|Wen)\s+(?:[a-z]*[äöüß]|[a-z]+(?:t|en)\b)"
 )
 _GERMAN_WORDS: Final = 2
-"""A text with this many different German words is treated as German, where every noun is
-capitalized."""
+"""A text with this many different German words is German, where all nouns are capitalized."""
 GERMAN_STOP_WORDS: Final = frozenset(
     tokenize(
         "der die das den dem des ein eine einen einem einer eines und oder aber wenn weil "
@@ -54,15 +52,14 @@ GERMAN_STOP_WORDS: Final = frozenset(
         "steht geht macht nehmen nimmt sollst "
     )
 )
-"""Common German words. They are indexed but left out of queries, because removing them would
-require a new index."""
+"""Common German words. Queries omit them, but not the index, which would have to be rebuilt."""
 _LEAST_LETTERS: Final = 2
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
 
 
 def is_german(text: str) -> bool:
-    """Return whether a text is German, judged by its small words."""
+    """Return whether a text is German, by its small words."""
     if _ASKS_IN_GERMAN.match(text):
         return True
     words = set(_GERMAN.findall(text))
@@ -81,7 +78,7 @@ def names_in(question: str) -> tuple[tuple[str, ...], ...]:
     names: list[tuple[str, ...]] = []
     for match in capitalised:
         word = match[0].removesuffix("'s").removesuffix("’s")
-        # "DB" and "API" are generic
+        # acronyms such as "DB" and "API" are not names
         if len(word) < _LEAST_LETTERS or word.isupper() or word.lower() in _NO_NAMES:
             continue
         parts = tuple(dict.fromkeys(tokenize(word)))
@@ -95,8 +92,7 @@ def _begins_sentence(question: str, match: re.Match[str]) -> bool:
 
 
 def date_words_in(question: str) -> frozenset[str]:
-    """Return words of a question that only give a date, because messages do not contain their own
-    date."""
+    """Return words of a question that only give a date, because messages do not contain theirs."""
     words = [match[0] for match in _WORDS.finditer(question)]
     lowered = [word.lower() for word in words]
     certain = [
@@ -117,7 +113,7 @@ def date_words_in(question: str) -> frozenset[str]:
 _SPEAKER: Final = re.compile(
     r"\s*(?P<name>[^\W\d_][\w'’.\-]{0,30}(?: [^\W\d_][\w'’.\-]{0,30}){0,2})\s?[:：]\s"
 )
-# Labels before a colon that are not speakers.
+# Labels before a colon that are not names of speakers.
 _LABEL_LINES: Final = """
 note notes nb ps todo fixme hint tip fyi update edit important attention warning error info
 debug question answer example task goal plan step context summary result results output
@@ -133,11 +129,11 @@ _SPEAKER_WORDS: Final = re.compile(r"[\w'’.\-]+")
 _MARK: Final = "by="
 _MOST_ASKED: Final = 16
 SPEAKS_FROM: Final = 3
-"""Number of messages that must begin with a name before it counts as a speaker."""
+"""Number of messages that must begin with a name before it counts as a speaker's."""
 
 
 def speaker_of(text: str) -> str:
-    """Return the speaker's name with which a message begins, or ""."""
+    """Return the speaker's name at the beginning of a message, or ""."""
     match = _SPEAKER.match(text)
     if match is None:
         return ""
@@ -152,7 +148,7 @@ def speaker_word(name: str) -> str:
 
 
 def speaker_words(name: str) -> tuple[str, ...]:
-    """Return the index words of a speaker's passages: the whole name, and its first word."""
+    """Return the index words of a speaker's passages, for the whole name and for its first word."""
     return tuple(dict.fromkeys((speaker_word(name), speaker_word(name.split()[0]))))
 
 
@@ -162,8 +158,7 @@ def speaker_words_asked(question: str) -> tuple[str, ...]:
 
 
 def speaker_names_asked(question: str) -> tuple[str, ...]:
-    """Return the possible names in a question: every capitalized word, and adjacent pairs of
-    them."""
+    """Return the possible names in a question: capitalized words, and adjacent pairs of them."""
     names: list[str] = []
     before = ""
     for match in _SPEAKER_WORDS.finditer(question):

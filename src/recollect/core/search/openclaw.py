@@ -1,6 +1,6 @@
 """Scores messages and facts like OpenClaw, for `recall.method = "openclaw"`: `0.7 * cosine + 0.3 *
-BM25`, times `0.995 ** days`. It covers whole messages that left the view, with two messages around
-a hit. Ties are ordered by arrival."""
+BM25`, times `0.995 ** days`. It searches whole messages that are no longer in the request, and adds
+two messages before and after a hit. Ties are ordered by arrival."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _SPELLING: Final = _Spelling()
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words that BM25 counts. Each ideograph and each adjacent pair is a word."""
+    """Return the words that BM25 counts. Ideographs, and adjacent pairs of them, are words."""
     words: list[str] = []
     for run in _WORDS.findall(text.lower().translate(_SPELLING)):
         if not re.match(f"[{_IDEOGRAPHS}]", run):
@@ -71,7 +71,7 @@ def words_of(text: str) -> list[str]:
 
 
 def score_texts(texts: Sequence[str], query: str) -> list[float]:
-    """Compute BM25 of each text for the query. A word that the query repeats counts repeatedly."""
+    """Compute the BM25 score of each text. A word that the query repeats counts as often."""
     counted = [Counter(words_of(text)) for text in texts]
     lengths = [counts.total() for counts in counted]
     average = sum(lengths) / len(lengths) if lengths else 0.0
@@ -88,7 +88,7 @@ def score_texts(texts: Sequence[str], query: str) -> list[float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmMessage:
-    """The text of a message that may be indexed, without tools and thinking."""
+    """The text of a message, without tool calls, results and thinking."""
 
     id: SegmentId
     session: str
@@ -99,12 +99,11 @@ class WarmMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WarmHit:
-    """A found message with its scores."""
+    """A message that the query matches, with its scores."""
 
     id: SegmentId
     score: float
-    """`(vector_weight * cosine + text_weight * words) * decay ** days`; lower for messages around a
-    hit."""
+    """`(vector_weight * cosine + text_weight * words) * decay ** days`; less if only near a hit."""
     cosine: float = 0.0
     words: float = 0.0
     distance: int = 0
@@ -112,7 +111,7 @@ class WarmHit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """Weights of the formula."""
+    """Weights of the formula in the module's docstring."""
 
     vector: float = VECTOR_WEIGHT
     text: float = TEXT_WEIGHT
@@ -121,8 +120,8 @@ class Weights:
 
 
 class WarmIndex:
-    """The messages of one scope in memory, like OpenClaw's warm store. It holds counts and vectors
-    but no text. Text to show is read from the store."""
+    """Messages of one session or space in RAM, like OpenClaw's warm store. The index holds word
+    counts and vectors but no texts, which are read from the store."""
 
     def __init__(self, *, max_segments: int, eviction_days: float | None) -> None:
         self.reached = 0
@@ -140,12 +139,11 @@ class WarmIndex:
         return len(self._ids) - len(self._gone)
 
     def holds(self, message: WarmMessage) -> bool:
-        """Return whether there is nothing to index, because the message is noise or a
-        repetition."""
+        """Return whether the message need not be indexed: it is noise, or a repetition."""
         return len(message.text) <= NOISE_CHARS or _spoken_key(message) in self._known
 
     def add(self, message: WarmMessage, vector: bytes | None) -> None:
-        """Index a message as the newest. Skip repetitions."""
+        """Index a message as the newest one. A repetition is skipped."""
         if self.holds(message):
             return
         self._known.add(_spoken_key(message))
@@ -160,7 +158,7 @@ class WarmIndex:
             self._postings.setdefault(word, {})[at] = count
 
     def drop(self, ids: Collection[SegmentId]) -> None:
-        """Remove messages that the store no longer has."""
+        """Remove messages that were removed from the store."""
         gone = {at for at, id_ in enumerate(self._ids) if id_ in ids} - self._gone
         for posting in self._postings.values():
             for at in gone & posting.keys():
@@ -187,7 +185,7 @@ class WarmIndex:
         near: Mapping[SegmentId, float] | None = None,
     ) -> tuple[list[WarmHit], list[SegmentId]]:
         """Return the best hits for the query, and all messages in order of arrival. `near` are
-        cosines computed by the store, if the vectors are not here."""
+        cosines from the store, if it holds the vectors."""
         places = list(self._warm(now, frozenset(leave_out)))
         if near is None:
             cosines = self._cosines(places, vector, most=2 * limit)
@@ -261,7 +259,7 @@ def _effective(hit: WarmHit, weights: Weights) -> float:
 
 
 def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHit]:
-    """Add the messages around the hits, each with its best score from any hit."""
+    """Add the messages near the hits, each with its best score from any hit."""
     place = {id_: at for at, id_ in enumerate(timeline)}
     best: dict[SegmentId, WarmHit] = {}
     for hit in hits:
@@ -281,9 +279,9 @@ def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHi
 
 
 def search_facts(query: str, facts: Sequence[Fact]) -> list[Fact]:
-    """Return the facts that contain enough of the query's words. Of one or two words, all are
-    needed; of up to eight, half; of more, three in ten, but at most six. They are sorted by
-    matching words, then newest first."""
+    """Return the facts that contain enough of the query's words: all of one or two words, half of
+    up to eight, three in ten of more, but at most six. The facts are sorted by number of these
+    words, then by time."""
     words = list(dict.fromkeys(_fact_words(query)))
     if not words:
         return []

@@ -1,6 +1,6 @@
-"""Reads a question: its words, the people and dates it asks about, and whose words it wants.
-Phrases that only continue a conversation ask for nothing. `words` are the tokenizer's, without
-repetition. `marks` are queried in addition."""
+"""Parses a question: its words, the people and dates it asks about, and whose messages it refers
+to. Phrases such as "go on" ask for nothing. `words` are the tokenizer's, without repetition.
+`marks` are index words that are searched in addition."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _ANSWER_KINDS: Final = frozenset(
     )
 )
 _QUESTION_CHARS: Final = 300
-"""A longer message states something, even if it ends with a question."""
+"""A longer message counts as a statement, even if it ends with a question."""
 _QUESTION_MARKS: Final = ("?", "？")
 _SENTENCE_ENDS: Final = re.compile(r"(?<=[?？。！])|(?<=[.!…])\s+|\n+")
-# "the crane is green?" also states something: a verb asks only at the start
+# "the crane is green?" states something: in a question the verb is first
 _ASKS: Final = re.compile(
     r"""什么|哪|谁|多少|几|怎么|怎样|为何|是否|何时|呢|(?<![对是])吗
     |^\W*(?:[\w'’]+\W+){0,3}?(?:what|which|who|whom|whose|when|where|why|how)(?:['’]s)?\b
@@ -50,7 +50,7 @@ _ASKS: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _ECHO_SHARE: Final = 0.8
-"""An earlier version of a question must contain at least this share of its words."""
+"""A passage repeats the question only if it has at least this share of the question's words."""
 _KEEPS_GOING: Final = re.compile(
     r"\s*(?:好的?|好吧|继续|谢谢|多谢|可以|嗯+|行|没问题|收到|对的?|是的?|不用了?|下一步|はい|了解|ありがとう"
     r"|続けて|네|감사합니다|계속)(?:[\s,，。.!！~吧呀啊了地]|继续|谢谢)*"
@@ -58,22 +58,22 @@ _KEEPS_GOING: Final = re.compile(
 
 
 def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words that a message is about; empty if it only continues the conversation."""
+    """Return the words that a message is about; empty if it only says to continue."""
     if _KEEPS_GOING.fullmatch(text):
         return ()
     return tuple(word for word in words if word not in _FILLER_WORDS)
 
 
 def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words that a question is about, without those that name the kind of answer."""
+    """Return the words that a question is about, without the kind of answer ("which host")."""
     about = substance(text, words)
     return tuple(word for word in about if word not in _ANSWER_KINDS) or about
 
 
 def is_echo(question: Question, candidate: Candidate) -> bool:
-    """Return whether a passage only repeats the question and adds nothing."""
+    """Return whether a passage only repeats the question."""
     if len(candidate.counts) < int(_ECHO_SHARE * len(question.words)):
-        return False  # checked first, because it applies to most candidates
+        return False  # checked first, because it excludes most candidates
     held = [candidate.counts.get(word, 0) for word in question.words]
     if candidate.length == question.length == sum(held):
         return True
@@ -82,8 +82,8 @@ def is_echo(question: Question, candidate: Candidate) -> bool:
 
 
 def only_asks(text: str) -> bool:
-    """Return whether a message contains only questions, in English, German or Chinese. If in doubt,
-    return False."""
+    """Return whether a message contains only questions, in English, German or Chinese. If it is
+    unclear, return False."""
     if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
         return False
     sentences = [each.strip() for each in _SENTENCE_ENDS.split(text)]
@@ -93,7 +93,7 @@ def only_asks(text: str) -> bool:
     )
 
 
-# A user who asks for the assistant's words does not want the user's own ranked above them.
+# Questions about the assistant's messages. The user's own must not be ranked above them.
 _ASKS_ASSISTANT: Final = re.compile(
     r"""\b(?:did|had|have)\ you\ (?:\w+\ )?(?:recommend|suggest|mention|advise|provide
         |give|gave|list|explain|propose|describe|say|said|tell|told|write|wrote|recommended|suggested
@@ -125,13 +125,13 @@ _ASKS_PAST: Final = re.compile(
     |之前|上次|上回|刚才|以前|当时|曾经|还记得|提醒我|我们(?:决定|说|商量|约定|定)|我(?:说过|告诉过)|你说过""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Questions about recent actions, which are in the view: "what did I just run?".
+# Questions about recent actions, which are in the request: "what did I just run?".
 _ASKS_LATEST: Final = re.compile(
     r"\b(?:did|have|has|had|was|were)\ (?:i|we|you|he|she|it|they|that)\ just\b|\bjust\ now\b"
     r"|刚刚",
     re.IGNORECASE | re.VERBOSE,
 )
-# The same, phrased as an order: "remind me which host it was", "list all decisions".
+# Orders with the same meaning: "remind me which host it was", "list all decisions".
 _REMINDS: Final = re.compile(
     r"\bremind\ me\b(?!\ to\b)"
     r"|\b(?:list|show|give|tell|name|recap|summari[sz]e|sum\ up|repeat)\b.{0,60}"
@@ -140,13 +140,13 @@ _REMINDS: Final = re.compile(
     r"|提醒我|列出|总结",
     re.IGNORECASE | re.VERBOSE,
 )
-# An order to retell the past: "can you walk me through the order in which I brought up …".
+# Orders to repeat the past: "can you walk me through the order in which I brought up …".
 _RECOUNTS: Final = re.compile(
     r"\b(?:list|recap|summari[sz]e|sum\ up|summary|overview|walk\ me\ through)\b.{0,40}"
     r"\b(?:(?:i|we)\ (?:brought|mentioned|asked|talked|said|told)|how\ (?:i|we|my|our))\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# Work that refers to shared knowledge: "our definition", "as told", "a page on: who runs it, …".
+# Work that needs shared knowledge: "our definition", "as told", "a page on: who runs it, …".
 _REFERS: Final = re.compile(
     r"\b(?:our|my|your\ own|usual|agreed|as\ (?:always|told|before|discussed|planned|decided)"
     r"|the\ way\ (?:i|we)|like\ (?:last\ time|before)|(?:the\ )?same\ (?:as|way)|where\ it\ belongs"
@@ -155,7 +155,7 @@ _REFERS: Final = re.compile(
     r"|我们的|老规矩|像上次|照旧",
     re.IGNORECASE | re.VERBOSE,
 )
-# A question that general knowledge answers: "how do I …", "what if …".
+# Questions that general knowledge answers: "how do I …", "what if …".
 _SEEKS_ADVICE: Final = re.compile(
     r"\bhow\ (?:do|can|should|could|would)\ i\b"
     r"|^\W*(?:(?:and|so|but|ok|okay|hm+|also|then)\b\W*)*(?:do\ i\ need|(?:should|can|could|may)\ i"
@@ -165,13 +165,13 @@ _SEEKS_ADVICE: Final = re.compile(
     r"|(?:do|would|can)\ you\ (?:suggest|recommend|advise))\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# An order phrased as a question.
+# Orders that look like a question.
 _ORDERS: Final = re.compile(
     r"\W*(?:(?:please|pls|ok|okay|hey|hi|and|so|now|then|also)\b\W*)*"
     r"(?:can|could|would|will)\ you\b(?!\ (?:please\ )?(?:remind|tell|remember|recall|say))",
     re.IGNORECASE | re.VERBOSE,
 )
-# A question without a question mark, by its first words.
+# First words of questions without a question mark.
 _BEGINS_AS_QUESTION: Final = re.compile(
     r"\W*(?:(?:and|so|but|or|also|then|hi|hey|hello|ok|okay|sorry|please|now|btw|actually|wait|hm+"
     r"|explain|tell\ me)"
@@ -191,7 +191,7 @@ _LISTS: Final = re.compile(
     r"|所有|全部|列出|哪些|总结",
     re.IGNORECASE,
 )
-# Words that refer to something named before.
+# Words that refer to something that was named before.
 _LEANS: Final = re.compile(
     r"^\W*(?:since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
     r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big))\W*$"
@@ -200,7 +200,7 @@ _LEANS: Final = re.compile(
     r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# The same words when they refer to nothing: "these days", "which shop was it where …".
+# The same words without such a reference: "these days", "which shop was it where …".
 _POINTS_NOWHERE: Final = re.compile(
     r"\b(?:this|these|that)\ (?:morning|afternoon|evening|night|day|days|week|weekend|month|year"
     r"|time|way|kind|sort)\b|\b(?:is|was)\ it\ (?:that|where|who|which|when)\b|\bnow\ then\b"
@@ -213,7 +213,7 @@ _PRONOUNS: Final = re.compile(
 )
 _OF_PEOPLE: Final = re.compile(r"he|she|him|his|hers?", re.IGNORECASE)
 _NAMED_BEFORE: Final = 2
-"""If this many words come before the first pronoun, they name what it refers to."""
+"""With this many words before its first pronoun, a sentence itself names what the pronoun means."""
 _LEANS_IN_CHINESE: Final = re.compile(
     "^(?:那|为什么|为何|还有|然后)|[它他她]|这个|那个|[^什怎]么呢"
 )
@@ -228,12 +228,11 @@ _CLAUSES: Final = re.compile(
 )
 _OURS: Final = re.compile(r"\b(?:our|ours|we|us|agreed|usual|as\ (?:always|told|before))\b", re.I)
 _SHORT_QUESTION: Final = 25
-"""Number of words. A longer sentence names what it asks about."""
+"""Number of words. A longer sentence itself names what it asks about."""
 _ASKING_WORDS: Final = 60
-"""Number of words. In a longer message a question may be pasted, and the message names its own
-topic."""
+"""Number of words. A longer message itself names its topic, and a question in it may be pasted."""
 _END_WORDS: Final = 64
-"""Number of words at the start and end of a pasted text that show its topic."""
+"""Number of words at each end of a pasted text that show its topic."""
 _MOST_MARKS: Final = 24
 _END_CHARS: Final = 4_000
 
@@ -252,13 +251,13 @@ class Question:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Index words to query in addition."""
+        """Index words to search in addition: standing instructions, speakers and dates."""
         dates = [word for window in self.windows for word in window.words]
         return tuple(dict.fromkeys([STANDING_WORD, *self.speakers, *dates]))[:_MOST_MARKS]
 
 
 def question_text(request: RecallRequest) -> str:
-    """Return a turn's question: its newest message, with the message that it depends on. Without
+    """Return a turn's question: the newest message, after the message that it refers to. Without
     the gate, all messages."""
     text = request.newest if request.gated and request.newest else request.query
     if request.gated and request.leans_on:
@@ -271,8 +270,8 @@ def question_text(request: RecallRequest) -> str:
 def read_question(
     text: str, *, asked_at: float, newest: str = "", asks: Asks | None = None
 ) -> Question:
-    """Parse a question. `newest` is the asking message, if the text contains more. `asks` is its
-    intent, if known."""
+    """Parse a question. `newest` is the message that asks, if the text contains more messages.
+    `asks` is its intent, if known."""
     words = tokenize(text)
     common = GERMAN_STOP_WORDS if is_german(text) else frozenset()
     return Question(
@@ -288,7 +287,7 @@ def read_question(
 
 def what_asks(text: str) -> Asks:
     """Return the intent of a message. A long message that ends with "can you help me with that?"
-    asks nothing of memory, because it brings its own topic."""
+    needs no memory, because it contains its own topic."""
     long = _tells_itself(text)
     if len(text) > _ASKING_CHARS:
         text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
@@ -324,7 +323,7 @@ def _asking_clause(sentence: str) -> str:
 
 
 def orders_politely(text: str) -> bool:
-    """Return whether a short message is an order phrased as a question: "can you suggest …?"."""
+    """Return whether a short message is an order in form of a question: "can you suggest …?"."""
     return not _tells_itself(text) and any(
         _ORDERS.match(each) for each in _SENTENCES.split(text[:_ASKING_CHARS]) if each
     )
@@ -336,14 +335,14 @@ def _tells_itself(text: str) -> bool:
 
 
 def asking_part(text: str) -> str:
-    """Return the sentences of a message that end as questions, else the whole message. "what is the
-    meter's number? the supplier wants it" does not ask about suppliers."""
+    """Return the sentences of a message that end as questions, else the whole message. In "what is
+    the meter's number? the supplier wants it" the second part asks nothing."""
     marked = [each for each in _SENTENCES.split(text) if each.rstrip().endswith(("?", "？"))]
     return "\n".join(marked) or text
 
 
 def leans(text: str) -> bool:
-    """Return whether a message depends on the one before it: "why?", "and who owns it?"."""
+    """Return whether a message is unclear without the one before: "why?", "and who owns it?"."""
     words = _LETTERS.findall(text)
     if not words or len(words) > _MOST_LEANING_WORDS:
         return False
@@ -358,7 +357,7 @@ def leans(text: str) -> bool:
         before, _, _ = so_far.rpartition(",")
         set_off = len(substance(before, tuple(tokenize(before)))) >= _NAMED_BEFORE
         named = _OF_PEOPLE.fullmatch(pronoun[0]) and names_in(so_far)
-        # "when did Ada lose her keys?" names the person that the pronoun means.
+        # "when did Ada lose her keys?" itself names whom the pronoun means
         if not set_off and not named:
             return True
     return _LEANS.search(text) is not None

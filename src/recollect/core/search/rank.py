@@ -1,7 +1,6 @@
-"""Ranks candidates for a question, and explains each rank. Scores of words and vectors are
-combined. Neighbors, the surrounding conversation, speaker, role, date and standing instructions add
-points. Age subtracts points on request (docs/contributing/sources.md). Ties are ordered by segment
-and place."""
+"""Ranks candidates for a question, and explains each rank. A score combines words and vectors.
+Neighbors, the surrounding conversation, speaker, role, date and standing instructions add points.
+Age can subtract points (docs/contributing/sources.md). Ties are ordered by segment and position."""
 
 from __future__ import annotations
 
@@ -34,29 +33,29 @@ ROLE_POINTS: Final = 0.4
 DATE_POINTS: Final = 0.4
 STANDING_POINTS: Final = 0.4
 STANDING_MOST: Final = 8
-"""Limit of standing instructions, because a memory of years contains many."""
+"""Limit of standing instructions in a ranking, because a memory of years contains many."""
 LAID_DOWN_SHARE: Final = 0.3
 CALL_SHARE: Final = 0.3
 RESULT_SHARE: Final = 0.15
-"""Share of the best score that an explicit search in a session with tools adds to decisions, and
-subtracts from a tool's calls and output (docs/contributing/ranking.md)."""
+"""Share of the best score that decisions gain, and a tool's calls and output lose. Applies to an
+explicit search in a session with tools (docs/contributing/ranking.md)."""
 WIDE_SHARE: Final = 0.7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchEvidence:
-    """Evidence of a search besides words and vectors."""
+    """Evidence for a passage besides words and vectors."""
 
     speakers: frozenset[str]
-    """People that the question names. Used only in a chat between people."""
+    """People that the question names. Only used in a chat between people."""
     lifts_user: bool
     windows: tuple[TimeWindow, ...] = field(default=())
     between_people: bool = False
-    """True if no candidate is from an assistant: a chat between people."""
+    """True if no candidate is an assistant's message."""
 
 
 def _gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
-    # in sessions with tools, tool output answers as often
+    # in sessions with tools, the answer is as often in a tool's output
     has_tools = any(passage.tool is not None for passage in passages)
     between_people = all(passage.role != "assistant" for passage in passages)
     return SearchEvidence(
@@ -108,13 +107,13 @@ VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
     ("static", "onnx"): (0.2, 0.4),
 }
 _WITHOUT_VECTOR: Final = 0.8
-"""Weight of the words of a passage that has no vector (yet)."""
+"""Weight of the words of a passage that has no vector yet."""
 _OF_SEVERAL: Final = 0.6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
-    """Score of every passage with its parts, in the passages' order."""
+    """Scores of all passages by words and vectors, in the passages' order."""
 
     words: list[float] = field(repr=False)
     vectors: list[float] = field(repr=False)
@@ -122,7 +121,7 @@ class Fused:
 
 
 def vector_shares(kinds: Sequence[EmbedderKind]) -> tuple[float, ...]:
-    """Return the weight of each embedder's vector. Words get the rest of 1."""
+    """Return the weight of each embedder's vector. The weight of words is 1 minus these weights."""
     several = tuple(_OF_SEVERAL / len(kinds) for _ in kinds)
     return VECTOR_SHARES.get(tuple(kinds), several)
 
@@ -133,7 +132,7 @@ def fuse(
     words: Sequence[str],
     shares: Sequence[float],
 ) -> Fused:
-    """Compute the combined score of every passage. `shares` are the weights of its similarities."""
+    """Combine the scores of every passage. `shares` are the weights of its similarities."""
     raw = score_passages(passages, statistics, words)
     best = max(raw, default=0.0) or 1.0
     by_words = [score / best for score in raw]
@@ -149,8 +148,8 @@ def fuse(
 
 
 def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
-    """Combine the similarities of each passage; None if it has no vector. If one vector is missing,
-    the others replace it. Working embedder by embedder takes a quarter of the time of working
+    """Combine the similarities of each passage; None if it has no vector. The weight of a missing
+    vector goes to the others. Working embedder by embedder takes a quarter of the time of working
     passage by passage."""
     points = [0.0] * len(passages)
     weights = [0.0] * len(passages)
@@ -180,7 +179,7 @@ SECOND_SHARE: Final = 0.8
 STRETCH_SEGMENTS: Final = 24
 STRETCH_SHARE: Final = 0.2
 _STRETCH_SATURATION: Final = 3.0
-"""k1 for a stretch of conversation: repeated words count longer than in a single passage."""
+"""k1 for adjacent messages together: repeating a word raises their score more than a passage's."""
 
 
 def _best_of_segments(
@@ -199,8 +198,8 @@ def lift_neighbours(
     tools: AbstractSet[SegmentId] = frozenset(),
     users: AbstractSet[SegmentId] = frozenset(),
 ) -> dict[SegmentId, float]:
-    """Return the points that each segment gets from its best neighbor. `tools` are calls and
-    outputs of tools, `users` the user's messages."""
+    """Return the points that each segment gets from its best neighbor. `tools` are tool calls and
+    outputs, `users` are the user's messages."""
     lent: dict[SegmentId, float] = {}
     for taker, lender, distance in lending(neighbours, tools, users):
         score = best.get(lender)
@@ -215,8 +214,8 @@ def lift_neighbours(
 def lending(
     neighbours: Iterable[Neighbour], tools: AbstractSet[SegmentId], users: AbstractSet[SegmentId]
 ) -> Iterator[tuple[SegmentId, SegmentId, int]]:
-    """Return taker, lender and distance. Tool output before a user's message belongs to the message
-    before that one."""
+    """Yield (segment that gets points, segment that it gets them from, distance). A tool's output
+    before a user's message belongs to the message before the output."""
     for neighbour in neighbours:
         far = abs(neighbour.distance)
         first, second = (
@@ -270,8 +269,7 @@ def _lift_stretches(
 
 _DAY_SECONDS: Final = 86_400.0
 _DECIMALS: Final = 6
-"""Scores are rounded before they are compared, because two stores agree on a cosine to about seven
-digits."""
+"""Scores are rounded before they are compared, because stores agree only in seven digits."""
 
 _PARTS: Final[tuple[PartName, ...]] = get_args(PartName)
 _WHY: Final[Mapping[PartName, str]] = {
@@ -287,7 +285,7 @@ _WHY: Final[Mapping[PartName, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighing:
-    """Weights of a search that replace the measured ones."""
+    """Weights that a search uses instead of the measured ones."""
 
     kinds: tuple[EmbedderKind, ...] = ()
     shares: tuple[float, ...] | None = None
@@ -307,7 +305,7 @@ class Ranking:
     _kinds: tuple[EmbedderKind, ...] = ()
 
     def at_least(self, least: float) -> Ranking:
-        """Keep passages that score at least this by words and vectors alone."""
+        """Keep passages whose words and vectors alone score at least this."""
         return self._only([p[0] + p[1] >= least for p in self._parts])
 
     def near_best(self, share: float) -> Ranking:
@@ -316,8 +314,8 @@ class Ranking:
         return self._only([score >= least for score in self.scores])
 
     def without_stray_results(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
-        """Remove tool output if it neither has this share of the best score by words and vectors,
-        nor is next to a message that answers."""
+        """Remove tool output unless its words and vectors score at least this share of the best, or
+        it is next to a message that answers."""
         own = [points[0] + points[1] for points in self._parts]
         least = share * max(own, default=0.0)
         return self._only(
@@ -328,8 +326,7 @@ class Ranking:
         )
 
     def by_kind(self, laid_down: Callable[[Candidate], float]) -> Ranking:
-        """Adjust each passage by kind. `laid_down` (0 to 1) raises decisions and rules. A tool's
-        call or output is ranked lower."""
+        """Raise decisions and rules by `laid_down` (0 to 1), and lower tool calls and output."""
         best = max(self.scores, default=0.0)
         points = [best * _kind_share(passage, laid_down) for passage in self.passages]
         parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]
@@ -356,7 +353,7 @@ class Ranking:
         )
 
     def hits(self, most: int) -> tuple[Hit, ...]:
-        """Return the first passages, explained."""
+        """Return the first passages as hits, with the reasons for their rank."""
         return tuple([self._hit(at) for at in range(min(most, len(self.passages)))])
 
     def _hit(self, at: int) -> Hit:
@@ -396,7 +393,7 @@ def _kind_share(passage: Candidate, laid_down: Callable[[Candidate], float]) -> 
 def seeds(
     question: Question, candidates: Candidates, weighing: Weighing, *, most: int
 ) -> tuple[SegmentId, ...]:
-    """Return the segments whose neighbors should be read: the best by words and vectors."""
+    """Return the segments whose neighbors should be read: the best by words and vectors alone."""
     fused = fuse(candidates.passages, candidates, question.words, _shares(weighing))
     best = _best_of_segments(candidates.passages, fused.scores)
     ordered = sorted([(-round(score, _DECIMALS), segment) for segment, score in best.items()])
@@ -442,7 +439,7 @@ def _parts_of(
         _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
     )
     text_share = 1.0 - sum(_shares(weighing))
-    # One column per kind of evidence, because most kinds do not apply to most questions.
+    # One list per kind of evidence, because most kinds do not apply to most questions.
     zeros = [0.0] * len(passages)
     columns = (
         [text_share * share for share in fused.words],

@@ -1,6 +1,6 @@
-"""Recognizes standing instructions, decisions, tasks, attempts and errors (English and Chinese).
-"Always answer in metric units" applies to questions that share no word with it. So such messages
-are marked when indexed, are always candidates, and are ranked higher."""
+"""Recognizes standing instructions, decisions, tasks, attempts and errors (English and Chinese). A
+message such as "Always answer in metric units" applies to questions that share no word with it. So
+it is marked when indexed, is a candidate for every query, and is ranked higher."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _TASK: Final = re.compile(
     r"|待办|还需要|还要|接下来|下一步|尚未|未完成",
     re.VERBOSE,
 )
-# A model that writes "I need to" is about to do it; a person asks for it.
+# If a model writes "I need to", it will act; if a person writes it, the model should act.
 _ASKED: Final = re.compile(
     r"\b(?:we|i|you)\ (?:still\ )?(?:need|have)\ to\b", re.IGNORECASE | re.VERBOSE
 )
@@ -78,13 +78,13 @@ _CONSTRAINT: Final = re.compile(
     r"|only\ ever|has\ to|have\ to\ be|required?\ to|make\ sure|be\ sure\ to"
     r"|at\ (?:most|least)|no\ (?:more|less|later)\ than|without\ (?:asking|breaking|changing)"
     r"|keep\ in\ mind|from\ now\ on|not\ allowed|forbidden|deadline|budget\ (?:is|of))\b"
-    # addressed to a person, not about one: "they do not agree" decides nothing
+    # The sentence addresses a person: "they do not agree" decides nothing.
     r"|(?:^\W*|[,;:(–—]\s*|\b(?:please|and|but|so|then|you|we|also)\ )"
     r"(?:do\ not|don'?t)\b|\b(?:you|we)\ cannot\b"
     r"|必须|不要|禁止|绝不|务必|不能|不得|总是|一律",
     re.IGNORECASE | re.VERBOSE,
 )
-# Work to be done now. Verbs that also state rules ("use", "keep", "ask") are excluded.
+# Orders for now. Verbs that also state rules ("use", "keep", "ask") are excluded.
 _ORDER: Final = re.compile(
     r"""^\W*(?:(?:please|pls|plz|ok|okay|now|then|next|also|and|so|hey|hi|quick(?:ly)?|just|first
         |again|(?:can|could|would|will)\ you|i\ need\ you\ to|i(?:'d|\ would)\ like\ you\ to)\W+)*
@@ -102,7 +102,7 @@ _ORDER: Final = re.compile(
     |^\W*(?:请|帮我|麻烦)?(?:写|改|修|查|看|跑|加|删|列|画|生成|总结|翻译|解释|检查|整理)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# The same words as nouns: "Update: the port is 8471", "Run times are capped".
+# Such words as nouns: "Update: the port is 8471", "Run times are capped".
 _SAYS_SO: Final = re.compile(
     r"^\W*\w+(?::|(?:\ (?!(?:if|that|why|what|how|the|an?|this|all|my|our)\b)\w+){0,2}"
     r"\ (?:is|are|was|were|has|have|goes?|must|should|will)\b)",
@@ -118,7 +118,7 @@ _ERROR_LINE: Final = re.compile(
     r"|\b(?:build|tests?|job|command|request|connection|deploy|migration)\ failed\b)",
     re.VERBOSE,
 )
-# A line of source code that mentions errors does not report one.
+# A line of source code that mentions an error does not report one.
 _CODE: Final = re.compile(
     r"[;{,]\s*$|\$\{|^\W*(?:import|from|const|let|var|def|class|return|raise|throw|catch|except|if"
     r"|elif|else|assert|expect|await|async|function|try)\b|//|/\*"
@@ -128,7 +128,7 @@ _LEAST_WORDS: Final = 3
 
 
 def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
-    """Return the kind of a statement; None if it decides nothing."""
+    """Return which kind of statement the sentence is; None if it states nothing to remember."""
     if len(sentence.split()) < _LEAST_WORDS and sentence.isascii():
         return None
     if sentence.rstrip(" \"'”)*_").endswith(("?", "？")):
@@ -142,7 +142,7 @@ def statement_kind(sentence: str, *, by_user: bool) -> ProbeKind | None:
 
 
 def is_order(sentence: str) -> bool:
-    """Return whether a sentence asks for work to be done now, and decides nothing."""
+    """Return whether a sentence only asks for work to be done now."""
     return (
         _ORDER.match(sentence) is not None
         and _SAYS_SO.match(sentence) is None
@@ -155,8 +155,8 @@ def is_error_line(line: str) -> bool:
 
 
 def tells_the_error(text: str) -> str:
-    """Return the most informative line of a failed result, else its first line. A traceback names
-    its error last."""
+    """Return the most informative line of a failed result, else its first line. The last line of a
+    traceback names the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
     told = [line for line in told if not line.startswith("Traceback")]

@@ -33,19 +33,19 @@ what when where which who how do does did
 d ll m re s t ve
 """
 STOP_WORDS: Final = frozenset(_STOP_WORD_LINES.split())
-"""Common English words. The last line contains what remains after an apostrophe."""
+"""Common English words. The last line holds word ends after an apostrophe."""
 
-# Longer runs are digests, base64 and similar. They are cut into words of this length, so that no
-# input can make a word, and the caches, arbitrarily large. 64 characters hold a SHA-256.
+# Longer runs are digests, base64 and similar. They are cut into words of this length, because words
+# and caches must not become arbitrarily large. 64 characters hold a SHA-256.
 _WORD_MAX_CHARS: Final = 64
 _PATH_MAX_SEGMENTS: Final = 16
 
-# More parts than this, or many short ones, are random characters and not a name.
+# A run with more parts, or with many short ones, is random characters and not a name.
 _NAME_MAX_PIECES: Final = 12
 _NAME_MIN_PIECE_CHARS: Final = 3
 _SHORT_NAME_PIECES: Final = 4
 
-# One entry per word as written. An English session has about ten thousand of them.
+# One entry per different word. An English session has about ten thousand of them.
 _CACHED_WORDS: Final = 32_768
 
 # Scripts written without spaces: Thai, Lao, Myanmar, Khmer; Hangul (jamo and syllables), Hiragana,
@@ -89,13 +89,13 @@ _HUMPS: Final = re.compile(
     r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])(?![A-Z]s(?![a-z]))", re.ASCII
 )
 
-# The pure Python version, because stems must not depend on what else is.
+# Always the pure Python stemmer: stems must not depend on installed packages.
 _stemmer: Final = EnglishStemmer()
-_stemmer_lock: Final = threading.Lock()  # installed; it stores its word in itself, hence the lock
+_stemmer_lock: Final = threading.Lock()  # the stemmer holds its word, so threads must take turns
 
 
 def is_unspaced_pair(word: str) -> bool:
-    """Return whether an index word is a pair of characters of a script without spaces."""
+    """Return whether an index word is a pair of characters in a script without spaces."""
     return len(word) == 2 and _UNSPACED_RUNS.fullmatch(word) is not None
 
 
@@ -114,7 +114,7 @@ def tokenize(text: str) -> list[str]:
 def _words_of_chunk(chunk: str) -> tuple[str, ...]:
     if not chunk.isascii():
         composed = normalize("NFKC", chunk)
-        # One letter may become several words, even in a script without spaces.
+        # one letter may become several words, also in a script without spaces
         if composed != chunk:
             return tuple(tokenize(composed))
     segments = _JOINTS.split(chunk)
@@ -162,18 +162,18 @@ def _folded(word: str) -> str:
 @lru_cache(maxsize=_CACHED_WORDS)
 def _stem(word: str) -> str:
     if not (word.isascii() and word.isalpha()):
-        return word  # numbers and versions have no stem; other languages need another stemmer
+        return word  # numbers and versions have no stem, and other languages need another stemmer
     with _stemmer_lock:
         stem: str = _stemmer.stemWord(word)
     return stem
 
 
 WHOLE_MAX_CHARS: Final = 585
-"""A text up to this length is one passage. No passage is longer."""
+"""Maximum length of a passage. A text up to this length is one passage."""
 TARGET_CHARS: Final = 450
-"""Pieces of a longer text are joined up to this length."""
+"""Pieces of a longer text are joined up to about this length."""
 TAIL_MIN_CHARS: Final = 90
-"""A last passage shorter than this joins the one before it."""
+"""If the last passage would be shorter than this, it is joined to the one before."""
 
 _LINES: Final = re.compile(r"\S(?:[^\n]*\S)?")
 _NEXT_WORD: Final = re.compile(r"\S")
@@ -251,13 +251,12 @@ def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
 Ranked = TypeVar("Ranked")
 
 MOST_OF_ONE: Final = 2
-"""Passages per message in a block (docs/contributing/sources.md)."""
+"""Maximum number of passages per message in a block (docs/contributing/sources.md)."""
 MOST_OF_RESULT: Final = 4
-"""The same for a relevant tool output. It is higher, because words do not show which line
-answers."""
+"""The same for a relevant tool output: words do not show which of its lines is the answer."""
 _NEARLY_FULL_TOKENS: Final = 8
 _MOST_MISFITS: Final = 200
-"""If this many passages did not fit, the remaining budget is too small for any."""
+"""After this many passages that did not fit, none is expected to fit."""
 
 
 def pack(
@@ -271,8 +270,8 @@ def pack(
     most: int | None = None,
     most_of: Callable[[Ranked], int] = lambda _: MOST_OF_ONE,
 ) -> list[Ranked]:
-    """Return the passages that fit, in order of rank. `source` names their origin, `most_of` the
-    limit per origin. `heading_cost` is charged once per `sitting`, for its date line."""
+    """Return the passages that fit, in order of rank. `source` names a passage's message, `most_of`
+    the limit per message. `heading_cost` is added once per `sitting` (day of a session)."""
     chosen: list[Ranked] = []
     headed: set[Hashable] = set()
     taken: Counter[Hashable] = Counter()
