@@ -1,2 +1,1 @@
-"""Recollect's own agent, without a screen: a loop around a model, four tools, and the memory
-engine."""
+"""Recollect's own agent without a terminal: a loop around a model, four tools, and the engine."""

@@ -1,8 +1,8 @@
-"""Slash commands: parsing a line, answers that need no agent, exports. `loop` does the rest.
+"""Slash commands: parses a line, answers commands that need no agent, and exports a session.
 
-Neither a command nor a mistyped command is sent to a model. Any other line is a message, even if it
-begins with a slash, such as a path. `/memory` writes no fact's text into the transcript, because
-forgetting the fact would not remove it there.
+`agent/loop.py` runs the other commands. Neither a command nor a mistyped command is sent to a
+model. Any other line is a message, even if it begins with a slash, such as a path. `/memory` writes
+no fact's text into the transcript, because forgetting the fact would not remove it there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ TERMINAL_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 _LINE = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 _WITHOUT_ARGUMENT: Final = frozenset({"undo", "new", "help", "status"})
-"""Commands without an argument. A line with more words is a message."""
+"""Commands without an argument. A line that continues after such a command is a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,8 @@ class Command:
 
 
 def read_command(text: str) -> Command | str | None:
-    """Parse a line that the user typed. For a mistyped command, return the answer as a string. None
-    for an ordinary message, and for a line that begins with a space."""
+    """Parse a line that the user typed. Return a string that corrects a mistyped command. Return
+    None for an ordinary message, and for a line that begins with a space."""
     match = _LINE.fullmatch(text.rstrip())
     if match is None:
         return None
@@ -88,7 +88,7 @@ def help_text() -> str:
 
 
 def compaction_text(result: CompactionResult) -> str:
-    """Answer `/compact`."""
+    """Describe the result of `/compact`."""
     if not result.compacted:
         word = "Nothing was compacted" if result.ok else "Compaction failed"
         return f"{word}: {result.reason}. The conversation is unchanged."
@@ -103,8 +103,7 @@ def compaction_text(result: CompactionResult) -> str:
 
 
 def why_text(report: Report, wanted: str, *, which: str) -> str:
-    """Explain the outcomes of a request's messages: all, one by its number, or those that contain
-    words."""
+    """Explain the outcome of each message of a request, or of the `wanted` number or words."""
     turn = turn_of(report)
     if wanted:
         return turn_text(turn, messages_meant(report, wanted))
@@ -123,7 +122,9 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     if not found.records:
         return "This session has no stored compaction."
     page = found.page(int(wanted or 0) or None)
-    return as_text(draw_receipt(page, Sheet(width=80)), width=80)  # this width fits most terminals
+    return as_text(
+        draw_receipt(page, Sheet(width=80)), width=80
+    )  # this many columns fit most terminals
 
 
 MemoryAction: TypeAlias = Literal["show", "add", "search"]
@@ -134,15 +135,15 @@ USAGE: Final = (
 
 
 def recordable_argument(command: Command) -> str:
-    """Return the part of a command's argument that the transcript may contain: no words that
-    forgetting would not remove there."""
+    """Return the part of a command's argument that the transcript may contain: none of the words
+    that forgetting would not remove there."""
     if command.name == "memory":
         return _read_memory(command.argument)[0] or ""
     return "" if command.name == "why" else command.argument
 
 
 async def answer_memory(argument: str, engine: Engine, session_id: str) -> str:
-    """Run `/memory`. Raise RecollectError if it fails."""
+    """Run `/memory` and return its output. Raise RecollectError if it fails."""
     action, rest = _read_memory(argument)
     if action is None or (action != "show" and not rest):
         return USAGE
@@ -160,7 +161,9 @@ async def answer_memory(argument: str, engine: Engine, session_id: str) -> str:
     if action == "search":
         await engine.settle()
         return "\n".join(await tools.lines("memory_search", query=rest))
-    written = await (await engine.facts()).add(rest)  # without a session: visible in every session
+    written = await (await engine.facts()).add(
+        rest
+    )  # a fact without a session is visible in every session
     if written.fact is None:
         return f"Not stored: {written.reason}."
     titles = {"known": "Known already", "replaced": "Stored in place of an earlier fact"}
@@ -177,7 +180,7 @@ def _read_memory(argument: str) -> tuple[MemoryAction | None, str]:
 
 
 MOST_RESULT_LINES: Final = 40
-"""Number of lines of a tool's result in Markdown. The JSONL export has all of them."""
+"""Number of lines of a tool's result in a Markdown export. The JSONL export has all lines."""
 
 
 def export_session(transcript: Path, file: Path) -> int:
@@ -200,8 +203,7 @@ def export_session(transcript: Path, file: Path) -> int:
 
 
 def session_markdown(session: PiSession) -> str:
-    """Write the messages of the newest branch as Markdown: one line per tool call, long results
-    cut."""
+    """Write the newest branch as Markdown, with one line per tool call and long results cut."""
     path = path_to(session.entries)
     names = [entry.text("name") for entry in session.entries if entry.kind == "session_info"]
     title = (names[-1] if names else "") or "Session"
@@ -277,8 +279,7 @@ def _result(message: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _fence(text: str, least: int) -> str:
-    """Return more backticks than the text has in a row, so that the text cannot end its own code
-    block."""
+    """Return a fence of more backticks than the text contains, so that it closes no code block."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     return "`" * max(least, longest + 1)
 

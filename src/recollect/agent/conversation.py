@@ -1,9 +1,10 @@
 """A session's transcript while the agent runs, and the request body made from it.
 
-A method returns when its entry is on the disk, so that no request is sent before it is durable.
-Compactions in the transcript hide nothing here: the engine's cut does, and the transcript follows
-the engine's undo. Unchanged parts of a request are written the same way every time, and the system
-prompt contains no time, so that the provider's prompt cache stays valid.
+Each method writes its entry durably before it returns, so every message is on the disk before a
+request contains it. Compactions in the transcript hide no message from this module, because the
+engine applies its own cut; the transcript records the engine's undo. Unchanged parts of a request
+have the same bytes every time, and the system prompt contains no time, so that the provider's
+prompt cache stays valid.
 """
 
 from __future__ import annotations
@@ -28,22 +29,17 @@ from recollect.core.values.model import Usage
 from recollect.core.values.reason import Cause, Reason
 
 MARK = "recollect"
-"""Key in a compaction's `details`. It marks a compaction that the engine made and whose cut is in
-the store."""
+"""Key in a compaction's `details` that marks a compaction which the engine made and stored."""
 FLUSH = "recollect.flush"
 COMMAND = "recollect.command"
 SPENT = "recollect.spent"
-"""Kind of entries for tokens spent outside of the conversation: for a summary, or in a note-taking
-turn."""
+"""Kind of entries for tokens spent outside of the conversation, as for a summary or notes."""
 SidePurpose: TypeAlias = Literal["summary", "flush"]
 
 
 def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
-    """List the compactions of a prepared turn that the transcript lacks.
-
-    There are three causes. The turn waited for a compaction. Or the process ended between the
-    engine's commit and the transcript's. Or the user did not wait for a compaction.
-    """
+    """List the compactions of a prepared turn that the transcript lacks: those the turn waited for,
+    those before a crash, and those for which the user did not wait."""
     made = context.compaction
     cut = newest_cut(context.edits)
     if cut is None or cut.number in recorded:
@@ -64,15 +60,14 @@ def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[Compac
 
 
 def is_undone_elsewhere(number: int, state: SessionState) -> bool:
-    """Return whether the engine made this compaction and no longer shows it. `recollect undo`
-    changes only the store. If the state lacks the compaction, that proves nothing, because its
-    store may be down."""
+    """Return True if the engine made this compaction and `recollect undo`, which changes only the
+    store, undid it. A state without the compaction proves nothing: its store may be down."""
     if not 0 < number <= state.compactions:
         return False
     cuts = [edit for edit in state.edits if isinstance(edit, Cut)]
     if any(cut.number == number for cut in cuts):
         return False
-    # Compactions before the oldest cut are still active, though their edits are no longer stored.
+    # Compactions before the oldest cut are still active, but the state no longer lists them.
     return not cuts or number > cuts[0].before
 
 
@@ -85,23 +80,21 @@ def first_kept_entry(
     leading: int,
 ) -> str | None:
     """Return the entry of the first message that the engine keeps; None in an empty transcript.
-    `path` has the engine's keys of the request, `leading` counts its messages before the
-    history."""
+    `path` has the engine's keys of the request; `leading` counts messages before the history."""
     if not shown:
         return None
     at = path.index(first_kept) - leading if first_kept in path else -1
     if not 0 <= at < len(wire.sources):
-        return shown[0].entry_id  # unknown: keeping too much loses nothing
+        return shown[0].entry_id  # if the key is unknown, keep all: that loses nothing
     position = wire.sources[at]
-    # for a result, go back to the reply with its call, because no reader shows one without the
-    # other
+    # For a tool result, return the reply with its call: no reader shows one without the other.
     while position > 0 and shown[position].message.get("role") == "toolResult":
         position -= 1
     return shown[position].entry_id
 
 
 class Conversation:
-    """One session as the agent writes it."""
+    """The transcript of a session while the agent adds to it."""
 
     def __init__(self, transcript: SessionTranscript, *, clock: Clock) -> None:
         self.transcript = transcript
@@ -112,8 +105,7 @@ class Conversation:
         return self.transcript.session_id
 
     def shown(self) -> tuple[PiShown, ...]:
-        """Return the history, each message with its entry. Secrets are unmasked while the process
-        runs."""
+        """Return the history, each message with its entry. Secrets of this process are visible."""
         return self.transcript.history().shown
 
     def milliseconds(self) -> int:
@@ -140,7 +132,7 @@ class Conversation:
         )
         return str(entry.id)
 
-    def keep_flush(self, result: FlushResult) -> None:
+    def record_flush(self, result: FlushResult) -> None:
         """Record a note-taking turn, which is not part of the conversation."""
         data = {
             "outcome": result.outcome,
@@ -162,13 +154,13 @@ class Conversation:
         }
         self.transcript.append_custom(SPENT, {"purpose": purpose, "model": model, "usage": counts})
 
-    def keep_command(self, name: str, argument: str) -> None:
-        """Record a command. No model sees it."""
+    def record_command(self, name: str, argument: str) -> None:
+        """Record a command. No model will see it."""
         data = {"command": name, **({"argument": argument} if argument else {})}
         self.transcript.append_custom(COMMAND, data)
 
-    def follow(self, state: SessionState) -> int:
-        """Undo compactions that were undone only in the engine. Return their number."""
+    def record_undos(self, state: SessionState) -> int:
+        """Record each undo that only the engine knows. Return their number."""
         taken = 0
         while (number := self._last_number()) is not None and is_undone_elsewhere(number, state):
             self.transcript.append_undo()
@@ -203,7 +195,7 @@ class Conversation:
         return frozenset(number for number in found if number is not None)
 
     @property
-    def began(self) -> float | None:
+    def start_time(self) -> float | None:
         """Return the time of the first entry, in seconds; None for a new transcript."""
         entries = self.transcript.entries
         return entries[0].milliseconds / 1000 if entries else None
@@ -223,12 +215,11 @@ def _number_of(compaction: PiEntry) -> int | None:
 
 
 DEFAULT_OUTPUT_TOKENS = 8192
-"""Anthropic's format requires a limit for the reply. All current Anthropic models accept this
-one."""
+"""Anthropic's format requires a limit for the reply. Current Anthropic models accept this one."""
 OUTPUT_SHARE = 8
-"""In a small window the limit is at most this part of it."""
+"""In a small window, the limit of the reply is the window divided by this."""
 RESERVED_SHARE = 4
-"""The part of a small window that is reserved for the reply (`compaction.reserve_tokens`)."""
+"""In a small window, `compaction.reserve_tokens` is the window divided by this."""
 OWN_WORDS = """\
 You are an assistant with a workspace: files that you read and change, and a shell.
 Look before you claim; make the change that was asked for, and check it. Be brief.
@@ -251,7 +242,7 @@ def system_prompt(tools: Sequence[Tool], project_context: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """A request without its history."""
+    """The parts of a request without its history: model, system prompt, tools and limits."""
 
     speaker: Speaker
     system: str = field(repr=False)
@@ -261,7 +252,7 @@ class Shape:
 
     @property
     def leading(self) -> int:
-        """Number of messages before the history. In Chat Completions the system prompt is one."""
+        """Number of messages before the history: the system prompt is one in Chat Completions."""
         return 1 if self.speaker.format == "openai-chat" and self.system else 0
 
     def wire_tools(self) -> list[dict[str, Any]]:
@@ -315,8 +306,8 @@ def _output_tokens(shape: Shape) -> int:
 
 
 def _chat_output_tokens(shape: Shape) -> int | None:
-    """Return the output limit; None uses the provider's own. A local server lets the model write
-    until its small window is full, so there the limit is the space reserved for the reply."""
+    """Return the output limit; None uses the provider's own. A local server fills its small window,
+    so the limit there is the space reserved for the reply."""
     room = None if shape.window_tokens is None else shape.window_tokens // RESERVED_SHARE
     if shape.max_output_tokens is not None or room is None or room > DEFAULT_OUTPUT_TOKENS:
         return shape.max_output_tokens
@@ -326,8 +317,8 @@ def _chat_output_tokens(shape: Shape) -> int | None:
 def with_user_text(
     messages: Sequence[Mapping[str, Any]], text: str, shape: Shape
 ) -> list[Mapping[str, Any]]:
-    """Add a user message. In Anthropic's format roles alternate, so after tool results the text
-    joins their message."""
+    """Add a user message. Anthropic's roles alternate, so the text joins a message of tool
+    results."""
     if shape.speaker.format == "openai-responses":
         block = {"type": "input_text", "text": text}
         return [*messages, {"type": "message", "role": "user", "content": [block]}]

@@ -1,4 +1,4 @@
-"""The events of an agent, in the order in which they happen. Reprs never show message content."""
+"""The events of an agent's run, in order. Reprs never show message content."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ FlushOutcome: TypeAlias = Literal["written", "nothing", "skipped", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushResult:
-    """The outcome of a note-taking turn, always with a reason."""
+    """The result of a note-taking turn, always with a reason."""
 
     outcome: FlushOutcome
     reason: str
     path: str = ""
-    """The first file that was written, relative to the workspace; otherwise today's notes."""
+    """The first file that was written, relative to the workspace; without one, today's notes."""
     written: tuple[tuple[str, int], ...] = ()
-    """Each file that was appended to, and the bytes added."""
+    """Each file to which notes were added, and the number of added bytes."""
     refused: tuple[str, ...] = ()
     steps: int = 0
     usage: Usage | None = None
-    """The tokens of its requests; None if no provider reported them."""
+    """Tokens of the note-taking turn's requests; None if no provider reported them."""
 
     @property
     def bytes_written(self) -> int:
@@ -34,8 +34,8 @@ class FlushResult:
 
     @property
     def done(self) -> bool:
-        """True if no other note-taking turn is due before the next compaction. Failures count too;
-        otherwise it would run after every reply."""
+        """True if no other note-taking turn is due before the next compaction. A failed one counts,
+        too: otherwise each reply would start another."""
         return self.outcome != "skipped"
 
 
@@ -46,21 +46,21 @@ UpkeepKind: TypeAlias = Literal["flush", "compaction"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """The next part of the reply. Never sent for a reply that is NO_REPLY."""
+    """A new part of the reply's text. A reply that is NO_REPLY has none."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    """The next part of the model's reasoning."""
+    """A new part of the model's reasoning."""
 
     text: str = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """A request was shaped and is sent now."""
+    """The engine prepared a request, which is now sent to the model."""
 
     step: int
     report: Report
@@ -68,13 +68,13 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replied:
-    """A complete reply was recorded."""
+    """A complete reply was recorded in the transcript."""
 
     entry_id: str
     message: Mapping[str, Any] = field(repr=False)
     usage: Usage | None = None
     silent: bool = False
-    """True if the model replied NO_REPLY: there is nothing to show."""
+    """True if the model replied NO_REPLY, so that there is nothing to show."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,31 +88,30 @@ class CallBegan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEnded:
-    """A tool has answered, and its result was recorded."""
+    """A tool returned its result, which was recorded."""
 
     id: str
     name: str
     is_error: bool
     text: str = field(repr=False)
     exit_code: int | None = None
-    """Exit code of a command that ran."""
+    """Exit code, if the tool ran a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepBegan:
-    """A note-taking turn or a compaction begins. `Flushed` or `Compacted` follows, unless the user
-    stops it."""
+    """A note-taking turn or a compaction begins. `Flushed` or `Compacted` follows."""
 
     kind: UpkeepKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """A compaction ended, successfully or not."""
+    """A compaction succeeded or failed."""
 
     result: CompactionResult
     entry_id: str | None = None
-    """The transcript's entry; None if nothing was compacted."""
+    """Id of the transcript's entry; None if nothing was compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,27 +123,27 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Withdrawn:
-    """The reply so far is discarded, and the model is asked again."""
+    """The reply so far is discarded, because the model is asked again."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """The answer to a command, or a notice for the user."""
+    """The answer to a slash command, or a notice for the user."""
 
     text: str = field(repr=False)
     data: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The same as a value for JSON, if there is one."""
+    """The same content as a JSON value, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The turn failed. The history is unchanged."""
+    """The turn failed, and left the history unchanged."""
 
     kind: FailureKind
     reason: str
-    """The cause, and the fix."""
+    """What went wrong, and how to fix it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

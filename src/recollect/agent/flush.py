@@ -1,10 +1,11 @@
-"""The note-taking turn: shortly before a compaction the model writes notes that survive it.
+"""The note-taking turn: shortly before a compaction, the model writes notes about what the
+compaction removes.
 
-It repeats the last request (same system prompt, tools and messages, so that the provider's prompt
-cache stays valid) and adds its instructions as a user message. It is not part of the conversation,
-and a failure is a result, never an exception. Only `write` works, and it only appends: to today's
-notes (in the user's time zone), `memory.md` and `USER.md`. Files are locked while it writes, and
-secrets are masked.
+The turn repeats the last request (same system prompt, tools and messages, so that the provider's
+prompt cache stays valid), and adds its instructions as a user message. The turn is not part of the
+conversation, and its failure is a result, never an exception. Of the tools only `write` works, and
+it only adds to the end of files: today's notes (in the user's time zone), `memory.md` and
+`USER.md`. Files are locked while the tool writes, and secrets are masked.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ _USES = {
 
 
 def day_note(now: float) -> str:
-    """Return the name of today's notes in the machine's time zone."""
+    """Return the name of today's file of notes, in the machine's time zone."""
     return f"{FOLDER}/{datetime.fromtimestamp(now):%Y-%m-%d}.md"  # noqa: DTZ006 - the user's day
 
 
 def note_file(root: Path, today: str, given: str | None) -> str | None:
-    """Resolve a path that the model wrote; None if it may not be written. Another day's notes
-    become `today`, and `memory.md` becomes an existing `MEMORY.md`."""
+    """Resolve a path that the model wrote; None if the model may not write there. Another day's
+    notes become `today`, and `memory.md` becomes an existing `MEMORY.md`."""
     path = Path(given or "")
     if path.suffix == ".md" and path.parent.name == FOLDER and ".." not in path.parts:
         return today
@@ -68,9 +69,9 @@ def note_file(root: Path, today: str, given: str | None) -> str | None:
 
 
 def append_note(root: Path, name: str, text: str, redaction: Redaction) -> int:
-    """Append a masked text to a file of the workspace, and return the bytes written. Lines that a
-    permanent file already contains are not written again. Raise OSError or TranscriptError if it
-    cannot be written."""
+    """Mask a text, add it to the end of a workspace file, and return the number of bytes written.
+    Lines that `memory.md` or `USER.md` already contains are left out. Raise OSError or
+    TranscriptError if the file cannot be written."""
     clean = redact(text, pii=redaction.pii).text if redaction.enabled else text
     clean = clean.strip("\n")
     if not clean.strip():
@@ -106,16 +107,16 @@ def append_note(root: Path, name: str, text: str, redaction: Redaction) -> int:
 
 
 NO_REPLY = "NO_REPLY"
-"""What OpenClaw's agents write for an empty reply."""
+"""OpenClaw's agents write this if they have nothing to say."""
 
 
 class SilentFilter:
-    """Holds back a streamed reply while it may still become NO_REPLY."""
+    """Delays a streamed reply while it may still become NO_REPLY."""
 
     def __init__(self) -> None:
         self._held: str | None = ""
         self.silent: bool = False
-        """True if the reply is NO_REPLY. Known at its end."""
+        """True if the whole reply was NO_REPLY."""
 
     def feed(self, text: str) -> str:
         if self._held is None:
@@ -141,19 +142,18 @@ _SHOWN_CHARS = 80
 
 @dataclass(slots=True, kw_only=True)
 class FlushTurn:
-    """A note-taking turn: its input, and what it has done so far."""
+    """A note-taking turn: its input, and its results so far."""
 
     sent: Mapping[str, Any] = field(repr=False)
-    """The request that was sent last."""
+    """The last request that was sent."""
     since: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
-    """The messages after that request, in its wire format: the reply, and the results of its
-    calls."""
+    """The reply and the results of its tool calls, in the request's wire format."""
     shape: Shape
     root: Path
     now: float
     read_only: bool = False
     files: dict[str, int] = field(default_factory=dict)
-    """The bytes added to each file."""
+    """Number of bytes added, by file."""
     refusals: list[str] = field(default_factory=list)
     steps: int = 0
     usage: Usage | None = None
@@ -163,7 +163,7 @@ class FlushTurn:
         return day_note(self.now)
 
     async def run(self, model: ChatModel, settings: Settings) -> FlushResult:
-        """Run the turn. Never raises because of a model or a disk."""
+        """Run the turn. Errors of the model or the disk are part of the result."""
         if self.read_only or not os.access(self.root, os.W_OK | os.X_OK):
             reason = "the workspace is read-only"
             return FlushResult(outcome="skipped", reason=reason, path=self.today)
@@ -179,8 +179,8 @@ class FlushTurn:
         return self._result(failure)
 
     def prompt(self, settings: Settings) -> str:
-        """Write the user message: both prompts of the settings with the date filled in, and the
-        time. A separate system prompt would invalidate the whole prompt cache."""
+        """Write the user message from both prompts of the settings, with date and time. A separate
+        system prompt would invalidate the provider's whole prompt cache."""
         prompts = settings.compaction.flush
         local = datetime.fromtimestamp(self.now).astimezone()
         lines = [text for text in (prompts.system_prompt, prompts.prompt) if text.strip()]
@@ -231,7 +231,7 @@ class FlushTurn:
         if not content or not content.strip():
             return failed("`content` is empty; give the text to add.")
 
-        def add(text: str) -> int:  # counted here, because the caller may be cancelled by then
+        def add(text: str) -> int:  # count now, because the caller may be cancelled later
             size = append_note(self.root, name, text, redaction)
             if size:
                 self.files[name] = self.files.get(name, 0) + size

@@ -1,10 +1,10 @@
-"""The loop without a screen: request, reply, tool calls, results, until no call is left.
+"""The agent's loop: request, reply, tool calls, results, until a reply has no call.
 
 Every message is on the disk before the next request is sent. A turn ends in exactly one `Ended`,
 unless the transcript cannot be written (TranscriptError). Every call of a recorded reply gets
-exactly one result, in order. A tool that fails gives an error result. Calls of a reply that was cut
-off get a result but are not run. One run of an agent is active at a time. Tool definitions are sent
-with every request, so in a small window the search is the only memory tool.
+exactly one result, in order. A tool that fails returns an error as its result. Calls of a reply
+that was cut off get a result but do not run. An agent has only one active run at a time. Every
+request contains the tool definitions, so in a small window the search is the only memory tool.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ ABORTED = "The user stopped the turn while this ran; it may be done in part."
 NOT_RUN = "Not run: the user stopped the turn before."
 LEFT_SECONDS = 1.0
 MAX_STEPS = 200
-"""Limit of requests in one turn."""
+"""Maximum number of requests in one turn."""
 _NAME_CHARS = 160
 NOTHING_SAID = "The message is empty; write a message or a command."
 NOT_WAITED_FOR = (
@@ -98,7 +98,7 @@ async def _run_tool(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
 
 
 def _last_calls(conversation: Conversation) -> tuple[list[Mapping[str, Any]], int]:
-    """Return the calls of the newest reply, and how many of them have a result."""
+    """Return the tool calls of the newest reply, and how many of them have a result."""
     answered = 0
     for item in reversed(conversation.shown()):
         role = item.message.get("role")
@@ -112,7 +112,7 @@ def _last_calls(conversation: Conversation) -> tuple[list[Mapping[str, Any]], in
 
 
 class Agent:
-    """A conversation with tools, kept in a transcript and shaped by the engine."""
+    """An agent: a model with tools, a transcript, and the engine that prepares its requests."""
 
     def __init__(
         self,
@@ -133,12 +133,10 @@ class Agent:
         confirm_forget: Confirm | None = None,
         settings_file: Path | None = None,
     ) -> None:
-        """Combine the parts. `engine` must have `compact_in_background=False`.
-
-        `open_session` starts the next transcript for `/new`. `choose_model` returns the model with
-        a name. `confirm_forget` asks a person before a memory tool forgets anything; without it,
-        nothing is forgotten. `settings_file` is a file that the user named: no tool may write it.
-        """
+        """Create an agent. `engine` must have `compact_in_background=False`. `open_session` starts
+        the next transcript for `/new`. `choose_model` returns the model with a name.
+        `confirm_forget` asks a person before a memory tool forgets anything; if it is None, nothing
+        is forgotten. `settings_file` is a file that the user named, and that no tool may write."""
         scope = ToolScope(
             root=workspace,
             read_only=read_only,
@@ -164,7 +162,7 @@ class Agent:
             )
         self._work = AbortableWork()
         self._begun = 0
-        """Number of calls of the newest reply that were begun."""
+        """Number of the newest reply's tool calls that have begun."""
         self._engine = engine
         self._steps = TurnSteps(
             engine=engine,
@@ -190,7 +188,7 @@ class Agent:
         return self._steps.model.name
 
     async def status(self) -> ContextStatus:
-        """Return the values of `/status`, at any time, even during a run."""
+        """Return the values for `/status`. A call is possible at any time, even during a run."""
         return await self._steps.status()
 
     def abort(self) -> None:
@@ -212,7 +210,7 @@ class Agent:
         active."""
         try:
             async with asyncio.timeout(LEFT_SECONDS):
-                while not self._idle.is_set():  # Python closes an abandoned run a little later
+                while not self._idle.is_set():  # Python may close an abandoned run only now
                     await self._idle.wait()
         except TimeoutError:
             raise RuntimeError(AT_WORK) from None
@@ -266,8 +264,7 @@ class Agent:
         yield Ended(reason="max-steps", steps=self._max_steps)
 
     async def _step(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
-        """Yield one reply and the results of its calls. It completes even if the consumer
-        leaves."""
+        """Yield one reply and its calls' results. A step completes even if the consumer leaves."""
         try:
             async with aclosing(self._steps.answer(step)) as events:
                 async for event in events:
@@ -302,7 +299,7 @@ class Agent:
             )
 
     async def _settle_calls(self) -> None:
-        """Answer the calls without a result, because the consumer has left or something failed."""
+        """Give a result to each call that has none because the consumer left or a step failed."""
         begun, self._begun = self._begun, 0
         calls, answered = _last_calls(self.conversation)
         for at, call in enumerate(calls[answered:], answered):
@@ -324,7 +321,7 @@ class Agent:
 
     async def _command(self, command: Command) -> AsyncGenerator[AgentEvent, None]:
         await write_durably(
-            self.conversation.keep_command, command.name, recordable_argument(command)
+            self.conversation.record_command, command.name, recordable_argument(command)
         )
         if command.name == "compact":
             self._steps.begin()
@@ -345,8 +342,8 @@ class Agent:
         yield Ended(reason="command")
 
     async def answer_command(self, command: Command) -> Told:
-        """Run any command but `/compact`, without writing to the transcript. Raise RecollectError
-        if it fails."""
+        """Run any command except `/compact`, without writing to the transcript. Raise
+        RecollectError if the command fails."""
         name, argument = command.name, command.argument
         if name == "status":
             status = await self.status()
@@ -374,7 +371,7 @@ class Agent:
         return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
 
     async def use_model(self, name: str) -> str:
-        """Use the model with this name from now on. Without a name, show the current one."""
+        """Use the model with this name from now on. An empty name only returns the current one."""
         steps = self._steps
         if not name:
             window = steps.window_tokens
@@ -408,7 +405,7 @@ class Agent:
         conversation = self.conversation
         done = await self._engine.undo(conversation.session_id)
         state = self._engine.session(conversation.session_id).state
-        taken = await write_durably(conversation.follow, state)
+        taken = await write_durably(conversation.record_undos, state)
         if not taken and done.undone is None:
             return f"Nothing was undone: {done.reason}."
         return "The last compaction is undone; the messages that it had replaced are sent again."
@@ -428,17 +425,16 @@ class Agent:
         return f"A new session has begun; the previous one is kept as {before.session_id}."
 
     def _change_session(self, open_session: Callable[[], SessionTranscript]) -> None:
-        """Change the session without an await, so that every open transcript belongs to a
-        conversation."""
+        """Change the session without an await: every open transcript belongs to a conversation."""
         before = self.conversation
         self._steps.conversation = Conversation(open_session(), clock=self._clock)
         before.transcript.close()
 
 
 SMALL_WINDOW_TOKENS: Final = 16_000
-"""In a smaller window, all five memory tools would take more than a tenth of it."""
+"""In a smaller window, all five memory tools would take more than a tenth of the space."""
 _ANSWER_SHARE: Final = 8
-"""An answer takes at most an eighth of the window."""
+"""A memory tool's answer takes at most the window divided by this."""
 
 
 def memory_agent_tools(
@@ -448,8 +444,8 @@ def memory_agent_tools(
     window_tokens: int | None,
     confirm: Confirm | None = None,
 ) -> tuple[Tool, ...]:
-    """Create the memory tools that fit a window; none if there is no store. `session` returns the
-    current session."""
+    """Create the memory tools that fit the window; none without a store. `session` names the
+    session."""
     if not MemoryLookup(engine).is_stored:
         return ()
     answer_tokens = ANSWER_TOKENS

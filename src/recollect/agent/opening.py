@@ -1,6 +1,6 @@
 """Opens an agent with its memory, models, transcript and workspace files.
 
-Closing the agent closes all of them. If opening fails, everything opened so far is closed.
+Closing the agent also closes these. If opening fails, everything that is already open is closed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
 
 WINDOW_SECONDS = 5.0
-"""How long to wait for a server to report its window. Without it, the window is learned from an
-overflow."""
+"""Time limit for a server to report its window. Without a report, an overflow reveals the
+window."""
 
 
 @runtime_checkable
@@ -55,10 +55,10 @@ async def open_agent(
 ) -> AsyncIterator[Agent]:
     """Open an agent in `workspace` that continues the session `key`, or `session_id` if given.
 
-    The default space is that of the workspace folder. A given `model` replaces all models of the
-    settings. Workspace files are created if `workspace.skip_bootstrap` is false, unless it is
-    read-only. `shell` is the rule for commands; by default they run with the rights of this
-    process. `confirm_forget` asks a person before a memory tool forgets anything; without it,
+    The default space is that of the workspace folder. `model` replaces all models of the settings.
+    Missing workspace files are created, unless `workspace.skip_bootstrap` is set or the agent may
+    only read. `shell` is the rule for commands; by default they run with the rights of this
+    process. `confirm_forget` asks a person before a memory tool forgets anything; if it is None,
     nothing is forgotten. `config` is a settings file, which no tool may write.
     """
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
@@ -96,7 +96,7 @@ async def open_agent(
         )
         opened.push_async_callback(engine.close)
         transcript = opened.enter_context(open_session(session_id or index.open(key).session_id))
-        if session_id is not None:  # from now on the key continues it
+        if session_id is not None:  # from now on the key continues this session
             index.update(key, lambda record: replace(record, session_id=session_id))
         others = index.path.parent.glob("*.jsonl")
         agent = Agent(
@@ -116,21 +116,23 @@ async def open_agent(
         )
         opened.push_async_callback(agent.close)
         if agent.conversation.compactions:  # `recollect undo` changes only the store
-            await engine.observe(transcript.session_id, {"usage": {}})  # this loads the session
+            await engine.observe(
+                transcript.session_id, {"usage": {}}
+            )  # `context` loads the session
             state = engine.session(transcript.session_id).state
-            await write_durably(agent.conversation.follow, state)
+            await write_durably(agent.conversation.record_undos, state)
         yield agent
 
 
 def _models(settings: Settings, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel]:
-    """Return the model to talk to, and the one for summaries."""
+    """Return the model for replies and the one for summaries."""
     main = choose_model(settings, "main")
     if main is None:
         raise SettingsError(
             "there is no model to talk to: set models.provider and models.main, or pass `model=`"
         )
     summary = choose_model(settings, "summary") or main
-    by_name = {model.name: model for model in (summary, main)}  # one connection per model
+    by_name = {model.name: model for model in (summary, main)}  # open one connection per model
     for model in by_name.values():
         opened.push_async_callback(model.close)
     return main, by_name[summary.name]
@@ -155,7 +157,7 @@ async def _with_window(settings: Settings, main: ChatModel, summary: ChatModel) 
                 if isinstance(model, _StatesWindow):
                     await model.stated_window()
     known = window_of(main.name, settings).source != "assumed"
-    # The engine asks its own model for summaries; another model might have a different window.
+    # The engine asks its own model for summaries: another model may have another window.
     if known or main.name == summary.name:
         return settings
     return replace(settings, window_tokens=main.window_tokens)

@@ -1,10 +1,10 @@
-"""The steps of a turn: one reply with its recovery, and the upkeep of the window after it.
+"""The steps of a turn: requests one reply, recovers from errors, and afterwards compacts or takes
+notes if the window needs it.
 
-A reply is recorded before anything else is done. An interrupted reply, or a model whose extra is
-not installed, is reported as a value, never as an exception. `abort` ends the stream at once. A
-request is retried at most once, and only if it was too large: the engine learns the window and
-compacts. If it fails again, the history is unchanged. A failed note-taking turn or compaction
-changes nothing.
+A reply is recorded first. An interrupted reply, or a model whose extra is not installed, is
+reported as a value, never as an exception. `abort` ends the stream at once. A request is retried at
+most once, and only if it was too large: the engine learns the window and compacts. If the second
+request fails, the history is unchanged. A failed note-taking turn or compaction changes nothing.
 """
 
 from __future__ import annotations
@@ -77,32 +77,32 @@ from recollect.hosts.inspect.status import (
 )
 
 _UNFINISHED = frozenset({"error", "aborted"})
-"""Stop reasons of replies that are never sent again, so their calls need no results."""
+"""Stop reasons of replies that no later request contains, so that their calls need no results."""
 
 
 def is_whole(message: Mapping[str, Any]) -> bool:
-    """Return whether a message is a complete reply."""
+    """Return True if a message is a complete reply."""
     return message.get("role") == "assistant" and message.get("stopReason") not in _UNFINISHED
 
 
 @dataclass(slots=True, kw_only=True)
 class Step:
-    """One request of a turn and its outcome. It is filled in while the request runs."""
+    """One request of a turn, and its result, which is filled in while the request runs."""
 
     number: int
     message: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The recorded reply; None if there is no usable one."""
+    """The recorded reply; None if the model sent no usable one."""
     aborted: bool = False
     observation: Observation | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class SentRequest:
-    """The request that was prepared last."""
+    """The most recently prepared request."""
 
     request: Mapping[str, Any] = field(repr=False)
     wire_messages: int
-    """Number of messages of the history in this request."""
+    """Number of the request's messages that belong to the history."""
     report: Report
     reply: Mapping[str, Any] | None = field(default=None, repr=False)
 
@@ -117,7 +117,7 @@ _T = TypeVar("_T")
 
 
 class AbortableWork:
-    """Runs one piece of a run's work at a time. The user may stop the run."""
+    """Runs one task of a run at a time, which the user may stop."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[Any] | None = None
@@ -130,7 +130,7 @@ class AbortableWork:
 
     @asynccontextmanager
     async def start(self, work: Coroutine[Any, Any, _T]) -> AsyncIterator[asyncio.Task[_T]]:
-        """Start work that ends with the block at the latest."""
+        """Start a task that ends with the block at the latest."""
         task = self._task = asyncio.create_task(work)
         try:
             yield task
@@ -140,8 +140,8 @@ class AbortableWork:
             await asyncio.gather(task, return_exceptions=True)
 
     async def unless_aborted(self, work: Coroutine[Any, Any, _T]) -> _T | None:
-        """Return the result of the work; None if the run was stopped. The engine ends an abandoned
-        compaction itself, and the next request records it."""
+        """Return the result of the task; None if the user stopped the run. The engine completes an
+        abandoned compaction itself, and the next request records it."""
         if self.aborted:
             work.close()
             return None
@@ -152,7 +152,7 @@ class AbortableWork:
 
 @dataclass(slots=True)
 class ReplyState:
-    """A reply as it streams in."""
+    """A reply while it arrives."""
 
     text: str = field(default="", repr=False)
     done: ReplyDone | None = None
@@ -160,7 +160,7 @@ class ReplyState:
     aborted: bool = False
     silent: bool = False
     ended: bool = False
-    """True if the stream ended or failed by itself."""
+    """True if the stream ended or failed without an abort."""
 
 
 async def _pump(
@@ -181,7 +181,7 @@ async def _pump(
 def _conclude(task: asyncio.Task[None], reply: ReplyState) -> None:
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, RecollectError):
-        raise error  # a defect of the program, not of the model
+        raise error  # an error of this program, not of the model
     reply.ended, reply.error = True, error
     if task.cancelled():
         reply.aborted = reply.done is None
@@ -194,18 +194,18 @@ def _conclude(task: asyncio.Task[None], reply: ReplyState) -> None:
         reply.error = ModelOverflow(what, reply.done.overflow)
 
 
-UNSAID = Overflow(pattern_name="unsaid")
-"""A provider refused a request as too large, without naming a limit."""
+NO_LIMIT_NAMED = Overflow(pattern_name="unsaid")
+"""Reported if a provider refused a request as too large without naming a limit."""
 
 
 def _overflow_of(error: RecollectError) -> Overflow | None:
     if not isinstance(error, ModelOverflow):
         return None
-    return error.overflow if isinstance(error.overflow, Overflow) else UNSAID
+    return error.overflow if isinstance(error.overflow, Overflow) else NO_LIMIT_NAMED
 
 
 def _failure(error: RecollectError, made: Compacted | None) -> Failed:
-    """Explain why a turn could not be finished, and what to do."""
+    """Explain why the turn failed, and what the user can do."""
     if isinstance(error, ModelOverflow):
         why = "" if made is None else f" Compaction: {made.result.reason}."
         reason = (
@@ -223,13 +223,13 @@ def _failure(error: RecollectError, made: Compacted | None) -> Failed:
 STOPPED_FLUSH = "Stopped: the notes before a compaction are written later."
 STOPPED_COMPACTION = "Stopped: nothing was compacted; Recollect tries again later."
 SHRUNK_RATIO = 0.9
-"""Largest size of the second request, relative to the one that was too large. Below 1, because
-counts are estimates."""
+"""Maximum size of the second request, relative to the one that was too large. The ratio is below 1,
+because token counts are estimates."""
 
 
 @dataclass(slots=True, kw_only=True)
 class TurnSteps:
-    """The state that the steps of an agent share."""
+    """The state that all steps of an agent share."""
 
     engine: Engine
     model: ChatModel
@@ -239,10 +239,10 @@ class TurnSteps:
     clock: Clock
     max_output_tokens: int | None
     first_run: bool
-    """True until the first reply: BOOTSTRAP.md is part of the system prompt."""
+    """True before the first reply. Then the system prompt contains BOOTSTRAP.md."""
     work: AbortableWork
     last: SentRequest | None = None
-    """The last request, as long as the next one would be the same."""
+    """The last request; None as soon as the next request would be different."""
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
     _sent: SentRequest | None = None
@@ -254,13 +254,14 @@ class TurnSteps:
 
     @property
     def window_tokens(self) -> int | None:
-        """Return the model's window as set or reported, but never more than the learned one."""
+        """Return the model's window as set or reported, but not more than the engine has
+        learned."""
         known = self.engine.settings.window_tokens or self.model.window_tokens
         learned = self.engine.session(self.conversation.session_id).state.learned_window_tokens
         return min((one for one in (known, learned) if one), default=None)
 
     def begin(self) -> None:
-        """Read the workspace's files again for this run."""
+        """Read the workspace's files again for the next run."""
         today = datetime.fromtimestamp(self.clock.now()).date()  # noqa: DTZ006 - the user's day
         self.workspace = load_workspace(
             self.scope.root,
@@ -276,7 +277,7 @@ class TurnSteps:
         )
 
     async def answer(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
-        """Ask for one reply. If the request is too large, compact and ask once more."""
+        """Request one reply. If the request is too large, compact and retry once."""
         refused: Report | None = None
         for attempt in (1, 2):
             ready = await self.work.unless_aborted(self._ready(refused))
@@ -286,10 +287,10 @@ class TurnSteps:
             context, sent, made = ready
             if made is not None:
                 yield made
-            # Another process undid a compaction.
-            await write_durably(self.conversation.follow, context.state)
+            # Another process undid a compaction: record this in the transcript.
+            await write_durably(self.conversation.record_undos, context.state)
             for result in find_unrecorded(context, self.conversation.recorded_cuts()):
-                yield await self._keep_compaction(result)
+                yield await self._record_compaction(result)
             yield Prepared(step=step.number, report=context.report)
             step.aborted = self.work.aborted
             if step.aborted:
@@ -317,8 +318,8 @@ class TurnSteps:
     async def _listen(
         self, sent: SentRequest, reply: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
-        """Yield the parts of a reply that may be shown. If it is interrupted, the part received is
-        recorded."""
+        """Yield the parts of a reply to show. If the stream breaks off, record the received
+        part."""
         queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
         filtered = SilentFilter()
         try:
@@ -338,14 +339,14 @@ class TurnSteps:
                 _conclude(task, reply)
                 reply.silent = filtered.silent
         finally:
-            if reply.aborted or not reply.ended:  # or the consumer has left
-                await self._keep_partial(reply, "aborted", None)
+            if reply.aborted or not reply.ended:  # also if the consumer has left
+                await self._record_partial(reply, "aborted", None)
         self._sent = sent
         if reply.error is not None:
-            await self._keep_partial(reply, "error", str(reply.error))
+            await self._record_partial(reply, "error", str(reply.error))
 
     async def upkeep(self, step: Step, *, mid_turn: bool) -> AsyncGenerator[AgentEvent, None]:
-        """Write notes and compact if the window needs it after a reply."""
+        """After a reply, write notes and compact if the window needs it."""
         seen = step.observation
         if seen is None or seen.due == "nothing" or self.work.aborted:
             return
@@ -370,14 +371,12 @@ class TurnSteps:
             format=self.shape.speaker.format,
         )
         self.last = None
-        return await self._keep_compaction(result)
+        return await self._record_compaction(result)
 
     async def _ready(self, refused: Report | None) -> tuple[Context, SentRequest, Compacted | None]:
-        """Prepare a request. If the last one was `refused` as too large, prepare a smaller one.
-
-        The engine has learned the window: preparing again shortens a long result, and compacts if
-        that is not enough. If the request is hardly smaller, force a compaction.
-        """
+        """Prepare a request. If the last one was `refused` as too large, prepare a smaller one. The
+        engine has learned the window from the refusal: preparing again shortens a long result, and
+        compacts if necessary. If the request is hardly smaller, force a compaction."""
         context, sent = await self._prepare()
         if refused is None or context.report.tokens_after <= SHRUNK_RATIO * refused.tokens_after:
             return context, sent, None
@@ -394,9 +393,8 @@ class TurnSteps:
         return context, self.last
 
     async def current_request(self) -> tuple[SentRequest, WhichRequest]:
-        """Return the last request of this run. If there is none, return the request that the engine
-        would send now, without storing it or recalling anything, because the next question is not
-        known."""
+        """Return the last request of this run. If there is none, return the one that the engine
+        would send now, without storing it and without recall, because the question is unknown."""
         if self.last is not None:
             return self.last, "sent"
         self.begin()
@@ -416,7 +414,7 @@ class TurnSteps:
             model=self.model.name,
             messages=len(conversation.shown()),
             compactions=conversation.compactions,
-            seconds=max(0.0, self.clock.now() - (conversation.began or self.clock.now())),
+            seconds=max(0.0, self.clock.now() - (conversation.start_time or self.clock.now())),
             spending=spending_of(conversation.transcript.entries, prices, beside_as=SPENT),
             reported_tokens=reported_tokens(made.reply),
             request=request_context(
@@ -454,8 +452,8 @@ class TurnSteps:
         step.observation = await self.engine.observe(self.conversation.session_id, taught)
         return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
 
-    async def _keep_partial(self, reply: ReplyState, reason: Any, error: str | None) -> None:
-        """Record the incomplete reply as pi does. It is never sent to a model again."""
+    async def _record_partial(self, reply: ReplyState, reason: Any, error: str | None) -> None:
+        """Record the incomplete reply as pi does. No request contains it."""
         message = broken_off(
             reply.text,
             self.shape.speaker,
@@ -466,8 +464,8 @@ class TurnSteps:
         )
         await write_durably(self.conversation.keep, message)
 
-    async def _keep_compaction(self, result: CompactionResult) -> Compacted:
-        """Record the compaction and its tokens. A compaction without effect cost tokens too."""
+    async def _record_compaction(self, result: CompactionResult) -> Compacted:
+        """Record the compaction and its tokens, which were spent even if nothing changed."""
         entry_id: str | None = None
         if result.compacted:
             _, wire, shown = self._body()
@@ -494,7 +492,7 @@ class TurnSteps:
             read_only=self.scope.read_only,
         )
         result = await turn.run(self.model, self.engine.settings)
-        await write_durably(self.conversation.keep_flush, result)
+        await write_durably(self.conversation.record_flush, result)
         if result.usage is not None:
             name = self.model.name
             await write_durably(

@@ -1,5 +1,5 @@
-"""Builds an engine from settings. Also reads the sections of AGENTS.md that are repeated after
-every compaction: "Session Startup" and "Red Lines" (docs/reference/session-files.md)."""
+"""Builds an engine from settings, and reads the sections of AGENTS.md to repeat after every
+compaction: "Session Startup" and "Red Lines" (docs/reference/session-files.md)."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
-LOOK_SECONDS = 300.0
-"""Interval between checks of followed files for changes."""
+CHECK_SECONDS = 300.0
+"""Interval between checks whether followed memory files have changed."""
 QUESTION_SECONDS = 0.4
 """The share of `recall.deadline_seconds` that embedding a question may take."""
 
 _MOST_RULES_BYTES = 2_000_000
-"""A larger AGENTS.md is not read for a summary."""
+"""An AGENTS.md larger than this is not read for a summary."""
 
 
 def open_memory(
@@ -159,8 +159,8 @@ async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certif
 def variables_beside(
     settings: Settings, url: str | None, environment: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """List the environment variables that opening a memory reads besides its settings: the secret,
-    the folder of models, API keys, and those of PostgreSQL's driver."""
+    """List the variables that opening a memory reads in addition to its settings: the secret, the
+    folder of models, API keys, and those of PostgreSQL's driver."""
     named = {stores.SECRET_VARIABLE, "RECOLLECT_MODELS"}
     if settings.models.provider is not None or settings.recall.embedder == "remote":
         keys = (settings.models.key_variable, settings.recall.remote.key_variable)
@@ -233,7 +233,7 @@ def _recaller(
             clock,
             queued=jobs.wake if jobs is not None else lambda: None,
         )
-        # If ingest is off, nothing may be written, not even jobs for missing vectors.
+        # If ingest is off, write nothing, not even jobs for missing vectors.
         if settings.ingest.enabled
         else None,
         lacking=vectors.lacking,
@@ -249,8 +249,8 @@ def follow_files(
     clock: Clock,
     embedders: Sequence[str],
 ) -> Following | None:
-    """Follow the memory files of a workspace and of the extra paths in the settings; None if there
-    are none."""
+    """Follow the memory files of a workspace and of extra paths in the settings; None without
+    any."""
     if workspace is not None and not workspace.is_dir():
         raise SettingsError(f"workspace: {workspace} must be a folder")
     own_files = workspace is not None and "memory" in settings.index.sources
@@ -285,11 +285,11 @@ def follow_files(
             embedders=tuple(embedders),
         ),
     )
-    return Following(files.look, interval_seconds=LOOK_SECONDS)
+    return Following(files.look, interval_seconds=CHECK_SECONDS)
 
 
 def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
-    """Return a function that reads a workspace's critical rules, again for each summary."""
+    """Return a function that reads the critical rules of AGENTS.md for each summary."""
     if workspace is None:
         return lambda: ""
 
@@ -311,8 +311,8 @@ _LEFT_OUT: Final = "\n[…]"
 
 
 def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
-    """Return the sections to repeat after a compaction; empty if there are none. Text over the
-    limit is cut, with a mark."""
+    """Return the sections of AGENTS.md to repeat after a compaction; empty if it has none. Text
+    over the limit is cut, with a mark."""
     from recollect.core.transfer.file_sections import MarkdownLines
 
     lines = MarkdownLines(agents_md_text)

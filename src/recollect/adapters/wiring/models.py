@@ -1,8 +1,8 @@
 """Builds language models and embedders from settings.
 
 This module imports no HTTP client or other heavy package. A model connects with its first prompt,
-and an embedder loads in a thread. Nothing is sent over the network unless the settings name a
-provider. The embedder setting "auto" never fails. If only the hash embedder is available, "auto"
+and an embedder loads in a thread. Recollect sends nothing over the network unless the settings name
+a provider. The embedder setting "auto" never fails. If only the hash embedder is available, "auto"
 uses none, because hash vectors find no more than words do.
 """
 
@@ -38,12 +38,12 @@ class AnswersPrompts(Protocol):
 
 
 OwnModel: TypeAlias = AnswersPrompts | Callable[[Prompt], Awaitable[Answer | str]]
-"""A caller's own model, or an async function that answers prompts."""
+"""A caller's own model: an object with `ask`, or an async function that answers prompts."""
 ModelRole: TypeAlias = Literal["main", "summary", "extraction"]
 
 _LOADED: dict[str, Embedder] = {}
 ONNX_THREADS = 2
-"""Cores that one run of a model may use. A turn embeds only one short text."""
+"""Number of cores that a local embedder may use. A turn embeds only one short text."""
 KEY_VARIABLES: dict[ProviderFormat, str] = {
     "anthropic": "ANTHROPIC_API_KEY",
     "openai-chat": "OPENAI_API_KEY",
@@ -52,7 +52,7 @@ KEY_VARIABLES: dict[ProviderFormat, str] = {
 
 
 class PlainModel:
-    """Wraps a caller's model that has only `ask`. There is nothing to close."""
+    """Wraps a caller's model that has no method but `ask`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class PlainModel:
         self.window_tokens = window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Answer a prompt. A plain text becomes an `Answer`."""
+        """Answer a prompt. If the caller's model returns a text, wrap it in an `Answer`."""
         answer = await self._ask(prompt)
         if isinstance(answer, Answer):
             return answer
@@ -81,8 +81,8 @@ class PlainModel:
 
 
 def own_model(given: Any) -> Model:
-    """Adapt a caller's own model: an object, or only a function. Raise TypeError for anything
-    else."""
+    """Wrap a caller's own model, an object or a function, as a `Model`. Raise TypeError for other
+    types."""
     ask = getattr(given, "ask", given)
     if isinstance(given, type) or not _is_async(ask):
         what = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
@@ -107,12 +107,10 @@ def _is_async(ask: Any) -> bool:
 
 
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
-    """Return the model of this role; None if the settings name no provider, or no model for it.
-
-    `models.main` also summarizes if `models.summary` is not set. It never extracts facts, because
-    choosing a model to talk to does not ask for such calls. Raises SettingsError when a memory is
-    opened, not later when its window is full.
-    """
+    """Return the model for this role; None if the settings name no provider, or no model for the
+    role. `models.main` also summarizes if `models.summary` is not set. It never extracts facts,
+    because a user who chooses a model for a chat has not asked for such calls. Wrong settings raise
+    SettingsError when a memory is opened, not later when its window is full."""
     models = settings.models
     name = getattr(models, role) or (models.main if role != "extraction" else None)
     if models.provider is None:
@@ -182,14 +180,14 @@ def _adapter(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embedders:
-    """The embedders of a memory."""
+    """The embedders of a memory, and why they were chosen."""
 
     used: tuple[Embedder, ...] = ()
-    """Embedders that are asked for every question, best first."""
+    """Embedders that embed every question, best first."""
     said: str = ""
-    """Which embedders were chosen and why, in one line."""
+    """A sentence that names the chosen embedders and the reason."""
     lacking: str = ""
-    """The requested embedder that is missing. Every recall reports it."""
+    """The requested embedder that is missing, which every recall reports."""
 
 
 def choose_embedders(settings: Settings) -> Embedders:
@@ -234,7 +232,7 @@ def _remote(settings: Settings) -> Embedder:
 
 
 MEASURED_MODEL: Final = "all-MiniLM-L6-v2"
-"""The model used in the published measurements. It is preferred if several are installed."""
+"""The model of the published measurements, preferred if several are installed."""
 
 
 def choose(
@@ -245,12 +243,13 @@ def choose(
     threads: int = 1,
     hash_instead: bool = False,
 ) -> Embedders:
-    """Return the local embedders of this name. Raise MissingExtra or EmbedderError if one is
+    """Return the local embedders for this setting. Raise MissingExtra or EmbedderError if one is
     unavailable.
 
-    `models` are folders that contain model folders. `onnx_model` is the name of one of these, or a
-    path. `threads` is the number of cores that a run of a model may use. A missing "transformer" is
-    not an error: recall uses words only, or `hash_instead`, as OpenClaw does.
+    `models` are folders that contain model folders. `onnx_model` is the name of such a model
+    folder, or a path. `threads` is the number of cores that a model may use. A missing
+    "transformer" is not an error: recall then uses words only, or the hash embedder if
+    `hash_instead` is true, as OpenClaw does.
     """
     makers: dict[str, Callable[[], Embedder]] = {
         "onnx": lambda: _onnx(models, onnx_model, threads),
@@ -314,7 +313,7 @@ def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
 def _folders(place: Path) -> list[Path]:
     try:
         return sorted(path for path in place.iterdir() if path.is_dir())
-    except OSError:  # the folder does not exist or is not readable: it has no models
+    except OSError:  # a missing or unreadable folder has no models
         return []
 
 

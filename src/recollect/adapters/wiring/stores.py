@@ -1,4 +1,4 @@
-"""Opens stores and spools by URL. A driver is imported when a store is opened."""
+"""Opens stores and spools by URL, and imports a driver only when a store needs it."""
 
 from __future__ import annotations
 
@@ -50,14 +50,12 @@ SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
 def deployment_secret() -> bytes:
-    """Read the secret from which, with the space's name, the hashes of every space are keyed. It
-    may be empty."""
+    """Read the secret that, with a space's name, keys the space's hashes. It may be empty."""
     return os.environ.get(SECRET_VARIABLE, "").encode()
 
 
 def installation_secret() -> bytes:
-    """Return RECOLLECT_SECRET, else a random secret in the data folder, readable by this user
-    only."""
+    """Return RECOLLECT_SECRET, else a random secret in the data folder, for this user only."""
     return deployment_secret() or own_secret(installation_secret_file()).encode()
 
 
@@ -71,7 +69,7 @@ def _seals_of_this_process() -> bytes:
 
 
 def seal_secret(space: SpaceId) -> bytes:
-    """Derive the key of a space's seals. Only this user's files contain the secret for it."""
+    """Derive the key of a space's seals from the installation's secret."""
     try:
         secret = installation_secret()
     except (OSError, RecollectError):
@@ -113,8 +111,7 @@ async def open_store(
 
 
 async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
-    """Remove deleted bytes from a store. On PostgreSQL, `admin_url` connects as the owner of the
-    tables."""
+    """Overwrite deleted content in a store's files. `admin_url` is PostgreSQL's URL as owner."""
     if admin_url is None:
         return await store.scrub()
     from recollect.adapters.stores.postgres.store import PostgresStore
@@ -131,7 +128,7 @@ async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
 
 
 async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
-    """List the spaces of the data folder, a server or a file, in order of last use."""
+    """List the spaces in the data folder, on a server or in a file, in order of last use."""
     if is_server(url):
         found = await _spaces_of_server(url)
     else:
@@ -173,10 +170,9 @@ async def _spaces_of_server(url: str) -> list[SpaceSummary]:
 
 
 async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> FileSpool:
-    """Open the spool in which batches wait while this store is down. It is encrypted like the
-    store. Its name is made from store and space, because a batch for one server must never reach
-    another."""
-    # run in a thread, because the folder may be on a disk that hangs
+    """Open the spool in which batches wait while this store is down, encrypted like the store. Its
+    name contains store and space, because a batch for one server must never reach another."""
+    # Run this in a thread, because the folder may be on a disk that hangs.
     name = f"{space}\0{await asyncio.to_thread(_store_name, url, space)}"
     from recollect.adapters.stores.spool import FileSpool
 
@@ -189,7 +185,7 @@ async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None)
 
 
 async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None) -> SpoolState:
-    """Describe the spool of a space on this machine. The store need not be reachable."""
+    """Describe the spool of a space on this machine, even if the store is down."""
     spool = await open_spool(url, space=space, key=key)
     try:
         return await spool.state()
@@ -200,8 +196,7 @@ async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None
 async def hand_over_spool(
     settings: Settings, space: SpaceId, url: str | None, *, seconds: float
 ) -> None:
-    """Write this machine's spooled batches to the store, unless a running process holds the
-    spool."""
+    """Write this machine's spooled batches to the store, unless a running process does."""
     archive = open_archive(settings, space, url)
     try:
         await archive.settle(seconds)
@@ -210,7 +205,7 @@ async def hand_over_spool(
 
 
 def _store_name(url: str | None, space: SpaceId) -> str:
-    """Return a store's canonical name: a file's real path, or a server's database."""
+    """Return the same name for every URL of a store: a file's real path, or a server's database."""
     if not is_server(url):
         return str(sqlite_path(url, space).resolve())
     from recollect.adapters.stores.postgres.driver import server_name
@@ -239,7 +234,7 @@ def is_server(url: str | None) -> TypeGuard[str]:
 
 
 def require_server(url: str | None) -> str:
-    """Return the URL of a service's store. Raise SettingsError if it is not a server."""
+    """Return the URL of a service's store. Raise SettingsError if it does not name a server."""
     if not is_server(url):
         raise SettingsError(
             "a service keeps everything in PostgreSQL: set store.url, or give "
@@ -249,7 +244,7 @@ def require_server(url: str | None) -> str:
 
 
 def is_stored(url: str | None, space: SpaceId) -> bool:
-    """Return whether there may be something to read: a server, or a file that exists."""
+    """Return True if there may be stored messages: the store is a server, or its file exists."""
     return is_server(url) or sqlite_path(url, space).exists()
 
 
@@ -259,8 +254,8 @@ def open_archive(
     url: str | None,
     open_space: Callable[[SpaceId], Awaitable[Store]] | None = None,
 ) -> DurableArchive:
-    """Return an archive that opens its store with the first request. With `open_space` it has no
-    spool: a node of a service stores nothing locally, and its clients send again."""
+    """Return an archive that opens its store with the first request. With `open_space`, the archive
+    has no spool: a node of a service stores nothing locally, and clients repeat failed requests."""
     from recollect.core.engine.archive import DurableArchive
 
     if open_space is not None:
@@ -286,8 +281,7 @@ def open_archive(
 
 
 def require_driver() -> None:
-    """Raise MissingExtra if PostgreSQL's driver is not installed. Does not import it, because that
-    takes too long."""
+    """Raise MissingExtra if PostgreSQL's driver is missing, without a slow import."""
     if find_spec("psycopg") is None:
         raise MissingExtra(feature="PostgreSQL", extra="postgres")
 
@@ -295,7 +289,7 @@ def require_driver() -> None:
 async def delete_stored_space(
     settings: Settings, space: SpaceId, url: str | None, *, must_exist: bool = True
 ) -> Certificate:
-    """Delete a space. Raise StoreError if it `must_exist` and no space has this name."""
+    """Delete a space. If `must_exist` is true, raise StoreError unless a space has this name."""
     from recollect.core.upkeep.certificates import extend_certificate
     from recollect.core.upkeep.forget import DeletesItself, certify_deletion, delete_space
 

@@ -1,1 +1,1 @@
-"""`recollect chat`: the agent in a terminal, in a pipe, and for programs."""
+"""`recollect chat`: the agent in a terminal, in a pipe, or called by a program."""

@@ -1,4 +1,4 @@
-"""Turns events into lines of text, and a streamed reply into Markdown blocks. Writes nothing."""
+"""Converts events into lines of text, and splits a streamed reply into Markdown blocks."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from recollect.core.values.report import Report
 
 _MATTERS: Final = ("command", "path", "query", "pattern", "url", "text")
-"""Arguments that describe a call best. The first one present is used."""
+"""Arguments that describe a tool call best. The first one that a call has is shown."""
 ARGUMENT_CELLS: Final = 60
 
 
 def one_line(text: str, cells: int) -> str:
-    """Cut a text to one line of at most this many cells."""
+    """Cut a text to one line of at most this many terminal cells."""
     return clipped(plain_line(text[: 8 * max(1, cells)]), cells)
 
 
 def main_argument(arguments: Mapping[str, Any], cells: int = ARGUMENT_CELLS) -> str:
-    """Return the argument that describes a call best: its command, its path, or its first text."""
+    """Return the argument that describes a tool call best: command, path, or first text."""
     texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
     for name in (*_MATTERS, *texts):
         if texts.get(name):
@@ -84,7 +84,7 @@ def call_note(ended: CallEnded) -> str:
 
 
 def fold_report(report: Report) -> Folded | None:
-    """Fold what memory changed in this request compared to the previous one; None if nothing."""
+    """Fold what memory changed in this request since the previous one; None if nothing."""
     failed = [f"{line.stage} failed" for line in report.failures]
     stood = {edit.text for edit in report.ended_edits if isinstance(edit, Insert)}
     blocks = [edit for edit in report.new_edits if isinstance(edit, Insert)]
@@ -127,19 +127,18 @@ _FENCE: Final = re.compile(r" {0,3}(`{3,}|~{3,})\s*([^`]*)")
 
 @dataclass(slots=True)
 class MarkdownStream:
-    """Splits a reply into blocks. Each is returned once, when it is complete; the last is
-    `pending`. A block ends at a blank line if the next line is not indented. Fenced code is one
-    block."""
+    """Splits a reply into blocks, and returns each when it is complete; `pending` is the rest. A
+    block ends at a blank line if the next line is not indented. Fenced code is one block."""
 
     pending: str = field(default="", repr=False)
     _fence: str = ""
-    """The fence that closes the pending code block; empty in text."""
+    """The fence that will close the pending code block; empty outside of code."""
     _read: int = 0
-    """Length of the complete lines in `pending` that were read."""
+    """Number of characters of `pending` in complete lines that were examined."""
     _blank: bool = False
 
     def feed(self, text: str) -> list[str]:
-        """Add text. Return the blocks that it completes."""
+        """Add text to the reply. Return the blocks that are now complete."""
         self.pending += text
         blocks: list[str] = []
         while (end := self.pending.find("\n", self._read)) >= 0:
@@ -150,7 +149,7 @@ class MarkdownStream:
                     blocks.append(self._take(end + 1))
                     continue
             elif self._read and (marks or (self._blank and line.strip() and not line[0].isspace())):
-                blocks.append(self._take(self._read))  # this line begins the next block
+                blocks.append(self._take(self._read))  # the next block begins with this line
                 continue
             elif marks is not None:
                 self._fence = marks[1]

@@ -1,8 +1,8 @@
 """Opens a chat: chooses the model, the session, and the rule for commands.
 
-The model is the named one, else the one in the settings, else one whose key is in the environment,
-else a llama.cpp server on this machine. A provider's key is never sent to a server that the user
-named.
+The model is the first that exists: the one that the user named, the one in the settings, one whose
+key is in the environment, or a llama.cpp server on this machine. A provider's key is never sent to
+a server that the user named.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 BashChoice: TypeAlias = Literal["auto", "ask", "allow", "off"]
 
 PROBE_SECONDS: Final = 0.2
-"""How long to wait for a server on this machine."""
+"""Time limit for finding a server on this machine."""
 LOCAL_URL: Final = "http://127.0.0.1:8080/v1"
 """The default address of llama.cpp's server."""
 
 
 class KnownProvider(NamedTuple):
-    """A provider for which a key in the environment is enough."""
+    """A provider that the chat can use as soon as its key is in the environment."""
 
     title: str
     wire: ProviderFormat
@@ -70,11 +70,11 @@ class PersonQuestion:
 
     kind: QuestionKind
     text: str = field(repr=False)
-    """The command to run, or everything that would be forgotten."""
+    """The command to run, or a list of everything to forget."""
 
 
 Ask: TypeAlias = Callable[[PersonQuestion], Awaitable[bool]]
-"""Asks a person. True allows it."""
+"""Asks a person, and returns True if the person allows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,9 +87,9 @@ class ChatOrder:
     space: str | None = None
     store: str | None = None
     new: bool = False
-    """True to start a new session under this key."""
+    """True to start a new session for this key."""
     resume: str | None = None
-    """The session to continue under the key instead: its id, an id prefix, or its name."""
+    """Id, id prefix or name of the session to continue instead of the key's newest one."""
     read_only: bool = False
     bash: BashChoice = "auto"
     network: bool = False
@@ -101,7 +101,7 @@ class ChatOrder:
 
 @asynccontextmanager
 async def open_chat_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIterator[Agent]:
-    """Open the agent of a chat. `ask` asks the person, if there is one."""
+    """Open the agent of a chat. `ask` asks the person for permission, if a person is present."""
     from recollect.adapters.session.files import SessionIndex
     from recollect.agent.opening import open_agent
     from recollect.hosts.inspect.sessions import session_meant, sessions_of
@@ -137,7 +137,7 @@ async def open_chat_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIter
 
 
 def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:
-    """Choose the rule for commands: confined if this machine supports it, else a person decides."""
+    """Choose the rule for commands: confined if the machine supports it, else asked."""
     from recollect.agent.tools.confine import ShellRule, bubblewrap_works
 
     if order.bash == "allow":
@@ -163,8 +163,8 @@ def choose_settings(
     window_tokens: int | None,
     folder: Path = Path(),
 ) -> Settings:
-    """Return the settings with a model to talk to. Raise SettingsError if there is none. Without a
-    `config`, the recollect.toml of `folder` or of the current folder is used."""
+    """Return settings that name a model. Raise SettingsError if there is no model. If `config` is
+    None, read the recollect.toml of `folder`, or of the current folder."""
     limits = {} if window_tokens is None else {"window_tokens": window_tokens}
     settings = load_settings(arguments=limits, file=config, folder=folder).settings
     chosen = _choose_model(settings, provider, model)

@@ -1,6 +1,6 @@
-"""A chat without a terminal: replies as text for pipes, or every event as a line of JSON.
+"""A chat without a terminal: prints replies as text for pipes, or every event as a line of JSON.
 
-Each line read is a message. Text replies go to standard output and the rest to standard error,
+Each input line is a message. Replies go to standard output, all other text to standard error,
 without control characters.
 """
 
@@ -55,8 +55,8 @@ def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
 
 
 def read_order(line: str) -> tuple[str, bool]:
-    """Return the message of a line, and True if the line stops the running turn. A JSON object has
-    `message` or `abort`; any other line is itself a message."""
+    """Parse an input line. Return its message, and True if it stops the running turn. A JSON object
+    has `message` or `abort`; any other line is itself the message."""
     try:
         value = json.loads(line)
     except ValueError:
@@ -69,7 +69,7 @@ def read_order(line: str) -> tuple[str, bool]:
 async def talk_plain(
     order: ChatOrder, lines: AsyncIterator[str], out: TextIO, notes: TextIO
 ) -> int:
-    """Run turns until there are no more lines. Return 1 if the last turn failed."""
+    """Run one turn per input line. Return 1 if the last turn failed."""
     ended = 0
     async with open_chat_agent(order) as agent:
         async for line in lines:
@@ -102,7 +102,7 @@ async def _plain_turn(agent: Agent, text: str, out: TextIO, notes: TextIO) -> in
 
 
 def note_of(event: AgentEvent) -> tuple[str, str] | None:
-    """Describe an event that is not part of the reply, and name the output to use."""
+    """Describe an event that is not part of the reply, and name the stream to print it to."""
     from recollect.agent.chat.drawing import call_note, main_argument, one_line
     from recollect.agent.events import (
         CallBegan,
@@ -137,7 +137,7 @@ def note_of(event: AgentEvent) -> tuple[str, str] | None:
 
 
 async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) -> int:
-    """Run turns and print every event as a line. `{"abort": true}` stops the running turn."""
+    """Run one turn per line, and print each event as a line. `{"abort": true}` stops a turn."""
     ended = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
     async with open_chat_agent(order) as agent:
@@ -163,7 +163,7 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) ->
                         last = event_dict(event)
                         _write_line(out, last)
                 ended = 0 if last.get("reason") in ("done", "command") else 1
-            await listening  # raises its exception
+            await listening  # raises the task's exception
         finally:
             listening.cancel()
     return ended
@@ -179,8 +179,8 @@ async def lines_from(texts: Iterable[str]) -> AsyncIterator[str]:
 
 
 async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
-    """Yield lines that a thread reads. The thread ends with the process, because reading cannot be
-    cancelled."""
+    """Yield lines that a thread reads. The thread, which cannot be cancelled, ends with the
+    process."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | OSError | ValueError] = asyncio.Queue()
 

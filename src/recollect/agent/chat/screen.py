@@ -1,7 +1,7 @@
-"""Draws a turn while it runs: finished lines are printed once, and below them a few lines change.
+"""Draws a turn while it runs: prints finished lines, and redraws a few lines below them.
 
-Finished lines are never redrawn, so the terminal's own scrollback contains the whole chat. It uses
-no alternate screen and no mouse.
+Finished lines are never redrawn, so the terminal's own scrollback contains the whole chat. The chat
+uses no alternate screen and no mouse.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from recollect.hosts.inspect.status import ContextStatus
 
 _SECONDS_SHOWN: Final = 2.0
-"""Time after which the status line shows a duration."""
+"""The status line shows the duration of a step after this time."""
 _PENDING_CHARS: Final = 4_000
-"""Number of characters drawn of a block in progress. The block is printed in full when it ends."""
+"""Number of characters drawn of an incomplete block. A complete block is printed in full."""
 QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
     "run": ("bash wants to run this, and no sandbox confines it:", "run it? y / n, then Enter: "),
     "forget": (
@@ -62,11 +62,11 @@ QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
     ),
 }
 MOST_FOLDED: Final = 500
-"""Number of folded lines that can be opened. Older ones are in the transcript."""
+"""Number of folded lines that `/show` can print. Older ones are only in the transcript."""
 
 
 class _Block:
-    """The last lines of a Markdown block, without the spaces with which rich fills them."""
+    """The last lines of a Markdown block, without the spaces that rich adds to fill them."""
 
     def __init__(self, text: str, rows: int | None = None) -> None:
         self._drawn = Markdown(text, code_theme="ansi_dark", hyperlinks=False)
@@ -92,7 +92,7 @@ def model_label(name: str) -> str:
 
 
 class Screen:
-    """The part of the terminal that a turn is drawn in."""
+    """The part of the terminal in which a turn is drawn."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Screen:
             self._fold_thoughts()
             self._do("answering")
             self._print_blocks(self._stream.feed(harmless(event.text)))
-            return  # drawn with the next frame, because these arrive often
+            return  # wait for the next frame, because these events arrive often
         if isinstance(event, Thought):
             self._thoughts.append(event.text)
             self._do("thinking")
@@ -233,7 +233,7 @@ class Screen:
         self._print(text, style="yellow")
 
     def ask(self, question: PersonQuestion) -> None:
-        """Print everything that the person is asked to allow."""
+        """Print everything that the person must know to answer the question."""
         self.end()
         self.note(QUESTIONS[question.kind][0])
         self._print("\n".join(f"  {line}" for line in question.text.split("\n")))

@@ -1,8 +1,8 @@
 """The chat in a terminal: a prompt, and a turn that streams above it.
 
-prompt_toolkit (the extra `chat`) reads lines, rich draws. While the agent works, Ctrl-C stops the
-turn, and typed keys wait for the next prompt. Keys typed before a question are dropped, so that
-they do not answer it. After a signal the terminal is restored and the session is complete.
+prompt_toolkit (in the extra `chat`) reads lines, and rich draws. While the agent works, Ctrl-C
+stops the turn, and typed keys wait for the next prompt. Keys typed before a question are dropped,
+so that they do not answer the question. After a signal the terminal is restored.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def talk(order: ChatOrder) -> int:
 
 
 class MaskedHistory(FileHistory):
-    """The lines typed in the chats of a space, readable by their owner only, with secrets masked.
-    Words that a transcript may not contain, such as those of `/memory add`, are removed."""
+    """The lines typed in the chats of a space, in a file that only its owner can read. Secrets are
+    masked, and words that a transcript may not contain (as in `/memory add`) are removed."""
 
     def __init__(self, space: str, *, pii: bool = False) -> None:
         super().__init__(chat_history_file(space))
@@ -104,7 +104,7 @@ def _completions() -> list[str]:
 
 
 class ShownLog(logging.Handler):
-    """Shows messages that any thread logs, in the chat's thread."""
+    """Shows log messages from any thread in the chat."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         super().__init__(logging.WARNING)
@@ -117,7 +117,7 @@ class ShownLog(logging.Handler):
 
 
 class TerminalChat:
-    """One chat, from its first prompt to its end."""
+    """A chat from its first prompt to its end."""
 
     def __init__(self, order: ChatOrder) -> None:
         self._order = order
@@ -263,7 +263,7 @@ class TerminalChat:
             self._agent.abort()
 
     async def _ask(self, question: PersonQuestion) -> bool:
-        """Ask the person for permission. Keys typed before the question do not answer it."""
+        """Ask the person for permission, and ignore keys typed before the question."""
         from recollect.agent.chat.screen import QUESTIONS
 
         screen = self._screen
@@ -286,8 +286,7 @@ class TerminalChat:
 
 @contextmanager
 def _keys_unseen(terminal: int) -> Iterator[None]:
-    """Do not echo keys typed between prompts; they wait for the next prompt. Ctrl-C still sends a
-    signal."""
+    """Hide keys typed between prompts until the next prompt. Ctrl-C still sends a signal."""
     before = termios.tcgetattr(terminal)
     during = termios.tcgetattr(terminal)
     during[0] &= ~termios.ICRNL

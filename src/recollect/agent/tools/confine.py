@@ -1,11 +1,10 @@
-"""A tool and its answer, the paths that a model names, and the rule for its commands.
+"""Defines a tool and its answer, checks the paths that a model names, and confines its commands.
 
 A tool reports failures in its result. It never raises because of the model's arguments.
 
-A returned path is resolved, links followed, and inside the workspace. No tool writes a settings
-file or opens Recollect's own folders. Settings decide which server gets a key and which projects
-are trusted, and the folders contain the transcripts of other spaces. Nothing here creates or opens
-a file.
+`confine` resolves links, and returns only paths inside the workspace. No tool writes a settings
+file or opens Recollect's own folders, because settings decide which server gets a key and which
+projects are trusted, and the folders contain the transcripts of other spaces.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ CUT_OFF = (
     "Not run: the reply reached the output limit, so this call may be cut off. Ask again with less "
     "at once, for example a file in several parts."
 )
-"""The result of a call whose reply was cut off at the provider's limit."""
+"""The result of a tool call whose reply ended at the provider's output limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOutcome:
-    """The answer of a tool."""
+    """The result of a tool call."""
 
     text: str = field(repr=False)
     is_error: bool = False
     images: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Media type and base64 data."""
     details: Mapping[str, Any] | None = field(default=None, repr=False)
-    """Values for the display. Never shown to the model."""
+    """Values for the display, which the model never sees."""
 
     def content(self) -> list[dict[str, Any]]:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": self.text}] if self.text else []
@@ -52,7 +51,7 @@ def failed(text: str) -> ToolOutcome:
 
 
 def result_message(call: Mapping[str, Any], outcome: ToolOutcome) -> dict[str, Any]:
-    """Write the message that answers a call."""
+    """Create the message with a tool call's result."""
     message: dict[str, Any] = {
         "role": "toolResult",
         "toolCallId": call["id"],
@@ -71,7 +70,7 @@ class Tool:
     name: str
     description: str
     parameters: Mapping[str, Any] = field(repr=False)
-    """JSON schema of its arguments."""
+    """JSON schema of the tool's arguments."""
     run: Callable[[Mapping[str, Any]], Awaitable[ToolOutcome]] = field(repr=False)
 
 
@@ -89,13 +88,13 @@ def schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[s
 
 
 def text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
-    """Read an argument that must be a string; None for anything else."""
+    """Return an argument if it is a string; None otherwise."""
     value = arguments.get(name)
     return value if isinstance(value, str) else None
 
 
 def number_argument(arguments: Mapping[str, Any], name: str) -> int | None:
-    """Read an argument that must be an integer. Some models write it as text."""
+    """Return an integer argument; None if it is not one. Some models write integers as text."""
     value = arguments.get(name)
     if isinstance(value, str) and value.strip().isdigit():
         return int(value)
@@ -104,14 +103,14 @@ def number_argument(arguments: Mapping[str, Any], name: str) -> int | None:
 
 ShellMode: TypeAlias = Literal["free", "confined", "asked", "off"]
 Confirm: TypeAlias = Callable[[str], Awaitable[bool]]
-"""Asks a person to allow what the text describes."""
+"""Asks a person to allow the action that the text describes."""
 
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _PASSED_ON = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "PATH", "SHELL", "TERM", "TZ", "USER")
-"""Variables that a confined command sees. None of them contains a provider's key."""
+"""Environment variables that a confined command gets. None of them contains a provider's key."""
 _PROBE_SECONDS = 5.0
 SETTINGS_FILES = (FILE_NAME, "openclaw.json")
-"""Names of files that settings are read from."""
+"""Names of files from which settings are read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +118,10 @@ class ShellRule:
     """The rule for the commands of `bash`."""
 
     mode: ShellMode = "free"
-    """free: with the user's rights. confined: in bubblewrap. asked: a person allows each command.
-    off: no commands."""
+    """free: commands have the user's rights. confined: they run in bubblewrap. asked: a person
+    allows each command. off: no command runs."""
     confirm: Confirm | None = field(default=None, repr=False)
-    """Asks a person. None: no command runs, because no person can be asked."""
+    """Asks a person. If it is None, commands that need permission do not run."""
     network: bool = False
     """True if a confined command may use the network."""
 
@@ -138,12 +137,10 @@ class ShellRule:
 
 
 def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
-    """Allow reading the system and writing the workspace, nothing else of this machine.
-
-    Home folders are hidden and `/tmp` is empty, so that keys on the disk cannot be read. All
-    processes end with the command, because they are in their own namespace. Settings in the
-    workspace are read-only, and a data folder in it appears empty.
-    """
+    """Write bubblewrap's arguments: a command may read the system and write the workspace, nothing
+    else on this machine. Home folders are hidden and `/tmp` is empty, so that no command can read
+    keys on the disk. A process namespace ends all processes with the command. Settings in the
+    workspace are read-only, and a data folder in the workspace appears empty."""
     root, real = scope.root, scope.root.resolve()
     folders = [name for name in _SYSTEM_FOLDERS if Path(name).exists()]
     inside = [root / one.relative_to(real) for one in _settings(scope) if one.is_relative_to(real)]
@@ -163,8 +160,7 @@ def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
 
 
 def bubblewrap_works(root: Path) -> bool:
-    """Return whether commands can be confined here: bubblewrap is installed, and the system allows
-    it."""
+    """Return True if bubblewrap is installed, and the system allows it to confine commands."""
     if which("bwrap") is None:
         return False
     try:
@@ -183,32 +179,33 @@ def bubblewrap_works(root: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolScope:
-    """Which files and commands the tools may use."""
+    """The files and commands that the tools may use."""
 
     root: Path
     read_only: bool = False
     """True if nothing may be written or run."""
     shell: ShellRule = field(default_factory=ShellRule)
     settings_file: Path | None = None
-    """A settings file that the user named. No tool may write it."""
+    """A settings file that the user named, and that no tool may write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
-    """A path that may be used."""
+class AllowedPath:
+    """A path that a tool may use."""
 
     path: Path
     base: Path
-    """The workspace. When the path is opened, no link below it is followed."""
+    """The workspace. Opening the path follows no link inside the workspace."""
 
     @property
     def shown(self) -> str:
         return self.path.relative_to(self.base).as_posix() or "."
 
 
-def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Placed | ToolOutcome:
-    """Resolve a path that the model wrote, or explain why it may not be used. Settings files may
-    only be read."""
+def confine(
+    given: str | None, scope: ToolScope, *, reading: bool = False
+) -> AllowedPath | ToolOutcome:
+    """Resolve a path that the model wrote, or refuse it. Settings files may only be read."""
     if not given or "\0" in given:
         return failed("`path` is missing; name a file.")
     root = scope.root.resolve()
@@ -228,7 +225,7 @@ def confine(given: str | None, scope: ToolScope, *, reading: bool = False) -> Pl
         )
     if not path.is_relative_to(root):
         return failed("`path` leads out of the workspace, and only files inside it may be used.")
-    return Placed(path=path, base=root)
+    return AllowedPath(path=path, base=root)
 
 
 def _own_folders() -> tuple[Path, ...]:
@@ -236,7 +233,6 @@ def _own_folders() -> tuple[Path, ...]:
 
 
 def _settings(scope: ToolScope) -> list[Path]:
-    """List the settings files that apply in this workspace, with links resolved. They need not
-    exist."""
+    """List the settings files of this workspace, with links resolved, even missing ones."""
     named = (*SETTINGS_FILES, *(() if scope.settings_file is None else (scope.settings_file,)))
     return [(scope.root / one).resolve() for one in named]

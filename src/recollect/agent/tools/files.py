@@ -1,8 +1,9 @@
-"""The tools `read`, `write` and `edit`: files and parts of them, and exact replacements.
+"""The tools `read`, `write` and `edit`: they read files or parts of them, and replace files or
+exact passages.
 
-A file is replaced in one step. Nothing outside the workspace is read or written, even if a folder
-is replaced by a link meanwhile. Folders are opened one by one, and never through a link. If `read`
-cuts a file, it names the next offset. Images are returned as images.
+A file is replaced in one step. No tool reads or writes outside the workspace, even if another
+program replaces a folder by a link meanwhile, because folders are opened one by one, and never
+through a link. If `read` cuts a file, its result names the next offset.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 from recollect.adapters.session.files import write_durably
 from recollect.agent.tools.confine import (
-    Placed,
+    AllowedPath,
     Tool,
     ToolOutcome,
     ToolScope,
@@ -32,9 +33,9 @@ from recollect.system.durable import FOLDER_STEP, NO_LINK
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
-"""pi's limits of one `read`: as much as a model can read at once and still follow its task."""
+"""pi's limits for one `read`: as much as a model can read without losing track of its task."""
 MAX_FILE_BYTES = 64 * 1024 * 1024
-"""Larger files are not loaded."""
+"""Files larger than this are not loaded."""
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 """Anthropic's limit for one image."""
 _IMAGES = (
@@ -90,10 +91,10 @@ def _file_tool(
     name: str,
     description: str,
     parameters: Mapping[str, Any],
-    work: Callable[[Placed, Mapping[str, Any]], ToolOutcome],
+    work: Callable[[AllowedPath, Mapping[str, Any]], ToolOutcome],
 ) -> Tool:
-    """Create a tool for one file, the argument `path`. Reading ends with the turn, writing first
-    completes."""
+    """Create a tool that works on the file named by the argument `path`. A read ends with the turn;
+    a write always completes first."""
     reads = name == "read"
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
@@ -117,7 +118,7 @@ def _file_tool(
     return Tool(name=name, description=description, parameters=parameters, run=run)
 
 
-def _read(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
+def _read(placed: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
     data = _whole_file(placed)
     if media_type := _media_type(data):
         if len(data) > MAX_IMAGE_BYTES:
@@ -135,7 +136,7 @@ def _read(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
 
 
 @contextmanager
-def _folder_of(placed: Placed, *, make: bool = False) -> Iterator[int]:
+def _folder_of(placed: AllowedPath, *, make: bool = False) -> Iterator[int]:
     steps = placed.path.relative_to(placed.base).parts[:-1]
     if placed.path == placed.base:
         raise _is_folder()
@@ -156,8 +157,10 @@ def _is_folder() -> IsADirectoryError:
     return IsADirectoryError(errno.EISDIR, "it is a folder")
 
 
-def _whole_file(placed: Placed) -> bytes:
-    with _folder_of(placed) as folder:  # O_NONBLOCK, because a pipe may never have a writer
+def _whole_file(placed: AllowedPath) -> bytes:
+    with _folder_of(
+        placed
+    ) as folder:  # O_NONBLOCK: opening a pipe would wait for a writer, perhaps forever
         handle = os.open(placed.path.name, os.O_RDONLY | os.O_NONBLOCK | NO_LINK, dir_fd=folder)
     try:
         there = os.fstat(handle)
@@ -205,7 +208,7 @@ def _media_type(data: bytes) -> str | None:
     return next((kind for magic, kind in _IMAGES if data.startswith(magic)), None)
 
 
-def _write(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
+def _write(placed: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
     content = text_argument(arguments, "content")
     if content is None:
         return failed("`content` is missing; give the whole text of the file.")
@@ -213,7 +216,7 @@ def _write(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
     return ToolOutcome(text=f"Wrote {placed.shown} ({len(content)} characters).")
 
 
-def _edit(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
+def _edit(placed: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
     old, new = text_argument(arguments, "oldText"), text_argument(arguments, "newText")
     if old is None or new is None:
         return failed("`oldText` and `newText` are both needed.")
@@ -225,7 +228,7 @@ def _edit(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
         return failed("`oldText` is empty; to begin a file use write.")
     if old == new:
         return failed("`oldText` and `newText` are the same; nothing was changed.")
-    if "\r\n" in text and "\r\n" not in old:  # the model does not see how lines end
+    if "\r\n" in text and "\r\n" not in old:  # the model does not see the line endings
         old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
     found = text.count(old)
     if found != 1:
@@ -240,7 +243,7 @@ def _edit(placed: Placed, arguments: Mapping[str, Any]) -> ToolOutcome:
     return ToolOutcome(text=f"Edited {placed.shown} at line {line}.", details={"line": line})
 
 
-def _replace(placed: Placed, data: bytes) -> None:
+def _replace(placed: AllowedPath, data: bytes) -> None:
     """Replace the file in one step, and keep its permissions."""
     name = placed.path.name
     beside = f".{name[:40]}.{os.urandom(4).hex()}.new"

@@ -1,7 +1,7 @@
-"""The tool `bash`: one command in the workspace, with limits on time and output.
+"""The tool `bash`: runs one command in the workspace, with limits on time and output.
 
-The command's process group is killed at its end, at its deadline and on abort. The scope's
-`ShellRule` decides whether and where it may run.
+The command's process group is killed when the command ends, at its deadline, and on abort. The
+scope's `ShellRule` decides whether and where a command may run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 3600
 HEAD_BYTES = 16 * 1024
 TAIL_BYTES = 32 * 1024
-"""Parts of a long output that are shown: its start, and more of its end, where errors are."""
+"""A long output is shortened to its start and a larger part of its end, where errors are."""
 _DRAIN_SECONDS = 0.5
-"""How long output is read after the command ended, if another process still holds its pipe."""
+"""How long to read output after the command ended, if another process has its pipe open."""
 _READ_BYTES = 65536
 
 
@@ -111,8 +111,7 @@ async def _refusal(command: str, scope: ToolScope) -> str:
 
 async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
     output = _Output()
-    # A separate pipe: with asyncio's own, waiting for the command would wait for every process that
-    # holds the pipe.
+    # Use a separate pipe: asyncio's own would wait for every process that has the pipe open.
     ours, theirs = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -133,9 +132,9 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
         await asyncio.wait_for(process.wait(), seconds)
     except TimeoutError:
         late = True
-    finally:  # also if the turn is aborted
+    finally:  # also after an abort of the turn
         try:
-            # The process id of the session's leader is the id of its group.
+            # The id of the process group is the process id of its first process.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             await asyncio.wait({drained}, timeout=_DRAIN_SECONDS)
@@ -156,8 +155,7 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
 
 
 def _read_into(output: _Output, pipe: int) -> asyncio.Future[None]:
-    """Read the pipe as it fills. The future is done when no process can write to the pipe any
-    more."""
+    """Read the pipe as output arrives. The future is done when no process can write any more."""
     loop = asyncio.get_running_loop()
     drained: asyncio.Future[None] = loop.create_future()
     os.set_blocking(pipe, False)
