@@ -1,1 +1,1 @@
-"""Facts: statements, their speakers and subjects, and which of them are current."""
+"""Facts: short statements, their authors and subjects, and which of them are current."""

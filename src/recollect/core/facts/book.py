@@ -1,6 +1,5 @@
-"""Facts for users: list, add, correct, pin, forget and trace them. Everything written is redacted.
-An id prefix is enough to name a fact. A replaced fact stays as history; only forgetting removes
-one."""
+"""Facts for users: list, add, correct, pin, forget and trace them. Texts are redacted before they
+are stored. An id prefix is enough to name a fact. Only forgetting removes a replaced fact."""
 
 from __future__ import annotations
 
@@ -87,11 +86,11 @@ _TYPE_WORDS: Final[tuple[tuple[FactType, str], ...]] = (
         ),
     ),
 )
-"""The words of each type. The first match decides."""
+"""Words that show a type. The first type that matches is used."""
 
 
 def format_id(id: str) -> str:  # noqa: A002
-    """Format an id for a message, with control characters escaped."""
+    """Format an id for an error message, with control characters escaped."""
     return id if id.isprintable() else repr(id)[1:-1]
 
 
@@ -129,7 +128,7 @@ Done = TypeVar("Done")
 
 
 async def retry_if_stale(write: Callable[[], Awaitable[Done]]) -> Done:
-    """Decide and write. Retry if another process wrote facts in between."""
+    """Call `write`, and repeat it if another process wrote facts while it read and decided."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(StaleFacts):
             return await write()
@@ -166,8 +165,8 @@ class FactBook:
         session: str | None = None,
         read_only: bool = False,
     ) -> None:
-        """`session` limits the facts to those of this session and of no session. Forgetting also
-        covers `spools`, then calls `forgotten`."""
+        """With `session`, only facts of this session and of no session are visible. `forget` also
+        removes from `spools`, then calls `forgotten`."""
         self._read_only = read_only
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
@@ -198,7 +197,7 @@ class FactBook:
         return tuple(sorted(found, key=lambda fact: (not fact.pinned, fact.at, fact.id)))
 
     async def find(self, id: str) -> Fact:  # noqa: A002
-        """Return the fact with this id or unique id prefix."""
+        """Return the fact with this id, or with this prefix if no other id has it."""
         fact = await self._find(id)
         if not self._reaches(fact):
             raise RecollectError("that fact belongs to another session; `recollect facts` shows it")
@@ -245,9 +244,9 @@ class FactBook:
         trust: Trust = "high",
         source: SegmentId | None = None,
     ) -> FactWritten:
-        """Add a statement. If it corrects a fact, that fact is replaced. If it is known, nothing
-        changes. It is valid from `at`, or from now. With `source` it rests on that message, and is
-        trusted no more than the message."""
+        """Add a statement. If it corrects a fact, that fact is replaced. If it exists, nothing
+        changes. It is valid from `at`, or from now. `source` is a message that supports it; the
+        fact is trusted no more than that message."""
         self._check_writable()
         content, masked = self._clean(text)
         about = " ".join(self._clean(subject)[0].casefold().split()) if subject.strip() else ""
@@ -282,8 +281,7 @@ class FactBook:
         *,
         type: FactType | None = None,  # noqa: A002
     ) -> FactWritten:
-        """Write a new version of a fact, in a person's words. The previous version stays as
-        history."""
+        """Replace a fact by a new version in the user's words. The old one stays in its history."""
         self._check_writable()
         fact = await self.find(id)
         content, masked = self._clean(text)
@@ -291,7 +289,7 @@ class FactBook:
         return replace(written, masked=masked)
 
     async def pin(self, id: str) -> FactPinned:  # noqa: A002
-        """Offer a fact first from now on, and protect it from being replaced by extraction."""
+        """Show a fact first in recall, and protect it from being replaced by extraction."""
         self._check_writable()
         return await retry_if_stale(lambda: self._pin(id, pinned=True))
 
@@ -301,11 +299,11 @@ class FactBook:
         return await retry_if_stale(lambda: self._pin(id, pinned=False))
 
     async def history(self, id: str) -> FactHistory:  # noqa: A002
-        """Return a fact's versions, oldest first. A gap marks a forgotten version."""
+        """Return the versions of a fact, oldest first. A forgotten version leaves a gap."""
         return fact_history(await self.find(id), await self._store.facts(superseded=True))
 
     async def why(self, id: str) -> FactWhy:  # noqa: A002
-        """Return the messages that a fact rests on, with the spans that state it."""
+        """Return the messages that support a fact, and the spans that state it."""
         fact = await self.find(id)
         rests_on = None
         if not fact.sources:
@@ -320,8 +318,7 @@ class FactBook:
     async def order_to_forget(
         self, ids: Sequence[str], *, sources: bool = False, versions: bool = False
     ) -> ForgetOrder:
-        """Return the order that forgets these facts: with `sources` also their messages, with
-        `versions` also all versions."""
+        """Return the order to forget these facts, with all messages (`sources`) or versions."""
         facts = {fact.id: fact for fact in [await self.find(other) for other in ids]}
         every = await self._store.facts(superseded=True)
         if versions:
@@ -334,7 +331,7 @@ class FactBook:
         )
 
     async def forget(self, order: ForgetOrder) -> Certificate:
-        """Forget permanently what `order_to_forget` selected."""
+        """Forget permanently what an order from `order_to_forget` selects."""
         self._check_writable()
         certificate = await forget_all(self._store, self._spools, order, now=self._clock.now())
         self._forgotten()
@@ -363,15 +360,15 @@ class FactBook:
         known = [fact for fact in found if self._reaches(fact) and fact.type != "digest"]
         for fact in known:
             if same_words(fact.content, draft.content):
-                # The user has confirmed it, so it is the user's fact now.
+                # The user has confirmed the fact, so it becomes the user's own.
                 if draft.made_by == "user" and fact.trust != "high":
                     return await self._edit(fact.id, draft.content, None)
                 return FactWritten(outcome="known", fact=fact, reason="it is known already")
         pinned: set[FactId] = set()
-        if draft.made_by == "user":  # only extraction must not change pinned facts
+        if draft.made_by == "user":  # only extraction is forbidden to change pinned facts
             pinned = {fact.id for fact in known if fact.pinned}
             known = [replace(fact, pinned=False) for fact in known]
-        if draft.subject:  # include closed versions, because a late statement belongs to the past
+        if draft.subject:  # include old versions, because the statement may be about the past
             chain = await self._store.facts(superseded=True, subjects={draft.subject})
             known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
         done = settle(draft, known, now=self._clock.now())
@@ -382,7 +379,7 @@ class FactBook:
         return await self._write_decision(done, {fact.id for fact in known}, pinned, revision)
 
     async def _edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
-        """Write a version in a user's words, and close the previous one. If the words are the same,
+        """Write a version in the user's words, and end the previous one. If the words are the same,
         raise the fact's trust."""
         revision = await self._store.facts_revision()
         old = await self._current(id)
@@ -435,7 +432,8 @@ class FactBook:
                 type=type,
                 content=content,
                 context="",
-                # Never before the fact it replaces, whatever other machines' clocks show.
+                # Never before the version that it replaces, even if the clocks of two machines
+                # differ.
                 at=max(now, old.at),
                 recorded_at=now,
                 words=tuple(tokenize(content)),

@@ -1,7 +1,7 @@
-"""Extract facts from sessions with a model, and check each claim in code. A claim becomes a fact
-only if its quotation is in a new message and `support` finds the statement there. A job's tokens
-are charged to the day's budget before the model is asked. Facts of one session never replace facts
-that another session recalls."""
+"""Extracts facts from sessions with a model, and checks each claim in code. A claim becomes a fact
+only if its quotation is in a new message and `support` finds the statement in it. A job's tokens
+are reserved in the day's budget before the model is called. Facts of one session never replace
+facts that another session recalls."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _QUESTION_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """The facts in the first messages of a window."""
+    """The facts found in the first part of a page of messages."""
 
     drafts: tuple[FactDraft, ...] = ()
     read: int = 0
@@ -86,11 +86,11 @@ async def extract(
     earlier_low: Sequence[Segment] = (),
     unseen_low: bool = False,
 ) -> Extracted:
-    """Extract the facts that `new` states, as far as it fits into one call. `before` is context.
-    Raise ModelError if the model fails or its answer cannot be read. `earlier_low` only shows whose
-    words are repeated. `unseen_low` means that tools may have written even earlier messages."""
+    """Extract the facts that `new` states, as many messages as fit into one call. `before` is
+    context. Raise ModelError if the model fails or its answer is invalid. `earlier_low` are less
+    trusted messages whose words a claim may repeat; with `unseen_low` there may be more."""
     tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
-    # reading a page of large outputs takes seconds, and other requests must not wait for it
+    # reading a page of large outputs takes seconds and would block other requests
     page = await asyncio.to_thread(read_page, new, tokens=tokens, before=before)
     if not any(line.number for line in page.lines):
         return Extracted(read=page.read)
@@ -183,11 +183,11 @@ def _claim(given: Mapping[str, Any]) -> _Claim | None:
 
 
 def _draft_claim(claim: _Claim, page: Page) -> Proposed | None:
-    """Return the draft of a claim; None if no new line supports it."""
+    """Return the draft of a fact for a claim; None if no new message supports it."""
     stated = _quoted(claim, page)
     if stated is None or stated.piece not in page.new:
         return None
-    is_tool = is_below(stated.piece.segment.trust, "medium")  # `admit` checks its claims further
+    is_tool = is_below(stated.piece.segment.trust, "medium")  # `admit` then checks who may state it
     if not is_tool and all(map(states_nothing, sentences(stated.text))):
         return None
     lines: tuple[Line, ...] = (stated,)
@@ -198,8 +198,8 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | None:
         if question is not None and is_supported(content, [question.text, stated.text]):
             lines = (question, stated)
         else:
-            # A small model copies well and rephrases badly. If the copied words contain every exact
-            # value of its statement, they become the statement.
+            # A small model copies well and rephrases badly. So if its quotation contains every
+            # exact value of its statement, the quotation becomes the statement.
             content = " ".join(claim.quote.split()).strip(" \"“”'`")
             if len(content) > CONTENT_CHARS or not is_anchored(claim.content, content):
                 return None
@@ -209,8 +209,8 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | None:
 
 
 def _quoted(claim: _Claim, page: Page) -> Line | None:
-    """Return the sentences of the quotation: in the line that the model named, or in any other,
-    least trusted first."""
+    """Return the quoted sentences: in the line that the model named, else in any, least trusted
+    first."""
     named = [line.piece for line in page.lines if line.number == claim.line != 0]
     others = sorted(
         (*page.new, *page.before), key=lambda piece: -TRUST_ORDER.index(piece.segment.trust)
@@ -225,7 +225,7 @@ def _quoted(claim: _Claim, page: Page) -> Line | None:
 
 
 def _question(claim: _Claim, page: Page, answer: Line) -> Line | None:
-    """Return the sentence of the previous message that shares most words: "which port?" "8443"."""
+    """Return the sentence of the previous message with most common words ("which port?" "8443")."""
     pieces = [*page.before, *page.new]
     spoken = [
         piece for piece in pieces[: pieces.index(answer.piece)] if piece.segment.role != "tool"
@@ -247,7 +247,7 @@ def _draft(claim: _Claim, content: str, lines: Sequence[Line]) -> FactDraft:
     segments = [line.piece.segment for line in lines]
     named = name_property(content)
     words = content_words(claim.subject)
-    # the statement itself must name its subject
+    # the subject must be named in the statement itself
     subject = claim.subject.casefold() if words and words <= content_words(content) else ""
     context = " ".join(" ".join(line.text for line in lines).split())
     if context.casefold().strip(" .。") == content.casefold().strip(" .。"):
@@ -274,16 +274,16 @@ PAGE_SEGMENTS: Final = 200
 OVERLAP_SEGMENTS: Final = 12
 LINEAGE_SEGMENTS: Final = 400
 ANSWER_TOKENS: Final = 3_000
-"""Also charged to the day's budget before the call."""
+"""Maximum length of the model's answer, which is reserved in the day's budget too."""
 LEAST_ANSWER_TOKENS: Final = 1_000
 LEAST_WINDOW_SHARE: Final = 0.5
-"""Share of a window. If fewer new tokens remain, they wait until the session is idle, or more
-messages leave the view."""
+"""Share of a page. With fewer new tokens, extraction waits until the session is idle, or more
+messages leave the request."""
 LEAST_SPOKEN_CHARS: Final = 40
 _TOOL_CHARS_READ: Final = 1_200
 _SOURCES_OF_SPACE: Final = frozenset({"import", "hook", "note", "file"})
 NO_SESSION: Final = ""
-"""A session name that no session has, so that only facts without a session are found."""
+"""A name that no session has, to find only facts without a session."""
 _OPERATIONS: Final = {
     "add": "facts added",
     "update": "facts told in more detail",
@@ -301,9 +301,9 @@ async def decide(
     whole_space: bool,
     now: float,
 ) -> tuple[dict[FactId, Fact], list[Operation]]:
-    """Decide about drafts in order. Return the facts to write, and what was done. The drafts may
-    change the facts of this session, or those without a session if it is None. With `whole_space`
-    they may change every fact."""
+    """Decide what each draft changes, in order. Return the facts to write, and the decisions.
+    Drafts may change the facts of this session, or those without a session if it is None. With
+    `whole_space` they may change every fact."""
     written: dict[FactId, Fact] = {}
     operations: list[Operation] = []
     reached = None if whole_space else session or NO_SESSION
@@ -329,7 +329,7 @@ async def decide(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingNote:
-    """The result of reading messages for facts."""
+    """What happened when messages were read for facts."""
 
     facts: int = 0
     done: str = "no facts"
@@ -356,12 +356,12 @@ class Extraction:
     notify: Notify = field(default=lambda _: None, repr=False)
 
     async def extract(self, lease: Lease) -> Batch:
-        """Read the next window of the session that the job names."""
+        """Extract facts from the next messages of the session that the job names."""
         session, left = _session_of(lease)
         now = self.clock.now()
         if not left and (due := await self._idle_at(session, now)) > now:
             return Batch(at=now, jobs=(extract_job(session, run_at=due, left=False),))
-        # read first: if content is forgotten or masked from now on, the answer becomes stale
+        # read first: the answer is stale if content is forgotten or masked after this
         revision = await self.store.facts_revision()
         after = await self.store.extracted_to(session)
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
@@ -377,16 +377,16 @@ class Extraction:
             return self._read_to(page, page, now)
         needed = call_tokens(min(unread, window), self._answer_tokens())
         day_tokens = self.settings.jobs.day_tokens
-        if day_tokens is not None and needed > day_tokens:  # the job would wait forever
+        if day_tokens is not None and needed > day_tokens:  # no day's budget would ever be enough
             self.notify(ReadingNote(trouble="one call costs more than jobs.day_tokens allows"))
             return Batch(at=now)
-        # Jobs are charged when claimed, so claim it again with the higher cost.
+        # Tokens are reserved when a job is claimed, so queue it again with the higher cost.
         if needed > lease.cost_tokens:
             again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
             return Batch(at=now, jobs=(again,))
         extracted = await self._ask(lease, page, after, now)
         new = page[: extracted.read]
-        # imported messages and files state facts of the whole space
+        # facts of imported messages and files belong to the whole space
         of_space = all(stored.segment.source in _SOURCES_OF_SPACE for stored in new)
         written, operations = await decide(
             self.store,
@@ -418,7 +418,7 @@ class Extraction:
     def _read_to(
         self, read: Sequence[StoredSegment], page: Sequence[StoredSegment], now: float
     ) -> Batch:
-        """Record how far a session was read. Queue a job if messages remain."""
+        """Store up to which message a session was read, and queue a job if messages remain."""
         session = read[-1].segment.session
         more = len(read) < len(page) or len(page) == PAGE_SEGMENTS
         return Batch(
@@ -446,7 +446,7 @@ class Extraction:
     async def _ask(
         self, lease: Lease, page: Sequence[StoredSegment], after: int, now: float
     ) -> Extracted:
-        """Ask the model for the facts of a page that begins after this sequence number."""
+        """Ask the model for the facts of the messages after this sequence number."""
         last: Sequence[StoredSegment] = ()
         if after:
             last = await self.store.page(

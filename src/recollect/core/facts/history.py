@@ -1,6 +1,6 @@
-"""Versions of a fact: values of one property over time. Code decides which statement replaces
-which. No version is removed; a forgotten one leaves a visible gap. A speaker may replace facts with
-the same or lower trust. The assistant may replace the user's statements about the world, but never
+"""Versions of a fact: the values of one property over time. Code decides which statement replaces
+which. Old versions are not removed; a forgotten one leaves a gap. A statement may replace facts
+with the same or lower trust. The assistant may replace the user's statements about the world, not
 preferences or decisions. Tools replace nothing of higher trust. Only a user replaces a pinned
 fact."""
 
@@ -32,15 +32,15 @@ WriteOutcome: TypeAlias = Literal["added", "replaced", "known", "refused"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactFilter:
-    """Selects facts that meet all conditions. Without conditions it selects all."""
+    """Conditions that selected facts meet. Without any condition, all facts are selected."""
 
     types: tuple[FactType, ...] = ()
     trusts: tuple[Trust, ...] = ()
     made_by: tuple[MadeBy, ...] = ()
     session: str | None = None
-    """The session that the fact was extracted from."""
+    """Session that the fact was extracted from."""
     as_of: float | None = None
-    """Select facts that were valid at this time; None means now."""
+    """Select facts that were valid at this time; None selects those that are valid now."""
     superseded: bool = False
     """True to include replaced facts."""
     search: str = field(default="", repr=False)
@@ -49,7 +49,7 @@ class FactFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactWritten:
-    """The outcome of a statement that a user added."""
+    """The result of adding a statement of the user."""
 
     outcome: WriteOutcome
     fact: Fact | None = None
@@ -58,7 +58,7 @@ class FactWritten:
     masked: int = 0
 
     def __str__(self) -> str:
-        """Describe the outcome, the current fact, and the fact that it replaced."""
+        """Return the outcome, the current fact, and the facts that it replaced, one per line."""
         lines = [f"{self.outcome}: {self.reason if self.fact is None else self.fact}"]
         lines += [f"in place of: {fact}" for fact in self.replaced]
         return "\n".join(lines)
@@ -66,7 +66,7 @@ class FactWritten:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactPinned:
-    """The outcome of a pin."""
+    """The result of pinning or unpinning a fact."""
 
     fact: Fact
     changed: bool
@@ -74,7 +74,7 @@ class FactPinned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactVersion:
-    """One version of a fact, or the gap that a forgotten version left."""
+    """One version of a fact, or the gap of a forgotten version."""
 
     fact: Fact | None
     """None for a gap."""
@@ -84,7 +84,7 @@ class FactVersion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactHistory:
-    """A fact's versions, oldest first."""
+    """The versions of a fact, oldest first."""
 
     versions: tuple[FactVersion, ...]
 
@@ -95,29 +95,29 @@ class FactHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactSource:
-    """A message that a fact rests on, with the spans that state it."""
+    """A message that supports a fact, with the spans that state it."""
 
     id: SegmentId
     stored: StoredSegment | None
-    """None if it is no longer stored."""
+    """None if the message is no longer stored."""
     spans: tuple[EvidenceSpan, ...] = ()
     lost_spans: int = 0
-    """Number of spans that are outside of the text, because it was redacted since."""
+    """Number of spans that the text lacks, because it has been redacted since."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactWhy:
-    """Why a fact is known."""
+    """The messages that support a fact."""
 
     fact: Fact
     sources: tuple[FactSource, ...]
     rests_on: Fact | None = None
-    """If a user rewrote the fact: the earlier version that rests on these `sources`."""
+    """If a user rewrote the fact: the earlier version that these `sources` support."""
 
 
 FIRST_SOURCES: Final = 4
 LAST_SOURCES: Final = 12
-"""Most messages that a fact names as its sources."""
+"""Maximum number of messages that a fact names as its sources."""
 
 _STATED: Final = re.compile(
     r"(?P<left>.{1,300}?(?:\s|(?<=[\u3400-\u9fff])|[=:：]))"
@@ -149,8 +149,7 @@ _FILLERS: Final = re.compile(r"\b(?:a|an|the|please|now|that|currently|just)\b|[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """The property that a statement gives a value, and the value. Empty if code cannot find
-    them."""
+    """The property that a statement is about, and its value. Empty if code cannot find them."""
 
     subject: str = field(default="", repr=False)
     attribute: str = ""
@@ -158,8 +157,8 @@ class Property:
 
 
 def name_property(content: str) -> Property:
-    """Name the property in a statement that ends with an exact value: "the API listens on port
-    8443". Statements with the same name are about the same property."""
+    """Find the property in a statement that ends with an exact value, such as "the API listens on
+    port 8443". Statements with the same property name are about the same property."""
     text = _ADVERBS.sub(" ", content).strip(" \t\n.!。！")
     match = _STATED.fullmatch(text)
     if match is None or _INDEFINITE.match(match["left"]):
@@ -192,15 +191,14 @@ def same_words(text: str, other: str) -> bool:
 
 
 def may_replace(old: Fact, *, by: Trust) -> bool:
-    """Return whether a statement with this trust may replace a fact."""
+    """Return whether a statement with this trust level may replace the fact."""
     if old.pinned:
         return False
     return not is_below(by, old.trust) or (by == "medium" and not is_users_word(old))
 
 
 def is_users_word(old: Fact) -> bool:
-    """Return whether only the user may change it, because it is the user's own preference or
-    decision."""
+    """Return whether only the user may change the fact: the user's own preference or decision."""
     return old.trust == "high" and old.type in ("preference", "decision")
 
 
@@ -225,7 +223,7 @@ def new_fact(draft: FactDraft, *, now: float) -> Fact:
 
 
 def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact, ...]:
-    """Return the new fact at its place among the versions, then the versions whose validity it
+    """Return the new fact, valid until the next version, then the versions whose validity it
     ends."""
     closed = tuple(
         close_fact(old, new)
@@ -246,7 +244,7 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
 
 
 def close_fact(old: Fact, new: Fact) -> Fact:
-    """Return a fact after another one has replaced it. Both get the same property name."""
+    """Return the old fact, replaced by the new one. Both get the same property name."""
     named = old if old.subject else new
     return replace(
         old,
@@ -258,9 +256,8 @@ def close_fact(old: Fact, new: Fact) -> Fact:
 
 
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
-    """Add a statement as one more source of a known fact; empty if that is not allowed. A less
-    trusted source would lower the fact's trust. Joint facts and facts of users get no more
-    sources."""
+    """Add a statement as one more source of a fact. Return nothing if that would lower the fact's
+    trust, or if the fact is joint or written by a user."""
     added = [span for span in draft.evidence if span.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
         return ()
@@ -284,14 +281,13 @@ def _inherit_end(new: Fact, versions: Sequence[Fact], closed: Collection[FactId]
 
 
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
-    """Return the facts that were valid at a moment, oldest first. Pass superseded facts too."""
+    """Return the facts that were valid at this time, oldest first. Pass replaced facts too."""
     known = {fact.id: fact for fact in facts}
     return tuple(sorted((one for one in facts if is_valid_at(one, moment, known)), key=_order))
 
 
 def fact_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
-    """Return all versions of a fact found in `facts`, oldest first, with gaps for forgotten
-    versions."""
+    """Return all versions of a fact in `facts`, oldest first, with gaps for forgotten ones."""
     known = {one.id: one for one in (*facts, fact)}
     versions = sorted((known[id_] for id_ in _linked(known, fact.id)), key=_order)
     replaced = {version.superseded_by for version in versions}
@@ -313,7 +309,7 @@ def _order(fact: Fact) -> tuple[float, bool, float, str]:
 def is_valid_at(
     fact: Fact, moment: float, known: Mapping[FactId, Fact] = MappingProxyType({})
 ) -> bool:
-    """Return whether a fact was valid at this time. If its end is unknown, it was not. `known`
+    """Return whether a fact was valid at this time, and False if its end is unknown. `known`
     contains the facts that replaced others."""
     end = _end_of(fact, known)
     if end is None:
@@ -329,8 +325,8 @@ def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
 
 
 def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
-    """Return all linked versions, in both directions. Across a gap they are found by the same
-    name."""
+    """Return the ids of all versions of a fact. If one is missing in between, the others are found
+    by the name of their property."""
     by_link: dict[object, list[FactId]] = {}
     for fact in known.values():
         for link in _links(fact):
@@ -346,7 +342,7 @@ def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A
 
 
 def _links(fact: Fact) -> list[object]:
-    """Return the values that a fact shares with other versions."""
+    """Return values that two versions of a fact share."""
     name = (fact.subject, fact.attribute)
     return [fact.id, *filter(None, [fact.superseded_by]), *([name] if all(name) else [])]
 
@@ -355,15 +351,15 @@ Operation: TypeAlias = Literal["add", "update", "supersede", "none", "refused"]
 
 _LEAST_SHARED: Final = 2
 _LEAST_SHARE: Final = 0.8
-"""Two statements with the same name must share at least two words, and this share of their words,
-besides values."""
+"""Two statements with the same property name must share at least two words, and this share of their
+words without values."""
 _TOKENS: Final = re.compile(r"[\w./:@-]+")
 _VALUE: Final = re.compile(r"\d|\w[_/@:.-]\w|^[a-z]+[A-Z]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """The outcome of a statement, and the facts to write for it."""
+    """What a statement changes, and the facts to write for it."""
 
     operation: Operation
     written: tuple[Fact, ...] = field(default=(), repr=False)
@@ -371,7 +367,7 @@ class Reconciled:
 
 
 def other_value(before: str, now: str) -> bool:
-    """Return whether two wordings contain different numbers, identifiers or values."""
+    """Return whether the two texts contain different numbers, identifiers or values."""
     if _values_of(before) != _values_of(now):
         return True
     one, other = name_property(before).value, name_property(now).value
@@ -390,8 +386,8 @@ def _words_beside_values(text: str) -> frozenset[str]:
 
 
 def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled:
-    """Decide what a statement changes in the known facts: current facts that may be about the same
-    property, and all versions with the draft's subject."""
+    """Decide what a statement changes. `known` are current facts that may be about the same
+    property, and all versions with the same subject."""
     unique = {fact.id: fact for fact in known}
     if fact_id(draft.evidence, draft.content) in unique:
         return Reconciled(operation="none", reason="recorded already")
@@ -400,7 +396,7 @@ def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled
     if operation == "none" and followed is not None:
         return Reconciled(operation="none", written=gain_source(followed, draft), reason=reason)
     change: Change = "update" if operation == "update" else "supersede"
-    if followed is not None and followed.subject:  # all versions have the same name
+    if followed is not None and followed.subject:  # all versions have the same property name
         draft = replace(draft, subject=followed.subject, attribute=followed.attribute)
     value = name_property(draft.content).value
     versions = [
@@ -427,7 +423,7 @@ def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled
 
 
 def _decide(draft: FactDraft, known: Sequence[Fact]) -> tuple[Operation, Fact | None, str]:
-    """Return how a statement relates to what was valid at its time, to which fact, and why."""
+    """Return how to treat a statement, the fact that it concerns (valid at its time), and why."""
     facts = sorted(
         (fact for fact in known if is_valid_at(fact, draft.at)),
         key=lambda fact: (-fact.at, -(fact.recorded_at or 0.0), fact.id),

@@ -1,5 +1,5 @@
-"""The page of messages that a model reads for facts, and the prompt. Recalled blocks, summaries,
-notes, noise, thinking, code and quotations are never read. No message can imitate a line of the
+"""The page of messages that a model reads to extract facts, and the prompt. A page omits recalled
+blocks, summaries, notes, noise, thinking, code and quotations. No message can imitate a line of the
 prompt or close a tag. The prompt is written for models of one to two billion parameters."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INJECTED: Final = re.compile(
     re.IGNORECASE,
 )
 _LONG_QUOTE_CHARS: Final = 60
-"""A longer quotation in a user's message comes from a document."""
+"""A longer quotation in a user's message is from a document."""
 
 _RECALLED_BLOCK: Final = re.compile(
     r"<\s{0,4}recalled-context\b.*?(?:<\s{0,4}/\s{0,4}recalled-context\s{0,4}>|\Z)",
@@ -43,18 +43,18 @@ _NO_STATEMENTS: Final = frozenset({"note", "file"})
 
 
 def is_read(segment: Segment) -> bool:
-    """Return whether a segment is read: it is not noise, a system prompt, a summary, a note or a
-    file."""
+    """Return whether facts are extracted: not from noise, system prompts, summaries, notes,
+    files."""
     return (
         segment.noise is None
         and segment.role != "system"
-        and not (segment.role == "user" and segment.trust == "medium")  # this excludes summaries
+        and not (segment.role == "user" and segment.trust == "medium")  # a summary
         and segment.source not in _NO_STATEMENTS
     )
 
 
 def readable(segment: Segment) -> str:
-    """Return the segment's text, with blanks in place of parts that must not be read."""
+    """Return the segment's text, with spaces in place of parts that are not read."""
     text = segment.text
     if not is_read(segment):
         return " " * len(text)
@@ -82,14 +82,14 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
         yield 0, len(text) - len(strip_channel_prefix(text))
         yield from reminder_spans(text)
         yield from (match.span() for match in _LONG_QUOTE.finditer(text))
-        if injected := _INJECTED.search(text):  # the text after this is not the user's
+        if injected := _INJECTED.search(text):  # a client appended the rest of the text
             yield text.rfind("\n", 0, injected.start()) + 1, len(text)
     yield from (match.span() for match in _FENCED.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
 
 
 WINDOW_TOKENS: Final = 2400
-"""Limit of tokens on a page. A small model overlooks the middle of a longer one."""
+"""Maximum tokens of a page. Small models overlook the middle of longer pages."""
 OVERLAP_TOKENS: Final = 300
 TOOL_HEAD_CHARS: Final = 400
 TOOL_TAIL_CHARS: Final = 200
@@ -98,23 +98,23 @@ LINE_TOKENS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """A segment as the page shows it."""
+    """A segment with the text that the page shows of it."""
 
     segment: Segment
     text: str = field(repr=False)
-    """The readable text, as long as the segment's text."""
+    """The text to read; it has the length of the segment's text."""
     end: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A sentence as the prompt shows it. The output of a tool is one line."""
+    """A numbered sentence of the prompt. The output of a tool is one line."""
 
     piece: Piece
     start: int
     end: int
     number: int = 0
-    """Number of the line; 0 for a line that cannot support a fact."""
+    """Number of the line; 0 for context, which cannot support a fact."""
 
     @property
     def text(self) -> str:
@@ -123,7 +123,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """The page that a model reads: new lines, and the lines before them as context."""
+    """The page that a model reads: new lines, after earlier lines for context."""
 
     new: tuple[Piece, ...] = ()
     lines: tuple[Line, ...] = ()
@@ -134,8 +134,8 @@ class Page:
 
 
 def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segment] = ()) -> Page:
-    """Return a page with as many of these segments as fit into `tokens`, but at least one. The
-    lines of `before` come first."""
+    """Return a page with as many of these segments as fit into `tokens`, but at least one. Before
+    them come the lines of `before`."""
     new: list[Piece] = []
     lines: list[Line] = []
     read = number = 0
@@ -205,7 +205,7 @@ def _before(segments: Sequence[Segment]) -> tuple[tuple[Piece, ...], tuple[str, 
 
 
 def line_count(segment: Segment) -> int:
-    """Count the prompt lines of a segment: one per sentence, one per tool output."""
+    """Return the number of a segment's prompt lines: one per sentence, one per tool output."""
     return 1 if segment.role == "tool" else sum(1 for _ in _spans(segment, segment.text))
 
 
@@ -305,7 +305,7 @@ def extraction_prompt(page: Page, *, max_output_tokens: int) -> Prompt:
 
 
 def fitting_tokens(wanted: int, model_window: int | None, max_output_tokens: int) -> int:
-    """Return the token limit of new content in one prompt, within the model's window."""
+    """Return how many tokens of new messages fit into one prompt of a model with this window."""
     if model_window is None:
         return wanted
     room = (model_window - max_output_tokens) / COUNT_MARGIN - PROMPT_TOKENS
@@ -313,7 +313,7 @@ def fitting_tokens(wanted: int, model_window: int | None, max_output_tokens: int
 
 
 def call_tokens(new_tokens: int, max_output_tokens: int) -> int:
-    """Return the most tokens that one call with this much new content can cost."""
+    """Return the maximum cost of a call with this many tokens of new messages."""
     return ceil((new_tokens + PROMPT_TOKENS) * COUNT_MARGIN) + max_output_tokens
 
 

@@ -1,7 +1,7 @@
-"""Check a claim of a model: do the quoted words support it, and may their speaker state it? Exact
-values and enough other words must be in the quotation. Questions, conjectures, secrets and
-contradictions support nothing. A claim that repeats a tool's words has the tool's trust, so it
-cannot be a preference, a decision or an order. Reasons for a refusal quote nothing."""
+"""Checks a claim of a model: whether the quoted words support it, and whether their author may
+state it. Exact values and enough other words must be in the quotation. Questions, conjectures,
+secrets and contradictions support nothing. A claim that repeats a tool's words has the tool's
+trust, so it cannot be a preference, a decision or an order. Reasons for a refusal quote nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
 
 def find_quote(quote: str, text: str, end: int) -> tuple[int, int]:
-    """Return the span of a quotation in the text before `end`; (0, 0) if it is missing."""
+    """Return the span of a quotation in the text before `end`; (0, 0) if it is not there."""
     wanted = _plain(quote.strip(_CUT_SHORT))
     if len(wanted) + 2 * sum(not sign.isascii() for sign in wanted) < LEAST_WORD_CHARS:
         return (0, 0)
@@ -47,12 +47,12 @@ def find_quote(quote: str, text: str, end: int) -> tuple[int, int]:
 
 
 def _plain(text: str) -> str:
-    """Return a text without white space and Markdown marks, with one kind of quotes and case."""
+    """Return a text without white space and Markdown, in lower case and with straight quotes."""
     return text.translate(_SAME).casefold()
 
 
 def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int, int]:
-    """Return the span of the sentences that this span overlaps, up to `last`."""
+    """Return the span of the sentences that overlap this span, up to `last`."""
     reached = [
         (begin, stop)
         for begin, stop in statement_spans(text, 0, min(last, len(text)))
@@ -62,7 +62,7 @@ def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int
 
 
 def sentence_before(text: str, start: int) -> str:
-    """Return the sentence before the one that begins here; empty if there is none."""
+    """Return the sentence before the one that begins at `start`; empty if there is none."""
     spans = list(statement_spans(text, max(start - BEFORE_CHARS, 0), start))
     return text[spans[-1][0] : spans[-1][1]] if spans else ""
 
@@ -111,12 +111,12 @@ _CONJECTURES: Final = re.compile(
 _QUESTION_ENDS: Final = ("?", "？", "吗", "嗎", "呢")
 
 _Clause: TypeAlias = tuple[frozenset[str], bool]
-"""Words of a clause, and whether it denies something."""
+"""The words of a clause, and whether the clause denies something."""
 
 
 def is_supported(content: str, spans: Sequence[str], *, context: str = "") -> bool:
-    """Return whether these spans support `content`. Names and words may come from `context` ("it
-    listens on 8443"), but numbers may not."""
+    """Return whether these spans of messages support the statement `content`. Names and words may
+    come from `context` ("it listens on 8443"), but numbers may not."""
     return (
         _may_be_fact(content, spans)
         and _has_exact_values(content, spans, context)
@@ -126,8 +126,7 @@ def is_supported(content: str, spans: Sequence[str], *, context: str = "") -> bo
 
 
 def is_anchored(content: str, quote: str) -> bool:
-    """Return whether a statement has exact values, and all of them are in a quotation. A heading
-    has none."""
+    """Return whether a statement has exact values and the quotation contains all of them."""
     text = _folded(quote)
     numbers = set(_NUMBERS.findall(_folded(content)))
     terms = [_folded(term) for term in _TERMS.findall(content)]
@@ -142,7 +141,7 @@ def is_anchored(content: str, quote: str) -> bool:
 
 
 def _may_be_fact(content: str, spans: Sequence[str]) -> bool:
-    """Return whether this is one statement without a secret, and these spans state something."""
+    """Return whether the text is one statement without a secret, and a span states something."""
     words = content.casefold().split()
     is_heading = content.isascii() and len(words) < _HEADING_WORDS and STOP_WORDS.isdisjoint(words)
     return (
@@ -159,8 +158,7 @@ def _may_be_fact(content: str, spans: Sequence[str]) -> bool:
 
 
 def states_nothing(sentence: str) -> bool:
-    """Return whether a sentence alone supports nothing: it has too few words, or it is a question
-    or a conjecture."""
+    """Return whether a sentence supports nothing: it is too short, a question or a conjecture."""
     return (
         len(content_words(sentence)) < _LEAST_WORDS
         or _asks(sentence)
@@ -189,13 +187,13 @@ def _has_words(content: str, spans: Sequence[str], context: str) -> bool:
     wanted = content_words(content)
     own = wanted & content_words("\n".join(spans))
     shared = len(own) + len((wanted - own) & content_words(context))
-    # the sentence's own words must support it; otherwise any sentence would support its neighbor
+    # the sentence itself must support it; a neighbor would support nearly any claim
     return shared >= WORDS_SHARE * len(wanted) and len(own) * 2 >= shared
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Return the words that carry a text's meaning: stems, or pairs of characters in scripts
-    without spaces."""
+    """Return the words that carry a text's meaning: stems, or pairs of characters without
+    spaces."""
     words = tokenize(text)
     return frozenset(
         word
@@ -212,7 +210,7 @@ def _agrees_in_denial(content: str, text: str) -> bool:
 
 
 def _contradicts(clauses: Sequence[_Clause], others: Sequence[_Clause]) -> bool:
-    """Return whether one of the clauses denies words that the others only affirm."""
+    """Return whether a clause denies words that the others affirm, or the reverse."""
     denied = {word for words, denies in others if denies for word in words}
     affirmed = {word for words, denies in others if not denies for word in words}
     for words, denies in clauses:
@@ -276,7 +274,7 @@ _CHINESE_ORDER: Final = re.compile(
 
 
 def is_order(text: str) -> bool:
-    """Return whether a text tells its reader, or anyone, what to do."""
+    """Return whether a text instructs its reader, or anyone, to do something."""
     return (
         _SAYS.search(text) is not None
         or _BEGINS_AS_ORDER.search(text) is not None
@@ -285,14 +283,14 @@ def is_order(text: str) -> bool:
 
 
 RUN_SHARE: Final = 0.5
-"""A statement repeats a text if the text contains this share of its runs (measured,
-test_lineage.py)."""
+"""A statement repeats a text that contains this share of its runs (measured, test_lineage.py). A
+run is some words in order."""
 LONG_RUN: Final = 4
-"""Or if it contains this many runs in a row."""
+"""A statement also repeats a text that contains this many adjacent runs."""
 ORDER_SHARE: Final = 0.6
-"""An order repeats a sentence that contains this share of its words."""
+"""An order repeats a sentence with this share of its words."""
 RUN_SIGNS: Final = 4
-"""A run has three words or, in scripts without spaces, this many characters."""
+"""A run is three words or, in scripts without spaces, this many characters."""
 _LEAST_RUNS: Final = 2
 _STEM_SIGNS: Final = 4
 _WORDS: Final = re.compile(r"[^\W_]+")
@@ -306,17 +304,17 @@ Run: TypeAlias = tuple[str, str, str] | str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenStatement:
-    """A statement, prepared for comparison with texts."""
+    """A statement, prepared for comparison with texts that it may repeat."""
 
     runs: tuple[Run, ...] = field(repr=False)
     new_names: frozenset[str] = field(repr=False)
-    """Names that no user mentioned before it."""
+    """Names in the statement that no user mentioned before."""
     is_order: bool
     words: frozenset[str] = field(repr=False)
 
 
 def read_statement(text: str, heard: Sequence[str] = ()) -> SpokenStatement:
-    """Prepare a statement. `heard` are the users' messages before it, in folded case."""
+    """Prepare a statement. `heard` are the users' messages before it, in lower case."""
     names = (
         *map(str.casefold, shapes_in(text)),
         *(word.casefold() for word in _CODED.findall(text)),
@@ -333,7 +331,7 @@ def read_statement(text: str, heard: Sequence[str] = ()) -> SpokenStatement:
 
 
 class ReadText:
-    """A text that a speaker can have read, prepared for comparison with these statements."""
+    """A text that the author of a statement may have read, prepared for comparison."""
 
     def __init__(self, text: str, statements: Sequence[SpokenStatement]) -> None:
         self._text = text
@@ -343,8 +341,8 @@ class ReadText:
         self._runs = wanted.intersection(_runs(self._folded))
 
     def is_repeated_by(self, statement: SpokenStatement, *, outside: bool) -> bool:
-        """Return whether a statement repeats the text. `outside` means that the text was fetched,
-        so one new name in common is enough, as for an order."""
+        """Return whether a statement repeats the text. With `outside` the text was fetched; then
+        one common new name is enough, as for an order."""
         found = self.find_runs(statement)
         in_a_row = max((sum(group) for _, group in groupby(found)), default=0)
         if share(found) >= RUN_SHARE or in_a_row >= LONG_RUN:
@@ -355,12 +353,12 @@ class ReadText:
         return statement.is_order and self._has_sentence(statement.words)
 
     def find_runs(self, statement: SpokenStatement) -> list[bool]:
-        """Return, for each run of a statement, whether the text contains it."""
+        """Return for each run of a statement whether the text contains it."""
         return [run in self._runs for run in statement.runs]
 
     def _has_sentence(self, wanted: frozenset[str]) -> bool:
         least = ORDER_SHARE * len(wanted)
-        # most texts lack the words, and reading the sentences of a long text takes time
+        # most texts lack these words; splitting a long text into sentences takes time
         present = sum(word[:_STEM_SIGNS] in self._folded for word in wanted)
         if len(wanted) < _LEAST_RUNS or present < least:
             return False
@@ -374,8 +372,7 @@ class ReadText:
 
 
 def share(found: Sequence[bool]) -> float:
-    """Return the share of a statement's runs that a text contains; 0 if it has too few to
-    decide."""
+    """Return the share of true values; 0 if a statement has too few runs to decide."""
     return sum(found) / len(found) if len(found) >= _LEAST_RUNS else 0.0
 
 
@@ -391,7 +388,7 @@ def _runs(folded: str) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposed:
-    """A draft and the words it rests on."""
+    """A draft of a fact, and the words that support it."""
 
     draft: FactDraft = field(repr=False)
     spans: tuple[str, ...] = field(repr=False)
@@ -404,8 +401,7 @@ class Proposed:
 def repeated_segments(
     proposed: Sequence[Proposed], around: Sequence[Segment]
 ) -> list[list[Segment]]:
-    """Return, for each draft, the less trusted segments that could be read before it and whose
-    words it repeats."""
+    """Return per draft the less trusted segments before it whose words it repeats."""
     places = {segment.id: place for place, segment in enumerate(around)}
     users = [
         (place, segment.text.casefold())
@@ -456,9 +452,9 @@ _BINDING: Final[frozenset[FactType]] = frozenset({"preference", "decision"})
 def admit(
     proposed: Sequence[Proposed], around: Sequence[Segment], *, unseen_low: bool = False
 ) -> list[FactDraft]:
-    """Return the drafts that their speakers may state, with their trust. `around` are the segments
-    among which they were found. `unseen_low` means that tools may have written even earlier
-    messages, so a binding draft may repeat those."""
+    """Return the drafts that their authors may state, with their trust. `around` are the segments
+    of the page. `unseen_low` means that tools may have written even earlier messages, which a
+    decision, preference or order may repeat."""
     admitted: list[FactDraft] = []
     for proposal, repeated in zip(proposed, repeated_segments(proposed, around), strict=True):
         draft = proposal.draft

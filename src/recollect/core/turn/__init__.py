@@ -1,2 +1,2 @@
-"""The stages of every request. Each module does one step: it takes values, and returns a result
-with its reasons."""
+"""The stages of every request. Each module is a stage: it takes values and returns a result with
+reasons."""

@@ -1,7 +1,7 @@
-"""Read incoming messages into entries, and align them with the known history. Known messages are
-found by their bytes. A key includes all messages before it, so a resent prefix keeps its keys.
-After the first difference, the rest is matched by its longest equal runs (docs/design.md). A single
-short message ("ok") is never matched this way."""
+"""Reads incoming messages into entries, and gives each the key that it had in the known history.
+Messages of the last request are recognized by their bytes. A key includes all messages before it,
+so a resent prefix has the same keys. After the first difference, messages are matched by the
+longest equal sequences (docs/design.md). One short message ("ok") is never matched this way."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
 
 _ANSWER_SIGN = b"memory-tools"
-"""Bytes that every answer of a memory tool contains."""
+"""Bytes that occur in every answer of a memory tool."""
 SPARE_ROWS = 256
 
 
 class Reading(NamedTuple):
-    """A message with its derived values. It is a tuple, because a request creates thousands."""
+    """A message with computed values. It is a tuple, because a request creates thousands."""
 
     message: Message
     id: MessageId
@@ -46,12 +46,12 @@ class Reading(NamedTuple):
 
 
 StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ...]]
-"""For each message: speaker, sentence, worth and shape of its statements."""
+"""The statements of each message: speaker, sentence, importance and normalized form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRequest:
-    """The last request of a session: a cache that only affects speed."""
+    """The last request of a session. It is a cache: without it, results are the same."""
 
     format: str = ""
     raws: tuple[bytes, ...] = ()
@@ -64,7 +64,7 @@ class LastRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadResult:
-    """Entries known from the last request, and readings of the new messages."""
+    """Entries of messages that the last request had too, and readings of the new messages."""
 
     settled: tuple[Entry, ...]
     fresh: tuple[Reading, ...]
@@ -84,9 +84,9 @@ def read(
     told: Mapping[str, tuple[MessageId, ...]] | None = None,
     seal: SealSecret | None = None,
 ) -> ReadResult:
-    """Read messages that were not at this place in the last request. `blocks` are marks of the
-    session's recalled blocks and tool answers. `told` are marks of recent tool answers, with the
-    messages that each quotes."""
+    """Read messages that were not at this position in the last request. `blocks` are hashes of the
+    session's recalled blocks and tool answers. `told` maps hashes of recent answers of memory tools
+    to the messages that each quotes."""
     settled = _settled(raws, remembered)
     fresh: list[Reading] = []
     for raw in raws[settled:]:
@@ -104,7 +104,7 @@ def read(
 
 def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
     both = min(len(raws), len(remembered.raws))
-    # Compare all at once, because usually all are known.
+    # Compare all at once, because usually all are the same.
     if tuple(raws[:both]) == remembered.raws[:both]:
         return both
     settled = 0
@@ -122,7 +122,7 @@ def answers_in(
     seal: SealSecret,
     remembered: LastRequest,
 ) -> tuple[str, ...]:
-    """Return the marks of new answers of memory tools, from any process."""
+    """Return the hashes of new answers of memory tools, whichever process made them."""
     fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]
     return tuple(
         block_mark(part.text, secret)
@@ -154,8 +154,8 @@ def remember(
     done: ReadResult,
     last_view: LastView,
 ) -> LastRequest:
-    """Return this request's messages for the next one, including those of a branch that the client
-    just left."""
+    """Return this request's messages for comparison with the next one. Messages of a branch that
+    the client has just left are included."""
     fresh = {reading.message.raw: reading for reading in done.fresh}
     left = before.entries[len(done.settled) :]
     readings = {entry.raw: _reading(entry) for entry in left} if left else before.readings
@@ -232,7 +232,7 @@ def _reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher)
 
 
 DISTINCTIVE_TOKENS = 14
-"""A single message with fewer tokens is never recognized at another place."""
+"""A single message with fewer tokens is never recognized at another position."""
 
 TELLING_RUN_TOKENS = 4 * DISTINCTIVE_TOKENS
 
@@ -241,7 +241,7 @@ Course: TypeAlias = Literal["begun", "continued", "repeated", "branched", "rejoi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alignment:
-    """The key of every incoming message, and how the history differs from the known one."""
+    """The key of each incoming message, and how the history differs from the known one."""
 
     keys: tuple[EntryKey, ...]
     course: Course
@@ -267,9 +267,8 @@ def align(
     settled: int = 0,
     root: EntryKey = ROOT,
 ) -> Alignment:
-    """Give every message its key. The first `settled` messages are unchanged; `weights` are the
-    tokens of the others. `root` differs for a request that continues items stored by its
-    provider."""
+    """Find the key of every message. The first `settled` messages are unchanged; `weights` are the
+    tokens of the others. `root` differs if the provider stores the earlier history."""
     if root != ROOT:
         return _behind(root, state, ids)
     keys = list(state.path[:settled])
@@ -304,7 +303,7 @@ def align(
                 aliases[chained] = key
         keys.append(key)
         parent = key
-    # keep aliases of edited branches, because the client may return to them
+    # also keep aliases of branches with edits, because the client may return to them
     wanted = {*keys, *(edit.anchor for edit in state.edits)}
     wanted.update(edit.anchor for edit, _ in state.dormant)
     aliases = {alias: key for alias, key in aliases.items() if key in wanted}

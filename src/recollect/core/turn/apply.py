@@ -1,6 +1,6 @@
-"""Apply a session's edits to its history, and return a view that is valid for the provider. The
-order: cut, leave out, shorten, pair, insert, roles. Pairing comes late, so that no edit breaks a
-pair."""
+"""Applies a session's edits to its history, and returns a view (the messages to send) that the
+provider accepts. A row is one of these messages. The order is: cut, leave out, shorten, pair,
+insert, roles. Pairing calls with results comes after the edits that could separate them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ Weigh = Callable[[Iterable[Part]], int]
 
 
 def compose(row: Row, codec: Codec, weigh: Weigh, memory: dict[Slot, Slot]) -> Row:
-    """Return the row to send. A slot that shows its entry unchanged becomes the entry itself."""
+    """Return the message to send: the entry itself if a slot does not change it."""
     if isinstance(row, Entry):
         return row
     known = memory.get(row)
@@ -113,7 +113,7 @@ def keys_of(row: Row) -> list[EntryKey]:
 
 
 def gap_note(count: int) -> str:
-    """Write the note that replaces `count` messages left out of the view."""
+    """Write the note that replaces `count` left-out messages."""
     messages = "message" if count == 1 else "messages"
     return f"[recollect] {count} earlier {messages} left out here to fit the window."
 
@@ -125,7 +125,7 @@ def place(
     missing: dict[EntryKey | None, int],
     rules: WireRules,
 ) -> list[Row]:
-    """Insert the summary, notes and blocks between the rows."""
+    """Insert the summary, notes and blocks between the messages."""
     if cut is None and not missing and not inserts:
         return rows
     before: dict[EntryKey, list[OwnText]] = {}
@@ -233,7 +233,7 @@ def _with_blocks(row: Row, blocks: list[OwnText]) -> Slot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """The view, and the edits whose anchor is not in this history."""
+    """The view, and the edits whose message is not in this history."""
 
     view: View
     gone: tuple[Edit, ...]
@@ -268,7 +268,7 @@ def apply(
     thinking: bool = True,
     composed: dict[Slot, Slot] | None = None,
 ) -> Applied:
-    """Return the view of `entries` under `edits`. `composed` caches rows between turns."""
+    """Return the view of `entries` under `edits`. `composed` caches messages between turns."""
     if not edits and not continues and not continued and _as_it_should_be(entries, codec):
         return Applied(view=_view(entries, ()), gone=())
     standing, gone = _sorted(edits, {entry.key for entry in entries})
@@ -351,7 +351,7 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
     out = standing.out
     for edit in edits:
         if type(edit) is LeaveOut and edit.part is None and edit.anchor in known:
-            out[edit.anchor] = edit  # the most common kind
+            out[edit.anchor] = edit  # the most frequent case
         elif edit.anchor not in known and edit.anchor is not None:
             gone.append(edit)
         elif isinstance(edit, LeaveOut):
@@ -359,7 +359,7 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
         elif isinstance(edit, Shorten):
             standing.reworded.setdefault(edit.anchor, {})[edit.part] = edit.text
         elif isinstance(edit, Cut):
-            standing.cut = edit  # only the newest cut applies; older ones come before it
+            standing.cut = edit  # only the newest cut applies; the edits list older ones first
         else:
             standing.inserts.append(edit)
     return standing, gone
@@ -408,7 +408,7 @@ def _with_part_edits(entry: Entry, standing: _Standing) -> Row | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastView:
-    """The last turn's history, edits and view."""
+    """The history, edits and view of the last turn."""
 
     entries: tuple[Entry, ...]
     edits: tuple[Edit, ...]
@@ -425,7 +425,8 @@ def extend(
     thinking: bool = True,
     composed: dict[Slot, Slot],
 ) -> Applied | None:
-    """Extend the last view to `entries` if possible; otherwise return None."""
+    """Append new messages to the last view. Return None if `apply` could give a different
+    result."""
     if last is None or last.edits is not edits or not _only_grew(last, entries):
         return None
     joint = _joint(last, thinking_leads=codec.rules.thinking_leads)
@@ -434,7 +435,7 @@ def extend(
     row_at, entry_at = joint
     tail = entries[entry_at:]
     if codec.rules.system_inside and tail[0].role == "system":
-        return None  # it belongs to a message before the joint
+        return None  # the system message belongs to a message of the last view
     if not _stands_alone(tail, last.view):
         return None
     reuse_matters = codec.rules.ids_unique or not codec.rules.results_adjacent
@@ -443,24 +444,24 @@ def extend(
     if codec.rules.thinking_leads and _repeats_an_item(tail, entries[:entry_at]):
         return None
     if any(map(_OPENED, entries[:entry_at])):
-        return None  # later messages decide whether the open call is valid
+        return None  # only later messages show whether the open call is valid
     keys = {entry.key for entry in tail}
     tail_edits = [edit for edit in edits if edit.anchor in keys]
     if any(isinstance(edit, Cut) for edit in tail_edits):
-        return None  # the cut's summary is before the joint
+        return None  # the summary precedes messages of the last view
     applied = apply(
         tail, tail_edits, codec, weigh, composed=composed, continued=True, thinking=thinking
     )
     first = applied.view.rows[0] if applied.view.rows else None
     if isinstance(first, Slot) and not first.sources:
-        return None  # a row that Recollect added, which may belong before the joint
+        return None  # Recollect added it; it may belong before a message of the last view
     again = {entry.key for entry in last.entries[entry_at:]}
     repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
     rows = last.view.rows[:row_at] + applied.view.rows
     return Applied(view=_view(rows, (*repairs, *applied.view.repairs)), gone=())
 
 
-# A long history is read in every turn, so without a Python call per message.
+# A long history is read in every turn, so avoid a Python call per message.
 _OPENED: Final = attrgetter("message.opens")
 _CALLED: Final = attrgetter("calls")
 
@@ -479,7 +480,7 @@ def _joint(last: LastView, *, thinking_leads: bool) -> tuple[int, int] | None:
             continue
         before = rows[row_at - 1]
         if isinstance(before, Slot) and not before.sources:
-            continue  # a row that Recollect added may depend on this one
+            continue  # a message that Recollect added may depend on this one
         if thinking_leads and row.role == "assistant" and before.role == "assistant":
             continue
         while entry_at > 0 and entries[entry_at - 1] is not row:

@@ -1,4 +1,5 @@
-"""A turn as immutable values: its input, and the draft of its request that the stages work on."""
+"""A turn as immutable values: its input, and the draft of its request that the stages change. The
+view is the messages to send."""
 
 from __future__ import annotations
 
@@ -36,8 +37,7 @@ from recollect.core.values.report import WindowSource
 from recollect.system.config import Settings
 
 VERSIONS_BETWEEN: Final = 1
-"""State versions that may lie between a compaction and the next request, for notes or a learned
-reply."""
+"""A compaction counts as new up to this many state versions later (for notes or a reply)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +59,9 @@ class TurnInput:
     now: float
     mask: TextMask = field(repr=False)
     forgotten: AbstractSet[MessageId] = frozenset()
-    """Forgotten messages that a client still sends. Nothing may quote them."""
+    """Forgotten messages that a client still sends. No stored text may quote them."""
     told: Mapping[str, tuple[MessageId, ...]] = field(default_factory=dict, repr=False)
-    """Marks of recent answers of memory tools, and the messages that each quotes."""
+    """Hashes of recent answers of memory tools, and the messages that each answer quotes."""
     remembered: LastRequest = field(repr=False)
     may_compact: bool = False
     why_not_compact: Reason | None = None
@@ -79,28 +79,28 @@ class TurnInput:
         return requests_of(self.state) + 1
 
     def calibrated(self, estimate_tokens: int) -> int:
-        """Correct an estimate by the counts that providers reported for this session."""
+        """Correct an estimate by the token counts that providers reported in this session."""
         if not self.settings.tokens.calibrate:
             return estimate_tokens
         return self.state.calibration.apply(estimate_tokens)
 
     def estimated(self, tokens: int) -> int:
-        """Convert calibrated tokens to an estimate, for differences."""
+        """Convert calibrated tokens to uncalibrated ones, for differences of requests."""
         if not self.settings.tokens.calibrate:
             return tokens
         return ceil(tokens / self.state.calibration.ratio)
 
     def estimated_within(self, tokens: int) -> int:
-        """Convert calibrated tokens to an estimate that certainly does not exceed them."""
+        """Convert calibrated tokens to an uncalibrated number that never exceeds them."""
         if not self.settings.tokens.calibrate:
             return max(0, tokens)
-        # Rounded down, minus one, because counting the whole request again rounds up.
+        # Rounded down, minus one, because calibrating the whole request rounds up.
         return max(0, int((tokens - 1) / self.state.calibration.ratio))
 
     def block_tokens(self, asks: Asks, *, uses_tools: bool) -> int:
-        """Estimate the limit of a block, depending on what the message asks for."""
+        """Return the maximum size of a recalled block, depending on what the message asks for."""
         limits = self.limits
-        # OpenClaw limits the text of a block, not the message.
+        # OpenClaw limits a block's text, not the message that contains it.
         if self.settings.recall.method == "openclaw":
             return self.estimated_within(limits.block_tokens)
         asked = limits.hard_cap_tokens if uses_tools else limits.talk_cap_tokens
@@ -110,7 +110,7 @@ class TurnInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallResult:
-    """The result of recall for a turn, and its question."""
+    """What recall returned for a turn, and the question."""
 
     found: Recalled
     budget_tokens: int
@@ -128,7 +128,7 @@ class Draft:
     incoming_tokens: int
     edits: tuple[Edit, ...] = ()
     dormant: tuple[tuple[Edit, int], ...] = ()
-    """Edits of other branches, each with the version in which it became dormant."""
+    """Edits of other branches, each with the state version in which it became dormant."""
     view: View = field(default=View(rows=(), tokens=0), repr=False)
     committed: bool = False
 
@@ -158,7 +158,7 @@ class Draft:
         return replace(self, edits=edits, view=self.applied(edits).view)
 
     def visible(self) -> tuple[Entry, ...]:
-        """The entries that the view shows, in full or in part, in the order of the history."""
+        """The messages that are sent in full or in part, in the order of the history."""
         shown: set[EntryKey] = set()
         for row in self.view.rows:
             if isinstance(row, Entry):
@@ -168,13 +168,13 @@ class Draft:
         return tuple([entry for entry in self.entries if entry.key in shown])
 
     def not_left_out(self) -> tuple[Entry, ...]:
-        """The entries that neither an edit nor a cut hides, even if a repair does."""
+        """The messages that no edit removes, even if the provider's rules do."""
         out = {e.anchor for e in self.edits if isinstance(e, LeaveOut) and e.part is None}
         out |= behind_cut(self.entries, self.edits)
         return tuple([entry for entry in self.entries if entry.key not in out])
 
     def hidden(self) -> set[EntryKey]:
-        """The entries that only a repair hides from the view."""
+        """The messages that only the provider's rules remove."""
         shown = {entry.key for entry in self.visible()}
         return {entry.key for entry in self.not_left_out() if entry.key not in shown}
 
@@ -182,8 +182,8 @@ class Draft:
         return sum(edit.stage == "trim" for edit in self.edits)
 
     def outdates_standing_block(self) -> bool:
-        """Return whether the standing block is outdated: the view changed before its tail, or shows
-        the block's text itself."""
+        """Return whether the standing block must be rebuilt: older messages of the view changed, or
+        the view contains a message that the block repeats."""
         blocks = [e for e in self.edits if isinstance(e, Insert) and e.stage == "stand"]
         cut, state = newest_cut(self.edits), self.given.state
         if self.trims() or cut is not None:
@@ -195,7 +195,7 @@ class Draft:
         return bool(quoted) and any(entry.id in quoted for entry in self.visible())
 
     def changed_course(self) -> bool:
-        """Return whether this history does not extend the last one."""
+        """Return whether this history is no continuation of the last one."""
         branched = self.alignment.course in ("branched", "rejoined")
         return branched or len(self.entries) < len(self.given.state.path)
 
@@ -207,14 +207,14 @@ class Draft:
         return {name for block in self.blocks() for name in block.recalled}
 
     def wanted_tokens(self, recall: RecallResult) -> int:
-        """Return the tokens of a block with everything that was recalled."""
+        """Return the size of a block with everything that was recalled."""
         if recall.found.empty:
             return 0
         tokens = min(self.given.weigher.text(block_text(recall.found)), recall.budget_tokens)
         return self.given.calibrated(tokens + MESSAGE_TOKENS)
 
     def has_room(self, wanted_tokens: int) -> bool:
-        """Return whether a block of this size fits the view, and its allowed share of the view."""
+        """Return whether a block of this size fits the request, and all blocks fit their limit."""
         if wanted_tokens > self.room_tokens():
             return False
         standing = self._blocks_tokens()
@@ -222,8 +222,7 @@ class Draft:
         return not standing or self.given.calibrated(standing) + wanted_tokens <= most
 
     def block_budget(self, recall: RecallResult) -> int:
-        """Estimate the limit of the block: the wanted tokens, or the space left in the view if that
-        is less."""
+        """Return the limit of the block: the wanted tokens, or the space left in the request."""
         given, room = self.given, self.room_tokens()
         if given.settings.recall.method != "openclaw":
             room = min(room, given.limits.blocks_tokens - given.calibrated(self._blocks_tokens()))
@@ -233,7 +232,7 @@ class Draft:
         return sum([text_tokens(self.given.weigher, block.text) for block in self.blocks()])
 
     def aligned_state(self, state: SessionState) -> SessionState:
-        """Return the session with this turn's history, before any decision."""
+        """Return the session's state with this turn's history, before any edits."""
         return replace(
             state,
             path=self.alignment.keys,

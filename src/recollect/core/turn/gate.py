@@ -1,7 +1,8 @@
-"""The gate: decides whether a turn refers to something that has left the view. Also contains other
-steps of recall without I/O. It opens if memory contains terms that the view lost, or if a
+"""The gate: decides whether a turn refers to something that is no longer in the request, so that
+memory is searched for it. It opens if memory contains terms that the request lacks, or if a
 calibrated probability is high enough. It must open rarely, because an unneeded block costs tokens
-and the provider's cache."""
+and the provider's cache. Also contains other steps of recall without I/O. The view is the request's
+messages."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ _EXCHANGES: Final = 3
 _EXCHANGE_ENDS: Final = 32
 _KNOWN_IDS: Final = 16_384
 TAIL_SHARE: Final = 0.4
-"""Smallest share of the best score with which a passage enters a turn's view (measured)."""
+"""Least score of a recalled passage, as a share of the best one's (measured)."""
 ASKED_TAIL_SHARE: Final = 0.3
 UNSPACED_TAIL_SHARE: Final = 0.25
 COMMON_SHARE: Final = 0.03
@@ -59,8 +60,7 @@ COMMON_LEAST: Final = 5
 
 
 def left_out(request: RecallRequest) -> frozenset[SegmentId]:
-    """Return the content that the view shows in full: as a message, in a block, or as the question
-    itself."""
+    """Return the segments that the view has in full: as message, in a block, or as the question."""
     shown = {known_id(request.session, key) for key in request.shown}
     if request.asking is not None:
         shown.add(known_id(request.session, request.asking))
@@ -69,15 +69,14 @@ def left_out(request: RecallRequest) -> frozenset[SegmentId]:
 
 @lru_cache(maxsize=_KNOWN_IDS)
 def known_id(session: SessionId, key: EntryKey) -> SegmentId:
-    """Return the segment of a message. Cached, because a view shows nearly the same messages every
-    turn."""
+    """Return the segment id of a message. Cached, because most messages are the same every turn."""
     return segment_id(session, key)
 
 
 def exchanges_of(
     nearest: Sequence[Candidate], request: RecallRequest
 ) -> dict[SegmentId, tuple[SegmentId, ...]]:
-    """Return the exchanges of the first of these messages that the view shows only in part."""
+    """Return the first exchanges (a user message and its answers) that the view has in part."""
     segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
     for candidate in nearest:
         if len(segment_ids) < _EXCHANGES:
@@ -91,7 +90,7 @@ def exchanges_of(
 def beside_cut(
     exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
 ) -> tuple[SegmentId, ...]:
-    """Return the messages of an exchange next to a cut. The search continues from them."""
+    """Return the messages of an exchange next to a missing one. The search continues there."""
     ends = [
         segment_id
         for before, segment_id, after in zip(
@@ -108,7 +107,7 @@ def within_exchanges(
     in_view: AbstractSet[SegmentId],
     exchanges: Mapping[SegmentId, Sequence[SegmentId]],
 ) -> Surroundings:
-    """Restrict neighbors: a message in view raises the score of its own exchange only."""
+    """Restrict neighbors: a message of the view raises the score of its own exchange only."""
     others = [
         neighbour
         for neighbour in around.neighbours
@@ -124,7 +123,7 @@ def within_exchanges(
 
 
 def printed_beside(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
-    """Return the tool output next to the messages that are nearest to the question."""
+    """Return the tool output next to the messages that match the question best."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
     best = {candidate.segment for candidate in nearest if candidate.tool is None}
@@ -143,7 +142,7 @@ def common_words(candidates: Candidates) -> frozenset[str]:
 
 
 def tail_share(question: Question) -> float:
-    """Return the smallest share of the best score that a passage needs."""
+    """Return the least score of a passage, as a share of the best one's."""
     pairs = sum(map(is_unspaced_pair, question.words))
     if 4 * pairs > len(question.words):
         return UNSPACED_TAIL_SHARE
@@ -151,7 +150,7 @@ def tail_share(question: Question) -> float:
 
 
 def weighing_of(vectors: Sequence[AskedVector], settings: RecallSettings, now: float) -> Weighing:
-    """Return the measured weights of these embedders, or those of the settings."""
+    """Return the measured weights for these embedders, or those of the settings."""
     kinds = tuple(vector.kind for vector in vectors)
     shares = vector_shares(kinds)
     hybrid = settings.hybrid
@@ -175,7 +174,7 @@ LEAST_WORDS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """Certainty that a match needs to open the gate by meaning, for one kind of message."""
+    """What a match by meaning needs to open the gate, for one kind of message."""
 
     certainty: float
     ahead: float
@@ -200,7 +199,7 @@ OPENINGS: Final[Mapping[Asks, Opening]] = {
 """Measured values (docs/contributing/ranking.md)."""
 MOST_OF_IT: Final = 0.48
 LIKELY: Final = 0.5
-"""From this certainty on, words that memory does not contain are ignored."""
+"""If the probability is at least this, words that memory does not contain are ignored."""
 NEARLY_ALL: Final = 0.8
 RARE_SHARE: Final = 0.005
 RARE_LEAST: Final = 2
@@ -261,7 +260,8 @@ def gate(
             lost = _lost_identifiers(request, everything)
             if not lost and says_enough and not is_work:
                 lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
-            # only the count: the line is stored in the ledger, which contains no message content
+            # The reason contains only their number, because the ledger's reports contain no message
+            # content.
             reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else closed
     return GateVerdict(
         open=closed is None or bool(lost),
@@ -274,15 +274,14 @@ def gate(
 
 
 def is_among_tools(request: RecallRequest, candidates: Candidates) -> bool:
-    """Return whether this session uses tools, or tools printed some of the findings."""
+    """Return whether this session calls tools, or tools wrote some of the passages found."""
     return request.uses_tools or any(
         candidate.tool is not None for candidate in candidates.passages
     )
 
 
 def wants_statements(question: Question, *, among_tools: bool) -> bool:
-    """Return whether only the user's statements are relevant, because the message is work for an
-    agent with tools."""
+    """Return whether only a user's statements help, because the message is work for an agent."""
     return among_tools and question.asks == "other"
 
 
@@ -322,8 +321,8 @@ def _closed(
 def _stand_apart(
     worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
 ) -> Reason | None:
-    """Return why a question's words do not open the gate: no passage contains several important
-    ones. None if one does."""
+    """Return why the gate stays closed although the meaning matches: no passage contains enough of
+    the question's words. None if one does."""
     if not worths:
         return None
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])
@@ -344,7 +343,7 @@ def _still_holding(
     worths: Mapping[str, _Worth],
     may_correct: Callable[[Candidate], bool],
 ) -> list[Candidate]:
-    """Return the shown messages without those that a later user message may have corrected."""
+    """Return the messages of the view that no later message of the user may have corrected."""
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
     later = max(
         [
@@ -396,7 +395,7 @@ def _says_enough(question: Question, candidates: Candidates, least: int) -> bool
 
 
 def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
-    """Return the words that the gate looks up in addition to those of the question."""
+    """Return words that the gate searches for in addition to those of the question."""
     texts = (request.newest or request.query, *request.recent)
     written = dict.fromkeys(each for text in texts for each in identifiers_in(text).values())
     return tuple(dict.fromkeys(word for each in written for word in words_of(each)))
@@ -435,7 +434,7 @@ def _lost_rare_words(
         return {}
     shown = _Shown((*request.view, *request.recent))
     written = {
-        # a sentence without spaces is not a word: use the character pairs of the index
+        # in a script without spaces the sentence is no word: use pairs of characters
         word: word if not word.isascii() and word in text else text.strip("\"'`.,:;!?()")
         for text in dict.fromkeys(question.text.split())
         for word in tokenize(text)

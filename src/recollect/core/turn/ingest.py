@@ -1,5 +1,5 @@
-"""Turn new messages into segments, passages and jobs, without writing them. Secrets are redacted,
-and recalled blocks are not stored."""
+"""Turns new messages into segments, passages and jobs, without writing them to a store. Secrets are
+redacted, and recalled blocks are omitted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ERROR = re.compile(
     r"|exit (?:code|status):? [1-9])\b)|\b[A-Z]\w{0,60}(?:Error|Exception)\b"
     r"|错误|失败|异常|报错|超时|拒绝|找不到"
 )
-# The JSON of a call writes a newline as a backslash and a letter, which would join two words.
+# In the JSON of a call, a newline is a backslash and a letter, which would become part of a word.
 _ESCAPE = re.compile(r'\\[\\nrtbf"/]')
 
 
@@ -139,7 +139,7 @@ _MOST_TOOL_CHARS = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngestResult:
-    """The segments, passages and jobs to write for new messages."""
+    """The segments, passages and jobs to write to the store."""
 
     segments: tuple[NewSegment, ...] = field(repr=False)
     jobs: tuple[NewJob, ...]
@@ -271,8 +271,7 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
 
 
 def _only_asks_memory(entry: Entry) -> bool:
-    """Return whether a message only calls memory tools. If stored, it would be the best hit of the
-    next search."""
+    """Return whether a message only calls memory tools. It would match its own query best."""
     said = [part for part in entry.parts if not isinstance(part, Thinking)]
     said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
     return bool(said) and all(
@@ -283,8 +282,8 @@ def _only_asks_memory(entry: Entry) -> bool:
 def earlier_calls(
     fresh: Sequence[Entry], history: Sequence[Entry]
 ) -> tuple[Mapping[CallId, str], frozenset[CallId]]:
-    """Return the tools of new results whose calls came earlier, and the calls that fetched
-    content."""
+    """Return the tools of results whose calls are in earlier messages, and the calls among them
+    that fetched outside content."""
     wanted = {call_id for entry in fresh for call_id in entry.results}
     calling = [entry for entry in history if entry.calls and not wanted.isdisjoint(entry.calls)]
     names: dict[CallId, str] = {}

@@ -1,5 +1,5 @@
-"""Insert one recalled block within its budget: everything, fewer details, facts only, or nothing.
-Recalled text cannot close its block, and is marked as reference material (docs/design.md)."""
+"""Inserts one recalled block within its budget: everything, fewer messages, facts only, or nothing.
+Recalled text cannot end its block early, and is marked as reference material (docs/design.md)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ Fill: TypeAlias = Literal["everything", "fewer details", "facts only", "none"]
 _FACT_MARKS: Final = re.compile(r"- \[[^\]\n]*\] (?:\([^)\n]*\) )?")
 _SPEAKER: Final = re.compile(r"[^:\n]{1,80}: ")
 _HIT_SHARE: Final = 0.5
-"""Passages with less than this share of the best score by words and vectors are neighbors."""
+"""Passages below this share of the best score by words and vectors are only neighbors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InjectResult:
-    """The block as an edit, if any, its size, and the reason."""
+    """The block as an edit if there is one, its size, and the reason."""
 
     edit: Insert | None
     fill: Fill
@@ -61,7 +61,7 @@ def inject(
     turn: int,
     method: RecallMethod = "recollect",
 ) -> InjectResult:
-    """Pack recalled content into a block of at most `budget_tokens`, and place it."""
+    """Write recalled content into a block of at most `budget_tokens`, and insert it."""
     if recalled.empty:
         return _none(Reason(Cause.NOTHING_RECALLED))
     if not entries:
@@ -104,7 +104,7 @@ def quote(
 
 
 def day_and_minute(at: float) -> tuple[str, str]:
-    """Format day and minute. An imported time may be outside of any calendar."""
+    """Format the day and minute of a time, also of an imported time that no calendar has."""
     try:
         said_at = datetime.fromtimestamp(at, UTC)
     except (OverflowError, OSError, ValueError):
@@ -137,7 +137,7 @@ def block_text(recalled: Recalled) -> str:
 
 
 def repeated_items(text: str, told: Collection[str]) -> tuple[str, ...]:
-    """Return the passages and facts in the text's blocks that repeat only sentences of `told`."""
+    """Return the passages and facts in the text's blocks whose sentences are all in `told`."""
     held = {said for item in told for said in _without_marks(item)}
 
     def is_held(said: str) -> bool:
@@ -147,8 +147,8 @@ def repeated_items(text: str, told: Collection[str]) -> tuple[str, ...]:
 
 
 def has_hit(text: str, hits: Sequence[Hit]) -> bool:
-    """Return whether a block still contains a fact, or a passage that was found by itself and not
-    for its neighbor. True if no hits are known."""
+    """Return whether a block still contains a fact, or a passage that is more than a neighbor of
+    one. True if no hits are known."""
     own = [sum(p.points for p in hit.parts if p.name in ("words", "vector")) for hit in hits]
     least = _HIT_SHARE * max(own, default=0.0)
     found = [
@@ -218,7 +218,7 @@ def _packed(
             whole = count == len(passages) and len(facts) == len(recalled.facts)
             fill: Fill = "everything" if whole else "fewer details"
             return text, fill, facts, passages[:count]
-        # drop from the end as many as certainly do not fit, but at least one
+        # remove from the end as many as cannot fit, at least one
         while count and excess > 0:
             count -= 1
             excess -= weigher.text(passage_line(passages[count])) + 1
@@ -236,8 +236,7 @@ def pack_openclaw(
     count: Callable[[str], int],
     budget_tokens: int,
 ) -> tuple[list[RecalledFact], list[RecalledPassage]]:
-    """Fill OpenClaw's block: facts up to 30% of the limit, then details, cut from the end to
-    fit."""
+    """Choose OpenClaw's content: facts up to 30% of the limit, then as many messages as fit."""
     facts_budget = floor(budget_tokens * FACTS_SHARE)
     kept_facts = _until_full(
         facts, [count(f"- [{recalled.type}] {recalled.text}") for recalled in facts], facts_budget

@@ -1,6 +1,6 @@
-"""Free space at an edit batch: prune old tool results, trim whole messages. Pruning keeps the start
-and end of long results, and one line of the oldest. Trimming leaves out the least relevant messages
-first, then the oldest. Calls are left out with their results, questions with their answers."""
+"""Frees space in an edit batch: prunes old tool results, trims whole messages. Pruning shortens
+long results to both ends, and clears the oldest except for one line. Trimming leaves out the least
+relevant messages first, then the oldest; calls with their results, questions with their answers."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from recollect.system.config.settings import Pruning, Trim
 LINE_OF_IT: Final = " One line of it: "
 LINES_SHARE: Final = 0.05
 SMALL_WINDOW: Final = 16_000
-"""Lines of cleared results may take `LINES_SHARE` of the window above this size (decision 0043)."""
+"""In windows above this size, one line of each cleared result may remain (decision 0043)."""
 LEAST_FREED_TOKENS: Final = 16
 _PROSE_CHARS: Final = 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PruneResult:
-    """The edits, the tokens they free (before calibration), and the reason."""
+    """The edits, the (uncalibrated) tokens that they free, and the reason."""
 
     edits: tuple[Shorten, ...]
     freed_tokens: int
@@ -80,9 +80,9 @@ def prune(
     hidden: AbstractSet[tuple[EntryKey | None, int | None]] = frozenset(),
     mask: Callable[[str], str] = str,
 ) -> PruneResult:
-    """Shorten results of the visible `entries` until the view has at most `target_tokens`.
-    `everything` includes recent results, as a last resort. `hidden` parts are not shown. `mask`
-    masks secrets in stored texts."""
+    """Shorten results of `entries` until the request has at most `target_tokens`. `everything`
+    includes recent results, as a last resort. `hidden` parts are not sent anyway. `mask` masks
+    secrets in stored texts."""
     if settings.mode == "off":
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.PRUNING_OFF))
     if settings.mode == "cache-ttl" and moment.kind == "ratio":
@@ -131,7 +131,7 @@ class _Pruner:
         lines_tokens: int,
     ) -> None:
         self.settings = settings
-        self.mask = cache(mask)  # cached, because a long result may be shortened and then cleared
+        self.mask = cache(mask)  # a result may be shortened, then cleared
         self.lines = lines
         self.lines_tokens = lines_tokens
         self.weigher = weigher
@@ -141,7 +141,7 @@ class _Pruner:
         self.made: dict[tuple[EntryKey, int], Shorten] = {}
 
     def shorten_long(self, prunables: list[_Prunable], *, until: float) -> None:
-        """Keep the start and end of results over the size limit, first ones first."""
+        """Shorten results over the size limit to both ends, the first ones first."""
         trim = self.settings.soft_trim
         for item in prunables:
             if self.used <= until:
@@ -152,7 +152,7 @@ class _Pruner:
                 f"[Tool result shortened: first {trim.head_chars} and last {trim.tail_chars} "
                 f"of {len(item.text)} characters kept]"
             )
-            # Mask first: if a secret is cut in two, neither half is recognized.
+            # Mask the whole text, because half of a secret is not recognized.
             text = self.mask(item.text)
             if len(text) > trim.max_chars:
                 head, tail = text[: trim.head_chars], text[len(text) - trim.tail_chars :]
@@ -160,8 +160,8 @@ class _Pruner:
             self._replace(item, text, Cause.LONG_RESULT, hard=False, quotes=(item.message,))
 
     def clear(self, prunables: list[_Prunable], *, until: float) -> None:
-        """Replace results by the placeholder and one relevant line, oldest first. If space is
-        short, the lines of the oldest results are dropped first."""
+        """Replace results by a placeholder and their most relevant line, the oldest first. If space
+        is short, drop the lines of the oldest first."""
         if not self.settings.hard_clear.enabled:
             return
         lined = deque(item for item in prunables if item.hard and item.quoted)
@@ -224,7 +224,7 @@ class _KeyLines:
         self._called_for: _CalledFor | None = None
 
     def of(self, item: _Prunable, mask: Callable[[str], str]) -> str:
-        """Return the masked line; empty if no line is relevant."""
+        """Return the most relevant line of a result, masked; empty if no line is relevant."""
         if self._lines is None:
             return ""
         if self._called_for is None:
@@ -251,7 +251,7 @@ def _called_for(entries: Sequence[Entry]) -> _CalledFor:
         for at, part in enumerate(entry.parts):
             if isinstance(part, ToolCall):
                 of_call = asked | said | set(tokenize(part.arguments[:_PROSE_CHARS]))
-                of_calls[part.id] = of_call  # a call id may be used again in a later exchange
+                of_calls[part.id] = of_call  # a later call may have the same id
                 latest.append(of_call)
             elif isinstance(part, ToolResult) and part.call_id in of_calls:
                 found[entry.key, at] = of_calls[part.call_id]
@@ -312,8 +312,7 @@ def _allowed(name: str, settings: Pruning) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimResult:
-    """The messages to leave out, the tokens that this frees (before calibration), and the
-    reason."""
+    """The messages to leave out, the (uncalibrated) tokens that this frees, and the reason."""
 
     edits: tuple[LeaveOut, ...]
     freed_tokens: int
@@ -334,8 +333,8 @@ def trim(
     by_exchange: bool = True,
     hidden: AbstractSet[EntryKey] = frozenset(),
 ) -> TrimResult:
-    """Leave out groups of the visible `entries` until `excess_tokens` are freed. With
-    `by_exchange`, a question is left out with its answer. `hidden` messages count no tokens."""
+    """Leave out groups of `entries` until `excess_tokens` are freed. With `by_exchange`, a question
+    is left out with its answer. `hidden` messages are not sent anyway."""
     if excess_tokens <= 0:
         return TrimResult(edits=(), freed_tokens=0, reason=Reason(Cause.VIEW_FITS))
     groups = group(entries, rules)
@@ -425,7 +424,7 @@ def _with_answers(
         if first.role == "user":
             question = candidate if not protected.intersection(candidate.entries) else None
         elif candidate.calls or protected.intersection(candidate.entries):
-            pass  # tool calls with their results are left out on their own
+            pass  # a call is left out with its result only, not with its question
         elif first.role == "assistant" and question is not None:
             question.members += candidate.members
             question.entries += candidate.entries

@@ -1,5 +1,5 @@
-"""Build the query of a turn from the user's own words, and its request to memory. If a turn ends
-with tool results, the query is the user message that started it."""
+"""Builds a turn's query from the user's words, and the request to memory. If a turn ends with tool
+results, the query is the user message before them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryResult:
-    """The words to search with, or the reason why there are none."""
+    """The text to search for, or the reason why there is none."""
 
     text: str
     reason: Reason
@@ -58,8 +58,8 @@ def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
 
 
 def spoken_text(entry: Entry | Message) -> str:
-    """Return the user's words in a message, without tool results, recalled blocks, reminders and
-    the channel prefix."""
+    """Return the user's words in a message, without reminders, recalled blocks or channel
+    prefix."""
     texts = [
         without_reminders(part.text)
         for part in entry.parts
@@ -71,22 +71,22 @@ def spoken_text(entry: Entry | Message) -> str:
 
 
 def uses_tools(entries: Sequence[Entry]) -> bool:
-    """Return whether these messages call tools."""
+    """Return whether these messages contain tool calls or results."""
     return any(entry.calls or entry.results for entry in entries)
 
 
 def last_turn(entries: Sequence[Entry]) -> Entry:
-    """Return the last message that is not a system message, if there is one."""
+    """Return the last message that is not a system message, else the last message."""
     return next((entry for entry in reversed(entries) if entry.role != "system"), entries[-1])
 
 
 def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
-    """Return the newest message with words of the user, and all messages after it."""
+    """Return the newest message with text of the user, and all messages after it."""
     return frozenset(entry.key for entry in entries[_last_said(entries, len(entries)) :])
 
 
 def last_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
-    """Return the user message before the newest one, and all messages after it."""
+    """Return the last but one message with text of the user, and all messages after it."""
     since = _last_said(entries, _last_said(entries, len(entries)))
     return frozenset(entry.key for entry in entries[since:])
 
@@ -115,11 +115,10 @@ _LEANT_ON_CHARS: Final = 600
 
 
 class WantedTokens(Protocol):
-    """Returns the limit of a block, depending on what a message asks for and whether tools are
-    used."""
+    """Returns the maximum size of a block, by intent and whether tools are used."""
 
     def __call__(self, asks: Asks, /, *, uses_tools: bool) -> int:
-        """Return the limit in estimated tokens."""
+        """Return the maximum size in uncalibrated tokens."""
         ...
 
 
@@ -137,11 +136,11 @@ def ask(
     count_tokens: Callable[[str], int],
     reads: RecallReads | None = None,
 ) -> RecallRequest:
-    """Build a turn's request to memory, given the visible entries and the edits."""
+    """Build a turn's request to memory. `visible` are the messages that are sent."""
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]
-    # even if the message is too short for the query: "thanks" asks for nothing
+    # also if too short for the query: "thanks" asks for nothing
     newest = next((entry for entry in reversed(visible) if _asks(entry)), None)
     said = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
@@ -189,7 +188,7 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
         return False
     to_you = asks in ("question", "advice") and _YOU.search(text) is not None
-    # About something that all participants agreed on.
+    # a question about what all participants agreed on
     ours = asks == "past" and _SHARED_PAST.search(text) is not None
     return to_you or (_takes_note(lately) and not ours)
 
@@ -236,7 +235,7 @@ def _partial_messages(
 
 
 class _Texts(Sequence[str]):
-    """The texts of a view, read on demand."""
+    """The texts of several messages, read on demand."""
 
     def __init__(
         self,
@@ -320,9 +319,9 @@ _SPACES = re.compile(r"\s{2,}")
 
 
 async def phrase(text: str, archive: Archive) -> str:
-    """Return the text from which a question's vectors are made. Names of speakers in this memory
-    are removed, because they make it similar to every message that mentions them (measured). Mask
-    secrets before you call this."""
+    """Return a question's text without the names of speakers in this memory, for embedding. A name
+    would make the question similar to every message that mentions it (measured). Mask secrets
+    first."""
     names = speaker_names_asked(text)
     if not names:
         return text

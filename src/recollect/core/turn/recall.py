@@ -1,5 +1,5 @@
-"""Recall content that a turn needs and its view lacks: search, gate, rank, fill the block. Never
-returns content that the view shows or that another space holds."""
+"""Finds stored content that a turn needs and the view (the request's messages) lacks: searches,
+asks the gate, ranks, fills the block. Never returns content of the view or of another space."""
 
 from __future__ import annotations
 
@@ -92,12 +92,12 @@ async def recall(
     vectors: Sequence[AskedVector],
     settings: RecallSettings,
 ) -> Recalled:
-    """Return the content to add to this request, and its ranking."""
+    """Return the content to add to this request, and the ranked hits."""
     question = read_question(
         question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
     )
     types = types_asked(request, question)
-    if types:  # "list all decisions" does not ask about lists
+    if types:  # "list all decisions" is not about lists
         kept = tuple([word for word in question.words if word not in LISTING_WORDS])
         question, vectors = replace(question, words=kept), vectors if kept else ()
     asked = _asked(request, question, vectors)
@@ -137,10 +137,10 @@ async def recall(
     search = replace(search, replaced=await replaced_statements(reads.facts, archive))
     passages = await search.packed(ranking, known.facts, printed)
     facts = known.beside(passages)
-    # Facts that passages contain in full are dropped, which leaves space for more passages.
+    # A fact that a passage contains in full is dropped, and its space used for further passages.
     if len(facts) < len(known.facts):
         more = await search.packed(ranking, facts, printed)
-        if known.beside(more) == facts:  # false if a longer passage displaced one of them
+        if known.beside(more) == facts:  # false if a longer passage displaced such a passage
             passages = more
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
     return Recalled(
@@ -177,8 +177,8 @@ class _MemorySearch:
         return self.reads.segments
 
     async def judged(self) -> _Judged:
-        """Query the store and decide by the gate. If the gate stays closed but the view shows part
-        of the exchange, try the part of the exchange that was cut."""
+        """Query the store, and ask the gate. If it stays closed and the view has part of an
+        exchange, search the missing part."""
         question, asked = self.question, self.asked
         candidates, shown = await self._looked_up()
         candidates = await self._without_itself(candidates)
@@ -204,10 +204,10 @@ class _MemorySearch:
         candidates = replace(candidates, passages=kept)
         verdict = judge(candidates, shown)
         stated = wants_statements(question, among_tools=among_tools) and not request.on_purpose
-        # In an explicit search, questions lead to their answers, so they stay.
+        # An explicit search keeps questions, because their answers are near.
         if verdict.open and not request.on_purpose:
             answering = await self._answering(candidates, stated=stated)
-            # Messages that were just read as orders do not change the verdict.
+            # The verdict cannot change if there were no orders among the passages.
             if answering is not candidates or shown:
                 candidates, verdict = answering, judge(answering, shown)
         if question.asks == "other":
@@ -247,7 +247,7 @@ class _MemorySearch:
             if candidate.segment in asked.leave_out
             or request.quotes(candidate.segment, candidate.ordinal)
         )
-        # Shown messages displaced others, so search without them.
+        # Messages of the view took the places of others, so search without them.
         if 2 * len(shown) > len(candidates.passages):
             candidates = await self._candidates(asked)
             hidden = _unquoted(candidates.passages, request)
@@ -274,20 +274,20 @@ class _MemorySearch:
         read[query] = finding.result()
         if facts is not None:
             self.reads.facts[self.facts] = facts.result()
-        self.reads.known.clear()  # the new statistics include messages stored since
+        self.reads.known.clear()  # the new statistics may include newly stored messages
         if itself is not None and known is not None:
             self.reads.known[itself] = itself in known.result()
         return read[query]
 
     @property
     def itself(self) -> SegmentId | None:
-        """The asking message."""
+        """The segment of the message that asks."""
         request = self.request
         return None if request.asking is None else known_id(request.session, request.asking)
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
-        """Return the statistics without the asking message, because its names would count as
-        known."""
+        """Return the statistics without the message that asks, because it contains its own
+        names."""
         if self.itself is None or not self.reads.known.get(self.itself):
             return candidates
         own = set(self.question.words)
@@ -327,7 +327,7 @@ class _MemorySearch:
         self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
         """Return the short messages in which the user only asked or, with `stated`, decided
-        nothing. `also` are read in the same query."""
+        nothing. `also` are read from the store at the same time."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]
@@ -341,12 +341,11 @@ class _MemorySearch:
         return {segment.id for segment in read if judged[segment.id, stated]}
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        """Return the findings and their surroundings, best first, and the tool output next to the
-        best."""
+        """Return passages and their neighbors, best first, and the tool output next to the best."""
         question, request = self.question, self.request
         ranking, printed = await self._ranked(judged)
         if request.gated:
-            # surroundings include echoes and questions, so their best score is not a measure
+            # neighbors include repetitions and questions, so their score is no measure
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
             share, packed = tail_share(question), list[SegmentId]()
             if not request.on_purpose:  # about as many as `packed` reads
@@ -357,7 +356,7 @@ class _MemorySearch:
                 ranking = ranking.without(lambda candidate: not is_the_users(candidate))
             asking = await self._asking(ranking.passages, packed, stated=judged.only_stated)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
-            if request.on_purpose:  # in an explicit search, the caller judges the hits
+            if request.on_purpose:  # the caller of an explicit search judges the hits
                 ranking = await self._by_kind(ranking)
             else:
                 ranking = ranking.near_best(share).without_stray_results(share, printed)
@@ -437,8 +436,8 @@ class _MemorySearch:
     async def packed(
         self, ranking: Ranking, facts: Sequence[RecalledFact], printed: AbstractSet[SegmentId]
     ) -> tuple[RecalledPassage, ...]:
-        """Return the passages that fit next to the facts, best first. Only tool output in `printed`
-        may have more than a few."""
+        """Return the passages that fit in addition to the facts, best first. More than a few
+        passages per message are only taken from tool output in `printed`."""
         request, segments = self.request, self.segments
         count = request.count_tokens
         taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
@@ -463,7 +462,7 @@ class _MemorySearch:
             and segments[candidate.segment].message_id not in request.shown_messages
             and not (request.gated and _only_asks(segments[candidate.segment]))
         ]
-        if request.on_purpose:  # skip repeated texts
+        if request.on_purpose:  # skip equal texts
             once: dict[str, RecalledPassage] = {}
             for passage in ready:
                 once.setdefault(" ".join(passage.text.split()), passage)
@@ -500,8 +499,7 @@ class _MemorySearch:
         return "; ".join(dict.fromkeys(by))
 
     async def hits(self, ranking: Ranking) -> tuple[Hit, ...]:
-        """Return the best hits, with the text of those that were read. An explicit search returns
-        all."""
+        """Return the best hits, with the text of messages that were read (all if explicit)."""
         hits = ranking.hits(self.request.most_hits)
         if not self.request.gated:
             await self._read([hit.passage.segment for hit in hits])
@@ -527,7 +525,7 @@ def _asked(
     vectors: Sequence[AskedVector],
 ) -> CandidateQuery:
     limit = _wanted(request) * _CANDIDATE_MULTIPLIER
-    # quoted passages are found too, so ask for more: they must not take the places of others
+    # more than needed, because passages that are already quoted are found too
     limit += len(request.quoted) - len(request.quoted_whole)
     lost = lost_words_asked(request) if request.gated else ()
     return CandidateQuery(
@@ -586,7 +584,7 @@ def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_
 
 
 def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
-    """Count how many of the first passages may fit the budget, each message up to its share."""
+    """Count how many passages may fit the budget, if each message gets at most its limit."""
     chars = budget_tokens * _CHARS_A_TOKEN
     taken: Counter[SegmentId] = Counter()
     for at, candidate in enumerate(ranking.passages):

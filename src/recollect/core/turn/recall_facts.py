@@ -1,5 +1,5 @@
-"""Recall facts for a turn, next to its passages: current facts whose words are not in the view,
-each with its trust."""
+"""Recalls current facts for a turn, in addition to passages, if the view (the messages of the
+request) does not contain their words. Each fact has a trust level."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import SegmentId, StoredSegment
 
 OPENS_AT: Final = 0.5
-"""Without a supporting message, a fact needs this share of the worth of the message's words."""
+"""A fact without a supporting message needs this share of the weight of the question's words."""
 OPENS_WITH_WORDS: Final = 2
 OPENS_NEAR: Final = 0.5
 _CANDIDATES: Final = 40
@@ -41,7 +41,7 @@ _TOGETHER: Final = "\f"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFacts:
-    """The facts to show, best first, and the reason if the facts alone open the gate."""
+    """The facts to show, best first, and the reason if they alone open the gate."""
 
     facts: tuple[RecalledFact, ...] = ()
     opens: Reason | None = None
@@ -49,7 +49,7 @@ class FoundFacts:
     said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
     def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
-        """Return the facts whose words these passages do not contain in full."""
+        """Return the facts that these passages do not contain in full."""
         texts = [passage.text for passage in passages]
         return tuple(
             fact
@@ -69,7 +69,7 @@ async def recall_facts(
     common: Container[str] = frozenset(),
     read: dict[FactQuery, FactCandidates] | None = None,
 ) -> FoundFacts:
-    """Return the known facts that are relevant to the question and are not in the view."""
+    """Return the facts that fit the question and are not in the view."""
     read = {} if read is None else read
     closed = request.gated and not verdict.open
     about = _about(question, common) if closed else ()
@@ -127,7 +127,7 @@ def facts_asked(
 
 
 def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
-    """Return the types of which a request wants all facts. An order lists nothing."""
+    """Return the types of facts that the message asks to list. An order asks for none."""
     if request.gated and question.asks not in ("past", "question"):
         return ()
     return asked_types(request.newest or question.text)
@@ -135,7 +135,7 @@ def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, .
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """An outdated span of a message, and the statement that replaced it."""
+    """An outdated span of a message, and the statement that replaces it."""
 
     span: EvidenceSpan
     by: str = field(repr=False)
@@ -150,7 +150,7 @@ _WORDS = re.compile(r"\w(?:[\w./:@-]*\w)?")
 
 
 def corrections_in(text: str) -> Iterator[tuple[str, str]]:
-    """Find sentences that deny a value ("9000, not 8000"). Return the value and the sentence."""
+    """Find sentences that replace a value ("9000, not 8000"): the old value, the sentence."""
     for sentence in _SENTENCE_ENDS.split(text):
         for match in _DENIED.finditer(sentence):
             if not (match[1].isalpha() and match[1].islower()):
@@ -158,7 +158,7 @@ def corrections_in(text: str) -> Iterator[tuple[str, str]]:
 
 
 def is_corrected(text: str, value: str, sentence: str) -> bool:
-    """Return whether a text states the denied value about the same thing."""
+    """Return whether a text contains the old value and is about the same thing."""
     words = {word.casefold() for word in _WORDS.findall(text)}
     about = {word.casefold() for word in _WORDS.findall(sentence) if len(word) > 2}
     return value.casefold() in words and len(words & about - {value.casefold()}) > 1
@@ -167,7 +167,7 @@ def is_corrected(text: str, value: str, sentence: str) -> bool:
 async def replaced_statements(
     read: Mapping[FactQuery, FactCandidates], archive: Archive
 ) -> Mapping[SegmentId, tuple[Replaced, ...]]:
-    """Return the statements that the given facts replaced, by message."""
+    """Return the spans that newer facts replace, by message."""
     current = {
         candidate.fact.id: candidate.fact
         for found in read.values()
@@ -193,8 +193,8 @@ async def replaced_statements(
 
 
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
-    """Return pinned facts, then the user's standing requests, newest first. Without a `session`,
-    those of the space."""
+    """Return pinned facts, then the user's standing instructions, newest first: those of a session,
+    or of the whole space."""
     asked = CandidateQuery(
         words=(STANDING_WORD,), lexical_limit=_MOST_STANDING, vector_limit=0, session=session
     )
@@ -252,7 +252,7 @@ async def _ranked(
         )
     if not verdict.lost_words:
         return ranked
-    # the question only concerns a term that left the view
+    # the question is only about terms that the view lacks
     lost = set(verdict.lost_words)
     return tuple(ranked_fact for ranked_fact in ranked if lost.intersection(ranked_fact.fact.words))
 
@@ -268,8 +268,8 @@ def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
 
 
 def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
-    """Return whether the fact answers well enough without a message. A fact that the user stated or
-    pinned needs one word of the question, others half of its words."""
+    """Return whether a fact fits well enough without a message that supports it. A fact that the
+    user stated or pinned must contain one word of the question, others half of its words."""
     fact = ranked.fact
     if not about or not set(about).intersection(fact.words):
         return False
@@ -286,8 +286,8 @@ def _in_view(
     segments: Mapping[SegmentId, StoredSegment],
     shown: frozenset[SegmentId],
 ) -> bool:
-    """Return whether the view shows a message that states it. If it needs several messages, all
-    must be shown."""
+    """Return whether the view contains a message that states the fact. If only several messages
+    together state it, the view must contain all."""
     seen = [
         source in shown
         or (source in segments and segments[source].segment.message_id in request.shown_messages)
@@ -297,7 +297,7 @@ def _in_view(
 
 
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
-    """Return whether a block quotes its words. If it needs several messages, all must be quoted."""
+    """Return whether a block quotes the fact's evidence: any of it, or all of a joint fact."""
     if not fact.evidence:
         return False
     seen = [await _is_quoted(span, request, archive) for span in fact.evidence]
@@ -341,7 +341,7 @@ def _recalled_fact(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegmen
 
 def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
     if fact.change is not None:
-        return ()  # the fact is shown next to the statement it replaced
+        return ()  # the text quotes the fact next to the statement that it replaces
     if any(span.segment not in segments for span in fact.evidence):
         return ()
     texts = [

@@ -44,7 +44,7 @@ _SEARCHES: Final = 3
 
 
 def warm_message(segment: Segment) -> WarmMessage | None:
-    """Return a stored message as OpenClaw would have archived it; None if it would not."""
+    """Return a stored message as OpenClaw archives it; None if OpenClaw would not."""
     text = _spoken_text(segment)
     if not text.strip() or segment.noise is not None:
         return None
@@ -76,7 +76,7 @@ async def recall_openclaw(
     vectors: Sequence[AskedVector],
     settings: RecallSettings,
 ) -> Recalled:
-    """Return the content to add to this request, from the messages in `index`."""
+    """Return the content to add to this request, found among the messages of `index`."""
     weights = _weights(settings)
     limit = hit_limit(request.budget_tokens)
     near = await _near(archive, request, vectors, limit)

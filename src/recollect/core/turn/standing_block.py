@@ -1,5 +1,5 @@
-"""The standing block: keeps the user's decisions and rules in the view after their messages
-left."""
+"""Builds the standing block, which repeats the user's decisions and rules after their messages were
+left out of the request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _STATES: Final = re.compile(
     r"|because|since|instead|no\ longer|anymore|only|not)\b|['’](?:s|re|m)\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# Rules and preferences that do not contain "must" or "decided".
+# Words of rules and preferences without "must" or "decided".
 _RULES: Final = re.compile(
     r"""\b(?:nobody|no\ one|none\ of\ you|only\b.{1,60}\b(?:may|can|is\ allowed|are\ allowed)
       |may\ only|(?:no|not)\b.{1,80}\bever\b|ever\W*$|no\ (?:way|exceptions?)|hands\ off|stay\ away
@@ -66,7 +66,7 @@ _RULES: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _CLAUSE_ENDS: Final = re.compile(r"[.,;]\s+|\s[–—-]\s")
-# An order recognized by its form, whatever its verb: "undo that rename", "book us a table".
+# Orders with any verb: "undo that rename", "book us a table".
 _BARE_VERB: Final = re.compile(
     r"""^\W*(?:(?:please|ok|okay|now|then|next|also|and|so|just|first|again)\W+)*
     (?!(?:in|on|at|for|with|from|to|of|by|as|after|before|since|until|because|if|when|while|where
@@ -80,7 +80,7 @@ _BARE_VERB: Final = re.compile(
     [a-z]+\ (?:the|this|that|these|those|it|them|all|both|my|our|its|their|us|me|an?)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Advice of the model, which people ask for later.
+# Words of the model's advice, which users ask for later.
 _ADVICE: Final = re.compile(
     r"\b(?:i(?:['’]d|\ would)\ \w+|i\ (?:suggest|recommend|propose|advise)"
     r"|my\ (?:suggestion|recommendation|advice|proposal)|better\ to|worth\ (?:a|trying|using)"
@@ -91,7 +91,7 @@ _ADVICE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandResult:
-    """The block as an edit, None if it is empty, and the reason."""
+    """The block as an edit, or None if it is empty, and the reason."""
 
     edit: Insert | None
     reason: Reason
@@ -120,9 +120,9 @@ def stand(
     mask: Callable[[str], str] = str,
     known: StatementCache | None = None,
 ) -> StandResult:
-    """Build the standing block of a view that lacks these messages. Without tools, only rules and
-    decisions are included. Text that is in `summary` is not repeated. `mask` masks secrets in
-    stored texts. `known` caches statements. The edit names the messages that it repeats in full."""
+    """Build the standing block of a request without these messages. Without tools, it includes only
+    rules and decisions. Text of `summary` is not repeated. `mask` masks secrets in stored texts.
+    `known` caches statements. The edit names the messages that it repeats in full."""
     known = {} if known is None else known
     told = one_line(summary).casefold()
     for key in known.keys() - {entry.key for entry in left}:
@@ -135,7 +135,7 @@ def stand(
         for statement in _statements(() if _between_people(left) else left, mask, known)
         if (among_tools or _lays_down(statement.text)) and statement.text.casefold() not in told
     ]
-    chosen = [  # cached text may contain what has since become known as a secret
+    chosen = [  # a cached text may contain text that is now known to be a secret
         replace(statement, text=mask(statement.text))
         for statement in _fitting(statements, chosen_facts, weigher, budget_tokens)
     ]
@@ -248,11 +248,11 @@ def _whole_messages(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iter
 
 
 def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:
-    if is_summary(entry.role, entry.parts):  # a client wrote this text, so no user decided it
+    if is_summary(entry.role, entry.parts):  # a client wrote this text, not the user
         return
     for part in entry.parts:
         if isinstance(part, Text) and entry.role in ("user", "assistant"):
-            if part.text.lstrip().startswith("/"):  # a command, which was already carried out
+            if part.text.lstrip().startswith("/"):  # a command, which was executed already
                 continue
             said = part.text if entry.role == "assistant" else without_reminders(part.text)
             text = mask(_first(without_recalled_blocks(said, any_spelling=True)))
@@ -287,27 +287,25 @@ def _sentences_worth(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]
 
 
 def laid_down(text: str, *, by_user: bool) -> float:
-    """Return how strongly a text states a rule or decision, from 0 to 1, by its strongest
-    sentence."""
+    """Return how clearly a text states a rule or decision (0 to 1), by its clearest sentence."""
     worths = [worth for _, worth in _sentences_worth(text, by_user=by_user)]
     return min(1.0, max(worths, default=0.0) / _KIND_WORTH["constraint"])
 
 
 def states(text: str) -> bool:
-    """Return whether a user message states something lasting in addition to asking for work."""
+    """Return whether a user's message contains more than requests for work, such as a rule."""
     return any(not _asks_once(sentence) for sentence, _ in _sentences_worth(text, by_user=True))
 
 
 def only_states(text: str) -> bool:
-    """Return whether a message states something and asks for no work in any clause."""
+    """Return whether a message states something, and no clause asks for work."""
     sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
     clauses = [clause for sentence in sentences for clause in _CLAUSE_ENDS.split(sentence)]
     return not any(map(_asks_once, clauses)) and states(text)
 
 
 def may_correct(text: str) -> bool:
-    """Return whether a user's message may change an earlier statement. An order that names
-    something may, too."""
+    """Return whether a user's message may correct a statement. An order with a name may, too."""
     sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
     return any(not _asks_once(sentence) or _names_something(sentence) for sentence in sentences)
 

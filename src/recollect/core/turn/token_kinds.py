@@ -1,5 +1,5 @@
-"""Tokens of a request by kind of content, and the sizes of a turn that its record keeps. From them
-the pages and pictures of a session are drawn."""
+"""Tokens of a request by kind of content, and the sizes of a turn that are stored with its report.
+Pages and pictures of a session are drawn from them. A row is one message of the request."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ TokenKind: TypeAlias = Literal[
 ]
 KINDS: Final[tuple[TokenKind, ...]] = get_args(TokenKind)
 _OWN_OPENING: Final = "[recollect]"
-"""First word of every note and placeholder result that Recollect writes."""
+"""First word of each note and placeholder result that Recollect writes."""
 
 
 def row_kinds(row: Row, weigher: Weigher) -> Iterator[tuple[Part | None, TokenKind, int]]:
-    """Yield the tokens of a row by part and kind. Tokens of no part count to the row's main
-    kind."""
+    """Yield (part, kind, token count) for each part of one message, then for the message itself."""
     if isinstance(row, Slot) and not row.sources:
         yield None, "ours", row.tokens
         return
@@ -76,7 +75,7 @@ def _weigh(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]
 
 
 def apportioned(estimates: Sequence[int], total: int) -> list[int]:
-    """Scale the estimates so that they add up to `total` exactly (largest remainders)."""
+    """Scale the estimates to integers whose sum is `total` (largest remainders)."""
     whole = sum(estimates)
     if whole <= 0:
         return [0] * len(estimates)
@@ -90,23 +89,23 @@ def apportioned(estimates: Sequence[int], total: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnFigures:
-    """Sizes of one request, as received and as sent."""
+    """Sizes of a request, as received and as sent."""
 
     came: Mapping[TokenKind, int]
-    """Calibrated tokens as received. They add up to the report's."""
+    """Calibrated tokens by kind, as received. Their sum is the one in the report."""
     sent: Mapping[TokenKind, int]
     messages: int
     rows: int
     before: int | None = None
-    """Rows of the previous request; None if this process did not record it."""
+    """Number of messages in the previous request; None if this process did not send it."""
     same: int = 0
-    """Rows from the start that equal those of the previous request, apart from cache marks. 0 if
-    the system prompt or the tools differ."""
+    """Number of messages at the start that are the same as in the previous request, except for
+    cache marks. 0 if the system prompt or the tools differ."""
     same_tokens: int = 0
     usage: Usage | None = None
-    """What the provider counted for the previous request."""
+    """The provider's token counts for the previous request."""
     asked: EntryKey | None = None
-    """The newest message of the user, without tool results."""
+    """The newest user message other than tool results."""
 
     @property
     def breaks_cache(self) -> bool:
@@ -154,8 +153,7 @@ class TurnFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTotals:
-    """Tokens by kind of a list of rows. The next list mostly repeats it, so only its new rows are
-    weighed."""
+    """Token counts by kind of a list of messages. A next list counts only its new messages."""
 
     rows: tuple[Row, ...] = field(default=(), repr=False)
     kinds: tuple[tuple[tuple[TokenKind, int], ...], ...] = field(default=(), repr=False)
@@ -179,7 +177,7 @@ class RowTotals:
         return RowTotals(rows=tuple(rows), kinds=(*self.kinds[:shared], *added), totals=totals)
 
     def scaled(self, fixed_tokens: int, total: int) -> dict[TokenKind, int]:
-        """Return the tokens by kind so that they add up to the calibrated `total`."""
+        """Return the tokens by kind, scaled so that their sum is the calibrated `total`."""
         raw = Counter(self.totals)
         raw["system"] += fixed_tokens
         present = [kind for kind in KINDS if raw[kind] > 0]
@@ -193,18 +191,18 @@ def _is_same(old: Row, new: Row) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastFigures:
-    """The base of the next turn's figures."""
+    """Sizes that the next turn is compared with."""
 
     came: RowTotals = field(default_factory=RowTotals, repr=False)
     sent: RowTotals = field(default_factory=RowTotals, repr=False)
     marks: tuple[MessageId | bytes, ...] | None = field(default=None, repr=False)
-    """What a provider's cache compares of each row; None before the first request."""
+    """What a provider's cache compares, per message; None before the first request."""
 
     def next(
         self, report: Report, weigher: Weigher, usage: Usage | None, *, same_head: bool
     ) -> tuple[TurnFigures, LastFigures]:
-        """Return the figures of a turn. `same_head` is true if system prompt and tools are those of
-        the previous request."""
+        """Return the sizes of a turn. `same_head` means that system prompt and tools are the
+        same."""
         rows = report.view.rows
         came, sent = self.came.of(report.entries, weigher), self.sent.of(rows, weigher)
         marks = tuple([row.id if isinstance(row, Entry) else row.raw for row in rows])
