@@ -111,6 +111,25 @@ def test_a_turn_says_what_became_of_each_message_and_why(talk: Visit) -> None:
     assert talk.ask("/turn?space=harbour&session=trimmed&turn=99").status == 400
 
 
+def test_every_sent_row_is_listed_once_with_its_message(talk: Visit) -> None:
+    where = {"space": "harbour", "session": "trimmed"}
+    for turn in (5, 20, 28):
+        shown = talk.page("turn", **where, turn=turn, show="all").words
+        received, sent = re.findall(r"(\d+) messages? received, (\d+) sent", shown)[0]
+        numbers = {int(one) for one in re.findall(r"#(\d+) (?:=|Kept|Shortened|Dropped)", shown)}
+        assert numbers == set(range(1, int(received) + 1))
+        kept = len(re.findall(r"(?:#\d+|added) (?:Kept|Shortened|Inserted)", shown))
+        assert kept == int(sent)
+
+
+def test_a_message_says_what_the_model_saw_of_it(talk: Visit) -> None:
+    found = talk.page("memory", q="tide table of day 1", space="harbour").text
+    links = re.findall(r'href="(/message\?[^"]+)"', found)
+    assert links
+    shown = talk.ask(html.unescape(links[0])).words
+    assert re.search(r"In turn 28 (as message #|this message was sent unchanged)", shown)
+
+
 def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) -> None:
     where = {"space": "harbour", "session": "trimmed"}
     timeline = talk.page("session", **where).text
@@ -119,6 +138,10 @@ def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) 
     shown = talk.page("wire", **where, turn=broken[0])
     assert re.search(r"The cache is broken at byte [\d,]+", shown.words)
     assert re.search(r"<del>.*row 1 of the log", shown.text)
+    for turn in range(1, 29):
+        shown = talk.page("wire", **where, turn=turn)
+        client = re.findall(r'<div class="side was">(.*?)</div>', shown.text, re.DOTALL)
+        assert not any("recalled-context" in one for one in client), "a block is not the client's"
     quiet = talk.page("wire", **where, turn=1).words
     assert "byte for byte as the client sent it" in quiet
 
@@ -159,13 +182,17 @@ def test_facts_are_written_corrected_pinned_and_forgotten(visit: Visit) -> None:
     assert "The harbour master is Anna." in fixed.words, "its history"
     newest = re.search(r'name="id" value="([^"]+)"', fixed.text)
     assert newest
-    pinned = visit.act("fact", fixed, space="harbour", id=newest[1], pin="on")
+    pinned = visit.act("fact", fixed, space="harbour", id=newest[1], act="pin")
     assert "Pinned" in pinned.words
+    ended = visit.act("fact", pinned, space="harbour", id=newest[1], act="expire")
+    assert "Expired" in ended.words
+    assert "Ben" not in visit.page("facts", space="harbour").words
+    assert "Ben" in visit.page("facts", space="harbour", past="1").words
     preview = visit.page("forget", space="harbour", fact=newest[1])
     assert "1 fact" in preview.words
     gone = visit.act("forget", preview, space="harbour", fact=newest[1], expected="1 fact")
     assert "Forgotten" in gone.words
-    assert "Ben" not in visit.page("facts", space="harbour").words
+    assert "Ben" not in visit.page("facts", space="harbour", past="1").words
 
 
 def test_forgetting_previews_everything_and_gives_a_certificate(visit: Visit) -> None:

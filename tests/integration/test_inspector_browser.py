@@ -159,7 +159,7 @@ def test_a_person_gets_from_the_link_to_every_action() -> None:
             assert "checksum" in await tab.words()
             await tab.click('header a[href*="facts"]')
             await tab.click("tbody a")
-            await tab.click('form:has([name="pin"]) button')
+            await tab.click('form:has([value="pin"]) button')
             assert "Pinned" in await tab.words()
             await tab.click('header a[href*="redact"]')
             await tab.click("main form button")

@@ -82,7 +82,7 @@ COMMANDS: dict[str, str | dict[str, str]] = {
         "forget": "forgetting",
     },
     "facts": {
-        **dict.fromkeys(("list", "why", "add", "edit", "pin"), "facts"),
+        **dict.fromkeys(("list", "why", "add", "edit", "expire", "pin"), "facts"),
         "forget": "forgetting",
     },
 }

@@ -7,17 +7,22 @@ connection.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import socket
 import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import click
 
 from recollect.cli.store_options import Memory, choose_space, json_option, print_json
 from recollect.errors import (
     EmbedderError,
+    MissingExtra,
+    ModelRefused,
     RecollectError,
     SettingsError,
 )
@@ -26,12 +31,12 @@ from recollect.hosts.inspect.checks import (
     check_data,
     check_embedder,
     check_permissions,
-    check_provider,
     check_settings,
 )
 from recollect.system import config
 from recollect.system.config.fields import setting_text
-from recollect.system.places import models_folders
+from recollect.system.config.trust import read_project_file
+from recollect.system.places import models_folders, user_settings_file
 from recollect.system.plain_text import number_of
 
 if TYPE_CHECKING:
@@ -39,6 +44,13 @@ if TYPE_CHECKING:
 
 _SIGNS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
 _STORE_SECONDS: Final = 5.0
+_CONNECT_SECONDS: Final = 3.0
+_PORTS: Final = {"http": 80, "https": 443}
+_OWN_HOSTS: Final = {
+    "anthropic": "https://api.anthropic.com",
+    "openai-chat": "https://api.openai.com",
+    "openai-responses": "https://api.openai.com",
+}
 
 
 @click.command("doctor")
@@ -61,7 +73,7 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
         check_data(),
         _check_store(settings),
         check_embedder(settings),
-        check_provider(settings),
+        _check_provider(settings),
         check_permissions(loaded),
     ]
     if as_json:
@@ -144,6 +156,46 @@ def _check_store(settings: Settings) -> Check:
     if count is None:
         return Check("store", "ok", "nothing is stored yet; a file will be created")
     return Check("store", "ok", f"it answers: {number_of(count, 'session')}")
+
+
+def _check_provider(settings: Settings) -> Check:
+    from recollect.adapters.wiring.models import choose_model
+
+    models = settings.models
+    if models.provider is None and models.main is None:
+        text = (
+            "no model is named: Recollect trims a full window without a summary, and `recollect "
+            "chat` does not work"
+        )
+        return Check("provider", "note", text, _name_a_model())
+    try:
+        choose_model(settings, "main")
+    except (SettingsError, MissingExtra, ModelRefused) as problem:
+        todo = "set the value that it names, or run `recollect init` in a new folder"
+        return Check("provider", "broken", str(problem), todo)
+    assert models.provider is not None
+    address = urlsplit(models.base_url or _OWN_HOSTS[models.provider])
+    host, port = address.hostname or "", address.port or _PORTS.get(address.scheme, 443)
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
+    except OSError as problem:
+        text = f"{host}:{port} accepts no connection: {problem.strerror or problem}"
+        todo = "start that server, or check the network, a proxy or models.base_url"
+        return Check("provider", "broken", text, todo)
+    model = models.main or models.summary or "no model"
+    reached = f"{host}:{port} accepts connections (nothing else was tested)"
+    return Check("provider", "ok", f"{model}, {models.provider}; {reached}")
+
+
+def _name_a_model() -> str:
+    if read_project_file(Path()) is None:
+        if os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("OPENAI_API_KEY"):
+            return "run `recollect init`"
+        return "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
+    return (  # the project's file may come from another person
+        f"name one in {user_settings_file()} ([models] with provider and main), or set "
+        "RECOLLECT_MODELS__PROVIDER and RECOLLECT_MODELS__MAIN"
+    )
 
 
 @click.group()

@@ -1,4 +1,4 @@
-"""`recollect facts list|why|add|edit|pin`: read, write and correct facts."""
+"""`recollect facts list|why|add|edit|expire|pin`: read, write and correct facts."""
 
 from __future__ import annotations
 
@@ -26,20 +26,19 @@ from recollect.cli.store_options import (
     when,
 )
 from recollect.core.values.fact import EXTRACTED_TYPES, FactType, type_named
+from recollect.hosts.inspect.searching import fact_book
 from recollect.hosts.inspect.sessions import stored_session
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recollect.core.facts.book import FactBook
     from recollect.core.facts.history import (
         FactSource,
         FactVersion,
         FactWhy,
         FactWritten,
     )
-    from recollect.core.ports import Store
     from recollect.core.values.fact import Fact
 
 LEAST_ID_CHARS: Final = 8
@@ -51,15 +50,6 @@ class TypeChoice(click.Choice[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert(type_named(value), param, ctx)
-
-
-def book_of(store: Store, memory: Memory) -> FactBook:
-    from recollect.adapters.wiring.models import choose_embedders
-    from recollect.core.boundary import SystemClock
-    from recollect.core.facts.book import FactBook as Book
-
-    names = [embedder.name for embedder in choose_embedders(memory.settings).used]
-    return Book(store, memory.settings, SystemClock(), embedders=names)
 
 
 @click.command("list")
@@ -101,7 +91,7 @@ async def facts_list(
         asked = FactFilter(
             types=types, session=session, as_of=at, superseded=superseded, search=search.strip()
         )
-        book = book_of(store, memory)
+        book = fact_book(store, memory.settings)
         every, found = await book.list(FactFilter(superseded=True)), await book.list(asked)
     value = {"as_of": instant(at), "facts": [fact_as_json(fact) for fact in found]}
     memory.show(value, _list_lines(found, every))
@@ -151,7 +141,7 @@ async def facts_why(*, id_: str, memory: Memory) -> None:
     ID is the id of any version, or an id prefix.
     """
     async with memory.open() as store:
-        book = book_of(store, memory)
+        book = fact_book(store, memory.settings)
         why, history = await book.why(id_), await book.history(id_)
     value = {
         "fact": fact_as_json(why.fact),
@@ -254,7 +244,7 @@ async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: M
     Replaces the facts that it corrects; they stay as its history.
     """
     async with memory.open() as store:
-        written = await book_of(store, memory).add(text, type=kind, subject=subject)
+        written = await fact_book(store, memory.settings).add(text, type=kind, subject=subject)
     _print_written(memory, written)
 
 
@@ -265,7 +255,7 @@ async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: M
 async def facts_edit(*, id_: str, text: str, memory: Memory) -> None:
     """Correct a fact: write a new version of it. The old version stays in its history."""
     async with memory.open() as store:
-        book = book_of(store, memory)
+        book = fact_book(store, memory.settings)
         written = await book.edit((await book.find(id_)).id, text)
     _print_written(memory, written)
 
@@ -308,9 +298,20 @@ def _written_line(written: FactWritten) -> str:
 async def facts_pin(*, id_: str, off: bool, memory: Memory) -> None:
     """Rank a fact first in recall, and protect it from being replaced by extracted facts."""
     async with memory.open() as store:
-        book = book_of(store, memory)
+        book = fact_book(store, memory.settings)
         done = await (book.unpin(id_) if off else book.pin(id_))
     outcomes = ("unpinned", "was not pinned") if off else ("pinned", "was pinned already")
     line = f"{outcomes[not done.changed]}: {shown_id(done.fact.id)}"
     value = {"changed": done.changed, "fact": fact_as_json(done.fact)}
     memory.show(value, [line, f"     {statement(done.fact)}"])
+
+
+@click.command("expire")
+@click.argument("id_", metavar="ID")
+@memory_options
+async def facts_expire(*, id_: str, memory: Memory) -> None:
+    """End the validity of a fact: it stays in its history, and is not recalled."""
+    async with memory.open() as store:
+        fact = await fact_book(store, memory.settings).expire(id_)
+    lines = [f"expired: {shown_id(fact.id)}", f"     {statement(fact)}"]
+    memory.show({"fact": fact_as_json(fact)}, lines)

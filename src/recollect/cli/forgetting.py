@@ -27,6 +27,7 @@ from recollect.cli.store_options import (
 from recollect.core.values.segment import SegmentId
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
+from recollect.hosts.inspect.searching import fact_book
 from recollect.hosts.inspect.sessions import stored_session
 from recollect.hosts.inspector.removal import (
     RemovalPlace,
@@ -140,10 +141,8 @@ async def facts_forget(
     The messages stay, but Recollect does not extract the same fact from them again. --sources also
     removes the messages, and copies of them in other sessions.
     """
-    from recollect.cli.facts import book_of
-
     async with memory.open() as store:
-        book = book_of(store, memory)
+        book = fact_book(store, memory.settings)
         order = await book.order_to_forget(ids, sources=sources, versions=versions)
         certificate = await _forget(store, memory, order, None, yes=yes)
     _print(memory, certificate)

@@ -26,12 +26,7 @@ from recollect.cli.store_options import (
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.segment import SegmentId
 from recollect.errors import RecollectError
-from recollect.hosts.inspect.searching import (
-    question_vectors,
-    search_facts,
-    search_messages,
-    search_request,
-)
+from recollect.hosts.inspect.searching import search_memory
 from recollect.hosts.inspect.sessions import SessionLine, sessions_of, stored_session
 from recollect.system.plain_text import number_of, plain_line
 
@@ -222,42 +217,31 @@ async def memory_search(
 ) -> None:
     """Find messages and facts by their words and, with an embedder, by their meaning."""
     asked = " ".join(query)
-    if not tokenize(asked):
-        raise RecollectError(
-            f"{plain_line(asked)!r} has no words that can be searched; use less common words"
-        )
     async with memory.open(spool="reported") as store:
         name = None if session is None else await stored_session(store, session)
-        request = search_request(memory.space, asked, limit=limit, session=name)
-        vectors, notes, embedders = await question_vectors(store, memory.settings, request)
-        recalled = await search_messages(store, memory.settings, request, vectors)
-        facts = await search_facts(store, request, vectors)
-        best: dict[SegmentId, Hit] = {}
-        for hit in recalled.hits:
-            best.setdefault(hit.passage.segment, hit)
-        stored = {one.segment.id: one for one in await store.segments(list(best)[:limit])}
-    found = [(stored[id_], hit) for id_, hit in best.items() if id_ in stored]
-    gate = recalled.gate
+        found = await search_memory(
+            store, memory.settings, memory.space, asked, limit=limit, session=name
+        )
+    gate = found.gate
     value = {
         "query": asked,
-        "embedders": embedders,
-        "notes": [str(note) for note in notes],
+        "embedders": found.embedders,
+        "notes": [str(note) for note in found.notes],
         "spool_waiting": memory.spool_waiting,
         "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,
         "reason": "" if gate is None else str(gate.reason),
         "assumed_view": "empty",
-        "facts": [{"score": round(one.score, 4), **fact_as_json(one.fact)} for one in facts],
-        "hits": [_hit_json(one, hit, explain=explain) for one, hit in found],
+        "facts": [{"score": round(one.score, 4), **fact_as_json(one.fact)} for one in found.facts],
+        "hits": [_hit_json(one, hit, explain=explain) for one, hit in found.hits],
     }
-    for note in notes if not memory.as_json else ():
+    for note in found.notes if not memory.as_json else ():
         click.echo(note, err=True)
-    lines = [*_fact_lines(facts), *_hit_lines(found, asked, explain=explain, after=bool(facts))]
-    if explain and gate is not None and lines:
-        would = "would recall" if gate.open else "would recall nothing"
-        verdict = f"In a new session, this question {would}: {gate.reason}."
-        lines.append(f"{verdict} {_EMPTY_VIEW} Vectors: {embedders or 'none'}.")
+    facts = list(_fact_lines(found.facts))
+    lines = [*facts, *_hit_lines(found.hits, asked, explain=explain, after=bool(facts))]
+    if explain and found.verdict and lines:
+        lines.append(f"{found.verdict} {_EMPTY_VIEW} Vectors: {found.embedders or 'none'}.")
     memory.show(value, lines or ["Nothing matches that query."])
 
 

@@ -151,6 +151,7 @@ class BlockingFactBook:
         edit: Final = _fact_call(FactBook.edit)
         pin: Final = _fact_call(FactBook.pin)
         unpin: Final = _fact_call(FactBook.unpin)
+        expire: Final = _fact_call(FactBook.expire)
         history: Final = _fact_call(FactBook.history)
         why: Final = _fact_call(FactBook.why)
         order_to_forget: Final = _fact_call(FactBook.order_to_forget)

@@ -50,6 +50,11 @@ def test_a_program_without_a_loop_looks_after_its_facts(tmp_path: Path) -> None:
         why = facts.why(edited.fact.id)
         assert (why.sources, why.rests_on) == ((), None)
 
+        assert facts.expire(taste.id).valid_to is not None
+        assert [one.id for one in facts.list()] == [edited.fact.id]
+        with pytest.raises(RecollectError, match="cannot be changed"):
+            facts.expire(taste.id)
+
         order = facts.order_to_forget([edited.fact.id], versions=True)
         certificate = facts.forget(order)
         assert certificate.counts["facts"] == 2

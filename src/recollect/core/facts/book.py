@@ -298,6 +298,11 @@ class FactBook:
         self._check_writable()
         return await retry_if_stale(lambda: self._pin(id, pinned=False))
 
+    async def expire(self, id: str) -> Fact:  # noqa: A002
+        """End a fact's validity now. It stays as history, and is not recalled."""
+        self._check_writable()
+        return await retry_if_stale(lambda: self._expire(id))
+
     async def history(self, id: str) -> FactHistory:  # noqa: A002
         """Return the versions of a fact, oldest first. A forgotten version leaves a gap."""
         return fact_history(await self.find(id), await self._store.facts(superseded=True))
@@ -400,6 +405,13 @@ class FactBook:
         changed = replace(fact, pinned=pinned)
         await self._write([changed], revision)
         return FactPinned(fact=changed, changed=True)
+
+    async def _expire(self, id: str) -> Fact:  # noqa: A002
+        revision = await self._store.facts_revision()
+        fact = await self._current(id)
+        ended = replace(fact, valid_to=max(self._clock.now(), fact.at), pinned=False)
+        await self._write([ended], revision)
+        return ended
 
     async def _write_decision(
         self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int

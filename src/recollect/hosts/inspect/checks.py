@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from recollect.errors import MissingExtra, ModelRefused, SettingsError
-from recollect.system.config.trust import read_project_file
+from recollect.errors import MissingExtra, SettingsError
 from recollect.system.places import data_home, user_settings_file
 
 if TYPE_CHECKING:
@@ -19,13 +16,6 @@ if TYPE_CHECKING:
     from recollect.system.config import LoadedSettings, Settings
 
 CheckState: TypeAlias = Literal["ok", "note", "broken"]
-_CONNECT_SECONDS: Final = 3.0
-_PORTS: Final = {"http": 80, "https": 443}
-_OWN_HOSTS: Final = {
-    "anthropic": "https://api.anthropic.com",
-    "openai-chat": "https://api.openai.com",
-    "openai-responses": "https://api.openai.com",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,46 +63,6 @@ def check_embedder(settings: Settings) -> Check:
         todo = "download one of `recollect models list`; without it, search compares words only"
         return Check("embedder", "note", chosen.said, todo)
     return Check("embedder", "ok", chosen.said)
-
-
-def check_provider(settings: Settings) -> Check:
-    from recollect.adapters.wiring.models import choose_model
-
-    models = settings.models
-    if models.provider is None and models.main is None:
-        text = (
-            "no model is named: Recollect trims a full window without a summary, and `recollect "
-            "chat` does not work"
-        )
-        return Check("provider", "note", text, _name_a_model())
-    try:
-        choose_model(settings, "main")
-    except (SettingsError, MissingExtra, ModelRefused) as problem:
-        todo = "set the value that it names, or run `recollect init` in a new folder"
-        return Check("provider", "broken", str(problem), todo)
-    assert models.provider is not None
-    address = urlsplit(models.base_url or _OWN_HOSTS[models.provider])
-    host, port = address.hostname or "", address.port or _PORTS.get(address.scheme, 443)
-    try:
-        socket.create_connection((host, port), timeout=_CONNECT_SECONDS).close()
-    except OSError as problem:
-        text = f"{host}:{port} accepts no connection: {problem.strerror or problem}"
-        todo = "start that server, or check the network, a proxy or models.base_url"
-        return Check("provider", "broken", text, todo)
-    model = models.main or models.summary or "no model"
-    reached = f"{host}:{port} accepts connections (nothing else was tested)"
-    return Check("provider", "ok", f"{model}, {models.provider}; {reached}")
-
-
-def _name_a_model() -> str:
-    if read_project_file(Path()) is None:
-        if os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("OPENAI_API_KEY"):
-            return "run `recollect init`"
-        return "set ANTHROPIC_API_KEY or OPENAI_API_KEY, then run `recollect init`"
-    return (  # the project's file may come from another person
-        f"name one in {user_settings_file()} ([models] with provider and main), or set "
-        "RECOLLECT_MODELS__PROVIDER and RECOLLECT_MODELS__MAIN"
-    )
 
 
 def check_permissions(loaded: LoadedSettings) -> Check:

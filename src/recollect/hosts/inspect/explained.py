@@ -208,7 +208,7 @@ async def replay(
         points=tuple(under_way.points),
         skipped_turns=turn - len(chosen),
         timeline=timeline_of(
-            _SESSION, under_way.read, turns=turn, prices=read_prices(settings.models.prices)
+            under_way.read, turns=turn, prices=read_prices(settings.models.prices)
         ),
     )
 
@@ -399,7 +399,8 @@ def turn_line(explained: Explained) -> str:
 
 def _with_sentences(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     record = dict(pairs)
-    record.pop("key", None)
+    for name in ("key", "row", "is_new", "segment"):
+        record.pop(name, None)
     if "reasons" in record:
         record["reason"] = shown_text(join_reasons(record["reasons"]))
         record["reasons"] = [reason.to_dict() for reason in record["reasons"]]

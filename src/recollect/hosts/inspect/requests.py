@@ -4,10 +4,11 @@ the bytes that were sent, and where the provider's cache ends. Bodies are read o
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from recollect.core.engine.rebuild import Rebuilt, rebuild_request
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.turn_records import (
     OutcomeChanges,
@@ -17,56 +18,36 @@ from recollect.core.formats.turn_records import (
 )
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.query import OWN_MARKS
 from recollect.core.turn.token_kinds import TurnFigures
 from recollect.core.values.model import FormatName
-from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.report import Fate
+from recollect.core.values.reason import Cause
 from recollect.errors import FormatError, RecollectError
 from recollect.hosts.inspect.turns import (
     MessageFate,
-    Stretch,
     all_words,
     excerpt_of,
     name_message,
-    reason_text,
     shown_block,
     shown_text,
-    stretches,
     tool_names,
+    turn_from_json,
     words_of,
 )
 
 if TYPE_CHECKING:
     from recollect.core.ports import Store
     from recollect.core.values.batch import PieceHash, RebuiltTurn
-    from recollect.core.values.message import CallId, Message
     from recollect.core.values.segment import Segment, SegmentId, StoredSegment
 
-MOST_REBUILT_ROWS: Final = 2_000
-"""In longer requests, the offset of the first changed byte is not computed."""
 _AT_ONCE: Final = 400
 _AROUND_CHARS: Final = 160
 _CHANGED_CHARS: Final = 700
 _JOINED: Final = frozenset({Cause.WITH_NEIGHBOR, Cause.SAME_ROLE})
-_CACHE_MARK: Final = b'"cache_control"'
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentMessage(MessageFate):
-    """A message of a recorded request, or a row that Recollect added. Its words are empty until
-    they are read."""
-
-    row: int | None = None
-    """Place in the sent request, from 0; None if it was not sent."""
-    is_new: bool = False
-    """True if the previous request did not contain this row."""
-    segment: SegmentId | None = None
-    """The stored message; None if it is unknown."""
-
-    @property
-    def why(self) -> str:
-        """The reasons, in one sentence."""
-        return reason_text(self.reasons)
+CACHE_MARK: Final = b'"cache_control"'
+_KEPT: Final = partial(
+    MessageFate, role="", fate="kept", reasons=(), tokens_before=0, tokens_after=0
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,27 +58,20 @@ class TurnRequest:
     rebuilt: RebuiltTurn = field(repr=False)
     report: Mapping[str, Any] = field(repr=False)
     figures: TurnFigures | None
-    messages: tuple[SentMessage, ...] = field(repr=False)
+    ratio: float
+    """Calibrates the tokens of single messages."""
+    messages: tuple[MessageFate, ...] = field(repr=False)
 
     @property
     def turn(self) -> int:
         return self.rebuilt.record.number
 
-    @property
-    def ratio(self) -> float:
-        """Calibrates the tokens of single messages."""
-        return float(self.report.get("calibration_ratio") or 1.0)
-
-    def row_of(self, one: SentMessage) -> PieceHash | None:
+    def row_of(self, one: MessageFate) -> PieceHash | None:
         """Return the stored row of a message; None if it was not sent."""
         rows = self.rebuilt.rows
         return rows[one.row] if one.row is not None and one.row < len(rows) else None
 
-    def groups(self) -> list[Stretch]:
-        """Group the messages that were changed by outcome and reason."""
-        return stretches(self.chosen("edited"), together=True)
-
-    def chosen(self, show: str) -> list[SentMessage]:
+    def chosen(self, show: str) -> list[MessageFate]:
         """Choose messages: all, edited, new, or those with one outcome."""
         if show == "all":
             return list(self.messages)
@@ -117,25 +91,18 @@ async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
     pieces = await store.pieces(names)
     report: dict[str, Any] = {}
     made = OutcomeChanges()
-    try:
+    with suppress(FormatError):  # the request itself is still readable
         if record.report is not None and record.report in pieces:
-            report = read_report(pieces[record.report].body, OutcomeChanges())
-        if all(name in pieces for name in record.outcomes):
-            made = combine_outcomes([read_outcomes(pieces[name].body) for name in record.outcomes])
-    except FormatError:
-        pass  # the request itself is still readable
-    stored = report.get("figures")
-    found = TurnRequest(
-        session=session,
-        rebuilt=rebuilt,
-        report=report,
-        figures=None if stored is None else TurnFigures.from_dict(stored),
-        messages=(),
-    )
+            known = [pieces[name].body for name in record.outcomes if name in pieces]
+            made = combine_outcomes([read_outcomes(body) for body in known])
+            report = read_report(pieces[record.report].body, made)
     earlier = [one.number for one in await store.records(session) if one.number < number]
     previous = await store.turn(session, earlier[-1]) if earlier else None
     before = frozenset(() if previous is None else previous.rows)
-    rows, ratio = rebuilt.rows, found.ratio
+    stored = report.get("figures")
+    figures = None if stored is None else TurnFigures.from_dict(stored)
+    ratio = float(report.get("calibration_ratio") or 1.0)
+    rows, after = rebuilt.rows, sorted(place for place, _ in made.own)
     messages = [
         replace(
             one,
@@ -143,64 +110,51 @@ async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
             tokens_after=round(one.tokens_after * ratio),
             is_new=one.row is not None and one.row < len(rows) and rows[one.row] not in before,
         )
-        for one in _placed(found.figures, len(rows), made)
+        for one in _placed(turn_from_json(report).messages, after, figures, len(rows))
     ]
-    return replace(found, messages=tuple(messages))
+    return TurnRequest(
+        session=session,
+        rebuilt=rebuilt,
+        report=report,
+        figures=figures,
+        ratio=ratio,
+        messages=tuple(messages),
+    )
 
 
-def _placed(figures: TurnFigures | None, rows: int, made: OutcomeChanges) -> Iterable[SentMessage]:
+def _placed(
+    fates: Sequence[MessageFate],
+    after: Sequence[int],
+    figures: TurnFigures | None,
+    rows: int,
+) -> Iterable[MessageFate]:
     """Pair the received messages with the sent rows. Outcomes are recorded only for messages that
-    were not sent as they came; the others follow in order."""
-    cut = () if made.cut is None else (made.cut,)
-    added: dict[int, list[Fate]] = {}
-    for after, row_fate in made.own:
-        added.setdefault(after, []).append(row_fate)
-    changed = sum(fate.fate == "changed" for fate in made.fates.values())
-    unsent = len(made.fates) - changed - len(made.own)
+    were not sent as they came, and for added rows, which come `after` these places."""
+    own = [one for one in fates if one.number is None]
+    added: dict[int, list[MessageFate]] = {}
+    for place, one in zip(after, own, strict=False):
+        added.setdefault(place + 1, []).append(one)
+    outcomes = {one.number: one for one in fates if one.number is not None}
+    unsent = sum(one.fate != "changed" for one in outcomes.values()) - len(own)
     count = figures.messages if figures is not None else rows + unsent
     merges = count - unsent - rows
     row, was_changed = 0, False
-    for place in range(-1, count):
-        fate = made.fates.get(place)
-        if fate is not None:
-            joined = merges > 0 and was_changed and _is_joined(fate)
-            was_changed = fate.fate == "changed" or (was_changed and fate.fate != "kept")
+    for number in range(count + 1):
+        outcome = outcomes.get(number)
+        if outcome is None and number:
+            yield _KEPT(number=number, row=row)
+            row, was_changed = row + 1, False
+        elif outcome is not None and outcome.fate == "changed":
+            causes = {reason.cause for reason in outcome.reasons}
+            joined = merges > 0 and was_changed and not causes.isdisjoint(_JOINED)
             merges -= joined
-            at = row - joined if fate.fate == "changed" else None
-            row += fate.fate == "changed" and not joined
-            yield _outcome(fate, at, cut)
-        elif place >= 0:
-            yield SentMessage(
-                number=place + 1,
-                role="",
-                fate="kept",
-                reasons=(),
-                tokens_before=0,
-                tokens_after=0,
-                row=row,
-            )
+            yield replace(outcome, row=row - joined)
+            row, was_changed = row + (not joined), True
+        elif outcome is not None:
+            yield outcome
+        for one in added.get(number, ()):
+            yield replace(one, row=row)
             row, was_changed = row + 1, False
-        for one in added.get(place, ()):
-            yield _outcome(one, row, cut)
-            row, was_changed = row + 1, False
-
-
-def _is_joined(fate: Fate) -> bool:
-    return fate.fate == "changed" and any(reason.cause in _JOINED for reason in fate.reasons)
-
-
-def _outcome(fate: Fate, row: int | None, cut: tuple[Reason, ...]) -> SentMessage:
-    reasons = fate.reasons[-1:] if fate.fate == "left out" else fate.reasons
-    return SentMessage(
-        number=None if fate.place is None else fate.place + 1,
-        fate=fate.fate,
-        reasons=reasons or (cut if fate.fate == "summarized" else ()),
-        role=fate.role,
-        key=fate.key,
-        tokens_before=fate.tokens_before,
-        tokens_after=fate.tokens_after,
-        row=row,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,7 +172,7 @@ class Side:
 class Diff:
     """A message that was not sent as it came."""
 
-    message: SentMessage
+    message: MessageFate
     same: int
     """Number of unchanged messages before it."""
     left: Side | None
@@ -237,7 +191,7 @@ class RequestReader:
         self._weigher = Weigher()
 
     async def _read(
-        self, chosen: Sequence[SentMessage]
+        self, chosen: Sequence[MessageFate]
     ) -> tuple[dict[PieceHash | None, bytes], dict[str | None, StoredSegment]]:
         """Return the sent bytes by row, and the stored messages by key."""
         names = [row for one in chosen if (row := self._turn.row_of(one)) is not None]
@@ -247,43 +201,32 @@ class RequestReader:
         bodies: dict[PieceHash | None, bytes] = {name: one.body for name, one in pieces.items()}
         return bodies, {one.segment.key: one for one in stored}
 
-    async def shown(self, chosen: Sequence[SentMessage]) -> list[SentMessage]:
+    async def shown(self, chosen: Sequence[MessageFate]) -> list[MessageFate]:
         """Return these messages with their first words."""
         bodies, stored = await self._read(chosen)
         read = {name: self._codec.read(body) for name, body in bodies.items()}
         called = tool_names(read.values())
-        return [
-            self._with_words(one, read.get(self._turn.row_of(one)), stored.get(one.key), called)
-            for one in chosen
-        ]
+        found = []
+        for one in chosen:
+            message, own = read.get(self._turn.row_of(one)), stored.get(one.key)
+            what, excerpt, size = one.role or "message", "(no longer stored)", one.tokens_after
+            if own is not None:
+                tool = own.segment.tool if own.segment.role == "tool" else None
+                what = f"{tool} result" if tool else own.segment.role
+                excerpt = shown_text(own.segment.text)
+            elif message is not None:
+                what = "Recollect" if one.fate == "inserted" else name_message(message, called)
+                excerpt = excerpt_of(message.parts)
+            if one.fate == "kept" and message is not None:
+                size = round(self._weigher.message(message.parts) * self._turn.ratio)
+            segment = None if own is None else own.segment.id
+            what = shown_text(what, 40)
+            found.append(
+                replace(one, what=what, excerpt=excerpt, tokens_after=size, segment=segment)
+            )
+        return found
 
-    def _with_words(
-        self,
-        one: SentMessage,
-        message: Message | None,
-        stored: StoredSegment | None,
-        called: dict[CallId, str],
-    ) -> SentMessage:
-        what, excerpt = one.role or "message", "(no longer stored)"
-        if stored is not None:
-            own = stored.segment
-            what = f"{own.tool} result" if own.tool and own.role == "tool" else own.role
-            excerpt = shown_text(own.text)
-        elif message is not None:
-            what = "Recollect" if one.fate == "inserted" else name_message(message, called)
-            excerpt = excerpt_of(message.parts)
-        size = one.tokens_after
-        if one.fate == "kept" and message is not None:
-            size = round(self._weigher.message(message.parts) * self._turn.ratio)
-        return replace(
-            one,
-            what=shown_text(what, 40),
-            excerpt=excerpt,
-            tokens_after=size,
-            segment=None if stored is None else stored.segment.id,
-        )
-
-    async def containing(self, chosen: Sequence[SentMessage], words: str) -> list[SentMessage]:
+    async def containing(self, chosen: Sequence[MessageFate], words: str) -> list[MessageFate]:
         """Return those messages that contain these words, ignoring case."""
         wanted, found = words.casefold(), []
         for at in range(0, len(chosen), _AT_ONCE):
@@ -298,6 +241,12 @@ class RequestReader:
                     found.append(one)
         return found
 
+    async def row_of(self, segment: Segment) -> int | None:
+        """Return the row of a message that was sent unchanged; None if there is none."""
+        names = frozenset(await self._store.quoting([segment.message_id]))
+        kept = [one for one in self._turn.messages if one.fate == "kept"]
+        return next((one.row for one in kept if self._turn.row_of(one) in names), None)
+
     async def sent_text(self, row: int) -> str:
         """Return the text of a sent row: its parts, one after the other. Empty if there is none."""
         name = self._turn.rebuilt.rows[row : row + 1]
@@ -305,7 +254,7 @@ class RequestReader:
         bodies = [self._codec.read(one.body).parts for one in pieces.values()]
         return "\n\n".join(words_of(part) for parts in bodies for part in parts)
 
-    async def diffs(self, chosen: Sequence[SentMessage]) -> list[Diff]:
+    async def diffs(self, chosen: Sequence[MessageFate]) -> list[Diff]:
         """Compare what the client sent with what was sent."""
         bodies, stored = await self._read(chosen)
         originals = await self._originals(stored)
@@ -329,15 +278,18 @@ class RequestReader:
         self, stored: Mapping[str | None, StoredSegment]
     ) -> dict[str | None, bytes]:
         """Return the bytes of messages as an earlier request contained them, by key."""
-        keys = {one.segment.message_id: key for key, one in stored.items()}
+        known = {one.segment.message_id: one.segment for one in stored.values()}
         now = frozenset(self._turn.rebuilt.rows)
-        names = [name for name in await self._store.quoting(list(keys)) if name not in now]
+        names = [name for name in await self._store.quoting(list(known)) if name not in now]
         found: dict[str | None, bytes] = {}
-        for at in range(0, len(names) if keys else 0, _AT_ONCE):
+        for at in range(0, len(names) if known else 0, _AT_ONCE):
             for piece in (await self._store.pieces(names[at : at + _AT_ONCE])).values():
-                key = keys.get(piece.about[0]) if piece.about else None
-                if key is not None and len(piece.body) > len(found.get(key, b"")):
-                    found[key] = piece.body
+                own = known.get(piece.about[0]) if piece.about else None
+                if own is None or len(piece.body) <= len(found.get(own.key, b"")):
+                    continue
+                words = all_words(self._codec.read(piece.body).parts)
+                if not any(mark in words and mark not in own.text for mark in OWN_MARKS):
+                    found[own.key] = piece.body  # else a block that quotes the message
         return found
 
 
@@ -373,46 +325,22 @@ def _side(raw: bytes | None, text: str, start: int, end: int) -> Side | None:
         middle=shown_block(text[start : len(text) - end], _CHANGED_CHARS),
         end=shown_block(after, 2 * _AROUND_CHARS),
         bytes=len(raw),
-        cache_mark=_CACHE_MARK in raw,
+        cache_mark=CACHE_MARK in raw,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CacheEnd:
-    """End of the provider's cache of the previous request."""
-
-    row: int | None
-    """The first row that differs; None if the system prompt or the tools do, or nothing does."""
-    byte: int | None
-    """Its first changed byte in the body; None if it was not computed."""
-    marks: int
-    """Cache marks in the body."""
-    bytes: int
-    exact: bool
-
-
-async def cache_end(store: Store, turn: TurnRequest) -> CacheEnd | None:
-    """Return where the cache ends; None if the request is long or cannot be rebuilt."""
+async def cache_end(store: Store, turn: TurnRequest, body: bytes) -> tuple[int | None, int | None]:
+    """Return the first row that the provider's cache of the previous request lacks, and the place
+    in the body of its first changed byte. None if the cache holds, or the change is before it."""
     rows, figures = turn.rebuilt.rows, turn.figures
-    if figures is None or len(rows) > MOST_REBUILT_ROWS:
-        return None
-    rebuilt = await rebuild_request(store, turn.session, turn.turn)
-    if not isinstance(rebuilt, Rebuilt):
-        return None
-    row = byte = None
-    if figures.breaks_cache and figures.same < len(rows):
-        row = figures.same
-        earlier = await store.turn(turn.session, turn.turn - 1)
-        old_row = None if earlier is None else next(iter(earlier.rows[row : row + 1]), None)
-        pieces = await store.pieces([one for one in (rows[row], old_row) if one is not None])
-        if old_row is not None and old_row in pieces and rows[row] in pieces:
-            new = pieces[rows[row]].body
-            if (at := rebuilt.body.find(new)) >= 0:
-                byte = at + _same_start(pieces[old_row].body, new)
-    return CacheEnd(
-        row=row,
-        byte=byte,
-        marks=rebuilt.body.count(_CACHE_MARK),
-        bytes=len(rebuilt.body),
-        exact=rebuilt.exact,
-    )
+    if figures is None or not figures.breaks_cache or figures.same >= len(rows):
+        return None, None
+    row, earlier = figures.same, await store.turn(turn.session, turn.turn - 1)
+    if earlier is None or row >= len(earlier.rows):
+        return row, None
+    now, old = rows[row], earlier.rows[row]
+    pieces = await store.pieces([now, old])
+    if now not in pieces or old not in pieces:
+        return row, None
+    at = body.find(pieces[now].body)
+    return row, None if at < 0 else at + _same_start(pieces[old].body, pieces[now].body)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.reason import Cause, Reason
+from recollect.errors import RecollectError
+from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
+    from recollect.core.facts.book import FactBook
     from recollect.core.ports import Store
     from recollect.core.search.facts import RankedFact
-    from recollect.core.values.recall import AskedVector, Recalled, RecallRequest
+    from recollect.core.values.recall import AskedVector, GateVerdict, Hit, Recalled, RecallRequest
+    from recollect.core.values.segment import SegmentId, StoredSegment
     from recollect.system.config import Settings
 
 _HITS_A_MESSAGE: Final = 4
@@ -20,10 +25,38 @@ _BUDGET_TOKENS_A_HIT: Final = 120
 _EMBED_SECONDS: Final = 30.0
 
 
-def search_request(space: str, asked: str, *, limit: int, session: str | None) -> RecallRequest:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a search found."""
+
+    hits: Sequence[tuple[StoredSegment, Hit]] = field(repr=False)
+    """Each message with its best passage, best first."""
+    facts: Sequence[RankedFact] = field(repr=False)
+    gate: GateVerdict | None
+    notes: Sequence[Reason]
+    """Embedders that fail or have vectors missing."""
+    embedders: str
+
+    @property
+    def verdict(self) -> str:
+        """Whether a turn would recall it, in one sentence; empty if nothing was compared."""
+        if self.gate is None:
+            return ""
+        would = "would recall" if self.gate.open else "would recall nothing"
+        return f"In a new session, this question {would}: {self.gate.reason}."
+
+
+async def search_memory(
+    store: Store, settings: Settings, space: str, asked: str, *, limit: int, session: str | None
+) -> Found:
+    """Search the messages and facts of a memory, or of one session of it."""
     from recollect.core.values.recall import RecallRequest
 
-    return RecallRequest(
+    if not tokenize(asked):
+        raise RecollectError(
+            f"{plain_line(asked)!r} has no words that can be searched; use less common words"
+        )
+    request = RecallRequest(
         space=space,
         session=session or "",
         query=asked,
@@ -36,9 +69,32 @@ def search_request(space: str, asked: str, *, limit: int, session: str | None) -
         on_purpose=True,
         most_hits=limit * _HITS_A_MESSAGE,
     )
+    vectors, notes, embedders = await _vectors(store, settings, request)
+    recalled = await _messages(store, settings, request, vectors)
+    best: dict[SegmentId, Hit] = {}
+    for hit in recalled.hits:
+        best.setdefault(hit.passage.segment, hit)
+    stored = {one.segment.id: one for one in await store.segments(list(best)[:limit])}
+    return Found(
+        hits=[(stored[id_], hit) for id_, hit in best.items() if id_ in stored],
+        facts=await _facts(store, request, vectors),
+        gate=recalled.gate,
+        notes=notes,
+        embedders=embedders,
+    )
 
 
-async def search_messages(
+def fact_book(store: Store, settings: Settings) -> FactBook:
+    """Open the facts of a memory, to read and change them."""
+    from recollect.adapters.wiring.models import choose_embedders
+    from recollect.core.boundary import SystemClock
+    from recollect.core.facts.book import FactBook
+
+    names = [embedder.name for embedder in choose_embedders(settings).used]
+    return FactBook(store, settings, SystemClock(), embedders=names)
+
+
+async def _messages(
     store: Store, settings: Settings, request: RecallRequest, vectors: tuple[AskedVector, ...]
 ) -> Recalled:
     """Search as a turn does. The gate answers whether a turn with an empty view would recall
@@ -74,7 +130,7 @@ async def _by_openclaw(
     )
 
 
-async def search_facts(
+async def _facts(
     store: Store, request: RecallRequest, vectors: tuple[AskedVector, ...]
 ) -> tuple[RankedFact, ...]:
     from recollect.core.search.facts import rank_facts
@@ -88,7 +144,7 @@ async def search_facts(
     return tuple(ranked for ranked in rank_facts(words, candidates, vectors) if ranked.score > 0)
 
 
-async def question_vectors(
+async def _vectors(
     store: Store, settings: Settings, request: RecallRequest
 ) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
     """Embed the query, with notes on embedders that fail or have vectors missing."""

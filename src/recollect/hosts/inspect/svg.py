@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from recollect.hosts.inspect.timeline import (
     EVENT_WORDS,
     SHOWN_KINDS,
+    SPARK_TURNS,
     EventKind,
     ShownKind,
     dollars,
@@ -31,13 +32,13 @@ LANES: Final[dict[EventKind, str]] = {
     EventKind.FAILED: "Failed",
 }
 _LANE_OF: Final = {EventKind.CLIENT: EventKind.COMPACTED}
-_MARKS: Final[dict[EventKind, tuple[str, str]]] = {
-    EventKind.EDITED: ("m-edited", "M{l} {b}L{x} {t}L{r} {b}z"),
-    EventKind.RECALLED: ("m-recalled", "M{l} {y}a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z"),
-    EventKind.COMPACTED: ("m-compacted", "M{x} {t}L{r} {y}L{x} {b}L{l} {y}z"),
-    EventKind.CLIENT: ("m-client", "M{x} {t}L{r} {y}L{x} {b}L{l} {y}z"),
-    EventKind.CACHE: ("m-cache", "M{l} {t}L{r} {b}M{r} {t}L{l} {b}"),
-    EventKind.FAILED: ("m-failed", "M{l} {t}H{r}V{b}H{l}z"),
+_MARKS: Final[dict[EventKind, str]] = {
+    EventKind.EDITED: "M-4.5 4.5L0 -4.5L4.5 4.5z",
+    EventKind.RECALLED: "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0 -9 0z",
+    EventKind.COMPACTED: "M0 -4.5L4.5 0L0 4.5L-4.5 0z",
+    EventKind.CLIENT: "M0 -4.5L4.5 0L0 4.5L-4.5 0z",
+    EventKind.CACHE: "M-4.5 -4.5L4.5 4.5M4.5 -4.5L-4.5 4.5",
+    EventKind.FAILED: "M-4.5 -4.5H4.5V4.5H-4.5z",
 }
 
 
@@ -59,9 +60,16 @@ class ChartSize:
     def cells(self) -> int:
         return self.right - self.left
 
+    def rule(self, y: float, words: str, style: str = "lane") -> str:
+        """Draw a line over the whole width, with words at its left."""
+        return (
+            f'<path class="{style}" d="M{self.left} {y:.1f}H{self.right}"/>'
+            f'<text x="{self.left - 8}" y="{y + 4:.1f}" text-anchor="end">{words}</text>'
+        )
+
 
 WIDE: Final = ChartSize(width=1310, left=104, plot=300, ticks=9)
-NARROW: Final = ChartSize(width=360, left=44, plot=180, ticks=3, narrow=True)
+NARROW: Final = ChartSize(width=360, left=96, plot=180, ticks=3, narrow=True)
 _TOP: Final = 14
 _LANE: Final = 22
 
@@ -129,7 +137,7 @@ def timeline(
 
 def _columns(found: Timeline, sheet: ChartSize) -> list[_Column]:
     lines = found.lines
-    count = min(len(lines), MOST_COLUMNS if not sheet.narrow else sheet.cells)
+    count = min(len(lines), MOST_COLUMNS, sheet.cells)
     columns = []
     for at in range(count):
         group = lines[at * len(lines) // count : (at + 1) * len(lines) // count]
@@ -184,10 +192,7 @@ def _steps(columns: Sequence[_Column], heights: Sequence[float], *, back: bool =
 def _costs(columns: Sequence[_Column], sheet: ChartSize, top: float) -> str:
     """Draw the cost of each turn in a lane of its own."""
     most, base = max(column.dollars for column in columns), top + _LANE
-    label = f'<text x="{sheet.left - 8}" y="{base - 4:.1f}" text-anchor="end">Cost</text>'
-    lane = f'<path class="lane" d="M{sheet.left} {base:.1f}H{sheet.right}"/>'
-    if not sheet.narrow:
-        lane = label + lane
+    lane = sheet.rule(base, "Cost")
     if not most:
         return lane
     line = _steps(columns, [base - _LANE * column.dollars / most for column in columns])
@@ -217,12 +222,7 @@ def _axis(
     parts = []
     for tokens in range(0, top + 1, step):
         at = base - sheet.plot * tokens / top
-        style = "axis" if not tokens else "grid"
-        words = short_tokens(tokens)
-        parts.append(
-            f'<path class="{style}" d="M{sheet.left} {at:.1f}H{sheet.right}"/>'
-            f'<text x="{sheet.left - 8}" y="{at + 4:.1f}" text-anchor="end">{words}</text>'
-        )
+        parts.append(sheet.rule(at, short_tokens(tokens), "grid" if tokens else "axis"))
     first, last = found.lines[0].turn, found.lines[-1].turn
     every = _nice(max(1, (last - first) / sheet.ticks))
     parts.append(f'<text x="{sheet.left}" y="{base + 17:.0f}">turn {first:,}</text>')
@@ -242,12 +242,7 @@ def _lanes(found: Timeline, sheet: ChartSize, first: float, link: str) -> str:
     places: dict[EventKind, float] = {}
     for number, (kind, title) in enumerate(LANES.items()):
         places[kind] = at = first + number * _LANE
-        label = (
-            ""
-            if sheet.narrow
-            else (f'<text x="{sheet.left - 8}" y="{at + 4:.1f}" text-anchor="end">{title}</text>')
-        )
-        parts.append(f'{label}<path class="lane" d="M{sheet.left} {at:.1f}H{sheet.right}"/>')
+        parts.append(sheet.rule(at, title))
     drawn: dict[tuple[EventKind, int], None] = {}
     count = len(found.lines)
     for place, line in enumerate(found.lines):
@@ -257,12 +252,10 @@ def _lanes(found: Timeline, sheet: ChartSize, first: float, link: str) -> str:
                 continue
             drawn[kind, round(x / 3)] = None
             middle = places[_LANE_OF.get(kind, kind)]
-            style, shape = _MARKS[kind]
-            path = shape.format(
-                x=f"{x:.1f}", y=f"{middle:.1f}", l=f"{x - 4.5:.1f}", r=f"{x + 4.5:.1f}",
-                t=f"{middle - 4.5:.1f}", b=f"{middle + 4.5:.1f}",
-            )  # fmt: skip
-            mark = f'<path class="{style}" d="{path}"/>'
+            mark = (
+                f'<path class="m-{kind.value}" transform="translate({x:.1f} {middle:.1f})" '
+                f'd="{_MARKS[kind]}"/>'
+            )
             name = f"Turn {line.turn:,}: {EVENT_WORDS[kind].lower()}"
             if link:
                 mark = f'<a href="{escape(link)}{line.turn}" aria-label="{name}">{mark}</a>'
@@ -274,7 +267,8 @@ def spark(found: Timeline) -> str:
     """Draw the tokens of a few turns, received and sent, against the limit."""
     if not found.lines:
         return ""
-    lines = found.lines if len(found.lines) > 1 else found.lines * 2
+    last, points = len(found.lines) - 1, max(1, min(len(found.lines), SPARK_TURNS) - 1)
+    lines = [found.lines[round(at * last / points)] for at in range(points + 1)]
     limit = found.limit_tokens
     highest = max(max(line.sizes.came_tokens for line in lines), 1)
     top = max(highest, min(limit, 3 * highest))

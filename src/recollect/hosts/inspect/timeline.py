@@ -33,31 +33,19 @@ _AT_ONCE: Final = 2_000
 ShownKind: TypeAlias = Literal[
     "fixed", "summary", "user", "assistant", "thinking", "calls", "results", "ours"
 ]
-SHOWN_KINDS: Final[dict[ShownKind, str]] = {
-    "fixed": "System and tools",
-    "summary": "Summaries",
-    "user": "User",
-    "assistant": "Assistant",
-    "thinking": "Thinking",
-    "calls": "Tool calls",
-    "results": "Tool results",
-    "ours": "Added by Recollect",
+_KINDS: Final[Mapping[ShownKind, tuple[str, tuple[TokenKind, ...]]]] = {
+    "fixed": ("System and tools", ("system", "tools", "not recorded")),
+    "summary": ("Summaries", ("summaries",)),
+    "user": ("User", ("user", "other")),
+    "assistant": ("Assistant", ("assistant",)),
+    "thinking": ("Thinking", ("thinking",)),
+    "calls": ("Tool calls", ("tool calls",)),
+    "results": ("Tool results", ("tool results", "images")),
+    "ours": ("Added by Recollect", ("ours",)),
 }
+SHOWN_KINDS: Final = {shown: title for shown, (title, _) in _KINDS.items()}
 """Kinds in stacking order, with their titles."""
-_SHOWN_AS: Final[Mapping[TokenKind, ShownKind]] = {
-    "system": "fixed",
-    "tools": "fixed",
-    "not recorded": "fixed",
-    "summaries": "summary",
-    "user": "user",
-    "assistant": "assistant",
-    "thinking": "thinking",
-    "tool calls": "calls",
-    "tool results": "results",
-    "images": "results",
-    "ours": "ours",
-    "other": "user",
-}
+_SHOWN_AS: Final = {kind: shown for shown, (_, kinds) in _KINDS.items() for kind in kinds}
 
 
 class EventKind(Enum):
@@ -86,7 +74,7 @@ _EVENTS: Final[Mapping[tuple[str, str], EventKind]] = {
     ("inject", "done"): EventKind.RECALLED,
     ("compact", "done"): EventKind.COMPACTED,
 }
-_QUIET: Final = frozenset({Cause.RESULTS_SHORT.name.lower()})
+_QUIET: Final = Cause.RESULTS_SHORT.name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +105,6 @@ class TurnLine:
 
     turn: int
     at: float
-    format: str
     model: str | None
     sizes: TurnSizes
     events: tuple[Event, ...]
@@ -127,7 +114,6 @@ class TurnLine:
     """Input from the provider's cache: as reported, else the unchanged start of the request; None
     if unknown."""
     dollars: float | None = None
-    is_estimate: bool = True
 
     @property
     def said(self) -> frozenset[EventKind]:
@@ -153,7 +139,6 @@ class TurnLine:
 class Timeline:
     """The recorded turns of a session, oldest first."""
 
-    session: str
     lines: tuple[TurnLine, ...] = field(repr=False)
     turns: int
     """Number of recorded turns. There may be more than lines."""
@@ -165,19 +150,6 @@ class Timeline:
     @property
     def peak_tokens(self) -> int:
         return max((line.sizes.sent_tokens for line in self.lines), default=0)
-
-    @property
-    def came_tokens(self) -> int:
-        return sum(line.sizes.came_tokens for line in self.lines)
-
-    @property
-    def sent_tokens(self) -> int:
-        return sum(line.sizes.sent_tokens for line in self.lines)
-
-    @property
-    def dollars(self) -> float | None:
-        """The cost of all turns with a known price; None if there are none."""
-        return cost_of(self.lines)
 
     def counts(self) -> Counter[EventKind]:
         """Return the number of turns with each kind of event."""
@@ -203,7 +175,7 @@ class TimelineReader:
             chosen = tuple(records[round(at * step)] for at in range(most))
         sizes = await self._sizes(store, chosen)
         known = [(one, sizes[one.report]) for one in chosen if one.report in sizes]
-        return timeline_of(session, known, turns=len(records), prices=self._prices)
+        return timeline_of(known, turns=len(records), prices=self._prices)
 
     async def _sizes(
         self, store: Store, records: Iterable[TurnRecord]
@@ -222,7 +194,6 @@ class TimelineReader:
 
 
 def timeline_of(
-    session: str,
     turns_read: Iterable[tuple[TurnRecord, TurnSizes]],
     *,
     turns: int,
@@ -234,7 +205,7 @@ def timeline_of(
         lines.append(_line(record, sizes, lines[-1] if lines else None))
     pairs = zip_longest(lines, lines[1:])
     priced = tuple(_priced(line, after, prices) for line, after in pairs)
-    return Timeline(session=session, lines=priced, turns=turns)
+    return Timeline(lines=priced, turns=turns)
 
 
 def _priced(line: TurnLine, after: TurnLine | None, prices: PriceList) -> TurnLine:
@@ -250,12 +221,7 @@ def _priced(line: TurnLine, after: TurnLine | None, prices: PriceList) -> TurnLi
         usage = Usage(input_tokens=sent, cache_read_tokens=read, cache_write_tokens=sent - read)
     elif usage.cache_read_tokens or usage.cache_write_tokens:
         line = replace(line, cached_tokens=usage.cache_read_tokens)
-    return replace(
-        line,
-        usage=reported,
-        dollars=None if price is None else price.of(usage),
-        is_estimate=reported is None,
-    )
+    return replace(line, usage=reported, dollars=None if price is None else price.of(usage))
 
 
 def read_sizes(body: bytes) -> TurnSizes | None:
@@ -263,32 +229,27 @@ def read_sizes(body: bytes) -> TurnSizes | None:
     try:
         record: dict[str, Any] = decode(body)
         figures = record.get("figures")
+        # those of earlier versions are dictionaries
+        lines = [line for line in record["lines"] if isinstance(line, list)]
         return TurnSizes(
             came_tokens=int(record["tokens_before"]),
             sent_tokens=int(record["tokens_after"]),
             limit_tokens=int(record["limit_tokens"]),
             window_tokens=int(record["window_tokens"]),
             figures=None if figures is None else TurnFigures.from_dict(figures),
-            events=tuple(dict.fromkeys(_events(record["lines"]))),
-            seconds=sum(_seconds(line) for line in record["lines"]),
+            events=tuple(dict.fromkeys(_events(lines))),
+            seconds=sum(float(line[2]) for line in lines),
         )
     except (FormatError, LookupError, TypeError, ValueError):
         return None
 
 
-def _seconds(line: Any) -> float:
-    return float(line["seconds"] if isinstance(line, dict) else line[2])
-
-
 def _events(lines: Sequence[Any]) -> Iterable[Event]:
-    for line in lines:
-        if isinstance(line, dict):  # the report of an earlier version
-            continue
-        stage, outcome, _, reasons = line
+    for stage, outcome, _, reasons in lines:
         kind = _EVENTS.get((stage, outcome))
         if outcome in ("failed", "late"):
             kind = EventKind.FAILED
-        if kind is not None and reasons[0][0] not in _QUIET:
+        if kind is not None and reasons[0][0] != _QUIET:
             yield Event(kind=kind, text=reason_text(tuple(read_reason(one) for one in reasons)))
 
 
@@ -310,7 +271,6 @@ def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> Turn
     return TurnLine(
         turn=record.number,
         at=record.at,
-        format=record.format,
         model=record.model,
         sizes=sizes,
         events=tuple(events),

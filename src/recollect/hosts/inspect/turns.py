@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from recollect.core.engine.rebuild import KeptTurn, Rebuilt
     from recollect.core.values.edit import StageName
     from recollect.core.values.report import FateKind, Outcome, Report
+    from recollect.core.values.segment import SegmentId
     from recollect.hosts.inspect.status import (
         ComponentKind,
         ContextStatus,
@@ -114,6 +115,17 @@ class MessageFate:
     tokens_after: int
     excerpt: str = field(default="", repr=False)
     key: EntryKey | None = None
+    row: int | None = None
+    """Place in the sent request, from 0; None if it was not sent, or is not known."""
+    is_new: bool = False
+    """True if the previous request did not contain this row."""
+    segment: SegmentId | None = None
+    """The stored message; None if it is not known."""
+
+    @property
+    def why(self) -> str:
+        """The reasons, in one sentence."""
+        return reason_text(self.reasons)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +261,7 @@ def turn_from_json(report: Mapping[str, Any]) -> TurnFates:
                 number=None if one.get("place") is None else int(one["place"]) + 1,
                 role=str(one.get("role")),
                 fate=one["fate"],
-                reasons=_reasons(one),
+                reasons=_reasons(one)[-1 if one["fate"] == "left out" else 0 :],
                 tokens_before=int(one.get("tokens_before") or 0),
                 tokens_after=int(one.get("tokens_after") or 0),
                 key=one.get("entry") or one.get("key"),

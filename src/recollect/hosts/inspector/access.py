@@ -10,10 +10,10 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -81,11 +81,8 @@ class Visitor:
         return is_token(fields.get("form_token", ""), self.form_token)
 
 
-class Access(Protocol):
-    """Lets visitors in."""
-
-    async def admit(self, request: Request) -> Visitor | Response:
-        """Return the visitor, or the answer that refuses the request."""
+Access: TypeAlias = "Callable[[Request], Awaitable[Visitor | Response]]"
+"""Returns the visitor, or the answer that refuses the request."""
 
 
 def foreign(request: Request) -> Response | None:
@@ -141,21 +138,21 @@ class LocalAccess:
             del self._cookies[next(iter(self._cookies))]
         # the cookie is strict: after a redirect from another site a browser would not send it
         home = f"{request.scope.get('root_path', '')}/"
-        page = answer(
-            '<!doctype html><html lang="en"><meta charset="utf-8"><title>Recollect inspector'
-            f'</title><meta http-equiv="refresh" content="0;url={home}">'
-            f'<p><a href="{home}">Open the inspector</a></p></html>'
-        )
+        page = _plain_page(f'<p><a href="{home}">Open the inspector</a></p>', 200, home)
         page.set_cookie(_cookie_name(request), cookie, path=home, httponly=True, samesite="strict")
         return page
 
     def _closed(self, reason: str) -> Response:
-        text = (
-            '<!doctype html><html lang="en"><meta charset="utf-8"><title>Recollect inspector'
-            f"</title><main><h1>Sign in</h1><p>{reason} Run <code>recollect ui</code> in a "
-            "terminal, and open the link that it prints.</p></main></html>"
-        )
-        return answer(text, 401)
+        text = f"{reason} Run <code>recollect ui</code> in a terminal, and open the link it prints."
+        return _plain_page(f"<main><h1>Sign in</h1><p>{text}</p></main>", 401)
+
+
+def _plain_page(body: str, status: int, follow: str = "") -> Response:
+    """Return a page without a visitor. With `follow`, the browser goes to that address."""
+    refresh = f'<meta http-equiv="refresh" content="0;url={follow}">' if follow else ""
+    title = "<title>Recollect inspector</title>"
+    head = f'<!doctype html><html lang="en"><meta charset="utf-8">{title}{refresh}'
+    return answer(f"{head}{body}</html>", status)
 
 
 def _cookie_name(request: Request) -> str:

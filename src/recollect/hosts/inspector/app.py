@@ -30,7 +30,8 @@ FORM_SECONDS: Final = 10.0
 LIVE_SECONDS: Final = 1.0
 """How often a page that is open asks whether its session has grown."""
 MOST_LIVE_SECONDS: Final = 3_600.0
-_FILES: Final = {"inspector.css": "text/css", "inspector.js": "text/javascript"}
+_FILES: Final = ("inspector.css", "inspector.js", "icon.svg")
+_TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 class Inspector:
@@ -44,7 +45,7 @@ class Inspector:
 
     def routes(self, path: str = "") -> list[BaseRoute]:
         """Return the routes, mounted at a path."""
-        found: list[BaseRoute] = [Route("/favicon.ico", _nothing)]
+        found: list[BaseRoute] = []
         for name, page in (sessions.PAGES | requests.PAGES | memory.PAGES).items():
             found.append(Route(f"/{name}", self._answered(page)))
         for name, (scope, action) in (requests.ACTIONS | memory.ACTIONS).items():
@@ -63,7 +64,7 @@ class Inspector:
         """Return an endpoint. With `scope` it is an action, which takes a form."""
 
         async def answer(request: Request) -> Response:
-            visitor = await self._access.admit(request)
+            visitor = await self._access(request)
             if isinstance(visitor, Response):
                 return visitor
             view = PageView(self._templates, self._timelines, request, visitor)
@@ -99,9 +100,8 @@ class Inspector:
         text = await asyncio.to_thread((FOLDER / name).read_text, "utf-8")
         if name.endswith(".css"):
             text = await asyncio.to_thread(stylesheet) + text
-        return Response(
-            text, headers=access.policy(secrets.token_urlsafe(16)), media_type=_FILES[name]
-        )
+        headers = access.policy(secrets.token_urlsafe(16))
+        return Response(text, headers=headers, media_type=_TYPES[name.rpartition(".")[2]])
 
     async def _live(self, view: PageView) -> Response:
         """Send an event whenever the session has grown."""
@@ -126,9 +126,3 @@ class Inspector:
         return StreamingResponse(
             events(), headers=access.policy(view.nonce), media_type="text/event-stream"
         )
-
-
-async def _nothing(request: Request) -> Response:
-    """Browsers ask for an icon by themselves."""
-    del request
-    return Response(status_code=204)

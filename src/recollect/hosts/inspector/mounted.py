@@ -45,7 +45,7 @@ class LocalInspector:
         from recollect.hosts.http import application
         from recollect.hosts.inspector.app import Inspector
 
-        self._inspector = Inspector(self._access, self._settings)
+        self._inspector = Inspector(self._access.admit, self._settings)
         return application(self._inspector.routes(self._path))
 
     def end(self) -> None:

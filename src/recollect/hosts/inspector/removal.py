@@ -56,6 +56,11 @@ class ForgetPlan:
         return self.files is not None and self.targets.nothing and not any(self.counts.values())
 
     @property
+    def unsearched(self) -> tuple[str, ...]:
+        """Places that were not searched, apart from those that no forgetting reaches."""
+        return tuple(line for line in self.cannot if line not in standing_limits())
+
+    @property
     def said(self) -> str:
         """What would go, in a few words."""
         from recollect.core.upkeep.certificates import count_text

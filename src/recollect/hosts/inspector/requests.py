@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import Response
 
+from recollect.core.engine.rebuild import Rebuilt, rebuild_request
 from recollect.core.rules.identity import segment_id
 from recollect.core.values.segment import SegmentId
 from recollect.core.values.tenant import KeyScope
 from recollect.hosts.inspect.requests import (
+    CACHE_MARK,
     RequestReader,
     cache_end,
     recalled_messages,
     recorded_turn,
 )
 from recollect.hosts.inspect.sessions import KIND_NAMES, STANDINGS, read_receipts, standing_of
-from recollect.hosts.inspect.turns import shown_block, shown_text, why_text
+from recollect.hosts.inspect.turns import shown_block, shown_text, stretches, why_text
 
 if TYPE_CHECKING:
     from recollect.hosts.inspector.view import Page, PageView
@@ -36,6 +38,8 @@ MESSAGES_PER_PAGE: Final = 60
 DIFFS_PER_PAGE: Final = 30
 MOST_REASONS: Final = 20
 MOST_SHOWN_CHARS: Final = 60_000
+MOST_REBUILT_ROWS: Final = 2_000
+"""Longer requests are not rebuilt, so their bytes are not counted."""
 _MOST_SEARCHED: Final = 5_000
 
 
@@ -54,7 +58,8 @@ async def turn(view: PageView) -> Response:
         rows = await reader.shown(part)
         recalled = await recalled_messages(opened.store, found)
     numbers = [one.turn for one in timeline.lines]
-    groups = sorted(found.groups(), key=lambda one: -max(one.tokens_before, one.tokens_after))
+    groups = stretches(found.chosen("edited"), together=True)
+    groups.sort(key=lambda one: -max(one.tokens_before, one.tokens_after))
     return view.render(
         "turn.html",
         found=found,
@@ -80,7 +85,11 @@ async def wire(view: PageView) -> Response:
     async with view.open() as opened:
         timeline = await view.timelines.read(opened.store, view.session)
         found = await recorded_turn(opened.store, view.session, number)
-        end = await cache_end(opened.store, found)
+        rebuilt, rows = None, found.rebuilt.rows
+        if len(rows) <= MOST_REBUILT_ROWS:
+            rebuilt = await rebuild_request(opened.store, view.session, number)
+        body = rebuilt.body if isinstance(rebuilt, Rebuilt) else b""
+        changed_row, changed_byte = await cache_end(opened.store, found, body)
         edited = found.chosen("edited")
         part = view.paged(edited, DIFFS_PER_PAGE, "wire", turn=number)
         diffs = await RequestReader(opened.store, found).diffs(part)
@@ -88,7 +97,11 @@ async def wire(view: PageView) -> Response:
         "wire.html",
         found=found,
         line=timeline.line(number),
-        end=end,
+        bytes=len(body),
+        marks=body.count(CACHE_MARK),
+        exact=isinstance(rebuilt, Rebuilt) and rebuilt.exact,
+        changed_row=changed_row,
+        changed_byte=changed_byte,
         diffs=diffs,
         edited=len(edited),
     )
@@ -106,11 +119,13 @@ async def message(view: PageView) -> Response:
         place, body = None, ""
         if at:
             found = await recorded_turn(opened.store, session, at)
-            key = segment.key if segment else ""
-            place = next((one for one in found.messages if one.key == key), None)
-            sent = int(row) if row.isdigit() else place.row if place else None
+            reader = RequestReader(opened.store, found)
+            sent = int(row) if row.isdigit() else None
+            if segment is not None:
+                place = next((one for one in found.messages if one.key == segment.key), None)
+                sent = place.row if place else await reader.row_of(segment)
             if sent is not None:
-                body = await RequestReader(opened.store, found).sent_text(sent)
+                body = await reader.sent_text(sent)
     if not (segment or body):
         return view.notice("No such message", "It is not stored, or was forgotten.", 404)
     return view.render(
@@ -157,12 +172,20 @@ async def receipt(view: PageView) -> Response:
 
 async def undo(view: PageView) -> Response:
     """Undo the newest compaction of a session, after a confirmation."""
+    back = (view.here("receipt"), "Receipt")
     if not view.given("confirmed"):
-        return view.render("undo.html")
+        text = (
+            "The next request contains the original messages again instead of the summary. Nothing "
+            "is deleted. Recollect does not compact this session again until you ask for it. A "
+            "running agent sends one more turn with the summary."
+        )
+        given = {"space": view.space, "session": view.session, "confirmed": "yes"}
+        act = ("undo", "Undo the compaction", given)
+        return view.notice("Undo the newest compaction?", text, act=act, back=back)
     async with view.visitor.spaces.engine(view.space) as engine:
         done = await engine.undo(view.session)
     title = "Undone" if done.undone is not None else "Nothing was undone"
-    return view.notice(title, shown_text(str(done.reason)), back=(view.here("receipt"), "Receipt"))
+    return view.notice(title, shown_text(str(done.reason)), back=back)
 
 
 PAGES: Final[dict[str, Page]] = {

@@ -21,16 +21,10 @@ if TYPE_CHECKING:
     from recollect.hosts.inspector.view import Page, PageView
 
 SESSIONS_PER_PAGE: Final = 50
+MOST_TURNS: Final = 2_500
+"""The list of sessions reads this many turns. Of longer sessions, it samples turns."""
 ROWS_PER_PAGE: Final = 100
 MESSAGES_PER_PAGE: Final = 60
-_COUNTED: Final[Mapping[EventKind, tuple[str, str]]] = {
-    EventKind.EDITED: ("edit batch", "edit batches"),
-    EventKind.RECALLED: ("recall", "recalls"),
-    EventKind.COMPACTED: ("compaction", "compactions"),
-    EventKind.CLIENT: ("by the client", "by the client"),
-    EventKind.CACHE: ("cache break", "cache breaks"),
-    EventKind.FAILED: ("failure", "failures"),
-}
 
 
 async def sessions(view: PageView) -> Response:
@@ -50,11 +44,14 @@ async def sessions(view: PageView) -> Response:
     ]
     shown = view.paged(found, SESSIONS_PER_PAGE, "", q=query)
     timelines: dict[tuple[str, str], Timeline] = {}
+    left = MOST_TURNS
     for space in dict.fromkeys(space for space, _ in shown):
         async with view.open(space) as opened:
             for id_ in [line.session_id for own, line in shown if own == space]:
-                read = await view.timelines.read(opened.store, id_, most=SPARK_TURNS)
+                most = max(left, SPARK_TURNS)
+                read = await view.timelines.read(opened.store, id_, most=most)
                 timelines[space, id_] = read
+                left -= len(read.lines)
     return view.render(
         "sessions.html",
         rows=[(space, line, timelines[space, line.session_id]) for space, line in shown],
@@ -62,7 +59,6 @@ async def sessions(view: PageView) -> Response:
         total=len(every),
         found=len(found),
         query=query,
-        counted=_COUNTED,
     )
 
 
@@ -96,7 +92,7 @@ async def session(view: PageView) -> Response:
         over=sum(line.sizes.sent_tokens > line.sizes.limit_tokens for line in lines),
         outgrown=sum(line.sizes.came_tokens > line.sizes.limit_tokens for line in lines),
         breaks=found.counts()[EventKind.CACHE],
-        reported=sum(not line.is_estimate for line in lines),
+        reported=sum(line.usage is not None for line in lines),
         wide=svg.timeline(found, link=view.here("turn") + "&turn="),
         narrow=svg.timeline(found, svg.NARROW),
         groups=groups,

@@ -4,7 +4,7 @@ needs, as a command does, so it always shows what is stored now."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 class OpenSpace:
     """A memory that a page reads."""
 
-    name: str
-    """The name that people see."""
     space: str
     store: Store
     settings: Settings
@@ -79,22 +77,15 @@ class LocalSpaces:
     async def open(self, name: str) -> AsyncIterator[OpenSpace]:
         await self._require(name)
         key = self.settings.store.key
-        store = await open_store(self._url, space=name, create=False, key=key)
-        try:
+        async with AsyncExitStack() as opened:
+            store = await open_store(self._url, space=name, create=False, key=key)
+            opened.push_async_callback(store.close)
             spool = await open_spool(self._url, space=name, key=key)
-            try:
-                yield OpenSpace(
-                    name=name,
-                    space=name,
-                    store=store,
-                    settings=self.settings,
-                    spools=(spool,),
-                    spool=await spool.state(),
-                )
-            finally:
-                await spool.close()
-        finally:
-            await store.close()
+            opened.push_async_callback(spool.close)
+            state = await spool.state()
+            yield OpenSpace(
+                space=name, store=store, settings=self.settings, spools=(spool,), spool=state
+            )
 
     async def _require(self, name: str) -> None:
         known = bool(name) and is_stored(self._url, name)

@@ -18,6 +18,7 @@ from starlette.responses import RedirectResponse, Response
 
 from recollect.core.formats.json_text import when
 from recollect.core.values.report import FateKind
+from recollect.core.values.segment import SPEAKERS
 from recollect.hosts.inspect import svg
 from recollect.hosts.inspect.timeline import (
     EVENT_WORDS,
@@ -72,6 +73,7 @@ def page_templates() -> Environment:
     made.globals.update(
         number_of=number_of,
         fates=FATE_SIGNS,
+        speakers=SPEAKERS,
         event_words=EVENT_WORDS,
         kinds_shown=SHOWN_KINDS,
         draw_bar=svg.bar,
@@ -118,6 +120,13 @@ class PageView:
     @property
     def session(self) -> str:
         return self.given("session")
+
+    async def spaces(self) -> list[str]:
+        """Return the names of the memories, and choose the one used last if none is named."""
+        found = [one.space for one in await self.visitor.spaces.summaries() if one.space]
+        if not self.space and found:
+            self.form = {**self.form, "space": found[0]}
+        return found
 
     def open(self, name: str = "") -> AbstractAsyncContextManager[OpenSpace]:
         return self.visitor.spaces.open(name or self.space)

@@ -164,7 +164,7 @@ class Service:
             from recollect.hosts.service.inspector import KeyAccess
 
             entry = KeyAccess(self._visitor, self.memories, self._settings)
-            self._inspector = Starlette(routes=Inspector(entry, self._settings).routes())
+            self._inspector = Starlette(routes=Inspector(entry.admit, self._settings).routes())
         await self._inspector(scope, receive, send)
 
     async def _visitor(self, header: str) -> Principal:

@@ -59,7 +59,6 @@ class TenantSpaces:
         await self._require(name)
         tenant = self._principal.tenant.id
         yield OpenSpace(
-            name=name,
             space=tenant_space(tenant, name),
             store=await self._memories.store(tenant, name),
             settings=self.settings,
