@@ -23,9 +23,7 @@ def told() -> LiveSession:
     return agent_session(load_domains("tune")[0], 0, statements=STATEMENTS)
 
 
-def test_further_statements_leave_the_session_as_it_was(
-    plain: LiveSession, told: LiveSession
-) -> None:
+def test_further_statements_leave_session_as_it_was(plain: LiveSession, told: LiveSession) -> None:
     own = [exchange.messages for exchange in plain.exchanges]
     assert [one.messages for one in told.exchanges if one.messages in own] == own
     assert len(told.exchanges) == len(plain.exchanges) + STATEMENTS

@@ -320,9 +320,7 @@ def test_locomo_is_read_as_people_talking_in_sittings(small_locomo: Path) -> Non
     ]
 
 
-def test_a_whole_run_goes_through_the_real_store_and_stage(
-    small_locomo: Path, tmp_path: Path
-) -> None:
+def test_whole_run_goes_through_real_store_and_stage(small_locomo: Path, tmp_path: Path) -> None:
     picture = tmp_path / "recall.svg"
     args = ["recall", "--json", "--embedder", "hash", "--svg", str(picture)]
     done = CliRunner().invoke(bench, args, catch_exceptions=False)

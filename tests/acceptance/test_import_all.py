@@ -191,7 +191,6 @@ def test_every_agents_history_is_found_and_goes_into_its_projects_memory(machine
     assert left_out == {("claude-code", "subagent"), ("codex", "same_threads")}
     assert subagent.exists()
     assert not (machine.folder / "home" / "spaces").exists(), "a dry run makes no memory"
-
     told = machine.json("--yes")
     assert told["totals"]["not_imported"] == 0
     for name, words in {
@@ -201,7 +200,6 @@ def test_every_agents_history_is_found_and_goes_into_its_projects_memory(machine
         "claw": "Miso",
     }.items():
         assert words in machine.kept(projects[name])
-
     again = machine.json("--yes")
     assert again["totals"]["stored"] == 0
     assert again["totals"]["read"] == told["totals"]["read"] == told["totals"]["stored"]

@@ -288,7 +288,6 @@ def test_a_text_is_forgotten_in_spool_and_facts_too(
     (folder / "knowledge.jsonl").write_text(knowledge)
     talked.text("import", folder)
     in_spool(talked, monkeypatch, said(f"tell nobody: {MARKER}", "I will not"))
-
     asked = talked.refused("memory", "forget", "--matching", MARKER, "--json")
     assert "1 message, 2 facts would be forgotten" in asked
     told = talked.json("memory", "forget", "--matching", MARKER, "--yes")
@@ -318,7 +317,6 @@ def test_the_spool_is_shown_checked_and_retried(
     assert talked.json("memory", "check")["spool"]["waiting"] == 2
     assert "2 batches wait" in talked.text("memory", "check"), "waiting is no problem"
     in_spool(talked, monkeypatch, said("one that is refused"), refused=True)
-
     told = talked.json("memory", "check", code=1)
     spool = told["spool"]
     assert (spool["waiting"], spool["refused"]) == (2, 1)
@@ -329,7 +327,6 @@ def test_the_spool_is_shown_checked_and_retried(
     told = talked.json("memory", "check", "--retry")
     assert (told["retried"], told["problems"]) == (1, [])
     assert (told["spool"]["waiting"], told["spool"]["refused"]) == (3, 0)
-
     (file,) = Path(spool["folder"]).glob("*.db")
     file.write_bytes(file.read_bytes()[:100] + b"\xa5" * 8_000)
     (problem,) = talked.json("memory", "check", code=1)["problems"]

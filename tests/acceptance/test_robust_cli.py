@@ -189,9 +189,7 @@ def spooled(recollect: Recollect, monkeypatch: pytest.MonkeyPatch) -> Batch:
     return Batch(at=1.0, segments=examples.conversation(texts, session="offline"))
 
 
-async def test_an_export_holds_what_waited_in_the_spool(
-    recollect: Recollect, spooled: Batch
-) -> None:
+async def test_export_holds_what_waited_in_the_spool(recollect: Recollect, spooled: Batch) -> None:
     spool = await open_spool(recollect.url, space="default")
     await spool.append(write_batch(spooled))
     await spool.close()

@@ -83,9 +83,7 @@ def test_every_number_is_the_same_everywhere(
     assert receipts == [4, 7], "before which turn each was made"
 
 
-def test_turns_are_listed_by_what_the_user_said(
-    talked: tuple[Path, dict[int, Any], list[Any]],
-) -> None:
+def test_turns_are_listed_by_what_user_said(talked: tuple[Path, dict[int, Any], list[Any]]) -> None:
     recollect = Recollect(talked[0])
     shown = recollect.text("replay", "work", "--list").splitlines()
     assert [line.split()[0] for line in shown] == ["1-3", "4-6", "7-9"]

@@ -122,9 +122,7 @@ def test_turns_go_on_while_the_server_is_away(postgres: Site) -> None:
 
 
 @pytest.mark.parametrize("store", at_size(ci=["postgres"], full=["sqlite", "postgres"]))
-def test_a_busy_machine_makes_no_store_seem_away(
-    store: str, request: pytest.FixtureRequest
-) -> None:
+def test_busy_machine_makes_no_store_seem_away(store: str, request: pytest.FixtureRequest) -> None:
     found: Site = request.getfixturevalue(store)
     outcome = restarts(found.place(), found.home(), turns=16, times=1, load=LOAD)
     assert_clean(outcome)

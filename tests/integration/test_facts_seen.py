@@ -20,7 +20,6 @@ from recollect.core.values.fact import FactId
 from recollect.testing.scripted_model import Says
 
 ESCAPE = "\x1b[31mred"
-CLEAR = "the falcon badge is 7788"
 
 
 @pytest.fixture

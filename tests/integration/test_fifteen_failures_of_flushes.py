@@ -170,7 +170,6 @@ def test_09_a_flush_only_adds_to_the_file_of_the_users_day(
     folder = harness.root / "memory"
     folder.mkdir()
     (folder / "2027-01-01.md").write_text("- 00:10 the ferry is late\n")
-
     try:
         events = harness.say(LONG)
     finally:

@@ -116,9 +116,7 @@ def files_with(*folders: Path) -> list[str]:
     return [path.name for path in files if MARKER.encode() in bytes_of(path).lower()]
 
 
-def test_a_text_is_in_no_byte_afterwards_and_the_session_goes_on(
-    planted: Path, tmp_path: Path
-) -> None:
+def test_text_is_in_no_byte_afterwards_and_session_goes_on(planted: Path, tmp_path: Path) -> None:
     home = Path(os.environ["RECOLLECT_HOME"])
     store = tmp_path / "m.db"
     assert {"2026-02-13.md", "m.db"} <= {name.removesuffix("-wal") for name in files_with(tmp_path)}
@@ -134,7 +132,6 @@ def test_a_text_is_in_no_byte_afterwards_and_the_session_goes_on(
     assert any("transcripts" in line for line in told["covers"])
     assert any("disk blocks" in line for line in told["cannot"])
     assert (planted / "memory" / "2026-02-13.md").read_text() == "# Friday\n- water the plants\n"
-
     with opened() as transcript:
         assert transcript.notes == ()
         shown = build_context(transcript.entries)

@@ -63,9 +63,7 @@ def sent_until_cut_off(opened: socket.socket, piece: bytes, most: int) -> int:
     ],
     ids=["head", "trailer"],
 )
-def test_a_head_without_end_is_cut_off(
-    before: bytes, piece: bytes, address: tuple[str, int]
-) -> None:
+def test_head_without_end_is_cut_off(before: bytes, piece: bytes, address: tuple[str, int]) -> None:
     with socket.create_connection(address) as opened:
         opened.sendall(before)
         time.sleep(0.05)

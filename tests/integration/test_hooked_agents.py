@@ -96,9 +96,7 @@ def assert_nothing_left(home: Path, folder: Path) -> None:
 
 
 @with_claude
-def test_a_decision_outlasts_the_compaction_of_claude_code(
-    tmp_path: Path, recollect_home: Path
-) -> None:
+def test_decision_outlasts_compaction_of_claude_code(tmp_path: Path, recollect_home: Path) -> None:
     with scripted_server(ScriptedProvider()) as server, RecordingHop(server.url) as hop:
         agent = ClaudeCode(lab=LAB, folder=tmp_path / "agent", url=hop.url)
         installed(agent, recollect_home, "claude-code")

@@ -61,7 +61,6 @@ async def test_a_memory_whose_only_client_left_while_it_opened_is_closed(tmp_pat
     assert pool.opened() == tuple(opened)  # the other client has it
     clients[1].cancel()
     await eventually(lambda: not pool.opened())
-
     opening.clear()
     freed.clear()
     client = asyncio.create_task(use())

@@ -344,9 +344,7 @@ async def test_the_block_is_renewed_every_turn(tmp_path: Path) -> None:
     assert first[0] != second[0]
 
 
-async def test_the_view_is_trimmed_to_the_safe_limit_before_anything_is_compacted(
-    tmp_path: Path,
-) -> None:
+async def test_view_is_trimmed_to_safe_limit_before_anything_is_compacted(tmp_path: Path) -> None:
     """window - reserve - hard cap, by ceil(len / 3), the least relevant first."""
     window = 80_000
     talk = [
@@ -398,9 +396,7 @@ async def test_what_is_forgotten_leaves_the_index_in_memory(tmp_path: Path) -> N
     assert "STAGE_HOOK" not in after
 
 
-def test_the_search_command_asks_as_a_turn_would(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_search_command_asks_as_turn_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = time.time()
     talk = [Said(now, one.role, one.text) for one in TALK]
 

@@ -65,9 +65,7 @@ def server(weights: Path) -> Iterator[LlamaServer]:
 
 
 @only_in_full
-def test_a_conversation_outlasts_the_window_of_a_real_model(
-    server: LlamaServer, tmp_path: Path
-) -> None:
+def test_conversation_outlasts_window_of_a_real_model(server: LlamaServer, tmp_path: Path) -> None:
     run = Run(server=server, folder=tmp_path, tokens=CI_TOKENS, settings=CI_SETTINGS)
     outcome = asyncio.run(converse(run))
     told = outcome.table()
@@ -100,9 +98,7 @@ def test_a_conversation_through_the_gateway_stays_within_a_real_window(
     assert talk.faults == [], talk
 
 
-def test_a_chat_in_a_terminal_tells_what_a_real_model_was_sent(
-    weights: Path, tmp_path: Path
-) -> None:
+def test_chat_in_a_terminal_tells_what_a_real_model_was_sent(weights: Path, tmp_path: Path) -> None:
     """Each turn typed, and `/status` behind it; `just real-model --chat`: 60."""
     turns = at_size(4, 60)  # each takes four seconds of a processor
     with LlamaServer(weights, threads=THREADS) as server:

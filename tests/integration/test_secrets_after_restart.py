@@ -33,7 +33,6 @@ def test_a_password_repeated_bare_after_a_restart_is_masked(
     asyncio.run(run("which crane is free?"))
     talk.answer("The north one.")
     asyncio.run(run(f"then try {SECRET} there"))
-
     files = [path for path in sorted(tmp_path.rglob("*")) if path.is_file()]
     assert any(b"then try" in bytes_of(path) for path in files)
     assert [path.name for path in files if SECRET.encode() in bytes_of(path)] == []

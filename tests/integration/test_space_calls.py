@@ -97,9 +97,7 @@ async def test_a_string_in_place_of_a_list_forgets_nothing(tmp_path: Path, name:
 
 
 @pytest.mark.parametrize("given", [{}, {"matching": "  "}, {"pattern": "("}, {"facts": ["none"]}])
-async def test_an_order_that_names_nothing_is_refused(
-    tmp_path: Path, given: dict[str, Any]
-) -> None:
+async def test_order_that_names_nothing_is_refused(tmp_path: Path, given: dict[str, Any]) -> None:
     async with opened(str(tmp_path / "m.db")) as memory:
         await memory.ingest("chat", SAID)
         with pytest.raises((RecollectError, ValueError)):

@@ -186,9 +186,7 @@ async def test_pinned_facts_stand_from_the_first_request_on(tmp_path: Path) -> N
             assert json.dumps(context.request).count("Always answer in German.") == 1
 
 
-async def test_a_standing_block_that_comes_back_is_not_kept_as_something_said(
-    tmp_path: Path,
-) -> None:
+async def test_standing_block_that_comes_back_is_not_kept_as_something_said(tmp_path: Path) -> None:
     async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
         held = [user("We look after a harbour."), assistant("fine"), user(LAID_DOWN[0])]
         context = (await worked(memory, held, 40))[-1]

@@ -100,9 +100,7 @@ async def test_memory_is_searched_while_batches_wait_and_says_what_it_lacks(tmp_
         assert await memory.settle() == 0
 
 
-async def test_what_an_earlier_process_spooled_is_known_before_the_store_takes_it(
-    tmp_path: Path,
-) -> None:
+async def test_what_earlier_process_spooled_is_known_before_store_takes_it(tmp_path: Path) -> None:
     """Its edits stand, byte for byte, though the store still has an older state."""
     talk, file = Talk(), tmp_path / "m.db"
     settings = {**QUIET, "store.write_seconds": 0.1, "recall.enabled": False}
@@ -138,7 +136,6 @@ def test_commands_say_how_many_batches_are_missing(
         await spool.close()
 
     asyncio.run(run())
-
     memory = Memory(url=str(tmp_path / "m.db"), named="default", create=True)
 
     async def open_it() -> None:
@@ -151,9 +148,7 @@ def test_commands_say_how_many_batches_are_missing(
 
 
 @pytest.mark.parametrize("known", [False, True])
-async def test_the_ledger_has_every_turn_of_a_store_that_opens_late(
-    tmp_path: Path, known: bool
-) -> None:
+async def test_ledger_has_every_turn_of_store_that_opens_late(tmp_path: Path, known: bool) -> None:
     """Where the store knew the session, what it had recorded stays as it was."""
     file = tmp_path / "m.db"
     away = True

@@ -262,9 +262,7 @@ SPELLINGS: list[tuple[FormatName, Any]] = [
 
 
 @pytest.mark.parametrize(("format_name", "user"), SPELLINGS)
-def test_two_conversations_that_share_an_ok_are_not_merged(
-    format_name: FormatName, user: Any
-) -> None:
+def test_two_conversations_that_share_ok_are_not_merged(format_name: FormatName, user: Any) -> None:
     engine, session = Engine(), Session("s")
     field = "input" if format_name == "openai-responses" else "messages"
     reply = {"role": "assistant", "content": [{"type": "output_text", "text": "a reply"}]}

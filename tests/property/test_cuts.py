@@ -152,7 +152,6 @@ def _one_cut(
     newest_user = [entry.key for entry in known if entry.role == "user"][-1:]
     done = replace_past(story.edits, new, known, keep_blocks=frozenset(newest_user))
     after = story.view(size, done)
-
     kept = {entry.key for entry in known[at:]}
     was_shown = shown_keys(before)
     now_shown = shown_keys(after)
@@ -162,7 +161,6 @@ def _one_cut(
     assert any(f"summary {number}".encode() in row.raw for row in after.rows)
     if not story.refused(before):
         assert story.refused(after) == []
-
     back = undo(done)
     assert back.undone == done[-1]
     assert raw_of(story.view(size, back.edits)) == raw_of(before), "undone, byte for byte"

@@ -81,16 +81,13 @@ def test_any_conversation(format_name: FormatName) -> None:
         context = prepare(engine, session, raw, format_name)
         report = context.report
         out = json.loads(context.request)
-
         assert _broken(report) == []
         assert refused(format_name, out) == []
         assert unfaithful(format_name, body, out) == []
-
         _everything_but_messages_is_as_it_came(format_name, raw, context.request)
         _untouched_messages_are_the_same_bytes(context, raw, format_name)
         _within_its_limit_or_says_why(context)
         _every_message_has_one_fate(context)
-
         again = prepare(engine, session, raw, format_name)
         assert again.request == context.request, "the same request twice gives the same view"
         if not report.over_limit:
@@ -106,9 +103,7 @@ PER_TURN = ("per-turn-control-2026-03-05",)
 
 @settings(max_examples=EXAMPLES // 4)
 @given(bodies_with_system_inside(), st.sampled_from((4_000, 8_000, 16_000, 200_000)), st.booleans())
-def test_system_messages_between_the_turns(
-    body: dict[str, Any], window: int, recalls: bool
-) -> None:
+def test_system_messages_between_turns(body: dict[str, Any], window: int, recalls: bool) -> None:
     """Claude Code's, under their beta: the rest is trimmed, pruned and recalled around them."""
     raw = encoded(body, 0)
     recaller = FixedRecall(1, 1, 80) if recalls else None

@@ -122,7 +122,6 @@ def test_a_filled_window(format_name: FormatName, window: int) -> None:
     held.append(turn(format_name, TURNS, rng, 400)[0])
     field = "input" if format_name == "openai-responses" else "messages"
     engine, session = Engine(build({"window_tokens": window, "pruning.mode": "off"})), Session("s")
-
     body = {field: held}
     first = asyncio.run(engine.prepare(session, json.dumps(body).encode(), format=format_name))
     assert first.report.tokens_before > first.report.limit_tokens
@@ -132,7 +131,6 @@ def test_a_filled_window(format_name: FormatName, window: int) -> None:
     out = json.loads(first.request)
     assert violations(format_name, out) == []
     assert unfaithful(format_name, body, out) == []
-
     grown = [*held, turn(format_name, 0, rng, 400)[-1], turn(format_name, TURNS + 1, rng, 400)[0]]
     second = asyncio.run(
         engine.prepare(session, json.dumps({field: grown}).encode(), format=format_name)

@@ -227,9 +227,7 @@ async def _answers_of_sdk(lines: list[str], folder: Path) -> list[str]:
     return written
 
 
-async def test_clients_of_one_store_share_an_engine_in_the_daemon(
-    tmp_path: Path, plain: None
-) -> None:
+async def test_clients_of_one_store_share_engine_in_the_daemon(tmp_path: Path, plain: None) -> None:
     opened: list[Any] = []
 
     async def serve(memory: Any, until: asyncio.Event) -> None:
@@ -430,9 +428,7 @@ def test_without_a_clear_yes_nothing_is_forgotten(
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_a_client_that_cannot_ask_is_told_the_command(
-    mode: str, tmp_path: Path, plain: None
-) -> None:
+def test_client_that_cannot_ask_is_told_the_command(mode: str, tmp_path: Path, plain: None) -> None:
     told, is_error, left = asyncio.run(_forget(tmp_path, mode, None))
     assert is_error and "recollect facts forget" in told
     assert "Ada" in left

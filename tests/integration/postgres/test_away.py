@@ -75,9 +75,7 @@ async def test_the_store_works_again_after_a_restart(own_server: PostgresServer)
     await fleet.close()
 
 
-async def test_connections_that_the_server_ended_are_not_handed_out(
-    own_server: PostgresServer,
-) -> None:
+async def test_connections_that_server_ended_are_not_handed_out(own_server: PostgresServer) -> None:
     database = await own_server.migrated_database()
     fleet = await PostgresFleet.open(database.app_url, pool_size=4)
     store = await fleet.space("one")

@@ -77,9 +77,7 @@ def test_space_id_is_one_type_and_never_missing(catalogue: psycopg.Connection[An
     assert {row[1:] for row in rows} == {("uuid", True, 1)}
 
 
-def test_no_triggers_and_foreign_keys_only_within_a_space(
-    catalogue: psycopg.Connection[Any],
-) -> None:
+def test_no_triggers_and_foreign_keys_only_within_space(catalogue: psycopg.Connection[Any]) -> None:
     triggers = catalogue.execute(
         "SELECT t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
         " WHERE c.relnamespace = 'recollect'::regnamespace"
@@ -101,9 +99,7 @@ def test_no_triggers_and_foreign_keys_only_within_a_space(
     assert not [one for (one,) in defaults if "now" in one or "clock" in one or "nextval" in one]
 
 
-def test_row_security_is_forced_and_asks_only_the_setting(
-    catalogue: psycopg.Connection[Any],
-) -> None:
+def test_row_security_is_forced_and_asks_only_setting(catalogue: psycopg.Connection[Any]) -> None:
     rows = catalogue.execute(
         "SELECT relname, relrowsecurity, relforcerowsecurity FROM pg_class"
         " WHERE relnamespace = 'recollect'::regnamespace AND relkind = 'r'"

@@ -10,23 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.store_contract import examples
 
-from recollect.adapters.stores.postgres import space as packing
 from recollect.adapters.stores.postgres import vectors
 from recollect.adapters.stores.postgres.driver import escaped, plain
-from recollect.adapters.stores.postgres.sessions import chunks_from, join_chunks
 from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
-from recollect.adapters.stores.postgres.vectors import Layout
-from recollect.adapters.stores.postgres.words import (
-    Forwards,
-    build_runs,
-    decode_block,
-    forward,
-    term_of,
-)
 from recollect.core.ports import Store
 from recollect.core.search.bm25 import Bm25Index
 from recollect.core.values.batch import Batch
-from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.recall import AskedVector, CandidateQuery, Candidates
 from recollect.core.values.segment import NewSegment, Vector, VectorSet
 from recollect.core.values.upkeep import ForgetOrder
@@ -93,29 +82,6 @@ async def _compare(store: Store, said: list[list[str]], new: list[NewSegment]) -
         found = {one.segment for one in answer.passages}
         assert sure <= found
         assert len(found) == 40
-
-
-async def test_a_tail_that_nobody_packs_is_packed_by_who_writes(
-    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packing, "PACK_NOW", 300)
-    said = documents(700)
-    fleet = await PostgresFleet.open(database.app_url)
-    store = await fleet.space("one")
-    for start in range(0, 700, 100):
-        segments = tuple(
-            examples.worded(words, number=start + place)
-            for place, words in enumerate(said[start : start + 100])
-        )
-        await store.write(Batch(at=1.0, segments=segments))
-    async with fleet.pool.transaction(store._id, read=True) as work:
-        rows = await work.rows(
-            "SELECT next_passage - packed_to FROM recollect.counters WHERE space_id = %s",
-            (store._id,),
-        )
-    assert rows[0][0] <= 300
-    assert (await store.check()).problems == ()
-    await fleet.close()
 
 
 async def test_passages_without_a_vector_are_found_though_most_have_one(
@@ -223,69 +189,9 @@ def clustered(count: int, dimensions: int) -> Any:
     return (spread / np.linalg.norm(spread, axis=1, keepdims=True)).astype("<f4")
 
 
-@given(st.lists(st.lists(st.sampled_from(VOCABULARY[:40]), max_size=30), min_size=1, max_size=30))
-def test_a_run_holds_exactly_the_words_of_its_passages(said: list[list[str]]) -> None:
-    rows = _forwards(said)
-    (run,) = build_runs(rows)
-    held: set[tuple[int, int, int]] = set()
-    for block in run.blocks:
-        terms, numbers, lengths, counts = decode_block(block.raw)
-        assert (terms[0], terms[-1]) == (block.first_term, block.last_term)
-        for term, number, length, count in zip(terms, numbers, lengths, counts, strict=True):
-            held.add((int(term), int(number), int(count)))
-            assert length == len(said[number])
-    assert held == {
-        (term_of(SPACE, word), place, words.count(word))
-        for place, words in enumerate(said)
-        for word in words
-    }
-
-
-def _forwards(said: list[list[str]]) -> Forwards:
-    lengths, terms, counts = zip(*(forward(SPACE, words) for words in said), strict=True)
-    return Forwards(
-        numbers=np.arange(7, 7 + len(said)),
-        lengths=np.array(lengths),
-        sizes=np.array([len(one) // 4 for one in terms]),
-        terms=np.frombuffer(b"".join(terms), "<u4"),
-        counts=np.frombuffer(b"".join(counts), "<u2"),
-    )
-
-
-def test_runs_stay_few_however_long_one_writes() -> None:
-    runs: list[tuple[int, int, int, int]] = []
-    for number in range(1_200):
-        first = number * 512 + 1
-        runs.append((first, first + 511, 512, 0))
-        while (group := packing.choose_merge(runs)) is not None:
-            some = runs[group[0] : group[1]]
-            merged = (some[0][0], some[-1][1], sum(one[2] for one in some), 0)
-            assert merged[1] - merged[0] < 65_536
-            runs[group[0] : group[1]] = [merged]
-        assert len(runs) <= 24 + first // 30_000
-    assert sum(one[2] for one in runs) == 1_200 * 512
-
-
 @given(st.text(st.characters(codec=None)))
 def test_any_text_can_be_written(text: str) -> None:
     stored = escaped(text)
     assert "\x00" not in stored
     assert stored.encode().decode() == stored
     assert plain(stored) == text
-
-
-@given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40)), max_size=600))
-def test_a_path_comes_back_from_its_chunks(entries: list[tuple[str, str]]) -> None:
-    keys, ids = [key for key, _ in entries], [id_ for _, id_ in entries]
-    chunks = chunks_from(0, keys, ids)
-    assert join_chunks(raw for _, raw in chunks) == (
-        tuple(map(EntryKey, keys)),
-        tuple(map(MessageId, ids)),
-    )
-
-
-@pytest.mark.parametrize("dimensions", [1, 8, 100, 256, 384, 3_072, 16_000])
-def test_a_block_of_signs_fits_a_page(dimensions: int) -> None:
-    layout = Layout(dimensions)
-    assert len(layout.empty().tobytes()) <= 8_000
-    assert layout.slots >= 1

@@ -194,9 +194,7 @@ async def test_a_state_that_quotes_what_was_forgotten_meanwhile_loses_the_quote(
     assert rows_with(database.admin_url, MARKER.encode()) == []
 
 
-async def test_words_leave_the_index_under_the_numbers_they_had_before(
-    database: TestDatabase,
-) -> None:
+async def test_words_leave_index_under_the_numbers_they_had_before(database: TestDatabase) -> None:
     """Indexed again, a passage has a new number; its words were under the old one."""
     new = examples.segments(30, words=12)
     other_one, renewed = new[3], new[7]

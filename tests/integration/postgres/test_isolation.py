@@ -133,9 +133,7 @@ async def test_word_statistics_are_a_spaces_own(database: TestDatabase) -> None:
     await fleet.close()
 
 
-async def test_a_worker_sees_which_spaces_have_work_and_nothing_else(
-    database: TestDatabase,
-) -> None:
+async def test_worker_sees_which_spaces_have_work_and_nothing_else(database: TestDatabase) -> None:
     fleet = await PostgresFleet.open(database.app_url)
     for number, name in enumerate(("late", "early", "none")):
         store = await fleet.space(name)

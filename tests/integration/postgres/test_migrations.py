@@ -162,9 +162,7 @@ def test_a_database_of_an_earlier_development_version_is_refused_and_left_as_it_
         assert connection.execute(recorded.encode()).fetchall() == earlier
 
 
-async def test_what_the_next_version_only_added_does_not_stop_this_one(
-    database: TestDatabase,
-) -> None:
+async def test_what_next_version_only_added_does_not_stop_this_one(database: TestDatabase) -> None:
     with psycopg.connect(database.admin_url) as connection:
         connection.execute(
             "INSERT INTO recollect.schema_versions VALUES (%s, 'pre', 'next', 0)", (VERSION + 1,)

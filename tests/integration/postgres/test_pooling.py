@@ -26,7 +26,6 @@ from recollect.adapters.stores.postgres.link import Link, Statement
 from recollect.adapters.stores.postgres.pool import Pool
 from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.ports import Store
-from recollect.core.values.segment import SegmentId
 from recollect.errors import StoreError, StoreUnavailable
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
@@ -52,9 +51,7 @@ class Discarding(Pool):
 
 
 @pytest.mark.parametrize("check", OURS, ids=lambda check: check.__name__)
-async def test_the_contract_holds_where_connections_forget(
-    shared: TestDatabase, check: Check
-) -> None:
+async def test_contract_holds_where_connections_forget(shared: TestDatabase, check: Check) -> None:
     fleet = await PostgresFleet.open(shared.app_url)
     pool = Discarding(shared.app_url, size=5)
     pool.vector_oid = fleet.server.vector_oid
@@ -158,24 +155,6 @@ async def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:
         assert locks.fetchone() == (0,)
 
 
-async def test_a_statement_is_prepared_once_and_planned_a_few_times(shared: TestDatabase) -> None:
-    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
-    for at in range(12):
-        store = await fleet.space(f"space {at}")
-        assert await store.known([SegmentId(f"{at}")]) == frozenset()
-        assert await store.session("s" * at) is None
-    (link,) = fleet.pool._idle
-    assert await link.usable()
-    asked = Statement(
-        link.connection, "SELECT custom_plans, generic_plans FROM pg_prepared_statements"
-    )
-    await link.run((asked,))
-    assert len(asked.rows()) == 3, "one for `known`, two for `session`"
-    assert all(custom + generic == 12 for custom, generic in asked.rows())
-    assert any(generic for _, generic in asked.rows()), asked.rows()
-    await fleet.close()
-
-
 async def test_a_failed_statement_leaves_no_unknown_name(shared: TestDatabase) -> None:
     fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
     space = uuid4()
@@ -187,15 +166,6 @@ async def test_a_failed_statement_leaves_no_unknown_name(shared: TestDatabase) -
         async with fleet.pool.transaction(space, read=True) as work:
             assert await work.row("SELECT %s::int + 1", (2,)) == (3,)
     await fleet.close()
-
-
-async def test_statements_are_planned_anew_behind_a_pooler_that_cannot_prepare(
-    through_pgbouncer: str, shared: TestDatabase
-) -> None:
-    for url, prepares in ((shared.app_url, True), (through_pgbouncer, False)):
-        fleet = await PostgresFleet.open(url)
-        assert fleet.pool.prepares is prepares
-        await fleet.close()
 
 
 async def test_a_link_whose_statements_were_forgotten_is_replaced(shared: TestDatabase) -> None:

@@ -89,9 +89,7 @@ async def test_a_turn_that_rests_on_nothing_is_told(database: TestDatabase) -> N
     await store.close()
 
 
-async def test_a_space_whose_jobs_nobody_takes_does_not_stand_in_the_way(
-    database: TestDatabase,
-) -> None:
+async def test_space_whose_jobs_nobody_takes_does_not_stand_in_way(database: TestDatabase) -> None:
     fleet = await PostgresFleet.open(database.app_url)
     for name, kind in (("stuck", "unheard of"), ("works", "work")):
         store = await fleet.space(name)

@@ -154,9 +154,7 @@ def test_a_tenant_over_its_bytes_may_read_and_forget_but_store_nothing(
     wait_until(lambda: used() == len(TEXT.encode()))
 
 
-def test_a_key_of_a_tenant_cannot_reach_the_admin_api_by_asking(
-    database: TestDatabase, node: Node
-) -> None:
+def test_key_of_tenant_cannot_reach_admin_api_by_asking(database: TestDatabase, node: Node) -> None:
     tenant, _ = add_tenant(database, "asks")
     key = add_key(database, tenant, scopes=("read", "write", "forget", "admin"))
     caller = Caller(node.url, key)

@@ -188,9 +188,7 @@ class KilledNode:
         self.process.communicate()
 
 
-def test_a_killed_node_loses_and_doubles_nothing_that_was_acknowledged(
-    database: TestDatabase,
-) -> None:
+def test_killed_node_loses_and_doubles_nothing_acknowledged(database: TestDatabase) -> None:
     """Writers go on while their node is killed with SIGKILL and started again; each retries with
     its idempotency key. What was acknowledged is in the archive, once."""
     _, key = add_tenant(database, "killed")

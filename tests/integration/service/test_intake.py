@@ -47,9 +47,7 @@ def test_slow_bodies_of_one_tenant_leave_room_for_the_others(
         here.get("/v1/tenant")
 
 
-def test_whoever_asks_whether_a_node_is_ready_asks_the_database_once(
-    database: TestDatabase,
-) -> None:
+def test_whoever_asks_whether_node_is_ready_asks_the_database_once(database: TestDatabase) -> None:
     with Node(database) as node:
         here = Caller(node.url, "none")
         here("GET", "/readyz")

@@ -69,9 +69,7 @@ def test_a_reply_that_comes_again_to_another_node_is_kept_once(pair: Pair) -> No
     assert pair.stored("The warden keeps it.") == 1
 
 
-def test_what_its_deadline_cuts_off_is_answered_in_time_and_left_to_the_next_try(
-    pair: Pair,
-) -> None:
+def test_what_its_deadline_cuts_off_is_answered_in_time_and_left_to_next_try(pair: Pair) -> None:
     """The write of the first try cannot be done, nor its idempotency key be released: the answer
     comes all the same, and the session goes on at whatever node is asked."""
     base = "/v1/spaces/held/sessions/cut"

@@ -208,9 +208,7 @@ def test_what_was_deleted_is_certified_although_its_name_could_not_be_removed(
     assert CliRunner().invoke(main, delete).exit_code == 0
 
 
-def test_a_deleted_tenant_leaves_nothing_but_the_log(
-    database: TestDatabase, tmp_path: Path
-) -> None:
+def test_deleted_tenant_leaves_nothing_but_the_log(database: TestDatabase, tmp_path: Path) -> None:
     gone = UUID(cli(database, "tenant", "create", "gone")["id"])
     stays = UUID(cli(database, "tenant", "create", "stays")["id"])
     cli(database, "key", "create", "gone")

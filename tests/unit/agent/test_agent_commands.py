@@ -61,15 +61,6 @@ def test_receipt_shows_what_was_kept_of_the_session(tmp_path: Path) -> None:
     assert "the number of a compaction" in told(harness, "/receipt last")
 
 
-def test_memory_sees_facts_files_and_the_archive(tmp_path: Path) -> None:
-    harness = talking(tmp_path)
-    harness.say(PORT)
-    shown = told(harness, "/memory add I prefer tabs", "/memory show")
-    assert "I prefer tabs" in shown
-    assert "2 messages of 1 sessions" in shown
-    assert PORT in told(harness, "/memory search port")
-
-
 def test_a_model_is_shown_and_changed_for_the_next_turns(tmp_path: Path) -> None:
     first, second = ScriptedModel(["a"], name="small"), ScriptedModel(["b"], name="large")
     harness = AgentHarness(tmp_path, first, choose_model=lambda _name: second)

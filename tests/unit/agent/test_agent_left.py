@@ -104,9 +104,7 @@ def test_whoever_leaves_behind_a_reply_leaves_a_result_for_every_call(
     assert violations("anthropic", model.requests[-1]) == []
 
 
-def test_a_call_that_ran_when_its_listener_left_is_told_from_one_that_did_not(
-    tmp_path: Path,
-) -> None:
+def test_call_that_ran_when_its_listener_left_is_told_from_one_that_did_not(tmp_path: Path) -> None:
     model = ScriptedModel([Says(calls=[bash("touch ran; sleep 60"), bash("touch too", "c2")])])
     harness = AgentHarness(tmp_path, model)
 

@@ -43,9 +43,7 @@ def test_a_model_finds_in_a_new_session_what_was_said_in_an_earlier_one(tmp_path
 
 
 @pytest.mark.parametrize(("window", "names"), [(64_000, NAMES), (4_096, NAMES[:1])])
-def test_a_small_window_gets_the_search_alone(
-    tmp_path: Path, window: int, names: list[str]
-) -> None:
+def test_small_window_gets_the_search_alone(tmp_path: Path, window: int, names: list[str]) -> None:
     model = ScriptedModel([Says(text="ok")])
     AgentHarness(tmp_path, model, settings={"window_tokens": window}).say("hello")
     assert offered(model.requests[0]) == names

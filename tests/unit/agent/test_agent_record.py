@@ -93,9 +93,7 @@ def test_an_abort_before_the_request_sends_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wire", ["anthropic", "openai-chat", "openai-responses"])
-def test_after_a_compaction_and_a_restart_the_prefix_is_the_same(
-    tmp_path: Path, wire: WireName
-) -> None:
+def test_after_compaction_and_restart_prefix_is_the_same(tmp_path: Path, wire: WireName) -> None:
     model = ScriptedModel(lambda _: Says(text="fine", thinking="hm"), format=wire)
     harness = AgentHarness(tmp_path, model, settings=SMALL)
     harness.say(*TALK, "/compact", "one")

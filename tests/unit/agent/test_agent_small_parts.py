@@ -113,9 +113,7 @@ def test_only_files_for_notes_are_meant(
     assert note_file(tmp_path, TODAY, path) == means
 
 
-def test_a_note_does_not_wait_without_an_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_note_does_not_wait_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(day_note, "LOCK_SECONDS", 0.2)
     note = tmp_path / TODAY
     note.parent.mkdir()

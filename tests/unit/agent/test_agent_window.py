@@ -119,9 +119,7 @@ def test_in_mid_turn_results_are_recorded_before_the_compaction(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_notes_are_written_before_the_compaction_on_the_same_prefix(
-    tmp_path: Path, wire: WireName
-) -> None:
+def test_notes_are_written_before_compaction_on_same_prefix(tmp_path: Path, wire: WireName) -> None:
     steps: list[Any] = [
         *("fine" for _ in TALK),
         filling("full", WINDOW),
@@ -233,13 +231,3 @@ def test_undo_shows_the_whole_conversation_again(tmp_path: Path) -> None:
     assert TALK[0] not in str(cut["messages"])
     assert TALK[0] in str(whole["messages"])
     assert "nothing was undone" in of(harness.say("/undo"), Told)[0].text.lower()
-
-
-def test_new_begins_another_transcript_and_keeps_the_old(tmp_path: Path) -> None:
-    model = ScriptedModel(["hello", "who are you?"])
-    harness = AgentHarness(tmp_path, model)
-    events = harness.say("remember me", "/new", "again")
-    assert ended(events) == "done"
-    assert len(model.requests[-1]["messages"]) == 1
-    assert "remember me" in (tmp_path / "session-1.jsonl").read_text()
-    assert "remember me" not in (tmp_path / "session-2.jsonl").read_text()

@@ -223,25 +223,3 @@ def test_every_event_is_told_and_no_control_of_others_gets_through() -> None:
     for told in ("[1] thought", "one", "[2] read", "asked again", "told", "[3] notes",
                  "[4] compaction", "failed", "stopped", "[31mred"):  # fmt: skip
         assert told in written
-
-
-def test_drawing_a_long_reply_costs_the_same_at_its_end() -> None:
-    """One frame a token: bytes a token stay flat, a block of 300 lines included."""
-    code = "```py\n" + "".join(f"step({n})\n" for n in range(300)) + "```\n\n"
-    text = code + "".join(f"Paragraph {n} with *some* words.\n\n" for n in range(150))
-    out = Sink()
-    screen = screen_on(out)
-    screen.begin()
-    sizes, before = [], 0
-    pieces = [text[at : at + 40] for at in range(0, len(text), 40)]
-    for at, piece in enumerate(pieces, 1):
-        screen.on(Said(text=piece))
-        screen.draw()
-        if at % (len(pieces) // 4) == 0:
-            sizes.append(out.tell() - before)
-            before = out.tell()
-    screen.end()
-    assert max(sizes) < 3 * min(sizes), sizes
-    written = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
-    assert "step(299)" in written
-    assert "Paragraph 149" in written

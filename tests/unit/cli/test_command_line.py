@@ -31,9 +31,7 @@ from recollect.system.config import Settings
 from recollect.system.plain_text import plain_line, short_tokens
 
 
-def test_without_the_benches_the_package_to_install_is_named(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_benches_the_package_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
     result = CliRunner().invoke(cli.main, ["bench", "turn"])
     assert result.exit_code == 2
@@ -169,9 +167,7 @@ def test_clipping_keeps_within_its_cells(text: str, cells: int) -> None:
         assert clipped(line, cells) == line
 
 
-def test_an_excerpt_is_masked_before_it_is_clipped_and_a_message_is_known_by_its_first_words() -> (
-    None
-):
+def test_excerpt_is_masked_before_it_is_clipped_and_a_message_is_known_by_its_first_words() -> None:
     secret = "ghp_" + "a1B2c3D4e5" * 4
     for lead in ("", "x " * 70, "x " * 76):
         shown = shown_text(f"{lead}token {secret} after")

@@ -5,7 +5,6 @@ import io
 import json
 from dataclasses import replace as with_changes
 
-import pytest
 from rich.console import Console
 
 from recollect.core.values.reason import Cause, Reason
@@ -75,26 +74,6 @@ def screen(explained: Explained, *, width: int, colours: bool = False, every: bo
     draw_session(explained, console, every=every)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
-
-
-@pytest.mark.parametrize("width", [40, 80, 140, 300])
-@pytest.mark.parametrize("window_tokens", [4_000, 200_000])
-def test_no_line_is_wider_than_the_screen(width: int, window_tokens: int) -> None:
-    explained = explained_session(window_tokens=window_tokens)
-    for every in (False, True):
-        lines = screen(explained, width=width, every=every).splitlines()
-        assert max(map(len, lines)) <= width
-
-
-def test_the_bars_are_as_long_as_what_they_stand_for() -> None:
-    explained = explained_session(window_tokens=4_000)
-    lines = screen(explained, width=120).splitlines()
-    received = next(line for line in lines if line.startswith(" received "))
-    sent = next(line for line in lines if line.startswith(" sent "))
-    bars = [len(line[19:].split("┊")[0].strip()) for line in (received, sent)]
-    assert bars[0] == 120 - 2 - 18
-    ratio = explained.sent_tokens / explained.came_tokens
-    assert bars[1] / bars[0] == pytest.approx(ratio, abs=0.02)
 
 
 def test_text_is_never_read_as_markup_and_turns_passed_over_are_told() -> None:

@@ -8,13 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.core.rules.tokens import Weigher
-from recollect.core.turn.token_kinds import apportioned
 from recollect.core.values.model import Usage
 from recollect.core.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
-from recollect.errors import RecollectError
 from recollect.hosts.inspect import explained as replaying
 from recollect.hosts.inspect.explained import (
-    LAST_TURNS,
     LEAST_LAST_TURNS,
     WHOLE_REPLAY_MESSAGES,
     Replay,
@@ -78,13 +75,6 @@ def test_the_turns_chosen_end_with_the_last_ones_and_stay_affordable(sizes: list
         assert len(chosen) <= len(sizes)
 
 
-def test_a_long_history_is_replayed_within_its_means() -> None:
-    sizes = list(range(1, 20_001, 2))
-    work = sum(sizes[turn - 1] for turn in chosen_turns(sizes))
-    assert work <= 2 * WHOLE_REPLAY_MESSAGES
-    assert LEAST_LAST_TURNS < len(chosen_turns(sizes)) < 20 * LAST_TURNS
-
-
 def test_what_the_first_request_held_besides_its_messages_is_counted() -> None:
     weigher = Weigher()
     fixed = fixed_parts(recorded([None] * 3, usage=5000), weigher)
@@ -96,22 +86,6 @@ def test_what_the_first_request_held_besides_its_messages_is_counted() -> None:
     )
 
 
-@given(st.lists(st.integers(0, 10_000), min_size=1, max_size=12), st.integers(0, 2_000_000))
-def test_apportioned_parts_add_up_and_keep_their_order(parts: list[int], total: int) -> None:
-    shares = apportioned(parts, total)
-    assert sum(shares) == (total if sum(parts) else 0)
-    for one, share in zip(parts, shares, strict=True):
-        assert abs(share - one * total / max(1, sum(parts))) < 1
-
-
 def test_windows_are_read_as_people_write_them() -> None:
     told = [window_from(text) for text in ("32k", "200_000", "1M", "1.5m", " 128,000 ", "4096")]
     assert told == [32_000, 200_000, 1_000_000, 1_500_000, 128_000, 4096]
-
-
-@pytest.mark.parametrize(
-    "text", ["", "k", "-5k", "1e9", "12", "nan", "inf", "1.2.3k", "٣٢k", "9" * 40]
-)
-def test_a_window_that_is_none_is_refused_with_the_range(text: str) -> None:
-    with pytest.raises(RecollectError, match="between 1,000 and 100,000,000"):
-        window_from(text)

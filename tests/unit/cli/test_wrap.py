@@ -150,9 +150,7 @@ def test_a_record_says_what_was_done_and_why() -> None:
         ),
     ],
 )
-def test_a_provider_of_ones_own_stays_the_provider(
-    name: str, configuration: str, family: str
-) -> None:
+def test_provider_of_ones_own_stays_provider(name: str, configuration: str, family: str) -> None:
     """Its key must not go to somebody else."""
     path = Path(os.environ["HOME"]) / FILES[name]
     path.parent.mkdir(parents=True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.core.compaction.probe import contains
-from recollect.core.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
+from recollect.core.compaction.receipt import ReceiptResult, pin, receipt
 from recollect.core.formats.summaries import PI_CLOSING, PINNED_HEADING
 from recollect.core.values.compaction import Probe, ProbeKind
 from recollect.core.values.message import EntryKey, MessageId
@@ -165,28 +165,6 @@ def test_a_recall_that_hangs_is_given_up() -> None:
     done = run(probes, "", recall, recall_seconds=0.05)
     assert [one.standing for one in done.receipt.findings] == ["lost", "recallable"]
     assert "no answer within 0.05 s" in done.receipt.notes[0]
-
-
-def test_questions_are_bounded_in_number_and_at_once() -> None:
-    running = most = asked = 0
-
-    async def recall(query: str) -> str:
-        nonlocal running, most, asked
-        running += 1
-        asked += 1
-        most = max(most, running)
-        await asyncio.sleep(0)
-        running -= 1
-        return query
-
-    probes = [made("path", f"src/f{n}.py", f"Place {n} holds src/f{n}.py") for n in range(40)]
-    done = run(probes, "", recall, most_recalls=25)
-    assert asked == 25
-    assert 1 < most <= RECALLS_AT_ONCE
-    assert any(
-        "15 details in the compaction's receipt were not searched" in note
-        for note in done.receipt.notes
-    )
 
 
 KINDS: list[ProbeKind] = ["path", "hash", "decision", "constraint", "number", "error"]

@@ -16,14 +16,13 @@ from tests.unit.compaction.worked import (
     history,
     long_history,
     plan_of,
-    results,
     user,
 )
 
-from recollect.core.compaction.carry import SUMMARY_CHARS, strip_carried
+from recollect.core.compaction.carry import SUMMARY_CHARS
 from recollect.core.compaction.summarize import TURN_JOINT, Summarizer
 from recollect.core.rules.tokens import count_text
-from recollect.core.values.compaction import Carried, CutPlan, NoSummary, Summarized
+from recollect.core.values.compaction import CutPlan, NoSummary, Summarized
 from recollect.core.values.model import Prompt
 from recollect.testing.scripted_model import ScriptedModel
 
@@ -114,17 +113,6 @@ class TestStages:
         for n in range(120):
             assert read.count(f"[User]: Question {n}:") == 1
 
-    def test_over_the_share_the_oldest_are_summarized_apart_and_come_before(self) -> None:
-        model = numbered()
-        done = run(plan_of(long_history(80)), model, settings=compaction(max_history_share=0.3))
-        update = [prompt for prompt in model.prompts if "<previous-summary>" in prompt.text]
-        assert len(update) == 1
-        assert "Question 79" in "".join(
-            p.text for p in model.prompts[model.prompts.index(update[0]) :]
-        )
-        assert "Question 0:" not in update[0].text
-        assert done.chunks > 2
-
     @pytest.mark.parametrize("window", [4_096, 8_192, 64_000, 1_000_000])
     def test_prompts_and_summary_fit_any_window(self, window: int) -> None:
         turns = min(400, max(12, window // 150))
@@ -193,25 +181,3 @@ class TestBounds:
         assert isinstance(done, NoSummary)
         assert "deadline_seconds" in str(done.reason)
         assert done.spent.calls == 1
-
-
-def test_ten_compactions_in_a_row_carry_code_lists_without_piling_up() -> None:
-    text, carried = "", Carried()
-    for n in range(10):
-        entries = history(
-            user(f"turn {n}: {WORDS * 20}"),
-            assistant(calls(n, "edit", path=f"src/file{n}.py")),
-            user(results(n, "ok")),
-            assistant("done"),
-        )
-        done = run(
-            plan_of(entries),
-            always(good_summary(f"round{n}")),
-            previous_summary=text,
-            previous_carried=carried,
-        )
-        text, carried = done.text, done.carried
-    assert text.count("<modified-files>") == 1
-    assert text.count("## Exact identifiers") == 1
-    assert all(f"src/file{n}.py" in text for n in range(10))
-    assert "src/file" not in strip_carried(text)

@@ -1,6 +1,5 @@
 """Behind a summary stand the lines that say most about what was cut, not lists of its names."""
 
-from dataclasses import replace
 from typing import Any
 
 from tests.harness.waiting import assert_linear
@@ -8,14 +7,8 @@ from tests.unit.compaction.worked import assistant, calls, history, results, thi
 
 from recollect.core.compaction.carry import append_carried, carry, strip_carried
 from recollect.core.compaction.lines import LINES_TOKENS, MOST_LINES, choose_lines, lines_tokens
-from recollect.core.engine.ledger import mask_carried
-from recollect.core.formats.stored_records import read_state, write_state
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried
-from recollect.core.values.edit import Cut
-from recollect.core.values.history import SessionState
-from recollect.core.values.message import EntryKey
-from recollect.core.values.reason import NOT_RUN
 
 FAULT = "parse_header drops the charset when the semicolon is missing."
 LOG = "\n".join(f"worker {n}: loaded module_{n} from cache in good time" for n in range(900))
@@ -71,26 +64,6 @@ class TestOverManyCuts:
             ]
             again = carry(history(user("\n".join(busy))), again)
         assert FAULT not in told(again)
-
-    def test_lines_are_kept_in_the_state_and_masked_in_it(self) -> None:
-        carried = carry(worked())
-        assert carried.lines
-        cut = Cut(
-            anchor=EntryKey("k"),
-            summary="s",
-            stage="compact",
-            reason=NOT_RUN,
-            turn=1,
-            number=1,
-            before=0,
-            covers=(),
-            carried=carried,
-        )
-        state = replace(SessionState(), edits=(cut,))
-        assert read_state(write_state(state)).edits == state.edits
-        masked = mask_carried(carried, lambda text: text.replace("charset", "[masked]"))
-        assert "charset" not in told(masked)
-        assert "[masked]" in told(masked)
 
 
 class TestBounds:

@@ -15,7 +15,7 @@ from tests.unit.compaction.histories import (
     turn,
 )
 
-from recollect.core.compaction.chunks import MARGIN, ChunkResult, adaptive_ratio, chunk, share
+from recollect.core.compaction.chunks import ChunkResult, chunk
 from recollect.core.compaction.cut import TriggerResult, replace_past, trigger, undo
 from recollect.core.rules.budget import limits_of
 from recollect.core.values.edit import Cut, Edit, Shorten
@@ -68,15 +68,6 @@ def long_history(turns: int = 20) -> list[Any]:
     return [message for n in range(turns) for message in turn(n)]
 
 
-class TestRatio:
-    @pytest.mark.parametrize(
-        ("average", "ratio"),
-        [(100, 0.4), (833, 0.4), (1_000, 0.4 - 0.24), (2_000, 0.15), (9_000, 0.15)],
-    )
-    def test_it_falls_with_the_size_of_messages(self, average: int, ratio: float) -> None:
-        assert adaptive_ratio([average] * 5, 10_000) == pytest.approx(ratio)
-
-
 class TestChunks:
     def test_chunks_are_balanced_keep_calls_with_results_and_set_the_largest_apart(self) -> None:
         done = chunked(long_history(), window_tokens=8_000, overhead_tokens=500)
@@ -94,17 +85,6 @@ class TestChunks:
         done = chunked(messages, window_tokens=4_000)
         assert [entry.key for entry in done.oversized] == ["k4", "k5"]
         assert sum(len(one) for one in done.chunks) == 8
-
-
-class TestShare:
-    def test_over_its_share_the_oldest_chunks_go_apart(self) -> None:
-        chunks = chunked(long_history(), window_tokens=8_000).chunks
-        apart, main = share(chunks, window_tokens=8_000, max_history_share=0.5)
-        assert apart + main == chunks
-        assert apart
-        budget_tokens = int(8_000 * 0.5 / MARGIN)
-        assert sum(map(tokens, main)) <= budget_tokens
-        assert sum(map(tokens, main)) + tokens(apart[-1]) > budget_tokens
 
 
 HISTORY = entries_of([said("system", 5), *turn(0), *turn(1), *turn(2)])
@@ -133,9 +113,7 @@ class TestReplacePast:
 
 
 class TestUndo:
-    def test_undo_takes_the_last_cut_away_brings_back_its_blocks_and_says_what_it_cannot(
-        self,
-    ) -> None:
+    def test_undo_takes_last_cut_away_brings_back_its_blocks_and_says_what_it_cannot(self) -> None:
         done = undo((short(3),))
         assert done.undone is None
         assert done.edits == (short(3),)

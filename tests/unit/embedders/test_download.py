@@ -178,9 +178,7 @@ def test_an_installed_model_is_verified_and_not_downloaded_again(
     assert (models / "small" / "model.onnx").read_bytes() == GRAPH
 
 
-def test_a_file_with_another_checksum_is_not_installed(
-    models: Path, hub: tuple[Hub, Server]
-) -> None:
+def test_file_with_another_checksum_is_not_installed(models: Path, hub: tuple[Hub, Server]) -> None:
     hub[0].sent["onnx/model.onnx"] = b"x" * len(GRAPH)
     with pytest.raises(EmbedderError, match="does not have the checksum"):
         download(MODEL, models)

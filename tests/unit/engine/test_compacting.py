@@ -91,9 +91,7 @@ async def test_a_compaction_that_failed_in_the_background_is_told(tmp_path: Path
         assert not [one for one in again.report.failures if one.stage == "compact"], "once"
 
 
-async def test_an_undone_session_compacts_by_itself_again_once_it_was_asked_to(
-    tmp_path: Path,
-) -> None:
+async def test_undone_session_compacts_by_itself_again_once_it_was_asked_to(tmp_path: Path) -> None:
     talk, model = Talk(), scribe()
     async with opened(tmp_path / "m.db", model) as memory:
         await grown(memory, talk, 9)

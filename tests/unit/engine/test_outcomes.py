@@ -113,7 +113,6 @@ def test_every_turn_of_a_session_that_changes_its_mind_is_read_from_few_records(
             chain = RecordedOutcomes()  # another process
         chain = chain.record(report, name)
         wanted.append((chain.names, as_listed(report)))
-
     for names, fates in wanted:
         assert len(names) <= 7
         assert in_order(combine_outcomes(read_outcomes(bodies[one]) for one in names)) == fates

@@ -154,9 +154,7 @@ def test_cancelling_is_not_delayed_and_loses_nothing(tmp_path: Path) -> None:
     assert asyncio.run(kept(tmp_path / "m.db"))[1] == "The cran\n[broken off]"
 
 
-async def test_a_memory_that_fails_raises_nothing_into_the_loop(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_memory_that_fails_raises_nothing_into_loop(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     engine = Engine()
     await engine.prepare("s", REQUEST)

@@ -125,7 +125,6 @@ def test_a_project_cannot_have_other_files_written_to(home: Path) -> None:
     put_in(path)
     assert precious.read_text() == "{}"
     carry_out(plan_uninstall("claude-code", path))
-
     path.symlink_to(precious)
     with pytest.raises(RecollectError, match="leads out of the project"):
         settings_file("claude-code", "project", project)

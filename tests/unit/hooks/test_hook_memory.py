@@ -169,9 +169,7 @@ def test_after_a_compaction_finished_orders_are_told_as_history(
     run(project, agent, work)
 
 
-def test_behind_a_second_compaction_the_user_is_told_and_not_the_agents_own_words(
-    project: Path,
-) -> None:
+def test_behind_second_compaction_user_is_told_and_not_the_agents_own_words(project: Path) -> None:
     """Claude Code keeps the last exchange behind its summary; nothing of it is stored twice."""
     told: list[str] = []
 
@@ -461,7 +459,6 @@ def test_what_one_project_passes_over_the_other_keeps(project: Path, tmp_path: P
     for one in (unheard, theirs):
         said = {"role": "user", "content": one.session_id}
         one.line(type="user", cwd=str(other), message=said)
-
     installed = tmp_path / "home" / "hooks" / "0.json"
     installed.parent.mkdir(parents=True)
     installed.write_text(json.dumps({"agent": "claude-code", "installed_at": 2}))

@@ -291,9 +291,7 @@ async def test_a_turn_without_its_conversation_is_kept_also_where_none_is_shown(
         {"session": "s", "space": "x", "messages": [1]},
     ],
 )
-def test_what_is_no_request_of_the_plugin_is_refused(
-    workspace: Path, payload: dict[str, Any]
-) -> None:
+def test_what_is_no_request_of_plugin_is_refused(workspace: Path, payload: dict[str, Any]) -> None:
     async def ask(memory: OpenClawMemory, _: Path) -> None:
         with pytest.raises(FormatError):
             await memory.answer("assemble", payload)

@@ -111,9 +111,7 @@ def first_report(
 
 
 @pytest.mark.parametrize("summary", [None, "gpt-4.1"])
-def test_a_server_is_asked_for_its_window_before_the_first_turn(
-    home: Path, summary: str | None
-) -> None:
+def test_server_is_asked_for_its_window_before_first_turn(home: Path, summary: str | None) -> None:
     with ModelServer(lambda _: Says(text="hello"), pages=STATED) as server:
         settings = {
             **QUIET,

@@ -22,9 +22,7 @@ def test_a_keyword_sets_its_bit_wherever_it_stands_and_ends_with_its_sign() -> N
     assert [rule for _, rule in rules.held(keywords_in("vault login -q"))] == [2, 3]
 
 
-def test_runs_that_were_read_are_forgotten_before_they_fill_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_runs_read_are_forgotten_before_they_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secret_table, "_MOST_RUNS", 50)
     bit = declare("needle")
     for n in range(300):
@@ -53,9 +51,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("text", COMMANDS)
-def test_a_skipped_rule_would_have_found_nothing(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_skipped_rule_would_have_found_nothing(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     filtered = redact(text).text
     assert "q7Rk2vLx9Zt" not in filtered
     every = (1 << secret_table._declared) - 1

@@ -37,9 +37,7 @@ def test_the_largest_numbers_do_not_add_up_to_none() -> None:
         st.integers(0, DIMENSIONS - 1), st.sampled_from([math.nan, math.inf, -math.inf]), min_size=1
     ),
 )
-def test_a_number_that_is_none_is_found_in_any_place(
-    numbers: list[float], nones: dict[int, float]
-) -> None:
+def test_number_none_is_found_in_any_place(numbers: list[float], nones: dict[int, float]) -> None:
     for at, none in nones.items():
         numbers[at] = none
     assert wrong(SOUND, struct.pack("<3f", *numbers)) == "a vector with values that are not numbers"

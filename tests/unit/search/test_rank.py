@@ -16,10 +16,9 @@ from recollect.core.search.rank import (
     fuse,
     lift_neighbours,
     rank,
-    vector_shares,
 )
 from recollect.core.search.tokenize import MOST_OF_ONE, pack
-from recollect.core.values.recall import Candidate, EmbedderKind, Hit, Neighbour, Surroundings
+from recollect.core.values.recall import Candidate, Hit, Neighbour, Surroundings
 from recollect.core.values.segment import SegmentId
 
 NOTHING_AROUND = Surroundings()
@@ -52,30 +51,8 @@ class TestFuse:
         assert fuse([alone], found([alone]), ("quay",), (0.5,)).scores == [0.0]
         assert fuse([], found([]), ("quay",), (0.5,)).scores == []
 
-    @pytest.mark.parametrize(
-        "kinds",
-        [(), ("hash",), ("static",), ("onnx", "static"), ("static", "onnx"), ("remote", "onnx"),
-         ("onnx", "static", "remote")],
-    )  # fmt: skip
-    def test_words_always_have_a_say(self, kinds: tuple[EmbedderKind, ...]) -> None:
-        shares = vector_shares(kinds)
-        assert len(shares) == len(kinds)
-        assert 0.0 <= sum(shares) < 1.0
-        flipped = vector_shares(kinds[::-1])
-        assert flipped == shares[::-1], "what an embedder weighs does not depend on its place"
-
 
 class TestAround:
-    def test_a_neighbour_lends_and_the_farther_one_less(self) -> None:
-        beside = (
-            Neighbour(segment=SegmentId("next"), of=SegmentId("hit"), distance=1),
-            Neighbour(segment=SegmentId("second"), of=SegmentId("hit"), distance=-2),
-        )
-        lent = lift_neighbours({SegmentId("hit"): 1.0}, beside)
-        assert set(lent) == {"next", "second"}
-        assert lent[SegmentId("next")] == pytest.approx(NEIGHBOUR_SHARE)
-        assert 0.0 < lent[SegmentId("second")] < NEIGHBOUR_SHARE
-
     def test_what_a_tool_printed_takes_nothing_from_the_message_behind_it(self) -> None:
         """It answers the one before: user, result, user, result."""
         asked, result = SegmentId("asked"), SegmentId("result")
@@ -83,32 +60,6 @@ class TestAround:
         before = (Neighbour(segment=result, of=asked, distance=-1),)
         lent = [lift_neighbours({asked: 1.0}, near, {result}, {asked}) for near in (behind, before)]
         assert lent == [{result: NEIGHBOUR_SHARE}, {}]
-
-    def test_only_what_the_store_names_lends(self) -> None:
-        """Places beside each other are not enough: they may be of two sessions."""
-        hit = candidate("hit", "the crane at the quay", sequence=1)
-        beside = candidate("beside", "it is green", sequence=2, session="other", role="assistant")
-        around = Surroundings(passages=(beside,))
-        alone = ranked("the crane at the quay", hit, around=around)
-        assert part(alone.hits(9)[1], "neighbours") == 0.0
-        named = replace(
-            around, neighbours=(Neighbour(segment=beside.segment, of=hit.segment, distance=1),)
-        )
-        lifted = ranked("the crane at the quay", hit, around=named)
-        assert part(lifted.hits(9)[1], "neighbours") == pytest.approx(NEIGHBOUR_SHARE)
-        assert part(lifted.hits(9)[0], "neighbours") == 0.0, "nobody lends to himself"
-
-    def test_a_stretch_lifts_only_among_people(self) -> None:
-        talk = [
-            candidate("a", "the crane at the quay, the crane", sequence=1),
-            candidate("b", "hm", sequence=2),
-            candidate("c", "hm", sequence=2 + 24 * 5),
-        ]
-        hits = ranked("crane quay", *talk).hits(9)
-        lifted = {str(hit.passage.segment): part(hit, "stretch") for hit in hits}
-        assert lifted["b"] > lifted["c"] == 0.0
-        spoken = [*talk[:2], replace(talk[2], role="assistant")]
-        assert not any(part(hit, "stretch") for hit in ranked("crane quay", *spoken).hits(9))
 
 
 class TestEvidence:

@@ -167,7 +167,6 @@ def test_a_text_goes_from_everything_that_an_agent_writes() -> None:
     lines = path.read_bytes().split(b"\n")
     would = forget(matching=MARKER, only_look=True)
     assert path.read_bytes().split(b"\n") == lines, "looking changes nothing"
-
     done = forget(matching=MARKER)
     assert done.counts == would.counts
     assert done.counts["entries of transcripts"] == 8
@@ -452,7 +451,6 @@ def test_lines_of_daily_notes_go_and_no_other_file_of_the_user(tmp_path: Path) -
     outside = tmp_path.parent / f"{tmp_path.name}-outside.md"
     outside.write_text(MARKER)
     (folder / "2026-02-14.md").symlink_to(outside)
-
     seen = forget(matching=MARKER, workspace=tmp_path, only_look=True)
     assert seen.counts["lines of daily notes"] == 1
     assert MARKER.upper().encode() in note.read_bytes()

@@ -149,9 +149,7 @@ def test_zeros_that_a_power_failure_left_are_taken_away(path: Path) -> None:
         (b'{"type":"session","id":"s","version":4}\n', "upgrade Recollect"),
     ],
 )
-def test_a_file_that_is_not_ours_to_write_is_left_alone(
-    tmp_path: Path, content: bytes, said: str
-) -> None:
+def test_file_not_ours_to_write_is_left_alone(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "s.jsonl"
     path.write_bytes(content)
     with pytest.raises(TranscriptError, match=said):

@@ -90,9 +90,7 @@ def test_processes_that_find_the_damage_at_once_set_one_file_aside(tmp_path: Pat
 
 
 @pytest.mark.parametrize("call", ["waiting", "scan", "drain", "state", "rewrite", "retry_refused"])
-async def test_every_call_goes_to_a_file_that_replaced_the_open_one(
-    tmp_path: Path, call: str
-) -> None:
+async def test_every_call_goes_to_file_that_replaced_open_one(tmp_path: Path, call: str) -> None:
     spool = FileSpool(tmp_path, space="alice")
     await spool.append(b"gone")
     for path in left(tmp_path):

@@ -467,9 +467,7 @@ def test_a_valid_body_passes(format_name: str, case: str) -> None:
 def test_a_broken_rule_is_named_with_its_place(format_name: str, rule: str, index: int) -> None:
     where, body = BROKEN[format_name][rule][index]
     before = copy.deepcopy(body)
-
     reported = violations(format_name, body)
-
     assert [(item.rule, item.where) for item in reported] == [(rule, where)]
     assert reported[0].sentence.endswith(".")
     assert body == before
@@ -478,7 +476,6 @@ def test_a_broken_rule_is_named_with_its_place(format_name: str, rule: str, inde
 @pytest.mark.parametrize("format_name", FORMAT_NAMES)
 def test_an_id_used_again_is_refused_only_on_request(format_name: str) -> None:
     body = VALID[format_name]["an id used again, each answered"]
-
     assert violations(format_name, body) == []
     strict = violations(format_name, body, ids_unique_across_messages=True)
     assert [item.rule for item in strict] == ["call-id-reused"]
@@ -486,7 +483,6 @@ def test_an_id_used_again_is_refused_only_on_request(format_name: str) -> None:
 
 def test_a_displaced_result_breaks_both_directions() -> None:
     body = said(HI, assistant(call()), HI, MODEL_SAYS, user(result()))
-
     assert {item.rule for item in violations("anthropic", body)} == {
         "call-unanswered",
         "result-orphan",
@@ -495,7 +491,6 @@ def test_a_displaced_result_breaks_both_directions() -> None:
 
 def test_betas_in_the_headers_count_as_those_in_the_body() -> None:
     body = said(HI, SYSTEM)
-
     assert [item.rule for item in violations("anthropic", body)] == ["role-unknown"]
     assert violations("anthropic", body, betas=SYSTEM_INSIDE["betas"]) == []
 

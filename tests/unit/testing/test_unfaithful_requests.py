@@ -22,7 +22,6 @@ from tests.unit.testing.test_provider_rules import (
 def test_thinking_that_went_out_as_it_came_is_faithful() -> None:
     original = {"messages": [HI, assistant(thinking(**MARK), call()), user(result())]}
     body = {"messages": [HI, assistant(thinking(), call()), user(result())]}
-
     assert unfaithful("anthropic", original, body) == []
 
 
@@ -33,9 +32,7 @@ def test_thinking_that_went_out_as_it_came_is_faithful() -> None:
 def test_thinking_that_changed_is_reported(block: Body) -> None:
     original = {"messages": [HI, assistant(thinking(), text()), HI]}
     body = {"messages": [HI, assistant(block, text()), HI]}
-
     reported = unfaithful("anthropic", original, body)
-
     assert [(item.rule, item.where) for item in reported] == [
         ("thinking-altered", "messages[1].content[0]")
     ]
@@ -47,7 +44,6 @@ def test_thinking_may_be_dropped_from_old_answers_but_not_from_the_latest() -> N
     without_old = [HI, assistant(call("a")), user(result("a")), *latest]
     without_latest = [*old, assistant(call("b")), user(result("b"))]
     original = {"messages": [*old, *latest]}
-
     assert unfaithful("anthropic", original, {"messages": without_old}) == []
     reported = unfaithful("anthropic", original, {"messages": without_latest})
     assert [(item.rule, item.where) for item in reported] == [
@@ -60,7 +56,6 @@ def test_an_item_keeps_the_reasoning_it_came_with() -> None:
     kept = {"input": [THOUGHT, function_call(id="fc_1"), output()]}
     lost = {"input": [function_call(id="fc_1"), output()]}
     nameless = {"input": [function_call(), output()]}
-
     assert unfaithful("openai-responses", original, kept) == []
     assert unfaithful("openai-responses", original, nameless) == []
     reported = unfaithful("openai-responses", original, lost)
@@ -76,7 +71,6 @@ def test_an_item_keeps_the_reasoning_it_came_with() -> None:
 @pytest.mark.parametrize("format_name", ["anthropic", "openai-chat"])
 def test_the_assistant_speaks_last_only_where_it_did(format_name: str) -> None:
     asked, answered = {"messages": [HI]}, {"messages": [HI, MODEL_SAYS]}
-
     assert unfaithful(format_name, answered, answered) == []
     assert unfaithful(format_name, answered, asked) == []
     reported = unfaithful(format_name, asked, answered)

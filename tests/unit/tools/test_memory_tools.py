@@ -281,9 +281,7 @@ class TestSearchAndGet:
 
 
 class TestNotKeptTwice:
-    def test_an_answer_in_the_history_is_neither_archived_nor_found_again(
-        self, tmp_path: Path
-    ) -> None:
+    def test_answer_in_history_is_neither_archived_nor_found_again(self, tmp_path: Path) -> None:
         async def work() -> tuple[list[str], str, list[str]]:
             asked = {"query": "Which port has Kestrel?"}
             async with memory_at(tmp_path) as memory:
@@ -342,9 +340,7 @@ class TestNotKeptTwice:
         assert "6666" in found
         assert "fetched content of web_fetch" in found
 
-    def test_forgetting_a_message_takes_along_the_answers_that_quote_it(
-        self, tmp_path: Path
-    ) -> None:
+    def test_forgetting_message_takes_along_the_answers_that_quote_it(self, tmp_path: Path) -> None:
         async def work() -> tuple[str, str]:
             asked = {"query": "Which port has Kestrel?"}
             async with memory_at(tmp_path) as memory:
@@ -377,9 +373,7 @@ async def _bodies(store: Any) -> Any:
 
 
 class TestStoreAndRecall:
-    def test_a_fact_is_the_models_word_with_its_source_and_goes_with_it(
-        self, tmp_path: Path
-    ) -> None:
+    def test_fact_is_the_models_word_with_its_source_and_goes_with_it(self, tmp_path: Path) -> None:
         async def work() -> tuple[str, str, str]:
             async with memory_at(tmp_path) as memory:
                 await told(memory, *TALK)
@@ -483,9 +477,7 @@ class TestForget:
         assert left == 1
 
     @pytest.mark.parametrize("agrees", [True, False])
-    async def test_the_person_sees_what_goes_and_decides(
-        self, tmp_path: Path, agrees: bool
-    ) -> None:
+    async def test_person_sees_what_goes_and_decides(self, tmp_path: Path, agrees: bool) -> None:
         shown: list[str] = []
 
         async def confirm(wanted: ForgetRequest) -> bool:

@@ -420,32 +420,6 @@ async def test_too_many_files_are_told_and_take_nothing_away(
         assert len(await space.held()) == 6
 
 
-async def test_looks_at_the_same_time_store_everything_once(tmp_path: Path) -> None:
-    async with opened(tmp_path) as space:
-        second = await SQLiteStore.open(tmp_path / "memory.db", space="default")
-        try:
-            for n in range(20):
-                space.put(f"memory/{n}.md", NOTES.replace("cargo", f"cargo{n}"))
-
-            async def opened_second() -> SQLiteStore:
-                return second
-
-            ours = space.files()
-            theirs = space.files(open_archive=opened_second, write=second.write)
-            await asyncio.gather(ours.look(), theirs.look())
-            assert (await space.store.stats()).segments == 60
-            for n in range(20):
-                space.put(f"memory/{n}.md", f"Top {n}.\n\n{NOTES}", age=30.0)
-            await asyncio.gather(ours.look(), theirs.look())
-            await ours.look()
-            held = await space.held()
-            assert len(held) == 80
-            assert {one.segment.origin for one in held.values()} == set(held)
-            assert set(outcomes(await theirs.look()).values()) == {"unchanged"}
-        finally:
-            await second.close()
-
-
 async def test_a_disk_that_hangs_ends_the_look_and_takes_nothing_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

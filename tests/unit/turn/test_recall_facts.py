@@ -183,9 +183,7 @@ class TestWhich:
             session = await held.recall(ASKS_PORT, scope="session", every_turn=True)
             assert set(names(session)) == {"mine", "all"}
 
-    async def test_only_what_was_lost_where_a_lost_term_opened_the_gate(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_only_what_was_lost_where_lost_term_opened_the_gate(self, tmp_path: Path) -> None:
         async with memory(tmp_path) as held:
             await know(
                 held,
@@ -216,9 +214,7 @@ LONG = "We spoke of the staging gateway for long. " + PORT + " Then we went home
 
 
 class TestBesidePassages:
-    async def test_a_fact_whose_words_a_passage_shows_gives_its_place_up(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_fact_whose_words_passage_shows_gives_its_place_up(self, tmp_path: Path) -> None:
         async with memory(tmp_path) as held:
             (said, *_) = await held.remember([LONG, "noted", "my sister paints boats", "fine"])
             await know(held, fact("port", "staging gateway on 8443", **rests_on(said, LONG, PORT)))

@@ -78,9 +78,7 @@ LASTING = (
         "order a cake at the usual place",
     ],
 )
-def test_a_message_that_states_and_asks_for_work_does_not_only_state(
-    stated: str, asked: str
-) -> None:
+def test_message_that_states_and_asks_for_work_does_not_only_state(stated: str, asked: str) -> None:
     assert only_states(stated)
     for text in (f"{stated}, {asked}", f"{asked}; {stated}", f"{stated}. {asked}."):
         assert not only_states(text)

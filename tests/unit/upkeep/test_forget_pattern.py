@@ -198,9 +198,7 @@ class KilledError(Exception):
     """Stands for a process that ends."""
 
 
-async def test_cut_off_anywhere_a_span_is_of_its_text_and_the_next_run_ends_it(
-    tmp_path: Path,
-) -> None:
+async def test_cut_off_anywhere_span_is_of_its_text_and_next_run_ends_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.write(resting())
         whole = store.rewrite

@@ -4,10 +4,7 @@ import json
 
 import pytest
 
-from recollect.core.values.message import EntryKey
 from recollect.core.values.reason import Cause, Reason
-
-KEY = EntryKey("k" * 32)
 
 
 @pytest.mark.parametrize(
