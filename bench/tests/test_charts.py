@@ -58,20 +58,6 @@ def test_a_chart_fetches_nothing_has_no_date_and_is_small() -> None:
         assert not re.search(r'(?:href|src)="(?!#)|url\((?!#)|dc:date', drawn)
 
 
-def test_a_single_set_is_drawn_by_part_and_several_by_their_main_figure() -> None:
-    one = SetResult(
-        name="locomo",
-        embedder="minilm",
-        figures={"all_4k": 0.88, "all_4k.hold": 0.44, "lost": 0.0},
-        baselines={"bm25": {"all_4k": 0.7, "all_4k.hold": 0.6}},
-    )
-    single = _texts(recall_chart(joined([one], notes=[]).as_json()))
-    assert {"all_4k, hold", "0.44", "lost (less is better)", "words only (BM25)"} <= single
-    several = _texts(recall_chart(joined([one, one], notes=[]).as_json()))
-    assert {"LoCoMo", "0.88", "0.70"} <= several
-    assert not {"all_4k, hold", "0.44"} & several
-
-
 def test_a_run_without_some_figures_is_drawn_all_the_same() -> None:
     compared = SetResult(name="locomo", embedder="none", figures={"same_top_50": 1.0})
     assert "Recollect" not in _texts(recall_chart(joined([compared], notes=[]).as_json()))

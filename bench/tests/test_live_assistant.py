@@ -1,6 +1,5 @@
 """The assistant sessions of the live bench: what their questions rely on is in their text."""
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -43,15 +42,6 @@ def test_a_session_is_long_and_asks_enough(session: LiveSession, stored: Any) ->
     said = [spoken(exchange.messages) for exchange in session.exchanges]
     assert sum(map(len, said)) // 4 > 3 * 16_000
     assert not any("{{" in text for text in said)
-
-
-@each_session
-def test_time_passes_with_pauses_of_hours_and_days(session: LiveSession, stored: Any) -> None:
-    times = [exchange.at for exchange in session.exchanges]
-    pauses = [after - before for before, after in itertools.pairwise(times)]
-    assert min(pauses) > 20
-    assert sum(pause > 5 * 3600 for pause in pauses) >= 10
-    assert max(pauses) > 2 * 86_400
 
 
 @each_session

@@ -11,12 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.stores.sqlite import SQLiteStore
-from recollect.core.values.message import EntryKey
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.recall import Candidate, Hit, Recalled, RecalledPassage, RecallRequest
-from recollect.core.values.segment import SegmentId
+from recollect.core.values.recall import Recalled, RecalledPassage, RecallRequest
 from recollect.errors import RecollectError
 from recollect_bench import recall
 from recollect_bench.command import EMBEDDERS, RECALL_SETS, bench
@@ -29,9 +26,8 @@ from recollect_bench.recall.judge import (
     pack_ranked,
     whole_message,
 )
-from recollect_bench.recall.memory import StoredMemory, embed_memory, write_memory
+from recollect_bench.recall.memory import StoredMemory, write_memory
 from recollect_bench.recall.result import SetResult, joined
-from recollect_bench.recall.run import OPENCLAW, Baselines, compare
 from recollect_bench.recall.sets import (
     SETS,
     Memory,
@@ -152,37 +148,6 @@ def test_what_is_packed_fits_and_skips_what_does_not(tmp_path: Path) -> None:
     assert 5 < len(packed) < 20
 
 
-def test_baselines_rank_by_words_and_by_vectors(tmp_path: Path) -> None:
-    stored = written(tmp_path)
-    embedder = HashEmbedder()
-    baselines = Baselines(stored, Judge(stored))
-    question = MEMORY.questions[0]
-
-    async def work() -> bytes:
-        await baselines.embed(embedder)
-        return (await embedder.embed([question.text]))[0]
-
-    found = baselines.verdicts(question, asyncio.run(work()))
-    assert set(found) == {"bm25", "vectors", OPENCLAW}
-    assert found["bm25"].ranks == (1,)
-    assert set(baselines.verdicts(question, None)) == {"bm25"}
-
-
-def test_a_memory_is_written_once_a_message_with_its_own_place(tmp_path: Path) -> None:
-    same = replace(MEMORY, messages=(*MEMORY.messages, *MEMORY.messages[2:3]))
-
-    async def work() -> tuple[StoredMemory, int]:
-        async with await SQLiteStore.open(tmp_path / "memory.db", space="bench") as store:
-            stored = await write_memory(store, same)
-            await embed_memory(store, HashEmbedder(), at=DAY, passages=stored.passages)
-            return stored, len(await store.unembedded(HashEmbedder.name, limit=10))
-
-    stored, waiting = asyncio.run(work())
-    assert waiting == 0
-    assert len({one.segment for one in stored.messages}) == len(same.messages)
-    assert len({one.sequence for one in stored.messages}) == len(same.messages)
-
-
 def test_strangers_are_the_same_in_every_run_and_never_a_memorys_own() -> None:
     other = Memory(
         name="other",
@@ -196,28 +161,6 @@ def test_strangers_are_the_same_in_every_run_and_never_a_memorys_own() -> None:
     assert all(one.now is None for one in chosen)
     assert strangers_of(replace(whole, memories=(MEMORY,)), MEMORY) == []
     assert strangers_of(replace(whole, same_events=True), MEMORY) == []
-
-
-def hit(name: str, score: float) -> Hit:
-    found = Candidate(
-        segment=SegmentId(name), ordinal=0, key=EntryKey(name), session="s", sequence=1,
-        role="user", said_at=0.0, trust="high", start=0, end=1, length=1, counts={},
-    )  # fmt: skip
-    return Hit(passage=found, score=score)
-
-
-def test_stores_agree_on_the_same_order_or_on_equal_scores() -> None:
-    ours = [hit("a", 0.9), hit("b", 0.5), hit("c", 0.4)]
-    assert compare(ours, ours).alike
-    assert compare(ours, [hit("a", 0.90001), hit("b", 0.5), hit("c", 0.4)]).alike
-    tied = [hit("a", 0.9), hit("b", 0.5), hit("c", 0.49995)]
-    assert compare(tied, [hit("a", 0.9), hit("c", 0.5), hit("b", 0.49995)]).alike
-    swapped = compare(ours, [hit("a", 0.9), hit("c", 0.5), hit("b", 0.4)])
-    assert not swapped.alike
-    assert swapped.worst == pytest.approx(0.1)
-    assert not compare(ours, [hit("a", 0.91), hit("b", 0.5), hit("c", 0.4)]).alike
-    assert not compare(ours, ours[:2]).alike
-    assert not compare(ours, [hit("a", 0.9), hit("x", 0.5), hit("c", 0.4)]).alike
 
 
 def test_thresholds_are_those_of_the_run_and_point_the_right_way() -> None:
@@ -407,13 +350,6 @@ def test_what_a_turn_gets_behind_the_gate_stands_beside_what_is_found(
     assert row.rstrip().endswith("0.500 below all_4k")
     (row,) = [line for line in tables if line.startswith(" all_4k ")]
     assert row.rstrip().endswith("aim ≥0.88 reached")
-
-
-def test_a_quick_run_says_nothing_of_thresholds(small_locomo: Path) -> None:
-    result = recall.run(embedder="hash", quick=True)
-    assert not [name for name in result.baselines if name.startswith(("threshold.", "aim."))]
-    assert not [note for note in result.notes if " met" in note or "NOT MET" in note]
-    assert [name for name in recall.run(embedder="hash").baselines if name.startswith("threshold.")]
 
 
 def test_both_stores_rank_alike(small_locomo: Path) -> None:

@@ -1,7 +1,7 @@
 """The store bench: its data are what they claim, both sides do the same work, its shape holds."""
 
 import json
-from itertools import cycle, repeat
+from itertools import repeat
 from pathlib import Path
 from uuid import uuid4
 
@@ -26,21 +26,6 @@ def test_the_data_are_the_same_in_every_run() -> None:
     assert corpus.until(50) == Corpus().until(50)
     assert corpus.segment(40) == next(Corpus().segments(first=40))
     assert corpus.queries(corpus.until(50), 5) == Corpus().queries(corpus.until(50), 5)
-
-
-def test_batches_hold_every_segment_once_and_paths_grow_without_gaps() -> None:
-    segments = Corpus().until(1_500)
-    turns = Turns()
-    batches = turns.batches(segments[:90], cycle((1, 2, 3)))
-    batches += turns.batches(segments[90:], repeat(50))
-    assert [new for batch in batches for new in batch.segments] == segments
-    ends: dict[str, int] = {}
-    for number, batch in enumerate(batches, start=1):
-        assert batch.session is not None
-        assert batch.session.turn == number
-        assert batch.session.path_from == ends.get(batch.session.session, 0)
-        ends[batch.session.session] = batch.session.path_from + len(batch.session.path)
-        assert len(batch.jobs) == 1
 
 
 def test_a_throughput_above_and_a_time_below_one_mean_that_the_store_is_faster() -> None:

@@ -16,7 +16,6 @@ from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 from tests.unit.turn.memories import Memory, entries, memory, user
 
 from recollect.core.rules.tokens import Weigher, count_text, count_text_openclaw
-from recollect.core.search.calibrate import calibrate
 from recollect.core.search.dates import days_meant, windows_asked
 from recollect.core.search.identifiers import identifiers_in, words_of
 from recollect.core.search.names import date_words_in, names_in, speaker_of
@@ -27,11 +26,9 @@ from recollect.core.turn.inject import inject
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.recall import (
-    AskedVector,
     Candidate,
     EmbedderKind,
     Neighbour,
-    Scale,
     Surroundings,
 )
 
@@ -165,34 +162,6 @@ def test_parts_add_up_and_bounds_hold(search: Any) -> None:
     assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
     fused = fuse(held, found(held), asking(question).words, (0.4, 0.2)[: len(held[0].similarities)])
     assert all(0.0 <= score <= 1.0 + 1e-12 for score in fused.scores)
-
-
-@given(
-    passages(),
-    passages(),
-    TEXTS,
-    st.integers(0, 10**7),
-    st.floats(1e-12, 1),
-    st.randoms(use_true_random=False),
-)
-def test_certainty_is_a_probability(
-    held: list[Candidate],
-    shown: list[Candidate],
-    text: str,
-    documents: int,
-    spread: float,
-    chance: random.Random,
-) -> None:
-    shown = [replace(one, similarities=held[0].similarities) for one in shown]
-    vectors = [
-        AskedVector(embedder="e", values=b"", scale=Scale(mean=0.1, spread=spread))
-        for _ in held[0].similarities
-    ]
-    made = found(held, documents=max(documents, len(held)))
-    first = calibrate(asking(text), made, vectors, shown=shown)
-    assert 0.0 <= first.probability <= 1.0
-    mixed = replace(made, passages=tuple(chance.sample(held, len(held))))
-    assert calibrate(asking(text), mixed, vectors, shown=shown[::-1]) == first
 
 
 @given(

@@ -158,11 +158,6 @@ def test_what_a_search_reads_is_never_compressed_nor_torn_out(
         assert "toast_tuple_target=8160" in options[0]
 
 
-def test_no_index_is_left_for_cold_rows(catalogue: psycopg.Connection[Any]) -> None:
-    found = "SELECT indexname FROM pg_indexes WHERE schemaname = 'recollect' AND indexdef ~ 'cold'"
-    assert catalogue.execute(found).fetchall() == []
-
-
 def test_no_sample_of_content_is_kept_in_statistics(catalogue: psycopg.Connection[Any]) -> None:
     kept = catalogue.execute(
         """

@@ -12,7 +12,7 @@ from tests.store_contract import examples
 
 from recollect.adapters.stores.postgres import vectors
 from recollect.adapters.stores.postgres.driver import escaped, plain
-from recollect.adapters.stores.postgres.store import PostgresFleet, space_uuid
+from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.core.ports import Store
 from recollect.core.search.bm25 import Bm25Index
 from recollect.core.values.batch import Batch
@@ -21,7 +21,6 @@ from recollect.core.values.segment import NewSegment, Vector, VectorSet
 from recollect.core.values.upkeep import ForgetOrder
 from recollect_bench.postgres_server import TestDatabase
 
-SPACE = space_uuid("one")
 VOCABULARY = [f"w{number}" for number in range(3_000)]
 
 

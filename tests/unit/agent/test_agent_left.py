@@ -1,7 +1,6 @@
 """Turns that are left, cut off or hit by a fault: the record is whole, and somebody is told."""
 
 import asyncio
-import threading
 from collections.abc import Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -121,18 +120,6 @@ def test_call_that_ran_when_its_listener_left_is_told_from_one_that_did_not(tmp_
     assert ["Not run" in text for text in texts] == [False, True]
 
 
-def test_a_run_that_was_left_does_not_stand_in_the_way_of_the_next(tmp_path: Path) -> None:
-    harness = AgentHarness(tmp_path, ScriptedModel(lambda _: Says(text="fine", calls=())))
-
-    async def work(agent: Agent) -> list[Any]:
-        for _ in range(3):
-            async for _event in agent.run("one"):
-                break
-        return await collected(agent, "two")
-
-    assert ended(harness.run(work)) == "done"
-
-
 def test_closing_ends_a_run_that_somebody_still_holds(tmp_path: Path) -> None:
     harness = AgentHarness(tmp_path, ScriptedModel([Says(calls=[bash("touch ran")])]))
 
@@ -149,20 +136,6 @@ def test_closing_ends_a_run_that_somebody_still_holds(tmp_path: Path) -> None:
     assert len(results(harness)) == 1
 
 
-def test_closing_waits_for_a_run_that_somebody_iterates(tmp_path: Path) -> None:
-    harness = AgentHarness(tmp_path, ScriptedModel([Says(calls=[bash("touch ran; sleep 60")])]))
-
-    async def work(agent: Agent) -> list[Any]:
-        task = asyncio.ensure_future(collected(agent, "go"))
-        while not (harness.root / "ran").exists():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await agent.close()
-        return await task
-
-    assert ended(harness.run(work)) == "aborted"
-    assert len(results(harness)) == 1
-
-
 def test_a_new_session_that_cannot_be_begun_is_told_and_the_old_one_goes_on(tmp_path: Path) -> None:
     def refuses() -> SessionTranscript:
         raise TranscriptError("sessions.json is damaged")
@@ -174,27 +147,6 @@ def test_a_new_session_that_cannot_be_begun_is_told_and_the_old_one_goes_on(tmp_
     assert [one.reason for one in of(events, Ended)] == ["done", "command", "done"]
     assert "damaged" in of(events, Told)[0].text
     assert "first" in str(model.requests[-1])
-
-
-def test_the_event_loop_waits_for_no_line_of_the_transcript(tmp_path: Path) -> None:
-    harness = AgentHarness(tmp_path, ScriptedModel([Says(calls=[bash("true")]), "fine"]))
-    writers: set[str] = set()
-
-    async def work(agent: Agent) -> None:
-        transcript = agent.conversation.transcript
-        add = transcript._add
-
-        def added(spell: Any) -> Any:
-            writers.add(threading.current_thread().name)
-            return add(spell)
-
-        transcript._add = added  # type: ignore[method-assign]
-        for text in ("go", "/status", "/compact"):
-            await collected(agent, text)
-
-    harness.run(work)
-    assert writers
-    assert threading.main_thread().name not in writers
 
 
 def test_a_flush_that_is_stopped_behind_its_note_is_not_made_again(tmp_path: Path) -> None:

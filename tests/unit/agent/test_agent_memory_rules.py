@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of
-from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note, turn_for
+from tests.unit.agent.test_agent_window import FLUSHING, TALK, TODAY, WINDOW, note
 
 from recollect.adapters.session.workspace import create_missing_files
+from recollect.agent.conversation import Shape
 from recollect.agent.events import Flushed, FlushResult
+from recollect.agent.flush import FlushTurn
+from recollect.core.formats.translate import Speaker
 from recollect.system.config import build
 from recollect.testing.scripted_model import Says, ScriptedModel
 
@@ -103,4 +106,8 @@ def test_a_link_out_of_the_workspace_is_not_followed(tmp_path: Path) -> None:
 def flushed(root: Path, call: Any) -> FlushResult:
     settings = build({})
     model = ScriptedModel([Says(calls=[call]), "NO_REPLY"])
-    return asyncio.run(turn_for(root).run(model, settings))
+    sent = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+    shape = Shape(speaker=Speaker(format="anthropic", model="scripted"), system="", tools=())
+    reply = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
+    turn = FlushTurn(sent=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
+    return asyncio.run(turn.run(model, settings))

@@ -349,14 +349,6 @@ def test_a_command_that_hangs_is_stopped_with_all_its_children(tmp_path: Path) -
     assert _is_gone(int((tmp_path / "child").read_text()))
 
 
-def test_nothing_of_a_command_runs_on_behind_it(tmp_path: Path) -> None:
-    begun = time.monotonic()
-    outcome = use(bash_tool, tmp_path, command="sleep 60 & echo $! > child; echo done")
-    assert time.monotonic() - begun < 20
-    assert outcome.text == "done"
-    assert _is_gone(int((tmp_path / "child").read_text()))
-
-
 async def test_a_command_that_is_aborted_leaves_nothing_behind(tmp_path: Path) -> None:
     tool = bash_tool(ToolScope(root=tmp_path))
     task = asyncio.ensure_future(

@@ -5,19 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from recollect_bench.provider_rules import violations
 from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of, said
 
 from recollect.adapters.wiring import open_store
-from recollect.agent.conversation import Shape
 from recollect.agent.events import Compacted, Failed, Flushed, Told, Withdrawn
-from recollect.agent.flush import FlushTurn
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.stored_records import join_state
-from recollect.core.formats.translate import Speaker
 from recollect.core.values.model import Overflow, ReplyDone
 from recollect.errors import ModelOverflow, ModelUnavailable
-from recollect.system.config import Settings
-from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
@@ -192,19 +188,6 @@ def test_a_flush_that_fails_does_not_stop_the_turn(tmp_path: Path) -> None:
     events = harness.say(TALK[0], "and?")
     assert of(events, Flushed)[0].result.outcome == "failed"
     assert said(events) == "nearnext"
-
-
-def turn_for(root: Path, wire: WireName = "anthropic") -> FlushTurn:
-    sent = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
-    shape = Shape(speaker=Speaker(format=wire, model="scripted"), system="", tools=())
-    reply = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
-    return FlushTurn(sent=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
-
-
-def test_a_flush_turn_ends_after_three_requests(tmp_path: Path) -> None:
-    model = ScriptedModel(lambda _: Says(calls=[note()]))
-    result = asyncio.run(turn_for(tmp_path).run(model, Settings()))
-    assert (result.steps, result.outcome) == (3, "written")
 
 
 def test_compact_instructions_are_used_once_and_never_said_to_the_model(tmp_path: Path) -> None:

@@ -8,9 +8,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tests.sizes import at_size
 from tests.trusted_settings import write_trusted
 
 from recollect.errors import SettingsError
@@ -291,41 +288,3 @@ def test_durations(spelled: Any, seconds: float) -> None:
 def test_lists_in_variables(text: str, items: tuple[str, ...]) -> None:
     loaded = load_settings(environment={"RECOLLECT_PRUNING__TOOLS__DENY": text})
     assert loaded.settings.pruning.tools.deny == items
-
-
-@pytest.mark.parametrize(
-    ("path", "low", "high", "beyond"),
-    [
-        ("compaction.max_history_share", 0.1, 0.9, (0.09, 0.91)),
-        ("pruning.soft_trim_ratio", 0, 1, (-0.01, 1.01)),
-        ("trim.low_water_ratio", 0.01, 1, (0, 1.01)),
-        ("compaction.reserve_tokens_floor", 0, 10**7, (-1,)),
-        ("window_tokens", 1, 4e3, (0,)),
-    ],
-)
-def test_ranges_hold_at_their_ends(
-    path: str, low: float, high: float, beyond: tuple[float, ...]
-) -> None:
-    for inside in (low, high):
-        load_settings(arguments={path: inside}, environment={})
-    for outside in beyond:
-        with pytest.raises(SettingsError, match=path):
-            load_settings(arguments={path: outside}, environment={})
-
-
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
-    max_leaves=6,
-)
-
-
-@settings(max_examples=at_size(ci=50, full=300), deadline=None)
-@given(path=st.sampled_from(list(known_keys())), value=ANYTHING)
-def test_any_argument_is_taken_or_refused_by_name(path: str, value: Any) -> None:
-    try:
-        loaded = load_settings(arguments={path: value}, environment={})
-    except SettingsError as problem:
-        assert path.rpartition(".")[2] in str(problem)
-    else:
-        assert loaded.sources[path].kind == "argument"

@@ -5,7 +5,6 @@ import inspect
 import json
 import pickle
 import random
-import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -212,34 +211,6 @@ def test_a_block_is_recalled_once_a_turn_not_at_every_tool_step() -> None:
     assert len(memory.asked) == 1
     context = run(engine.prepare(session, {"messages": messages}))
     assert json.dumps(context.request).count("<recalled-context") == 1
-
-
-class WhereCounted:
-    """A counter that notes the threads it is asked in."""
-
-    def __init__(self) -> None:
-        self.threads: set[str] = set()
-
-    def count_text(self, text: str) -> int:
-        self.threads.add(threading.current_thread().name)
-        return len(text) // 4 + 1
-
-
-def test_off_the_loop_only_what_takes_long_goes_into_a_thread() -> None:
-    """A history that is sent again with a few messages more is no work; a new one is."""
-    texts = [f"turn {n}: " + "crane winch " * 400 for n in range(61)]
-    counter = WhereCounted()
-    engine = Engine(build({"window_tokens": 400_000}), counter=counter, off_the_loop=True)
-
-    def threads(session: str, *texts: str) -> bool:
-        counter.threads.clear()
-        run(engine.prepare(session, json.dumps(request(*texts)).encode()))
-        return threading.current_thread().name not in counter.threads
-
-    assert not threads("short", "one more")
-    assert threads("long", *texts)
-    assert not threads("long", *texts, "done", "go on")
-    assert threads("long", *[f"another {text}" for text in texts])
 
 
 def test_state_survives_a_process() -> None:

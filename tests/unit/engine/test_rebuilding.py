@@ -1,17 +1,13 @@
 """Requests of past turns from the ledger: byte for byte, and marked where that cannot be."""
 
-import asyncio
 import json
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from recollect import open_memory
 from recollect.adapters.wiring import open_store
 from recollect.core.engine.rebuild import GONE, NotRebuilt, Rebuilt, rebuild_request
-from recollect.core.formats.json_text import encode
 from recollect.core.values.upkeep import ForgetOrder
 
 LONG = "cargo and crane and winch over the quay " * 40
@@ -50,39 +46,6 @@ async def sent(file: Path, requests: list[Any], **more: Any) -> list[Any]:
             done.append((await memory.prepare("s", one)).request)
             await memory.settle(60)  # what waits in the spool makes the next turn wait there, too
     return done
-
-
-@pytest.mark.parametrize("indent", [None, 2])
-def test_a_body_is_rebuilt_byte_for_byte(tmp_path: Path, indent: int | None) -> None:
-    """Untouched with its own white space, and shaped, after something was left out."""
-
-    async def run() -> None:
-        bodies = [json.dumps(request(n), indent=indent).encode() for n in (0, 1, 5, 40, 41)]
-        done = await sent(tmp_path / "m.db", bodies)
-        assert done[0] == bodies[0]
-        assert done[3] != bodies[3], "something was left out"
-        for number, body in enumerate(done, start=1):
-            found = await rebuilt(tmp_path / "m.db", number)
-            assert isinstance(found, Rebuilt)
-            assert found.body == body
-            assert found.exact
-            assert (found.missing, found.redacted, found.record.number) == ((), (), number)
-
-    asyncio.run(run())
-
-
-def test_a_mapping_is_rebuilt_as_compact_json(tmp_path: Path) -> None:
-    async def run() -> None:
-        done = await sent(tmp_path / "m.db", [request(n) for n in (0, 1, 40)])
-        for number, mapping in enumerate(done, start=1):
-            found = await rebuilt(tmp_path / "m.db", number)
-            assert isinstance(found, Rebuilt)
-            assert json.loads(found.body) == mapping
-            assert found.body == encode(mapping)
-            compact = json.dumps(mapping, separators=(",", ":"), ensure_ascii=False)
-            assert found.body == compact.encode()
-
-    asyncio.run(run())
 
 
 async def test_what_was_masked_is_said_to_be(tmp_path: Path) -> None:

@@ -483,27 +483,6 @@ def test_what_one_project_passes_over_the_other_keeps(project: Path, tmp_path: P
     assert unheard.session_id in asyncio.run(kept())
 
 
-def test_a_new_block_does_not_repeat_what_stands_there_already(project: Path) -> None:
-    modules = [f"Clean up module {number} of the exporter." for number in range(8)]
-
-    async def work(hook: Hook, transcript: Transcript) -> None:
-        await talk(hook, transcript, CENTS, PORT, *modules)
-        transcript.compacted()
-        first = await hook("UserPromptSubmit", prompt=ASKS_PORT)
-        assert "port 5433" in first
-        transcript.user(ASKS_PORT)
-        transcript.handed(first)
-        transcript.reply("5433.")
-        await hook("Stop")
-        asks = "Which port does the staging database use, and what of module 5, 6 and 7?"
-        second = await hook("UserPromptSubmit", prompt=asks)
-        assert "module 5 of the exporter" in second
-        assert not set(recalled_items(first)) & set(recalled_items(second))
-        assert "<recalled-context" in second and "</recalled-context>" in second
-
-    run(project, "claude-code", work)
-
-
 @pytest.mark.parametrize("agent", list(KINDS))
 def test_one_answer_does_not_recall_what_its_standing_block_has(
     project: Path, agent: AgentName

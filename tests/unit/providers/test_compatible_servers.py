@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from tests.harness.model_server import Asked, ModelServer
 from tests.unit.providers.wire_models import (
-    PATHS,
     WIRES,
     calls_of,
     done_of,
@@ -23,7 +22,6 @@ from tests.unit.providers.wire_models import (
 )
 
 from recollect.adapters.providers.calls import read_address
-from recollect.adapters.providers.openai import is_closed
 from recollect.core.formats.replies import read_reply
 from recollect.core.values.model import Prompt, ReplyEvent
 from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnavailable
@@ -56,14 +54,6 @@ def test_base_urls_are_taken_with_and_without_a_version(given: str | None, url: 
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ModelRefused, match="base URL"):
         read_address(url, own=OWN)
-
-
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
-def test_every_spelling_reaches_the_server(wire: WireName, end: str) -> None:
-    with ModelServer([Says(text="here")]) as server:
-        assert text_of(run_stream(wire, server.url + end)) == "here"
-        assert server.asked[0].path == PATHS[wire]
 
 
 def chunk(delta: Mapping[str, Any], **further: Any) -> dict[str, Any]:
@@ -353,15 +343,6 @@ def test_a_window_is_known_where_the_server_states_it(
         model = model_at(wire, server)
         assert using(model, model.stated_window) == window
         assert model.window_tokens == window
-
-
-def test_schemas_are_held_firmly_only_where_they_are_written_for_it() -> None:
-    closed = {"type": "object", "properties": {"a": {}}, "required": ["a"]}
-    assert not is_closed(closed)
-    assert is_closed({**closed, "additionalProperties": False})
-    assert not is_closed({**closed, "additionalProperties": False, "required": []})
-    nested = {"type": "array", "items": closed}
-    assert not is_closed(nested)
 
 
 def test_the_first_call_does_not_load_the_driver_on_the_event_loop() -> None:

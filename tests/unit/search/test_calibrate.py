@@ -63,35 +63,6 @@ def test_what_memory_holds_is_likelier_than_words_and_names_it_never_heard() -> 
     assert certainty(QUESTION, poor, shown=[held]).ahead < -1.0  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_nearer_is_likelier_whatever_the_number_of_vectors(count: int) -> None:
-    kinds: tuple[EmbedderKind, ...] = ("onnx", "static", "remote")
-    vectors = [vector(kind) for kind in kinds[:count]]
-    chances = [
-        likely("x?", with_similarities(*[near] * count), vectors=vectors)
-        for near in (0.0, 0.3, 0.8)
-    ]
-    assert chances[0] < chances[1] < chances[2]
-    assert chances[0] < THRESHOLD
-    assert chances[2] > THRESHOLD
-    assert certainty("x?", with_similarities(*[0.5] * count), vectors=vectors).vectors == min(
-        count, 2
-    )
-
-
-@pytest.mark.parametrize(
-    "silent",
-    [vector("hash"), vector(scale=None), vector(scale=Scale(mean=0.9, spread=0.0))],
-    ids=["hash", "no scale", "no spread"],
-)
-def test_vectors_without_a_scale_have_no_say(silent: AskedVector) -> None:
-    by_words = likely(QUESTION, candidate("a", CRANE))
-    assert likely(QUESTION, with_similarities(0.1), vectors=[silent]) == by_words
-    # the place of the one that has a say is kept
-    beside = likely(QUESTION, with_similarities(0.1, 0.6), vectors=[silent, vector()])
-    assert beside == likely(QUESTION, with_similarities(0.6), vectors=[vector()])
-
-
 def test_a_scale_is_that_of_unrelated_texts_and_a_flat_one_breaks_nothing() -> None:
     flat = vector(scale=Scale(mean=0.9, spread=1e-9))
     assert 0.0 <= likely(QUESTION, with_similarities(0.1), vectors=[flat]) < 1e-9

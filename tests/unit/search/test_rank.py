@@ -13,7 +13,6 @@ from recollect.core.search.rank import (
     SPEAKER_POINTS,
     Ranking,
     Weighing,
-    fuse,
     lift_neighbours,
     rank,
 )
@@ -36,20 +35,6 @@ def names(ranking: Ranking) -> list[str]:
 
 def part(hit: Hit, name: str) -> float:
     return sum(part.points for part in hit.parts if part.name == name)
-
-
-class TestFuse:
-    def test_a_missing_vector_is_stood_in_for_and_nothing_shared_or_near_is_nothing(self) -> None:
-        # Vectors are made in the background: who has none yet is not less near for that.
-        both = candidate("both", "x", similarities=(0.5, 0.5))
-        one = candidate("one", "x", similarities=(0.5, None))
-        none = candidate("none", "x", similarities=(None, None))
-        below = candidate("below", "x", similarities=(-0.9, -0.1))
-        made = fuse([both, one, none, below], found([both, one, none, below]), (), (0.4, 0.2))
-        assert made.vectors == pytest.approx([0.6, 0.6, 0.0, 0.0])
-        alone = candidate("a", "crane", similarities=(None,))
-        assert fuse([alone], found([alone]), ("quay",), (0.5,)).scores == [0.0]
-        assert fuse([], found([]), ("quay",), (0.5,)).scores == []
 
 
 class TestAround:

@@ -1,20 +1,16 @@
 """Facts in recall, through a real store: which come, when they alone come, and what they cost."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from tests.unit.turn.memories import DAY, NOW, Memory, block, entries, memory, texts, user
 
 from recollect.core.rules.identity import segment_id
-from recollect.core.rules.tokens import Weigher, count_text
-from recollect.core.search.facts import FACTS_SHARE
+from recollect.core.rules.tokens import Weigher
 from recollect.core.search.question import question_text, read_question
 from recollect.core.search.tokenize import tokenize
 from recollect.core.turn.inject import inject
@@ -251,49 +247,3 @@ class TestBesidePassages:
             one_fits = await held.recall(ASKS_PORT, every_turn=True, budget=80)
             assert not set(both) <= set(texts(one_fits))
             assert names(one_fits) == ["joint"]
-
-
-@hypothesis_settings(
-    max_examples=12,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-@given(
-    sizes=st.lists(st.integers(1, 60), max_size=12),
-    budget=st.integers(100, 900),
-    own=st.lists(st.integers(0, 19), max_size=6),
-)
-def test_within_budget_and_share_and_nothing_is_lost_between_both(
-    tmp_path_factory: pytest.TempPathFactory, sizes: Sequence[int], budget: int, own: list[int]
-) -> None:
-    """What is shown fits; facts take 30% at the most beside passages; a fact that gave its place
-    up stands in a passage."""
-
-    async def work(held: Memory) -> None:
-        said = [f"the crane of pier {n} is green " + "and tall " * (n * 7 % 40) for n in range(20)]
-        stored = await held.remember([user(text) for text in said])
-        written = [
-            fact(f"w{n}", f"crane {n}: " + "very green " * size) for n, size in enumerate(sizes)
-        ]
-        resting = [
-            fact(f"m{n}", f"green crane {n}", **rests_on(stored[n], said[n], said[n].strip()))
-            for n in dict.fromkeys(own)
-        ]
-        await know(held, *written, *resting)
-        view = entries([user("which crane is green?")], name="q")
-        found = await held.answer(held.asks(view, budget=budget, every_turn=True))
-        done = inject(
-            view, found, WEIGHER, placement="before-newest-user", budget_tokens=budget, turn=1
-        )
-        if done.edit is None:
-            return
-        assert count_text(done.edit.text) <= budget
-        lines = [line for line in done.edit.text.splitlines() if line.startswith("- [config]")]
-        if found.passages:
-            assert sum(count_text(line) + 1 for line in lines) <= FACTS_SHARE * budget
-        alone = await held.answer(held.asks(view, budget=100_000, every_turn=True), max_results=1)
-        everything = {*names(alone), *names(found)}
-        for name in everything - set(names(found)):
-            if name.startswith("m"):
-                assert said[int(name[1:])].strip() in [text.strip() for text in texts(found)]
-
-    run(tmp_path_factory.mktemp("held"), work)
