@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recollect_bench.provider_rules import violations
 from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of, said
 
 from recollect.adapters.wiring import open_store
@@ -14,6 +13,7 @@ from recollect.core.formats.json_text import encode
 from recollect.core.formats.stored_records import join_state
 from recollect.core.values.model import Overflow, ReplyDone
 from recollect.errors import ModelOverflow, ModelUnavailable
+from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 
 WIRES: tuple[WireName, ...] = ("anthropic", "openai-chat", "openai-responses")
