@@ -361,7 +361,7 @@ def test_whatever_goes_wrong_in_opening_a_memory_the_provider_answers() -> None:
 
 def test_memories_that_are_stuck_hold_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recollect.hosts.memories.STUCK_SECONDS", 0.3)
-    monkeypatch.setattr("recollect.hosts.gateway.server.ASKED_AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr("recollect.hosts.gateway.server.CHECK_INTERVAL_SECONDS", 0.2)
     says = Says(text="Next.", usage=Usage(input_tokens=80, output_tokens=8))
     freed = threading.Event()
     with ModelServer(lambda _: says) as server, gateway(server) as running:

@@ -1,7 +1,8 @@
-"""The `recollect` command. Commands load when they are called, so that help is instant.
+"""The `recollect` command, which imports each subcommand only when it runs, so that help is
+instant.
 
-Data goes to standard output, everything else to standard error. Exit codes: 0 done, 1 the answer is
-no, 2 something has to be changed before it can work (one line says what).
+Data goes to standard output, everything else to standard error. Exit codes: 0: done; 1: the answer
+is no; 2: you must change something first, which one line names.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ SECTIONS = {
         "bench": "Measure one part of Recollect.",
     },
 }
-"""The list of commands, so that showing it imports none of them."""
+"""The list of commands for `--help`, which shows it without importing a command."""
 COMMANDS: dict[str, str | dict[str, str]] = {
     **dict.fromkeys(("install", "uninstall"), "install"),
     **dict.fromkeys(("wrap", "gateway", "tail"), "gateway"),
@@ -87,19 +88,17 @@ COMMANDS: dict[str, str | dict[str, str]] = {
     },
 }
 """The module of each command, or the modules of a group's commands. Entry points of
-`recollect.commands` add more; the benchmarks use them, because no module here may import the
-benchmarks."""
+`recollect.commands` add more commands, such as the benchmarks, which no module here may import."""
 _ATTRIBUTES = {"import": "import_"}
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are first used."""
+    """A group of commands, each imported when it is first used."""
 
     def __init__(
         self, *given: Any, modules: Mapping[str, Any], prefix: str = "", **named: Any
     ) -> None:
-        """Map command names to modules. `prefix` is the first part of a command's name in its
-        module."""
+        """Map command names to modules. `prefix` begins the name of each command's function."""
         super().__init__(*given, **named)
         self._modules, self._prefix = modules, prefix
 
@@ -122,7 +121,7 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete command names without importing the commands, then options."""
+        """Complete the names of commands without importing them, then options."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
         found = [CompletionItem(name, help=_short_help(name)) for name in names]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
@@ -133,7 +132,7 @@ def _short_help(name: str) -> str | None:
 
 
 class CommandLine(LazyGroup):
-    """The commands of this package and of installed packages. Prints errors in one line."""
+    """The commands of this package and of installed packages. It prints errors in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from importlib.metadata import entry_points  # most commands do not need it
@@ -161,8 +160,8 @@ class CommandLine(LazyGroup):
                 formatter.write_dl([(name, line) for name, line in lines.items() if name in names])
 
     def main(self, *args: Any, **extra: Any) -> Any:
-        """Run the command line. Report a failed read or write in one line. If a terminal cannot
-        show a character, print a question mark instead."""
+        """Run the command line. Report a failed read or write in one line. Print a question mark
+        for each character that the terminal cannot show."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="replace")
@@ -172,7 +171,7 @@ class CommandLine(LazyGroup):
             finally:
                 sys.stdout.flush()
         except OSError as error:
-            # otherwise Python would write the rest of the buffer at exit, and fail again
+            # Otherwise Python would write the rest of the buffer at exit, and fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             what = "the output" if error.filename is None else error.filename
             click.echo(f"recollect: {what}: {error.strerror or error}", err=True)
@@ -202,5 +201,5 @@ def main() -> None:
       recollect wrap claude             also keep its window from overflowing
       recollect explain SESSION.jsonl   see where a session's tokens go
     """
-    if logging.lastResort is not None:  # warnings go to standard error, unchanged
+    if logging.lastResort is not None:  # print warnings to standard error, unchanged
         logging.getLogger("recollect").addHandler(logging.lastResort)

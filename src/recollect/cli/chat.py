@@ -1,7 +1,7 @@
 """`recollect chat`, `init` and `trust`: Recollect's own agent, and the settings file of a folder.
 
-`init` looks for a model: a provider whose key is in the environment, or a llama.cpp server on this
-machine. It sends one request to 127.0.0.1 and nothing else. It never writes or shows a key.
+`init` looks for a model of a provider whose key is in the environment, or of a llama.cpp server on
+this machine: it sends one request to 127.0.0.1. It writes and shows no key.
 """
 
 from __future__ import annotations
@@ -151,8 +151,7 @@ def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) 
 
 
 def _usable_models() -> dict[str, dict[str, str]]:
-    """Return the settings of each usable model by its description. Models of providers with a key
-    come first."""
+    """Return the settings for each usable model by description, models with a key first."""
     from recollect.agent.chat.opening import LOCAL_URL, PROBE_SECONDS, PROVIDERS, find_served_model
 
     found = {
@@ -231,7 +230,7 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
 
 
 def _choose(models: list[str], *, yes: bool) -> str:
-    """Ask which model to use. Return its description; empty for none."""
+    """Ask which model to use. Return its description, or an empty string for none."""
     if not models:
         click.echo(
             "No model was found: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start llama-server on "
@@ -250,7 +249,7 @@ def _choose(models: list[str], *, yes: bool) -> str:
 
 
 def _trust_own(folder: Path, text: str) -> None:
-    """Trust the file that was just written, unless another file has replaced it."""
+    """Trust the file that `init` has just written, unless another program has replaced it."""
     found = read_project_file(folder)
     if isinstance(found, ProjectFile) and found.data == text.encode():
         try:
@@ -316,8 +315,7 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 
 
 def _withheld(file: ProjectFile) -> dict[str, Any]:
-    """Return the settings of a project's file that only the user may decide. Text values come
-    first."""
+    """Return the settings of a project's file that only the user may decide, texts first."""
     withheld = project_trust.withheld_values(parse_file(file.data, file.path))
     keys = sorted(withheld, key=lambda key: not holds_text(known_keys()[key].hint))
     return {key: withheld[key].value for key in keys}
@@ -325,8 +323,7 @@ def _withheld(file: ProjectFile) -> dict[str, Any]:
 
 def _setting_line(key: str, value: Any) -> str:
     """Format a setting in ASCII, so that no character can hide another, reverse the line or move
-    the cursor. A long value keeps its first and last characters, so that it does not push other
-    lines off the screen."""
+    the cursor. A long value, which would push other lines off the screen, is shortened."""
     text = json.dumps(value)
     if len(text) <= 2 * _END_CHARS:
         return f"{key} = {text}"

@@ -1,6 +1,6 @@
-"""`recollect daemon`, `hook` and `mcp`: the processes that agents talk to.
+"""`recollect daemon`, `hook` and `mcp`: the processes that agents start or talk to.
 
-This module must stay fast to load, because agents wait for it.
+This module must import quickly, because agents wait for a hook.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def start(*, as_json: bool) -> None:
     """Start the daemon if it is not running, and print its status."""
     from recollect.system.config import load_settings
 
-    load_settings(folder=None)  # report a wrong setting here, not only in the daemon's log
+    load_settings(folder=None)  # report wrong settings here, not only in the daemon's log
     try:
         ensure_daemon()
         health = _health()
@@ -155,7 +155,7 @@ def mcp(
     from recollect.hosts.mcp import MemoryOrder
     from recollect.system.places import project_space
 
-    # nothing slow may be imported before the first answer
+    # Import nothing slow before the first answer.
     order = MemoryOrder(
         space=space or project_space(str(Path.cwd())),
         store=None if url is None else _absolute(url),
@@ -173,7 +173,7 @@ def mcp(
 
 
 def _absolute(url: str) -> str:
-    """Make a relative store path absolute, for a process in another folder."""
+    """Make a relative path of a store absolute, for a process in another folder."""
     scheme, mark, named = url.partition("://")
     if not mark:
         return str(Path(url).expanduser().absolute())

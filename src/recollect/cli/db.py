@@ -1,6 +1,6 @@
-"""`recollect db init|migrate|distribute|check`: a PostgreSQL database, for its operator.
+"""`recollect db init|migrate|distribute|check`: commands for the operator of a PostgreSQL database.
 
-All take the URL of the tables' owner.
+Each command takes the URL of the tables' owner.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _password_option = click.option(
 
 
 def database_options(command: Callable[..., Coroutine[Any, Any, None]]) -> Any:
-    """Add `[URL]`, `--app-role` and `--json`. The command gets the owner's URL as `server`."""
+    """Add `[URL]`, `--app-role` and `--json` to a command; `server` is the owner's URL."""
 
     @click.argument("server", required=False, metavar="[URL]")
     @click.option(
@@ -200,7 +200,7 @@ def _report_lock(name: str) -> None:
 def _show(
     value: dict[str, Any], lines: dict[str, tuple[str, ...]], nothing: str, *, as_json: bool
 ) -> None:
-    """Print the result. Exit with 1 if something is left to another person."""
+    """Print the result. Exit with 1 if `lines` contain a statement that another person must run."""
     if as_json:
         print_json(value)
     else:

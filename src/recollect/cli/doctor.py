@@ -1,7 +1,6 @@
-"""`recollect doctor`: check the installation, and show every setting in force and its source.
+"""`recollect doctor`: checks the installation, and shows the value and the source of every setting.
 
-It writes nothing and sends no key. For a provider it only checks whether its address accepts a
-connection.
+`doctor` changes nothing and sends no key. It only tests a connection to the provider.
 """
 
 from __future__ import annotations
@@ -127,7 +126,7 @@ def _print_settings(loaded: LoadedSettings) -> None:
 
 
 def _presentable(path: str, value: Any) -> Any:
-    """Remove passwords from a value, because people paste this output into bug reports."""
+    """Remove passwords from a setting's value, because people paste it into bug reports."""
     if path not in ("store.url", "models.base_url") or not isinstance(value, str):
         return value
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))

@@ -46,7 +46,7 @@ _AROUND_CHARS: Final = 100
 
 
 class TypeChoice(click.Choice[str]):
-    """A type of facts, as lists show it ("task state") or as it is stored ("task_state")."""
+    """A type of facts, written as in lists ("task state") or as in the store ("task_state")."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         return super().convert(type_named(value), param, ctx)
@@ -98,7 +98,7 @@ async def facts_list(
 
 
 def id_chars(facts: Sequence[Fact]) -> int:
-    """Return how many characters are needed to tell the ids of these facts apart."""
+    """Return how many characters of each id distinguish all these facts."""
     ids = {fact.id for fact in facts}
     longest = max((len(id_) for id_ in ids), default=0)
     lengths = range(LEAST_ID_CHARS, longest)

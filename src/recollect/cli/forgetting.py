@@ -1,7 +1,7 @@
 """`recollect memory forget`, `facts forget` and `redact`: remove or mask stored data permanently.
 
-`forget` lists what it would remove and asks, unless `--yes` is given. Its certificate holds no
-message content. `redact` prints counts, kinds and session names, never a secret or a part of one.
+Without `--yes`, `forget` lists what it would remove, and asks. Its certificate contains no message
+content. `redact` prints counts, kinds and session names, never a secret or a part of one.
 """
 
 from __future__ import annotations
@@ -151,8 +151,7 @@ async def facts_forget(
 async def _forget(
     store: Store, memory: Memory, order: ForgetOrder, workspace: Path | None, *, yes: bool
 ) -> Certificate | None:
-    """Forget after the user has confirmed it. Return None if there is nothing to forget, or the
-    user refused."""
+    """Forget after confirmation. Return None if nothing matches, or the user refused."""
     async with memory.open_spool() as spool:
         place = RemovalPlace(store=store, space=memory.space, spools=(spool,), workspace=workspace)
         plan = await plan_forgetting(place, order, look=not yes)

@@ -1,5 +1,4 @@
-"""`recollect gateway`, `wrap` and `tail`: memory for agents whose only adjustable part is the base
-URL."""
+"""`recollect gateway`, `wrap` and `tail`: memory for agents that let you set a base URL."""
 
 from __future__ import annotations
 
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
     from recollect.hosts.gateway.agents import WrappedAgent
 
 AGENT_NAMES = ("claude", "codex", "opencode", "pi")
-MOST_DELAYED: Final = 20
-"""Number of log messages that are printed after the agent has used the screen."""
+MAX_DELAYED: Final = 20
+"""Maximum number of log messages to print after the agent has released the screen."""
 HEAD = "time      session            status   came →   sent  cached    out  cost $   added   first"
 _CUT = 16
 _SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
@@ -78,7 +77,7 @@ def gateway(*, port: int | None) -> None:
     click.echo(f"  Inspect it: {served.inspector.link(address)}", err=True)
     project = project_space(str(Path.cwd()))
     running = access.RunningGateway(address=address, token=token, project=project)
-    # the server has shut down, then raises the signal again
+    # The server has shut down, and now raises the signal again.
     with suppress(KeyboardInterrupt), access.announced(running):
         server.run(sockets=[opened])
 
@@ -127,11 +126,9 @@ def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries
 
 
 def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settings, str]:
-    """Return the settings of an agent's gateway, and the ignored part of the project's file.
-
-    Requests go to the URL in `gateway.upstream`, else to the URL in the agent's configuration or
-    environment, else to the provider's usual URL. An unusual URL is printed.
-    """
+    """Return the settings of an agent's gateway, and the ignored part of the project's file. The
+    gateway sends requests to the first URL that exists: `gateway.upstream`, the URL in the agent's
+    configuration or environment, or the provider's usual URL. The command prints an unusual URL."""
     loaded = load_settings(arguments=given)
     own = agent.upstreams()
     upstreams: dict[str, Any] = {}
@@ -151,13 +148,13 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
                 f"To change it, set {key}"
             )
     settings = load_settings(arguments={**given, **upstreams}).settings
-    # a project of one person: recall decisions of its other sessions, as the hooks do
+    # The project belongs to one person: recall decisions of its other sessions, as hooks do.
     return settings.across_sessions(), loaded.project_notice
 
 
 def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
-    """Run an agent through its own gateway, and return the exit code. The agent uses the screen
-    while it runs, so messages are printed before and afterwards."""
+    """Run an agent through its own gateway, and return the exit code. Messages are printed before
+    and after the run, because the agent uses the screen meanwhile."""
     require_extra("gateway")
     from recollect.hosts.gateway.agents import command_line, launched
     from recollect.hosts.gateway.running import BackgroundGateway
@@ -175,14 +172,14 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
 
 
 class DelayedMessages(logging.Handler):
-    """Collects log messages while an agent uses the screen, each text once."""
+    """Collects log messages, each text once, while an agent uses the screen."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.texts: dict[str, None] = {}
 
     def add(self, text: str) -> None:
-        if len(self.texts) < MOST_DELAYED:
+        if len(self.texts) < MAX_DELAYED:
             self.texts[text] = None
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -203,10 +200,9 @@ def _without_secrets(url: str) -> str:
 
 
 def run_agent(command: list[str], environment: dict[str, str]) -> int:
-    """Run the agent in this terminal. The agent handles signals, and this command exits with its
-    code."""
+    """Run the agent in this terminal. The agent handles signals; return its exit code."""
     for number in (signal.SIGINT, signal.SIGQUIT):
-        # the terminal also sends these signals to the agent
+        # The terminal sends these signals to the agent, too.
         signal.signal(number, lambda *_: None)
     process = subprocess.Popen(command, env=environment)  # noqa: S603 - what the user named
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
@@ -215,7 +211,7 @@ def run_agent(command: list[str], environment: dict[str, str]) -> int:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         if not os.WIFSTOPPED(status):
             break
-        # After Ctrl-Z the shell gets the terminal back. The agent continues when this process does.
+        # After Ctrl-Z the shell controls the terminal. The agent continues with this process.
         os.kill(os.getpid(), signal.SIGSTOP)
         process.send_signal(signal.SIGCONT)
     process.returncode = code = os.waitstatus_to_exitcode(status)
@@ -264,8 +260,7 @@ def _describe(gateway: RunningGateway) -> str:
 
 
 def _gateway(url: str | None) -> RunningGateway:
-    """Find the gateway at a URL. Without one, find the only gateway of this project or of the
-    user."""
+    """Find the gateway with this URL, or the only one of this project or user."""
     from recollect.hosts.gateway.access import (
         RunningGateway,
         gateway_token,
@@ -332,7 +327,7 @@ def _ask(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPRespons
 
 
 def show_live(session: str, *, as_json: bool) -> None:
-    """Show the newest turn of a session at a running gateway, for `recollect explain --live`."""
+    """Show the newest turn of a session of a running gateway, for `recollect explain --live`."""
     from recollect.hosts.inspect.turns import turn_from_json, turn_text
 
     gateways = _gateways()
@@ -355,7 +350,7 @@ def show_live(session: str, *, as_json: bool) -> None:
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:
-    """Format one request for people: a line of numbers, then the edits."""
+    """Describe one request for people: a line of numbers, then the edits."""
     at = time.strftime("%H:%M:%S", time.localtime(record["at"]))
     name = (record["session"] or record["path"]).rpartition(":")[2]
     shown = name if len(name) <= _CUT else f"…{name[1 - _CUT :]}"

@@ -1,8 +1,9 @@
-"""`recollect import` and `export`: recorded sessions into a memory, and a memory into files.
+"""`recollect import` and `export`: import recorded sessions into a memory, and export a memory to
+files.
 
-An interrupted import can be run again: stored messages are skipped. In a folder only files that
-could be a recording are read; a named file is always tried. Reports name lines by number and never
-contain message content.
+You can repeat an interrupted import, because stored messages are skipped. In a folder, only files
+that look like recordings are read; a named file is always read. Reports name lines by number and
+never contain message content.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ _ENDINGS: Final = (".jsonl", ".json", ".gz", ".ndjson", ".zst")
 @click.option(
     "--restore",
     is_flag=True,
-    help="Import your own export: facts keep their trust, author and pins.",
+    help="Read your own export: each fact keeps its author, trust level and pin.",
 )
 @new_memory_options
 def import_(
@@ -111,7 +112,7 @@ def import_(
                 progress.clear()
                 _print_outcome(outcome)
 
-        # folders are read one file at a time
+        # read a folder's files one at a time
         outcomes = asyncio.run(run.take_all(find_sources(paths), report))
     if not outcomes:
         raise FormatError("the folder has no file that looks like a session; name the files")
@@ -144,21 +145,21 @@ class Recorded:
 
     name: str
     stem: str
-    """The name for a session that has none."""
+    """Name for a recorded session that contains no name."""
     modified_at: float
     read: Callable[[], bytes] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenclawFolder:
-    """A folder with OpenClaw's files, or a single one of them."""
+    """A folder with OpenClaw's files, or one of these files."""
 
     name: str
     files: tuple[Path, ...]
 
 
 def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]:
-    """List everything to import, in a fixed order, each file once."""
+    """Yield every file and folder to import, in a fixed order, each file once."""
     seen: set[Path] = set()
     for path in paths:
         folder = path if path.is_dir() else None
@@ -190,7 +191,7 @@ def _files_in(folder: Path) -> Iterator[Path]:
 
 
 def _is_inside(file: Path, folder: Path) -> bool:
-    """Return False for a link to a file outside of the folder, which may be a cloned project."""
+    """Return False for a link to a file outside of the folder: a stranger may have made it."""
     return file.resolve().is_relative_to(folder.resolve())
 
 
@@ -206,7 +207,7 @@ def stem_of(name: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class FileOutcome:
-    """The outcome of one file."""
+    """What was imported from one file."""
 
     file: str
     kind: str
@@ -219,7 +220,7 @@ class FileOutcome:
 
 
 def _print_outcome(outcome: FileOutcome) -> None:
-    """Print the counts on standard output, problems on standard error."""
+    """Print the counts to standard output, and problems to standard error."""
     name = plain_line(_short(outcome.file))
     if outcome.problem is not None:
         click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
@@ -280,7 +281,7 @@ def _totals(outcomes: Sequence[FileOutcome]) -> dict[str, Any]:
 
 @dataclass(slots=True, kw_only=True)
 class _ImportRun:
-    """Imports sources into one memory, which is created only if there is something to store."""
+    """Imports recordings into one memory, and creates it only if there is something to store."""
 
     memory: Memory
     session: str | None = None
@@ -316,7 +317,7 @@ class _ImportRun:
         return self.opened
 
     async def _take(self, source: Recorded | OpenclawFolder) -> FileOutcome:
-        """Import one file. An unreadable file is reported, and the others continue."""
+        """Import one file. If the file is unreadable, report it, so that the import continues."""
         try:
             if isinstance(source, OpenclawFolder):
                 return await self._take_openclaw(source)
@@ -380,7 +381,7 @@ class _ImportRun:
 
 @dataclass(slots=True)
 class _Project:
-    """The recordings of one agent in one project, and their outcomes."""
+    """One agent's recordings in one project, and the results of their import."""
 
     agent: HistoryAgent
     space: str
@@ -451,7 +452,7 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
 
 
 def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
-    """Import one memory after the other. If one cannot be opened, the others continue."""
+    """Import into one memory after the other, and skip a memory that cannot be opened."""
     whole = sum(len(project.histories) for project in projects)
     numbers = iter(range(1, whole + 1))
     with ShownProgress(quiet=memory.as_json) as progress:

@@ -1,4 +1,4 @@
-"""`recollect install` and `uninstall`: memory for an agent that calls hooks, or for OpenClaw."""
+"""`recollect install` and `uninstall`: add memory to agents that call hooks, and to OpenClaw."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _change_plugin(*, dry_run: bool, as_json: bool, remove: bool) -> None:
 
 
 def _hook_command() -> str:
-    """Return the command that starts Recollect, by a path that stays the same after an upgrade."""
+    """Return the command that starts Recollect, with a path that an upgrade does not change."""
     beside = Path(sys.argv[0]).absolute().with_name("recollect-hook")
     program = str(beside) if beside.exists() else shutil.which("recollect-hook")
     if program is not None:

@@ -1,4 +1,4 @@
-"""`recollect memory stats|sessions|show|search`: read a memory."""
+"""`recollect memory stats|sessions|show|search`: show the contents of a memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from recollect.core.values.upkeep import SessionSummary, Stats
 
 ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
-"""Model calls outside of conversations: "today" and in "total"."""
+"""Model calls that belong to no conversation, "today" and in "total"."""
 _USE_FIELDS = ("calls", "input_tokens", "output_tokens")
 _ID = re.compile(r"[0-9a-f]{32}")
 _EXCERPT_CHARS = 400
@@ -48,7 +48,7 @@ _NEIGHBOURS = 2
 _SNIPPET_CHARS = 240
 _BEFORE_MATCH_CHARS = 60
 _EMPTY_VIEW = "A session that already shows the answer recalls less, or nothing."
-# Words as people see them. In a script without spaces, each character is a word.
+# Finds words as people see them. In a script without spaces, each character is a word.
 _SHOWN_WORDS = re.compile(
     r"[^\W\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua000-\uffef]+|\w"
 )
@@ -93,7 +93,7 @@ def _stats_lines(stats: Stats, waiting: set[str], uses: ModelUses) -> Iterator[s
     if stats.jobs_dead:
         rows.append(("", stats.jobs_dead, "failed permanently: `recollect memory jobs` shows why"))
     for embedder, count in sorted(stats.vectors.items()):
-        # long tool results get fewer vectors than passages, so a percentage would never reach 100
+        # long tool results have fewer vectors than passages, so a percentage would never reach 100
         done = "incomplete" if embedder in waiting else "complete"
         rows.append(("vectors", count, f"{plain_line(embedder)}, {done}"))
     if stats.bytes_on_disk is not None:
@@ -136,7 +136,7 @@ async def memory_sessions(*, memory: Memory) -> None:
         }
         for one, chat in pairs
     ]
-    # the name is last and complete, because people copy it and grep for it
+    # Print the whole name last, because people copy it and grep for it.
     lines = [f"{'first':16}  {'last':16}  {'messages':>8}  session"]
     lines += [_session_line(one, chat) for one, chat in pairs]
     memory.show({"sessions": rows}, lines if rows else ["This memory has no sessions yet."])
@@ -275,7 +275,7 @@ def _fact_lines(facts: Sequence[RankedFact]) -> Iterator[str]:
 def _hit_lines(
     found: Sequence[tuple[StoredSegment, Hit]], asked: str, *, explain: bool, after: bool
 ) -> Iterator[str]:
-    """Format the messages. If they come after facts, they have a title."""
+    """Format the messages. If they follow facts (`after`), add a title."""
     if found and after:
         yield click.style("\nmessages", bold=True)
     words = frozenset(tokenize(asked))
@@ -287,7 +287,7 @@ def _hit_lines(
 
 
 def _snippet(text: str, words: frozenset[str]) -> str:
-    """Format the part of a text around the first of the words, which are bold."""
+    """Format the part of a text around the first of these words, in bold."""
     line = plain_line(text)
     spans = [
         match.span()

@@ -1,7 +1,7 @@
 """`recollect serve` and `worker`: one node of a service for tenants, and background jobs.
 
-The worker always serves the space that has waited longest, for a limited number of jobs, so that a
-busy space does not block others. When the worker stops, every leased job is completed or returned.
+The worker always visits the space that has waited longest, and runs a limited number of its jobs,
+so that a busy space does not block others. A stopping worker completes or returns leased jobs.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS: Final = 2.0
 VISITS: Final = 4
-"""Number of a server's spaces that are served at once. A job mostly waits for other services."""
+"""Number of a server's spaces that are visited at once. A job mostly waits for other services."""
 JOBS_A_VISIT: Final = 20
 PURGE_SECONDS: Final = 3_600.0
 """Interval between removals of tenants' expired records."""
 QUIET_SECONDS: Final = 30.0
-"""Pause before a space is visited again that had due jobs but gave none, because it is paused or
-over its budget. Also the interval between rounds through the data folder."""
+"""After a visit that ran no due job (because the space is paused or over its budget), wait this
+long before the next visit. Also the interval between rounds through the data folder."""
 MOST_REPORTED: Final = 1_000
 
 
@@ -91,20 +91,19 @@ def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: boo
 
 
 class WorkLog:
-    """Counts jobs and reports on standard error: as text for people, or as log lines without space
-    names."""
+    """Counts jobs and reports on standard error, as text or as log lines without spaces' names."""
 
     def __init__(self, *, as_lines: bool) -> None:
         self.total: Counter[Outcome] = Counter()
         self.found: int = 0
         self._as_lines = as_lines
         self._reported: set[str] = set()
-        """Reasons why a model was not asked or did not answer. Each is reported once."""
+        """Problems with models that were reported. Each is reported once."""
 
     def report(
         self, text: str, *, level: int = logging.INFO, space: str = "", **fields: object
     ) -> None:
-        """Print a text, or write a log line. A tenant's space appears as a hash."""
+        """Print a text, or write a log line in which a hash replaces a tenant's space."""
         mark = space_mark(space, wiring.deployment_secret()) if space else None
         if self._as_lines:
             write_line(JOBS, level, text, {**fields, "space": mark})
@@ -116,7 +115,7 @@ class WorkLog:
         self.report(text, level=logging.WARNING, space=space)
 
     def count_job(self, space: str, run: JobRun) -> None:
-        """Count a job. A log gets one line per job; people see only failed jobs."""
+        """Count a job. Each job is a line in a log, but people see only failed jobs."""
         self.total[run.outcome] += 1
         if self._as_lines:
             ms, reason = round(run.seconds * 1000, 1), run.reason or None
@@ -156,7 +155,7 @@ async def _work(
     *,
     once: bool,
 ) -> None:
-    """Run jobs until a signal, or with `once` until no job is due."""
+    """Run jobs until a signal arrives, or with `once` until no job is due."""
     worker = SpaceWorker(settings, log, once=once)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -181,7 +180,7 @@ async def _work(
 
 
 class SpaceWorker:
-    """Runs the jobs of one space after the other. Models are loaded once."""
+    """Runs the jobs of one space after the other, and loads models only once."""
 
     def __init__(self, settings: Settings, log: WorkLog, *, once: bool) -> None:
         from recollect.adapters.wiring.models import choose_embedders, choose_model
@@ -201,7 +200,7 @@ class SpaceWorker:
         while not self.stop.is_set():
             found = () if named else await wiring.stored_spaces(None, key=key)
             for name in named or [one.space for one in found]:
-                if name is None or self.stop.is_set():  # an unreadable file is not a memory
+                if name is None or self.stop.is_set():  # this file is not a memory
                     continue
                 try:
                     await self.visit(
@@ -220,7 +219,7 @@ class SpaceWorker:
             await until(self.stop, IDLE_SECONDS if named else QUIET_SECONDS)
 
     async def visit(self, store: Store, name: str, most: int | None = None) -> int:
-        """Run due jobs of a space, at most `most`, and close its store. Return their number."""
+        """Run at most `most` due jobs of a space, and close its store. Return their number."""
         from recollect.core.engine.background import runner_of
 
         runner = runner_of(
@@ -242,8 +241,7 @@ class SpaceWorker:
 
 
 class ServerWorker:
-    """Serves every space of a server, a few at a time. A long visit occupies one of the parallel
-    visits, but blocks no other space."""
+    """Visits all spaces of a server, a few in parallel, so that a long visit blocks no other."""
 
     def __init__(self, worker: SpaceWorker, metrics: Metrics | None) -> None:
         self._worker, self._metrics = worker, metrics
@@ -254,13 +252,13 @@ class ServerWorker:
         self._visited: set[str] = set()
         self._quiet_until: dict[str, float] = {}
         self._trouble = ""
-        """Why the server did not answer last time. Each reason is reported once."""
+        """Why the server did not answer the last time. Each reason is reported once."""
         self._unreached: tuple[str, ...] = ()
         self._purged_at = -PURGE_SECONDS
 
     async def run(self, url: str, pool_size: int) -> None:
-        """Serve until the worker stops, or once until no job is due."""
-        # one connection more than visits, so that the list of due jobs can always be read
+        """Visit spaces until the worker stops, or with `once` until no job is due."""
+        # Use one connection more than visits, so that the list of due jobs can always be read.
         fleet = await self._open(url, max(pool_size, VISITS + 1))
         if fleet is None:
             return
@@ -274,12 +272,12 @@ class ServerWorker:
             await asyncio.gather(*visits)
         finally:
             for visit in visits:
-                visit.cancel()  # their leases are returned
+                visit.cancel()  # return the leases of their jobs
             await asyncio.wait(visits)
             await fleet.close()
 
     async def _open(self, url: str, pool_size: int) -> PostgresFleet | None:
-        """Open the server's spaces. Wait for a server that is down, unless the worker runs once."""
+        """Open the server's spaces. Wait for a server that is down, unless with `--once`."""
         while not self._stop.is_set():
             try:
                 return await wiring.open_fleet(url, pool_size=pool_size)
@@ -309,13 +307,13 @@ class ServerWorker:
             try:
                 store = await fleet.space(name)
                 taken = await self._worker.visit(store, name, JOBS_A_VISIT)
-            except StoreError as error:  # the other spaces continue
+            except StoreError as error:  # continue with the other spaces
                 self._log.warn(str(error), space=name)
                 taken = 0
             if not taken:
                 self._quiet_until[name] = time.time() + QUIET_SECONDS
             self._visited.discard(name)
-            self._asked_at = 0.0  # it may have more jobs
+            self._asked_at = 0.0  # this space may have more jobs
 
     async def _next_space(self, fleet: PostgresFleet) -> str | None:
         """Return the space that has waited longest and is not being visited."""
@@ -338,7 +336,7 @@ class ServerWorker:
             self._purged_at = now
             try:
                 await fleet.tenants().purge_all(now=now)
-            except StoreError as error:  # the jobs continue
+            except StoreError as error:  # continue without the removal
                 self._log.warn(f"tenants' expired records were not removed: {error}")
         self._quiet_until = {name: at for name, at in self._quiet_until.items() if at > now}
         skipped = self._visited | self._quiet_until.keys()
@@ -393,7 +391,7 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
     settings = config.load_settings(arguments=named).settings
     from recollect.system.loopback import address_of, bind_socket
 
-    # report wrong settings before imports that take seconds
+    # Report wrong settings before imports that take seconds.
     require_server(settings.store.url)
     host_and_port = (settings.serve.host, settings.serve.port)
     with bind_socket(*host_and_port, mend="set another as serve.port") as opened:
@@ -415,7 +413,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
 
         def on_ready() -> None:
             gc.collect()
-            gc.freeze()  # loaded objects stay, and collecting them would take a tenth of a second
+            gc.freeze()  # examining loaded objects would take 0.1 s
             lines = [f"Recollect serves on {address}: see /openapi.json"]
             if not settings.serve.jobs:
                 lines.append("Jobs (facts, retention): run `recollect worker` next to it")
@@ -432,7 +430,7 @@ def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
         server = NodeServer(service, settings, on_ready=on_ready, on_draining=on_draining)
         if metrics is not None:
             watch(service, metrics)
-        with suppress(KeyboardInterrupt):  # the server has shut down, then raises the signal again
+        with suppress(KeyboardInterrupt):  # the server has shut down, and raises the signal again
             server.run(sockets=[opened])
         if service.draining:
             tell("ended", "Ended")
@@ -443,7 +441,7 @@ def _mcp() -> MountMcp | None:
         return None
 
     def mount(memories: TenantMemories, secret: bytes) -> AbstractAsyncContextManager[AnswerMcp]:
-        # This import takes seconds, and other commands do not need it.
+        # Import here, because the import takes seconds, and other commands do not need it.
         from recollect.hosts.service.mcp import mcp_for_tenants
 
         return mcp_for_tenants(memories, secret)

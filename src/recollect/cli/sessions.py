@@ -1,6 +1,6 @@
-"""`recollect explain|receipt|replay|undo`: inspect a session's requests, and undo a compaction.
+"""`recollect explain|receipt|replay|undo`: show a session's requests, and undo a compaction.
 
-All but `undo` only read. A session is named by its key, name, id or an id prefix.
+Only `undo` changes the memory. You can name a session by its key, name, id or an id prefix.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
             }
         )
         return
-    click.echo(sent_line(rebuilt), err=True)  # on standard error, so that the bytes can be piped
+    click.echo(sent_line(rebuilt), err=True)  # use standard error, so that the bytes can be piped
     sys.stdout.buffer.write(rebuilt.body + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
 
@@ -343,8 +343,8 @@ def _no_session(name: str) -> RecollectError:
 
 
 def _choose_session(memory: Memory, session: str) -> str:
-    """Choose a session and its memory. If none is named: this folder's chat, else "", which means
-    the newest."""
+    """Choose a session and its memory. Default: this folder's chat, else "" (the newest
+    session)."""
     wanted = memory.find_session(session or _CHAT)
     return "" if not session and wanted == _CHAT else wanted
 

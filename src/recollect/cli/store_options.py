@@ -1,8 +1,8 @@
-"""The memory that a command works on, and what all commands share: options, questions, progress,
-and the formats in which they print messages and facts.
+"""Parts that all commands share: the memory that a command works on, options, questions, progress
+bars, and the formats of messages and facts.
 
-Data goes to standard output, everything else to standard error. Text from a memory is printed so
-that it cannot move the cursor or color the screen.
+Data goes to standard output, everything else to standard error. Text from a memory is made harmless
+before printing, so that it cannot move the cursor or color the screen.
 """
 
 from __future__ import annotations
@@ -76,31 +76,30 @@ yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for con
 
 @dataclass(slots=True, kw_only=True)
 class Memory:
-    """The memory that `--store` and `--space` name, and the `--json` flag."""
+    """The memory that `--store` and `--space` name, and the value of `--json`."""
 
     url: str | None = None
     named: str | None = None
-    """The space that the user named."""
+    """The space in `--space`; None if the user named none."""
     as_json: bool = False
     create: bool = False
-    """Whether the command creates a missing memory."""
+    """True if the command creates a missing memory."""
     space: str = field(default="", init=False)
-    """The space that is used; empty before `choose`."""
+    """The space that the command uses; empty before `choose`."""
     settings: Settings = field(init=False)
     spool_waiting: int = field(default=0, init=False)
-    """Number of batches in this machine's spool that the store does not have yet."""
+    """Number of batches in this machine's spool that are not in the store yet."""
 
     @property
     def secret(self) -> bytes:
-        """The key of the space's identities, the same as the engine's."""
+        """Return the secret that keys the identities of a space's messages, as the engine does."""
         from recollect.adapters.wiring import deployment_secret
         from recollect.core.rules.identity import space_secret
 
         return space_secret(self.space, deployment_secret())
 
     async def choose(self) -> None:
-        """Load the settings, and choose store and space. If no space was named, a line on standard
-        error names the one used."""
+        """Load the settings, and choose store and space. Print a space that no option named."""
         if self.named == "":
             raise RecollectError("--space must have at least one character")
         self.settings = config.load_settings().settings
@@ -119,14 +118,13 @@ class Memory:
         assert self.secret  # a space name that is not valid Unicode is refused here
 
     def store_url(self, settings: Settings) -> str | None:
-        """Return the URL of the store: that of `--store`, else that of the settings."""
+        """Return the URL of the store: `--store`, or the URL in the settings."""
         check_url(self.url)
         return settings.store.url if self.url is None else self.url
 
     @asynccontextmanager
     async def open(self, *, spool: SpoolUse = "ignored") -> AsyncIterator[Store]:
-        """Choose the memory and open its store. Batches that wait in the spool are `reported` on
-        standard error, or `drained` first."""
+        """Choose the memory and open its store. `spool` reports or stores waiting batches."""
         from recollect.adapters.wiring import open_store
         from recollect.adapters.wiring.stores import is_stored
 
@@ -152,7 +150,7 @@ class Memory:
 
     @asynccontextmanager
     async def open_spool(self) -> AsyncIterator[FileSpool]:
-        """Open the spool of this machine. The store need not be reachable."""
+        """Open this machine's spool of the memory, even if the store is down."""
         from recollect.adapters.wiring import open_spool
 
         spool = await open_spool(self.url, space=self.space, key=self.settings.store.key)
@@ -178,8 +176,8 @@ class Memory:
         return waiting
 
     def find_session(self, wanted: str) -> str:
-        """Return a session's id. If it is a chat of this folder, use that chat's memory; otherwise
-        return `wanted` itself."""
+        """Return a session's id. For a chat of this folder, also select the chat's memory. If
+        nothing matches, return `wanted`."""
         from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
 
         space = self.named or str(Path.cwd())
@@ -190,8 +188,7 @@ class Memory:
         return session_meant(lines, wanted).session_id
 
     def show(self, value: object, lines: Iterable[str], *, failed: bool = False) -> None:
-        """Print the value as JSON if `--json` was given, else the lines. Exit with 1 if the command
-        has `failed`."""
+        """Print the value as JSON with `--json`, else the lines. Exit with 1 if `failed`."""
         if self.as_json:
             print_json(value)
         else:
@@ -219,23 +216,23 @@ def _memory_options(*, create: bool = False, space: bool = True) -> Callable[[Co
 
 
 memory_options: Final = _memory_options()
-"""Add `--store`, `--space` and `--json`. The command, which may be a coroutine function, gets them
-as `memory`."""
+"""Decorates a command with `--store`, `--space` and `--json`, which it gets as `memory`. The
+command may be a coroutine function."""
 new_memory_options: Final = _memory_options(create=True)
-"""Add the same options to a command that creates a missing memory."""
+"""Decorates a command that creates a missing memory with the same options."""
 service_options: Final = _memory_options(space=False)
-"""Add the same options without `--space`."""
+"""Decorates a command with the same options except `--space`."""
 
 
 async def choose_space(
     folder: Path, url: str | None, settings: Settings, *, create: bool = False
 ) -> str:
-    """Choose the space that every command uses in a folder if none is named.
+    """Choose the space that commands use in a folder if the user names none.
 
-    It is the memory of the folder's project, which hooks, `wrap`, MCP and imports use. If there is
-    none, it is the folder's own, which a chat creates. If there is neither, commands that only read
-    use an existing `default`, which programs that use the library create. If the store is a file,
-    it is the one space in that file. A store given with `--store` does not belong to the folder.
+    It is the memory of the folder's project, which hooks, `wrap`, MCP and imports use, or else the
+    memory of the folder itself, which a chat creates. If neither exists, commands that only read
+    use the memory `default`, which programs with the library create. A file given as the store has
+    one space, which is used. A store from `--store` does not belong to the folder.
     """
     from recollect.adapters.wiring import is_server, sqlite_path, stored_spaces
     from recollect.adapters.wiring.stores import is_stored
@@ -274,14 +271,13 @@ def _read_stdin() -> str:
 
 
 def check_url(url: str | None) -> None:
-    """Refuse an empty URL: if a variable is not set, the command must not act on another memory."""
+    """Refuse an empty URL, as from an unset variable: it would select another memory."""
     if url == "":
         raise RecollectError("--store: the URL is empty; leave the option out instead")
 
 
 def print_json(value: object) -> None:
-    """Print one JSON object, with characters that standard output can encode and a terminal can
-    show."""
+    """Print one JSON object, escaping characters that standard output or a terminal cannot show."""
     ascii_only = not (sys.stdout.encoding or "").lower().startswith("utf")
     text = json.dumps(value, ensure_ascii=ascii_only, indent=2, default=str)
     if text != harmless(text):
@@ -290,10 +286,11 @@ def print_json(value: object) -> None:
 
 
 def confirm(question: str, effect: str, *, as_json: bool) -> bool:
-    """Ask the user. Raise RecollectError with the effect of `--yes` if there is no terminal."""
+    """Ask the user for confirmation. If there is no terminal, raise RecollectError with `effect`,
+    which names the use of `--yes`."""
     if as_json or not sys.stdin.isatty():
         raise RecollectError(f"{effect}; cannot ask for confirmation (no terminal): pass --yes")
-    # an event loop's own handler would ignore the first Ctrl-C
+    # An event loop's own handler would ignore the first Ctrl-C.
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return click.confirm(question, err=True)
@@ -302,7 +299,7 @@ def confirm(question: str, effect: str, *, as_json: bool) -> bool:
 
 
 def moment_from(text: str, *, option: str) -> float:
-    """Parse a point in time: a date, an ISO time, or an age such as 30d."""
+    """Parse a date, an ISO time, or an age such as 30d, and return the time in seconds."""
     plain = text.strip()
     try:
         moment = datetime.fromisoformat(plain)
@@ -318,7 +315,7 @@ def moment_from(text: str, *, option: str) -> float:
 
 
 def age_from(text: str) -> float | None:
-    """Parse an age such as 30d, 12h or 90s to seconds; None if it is none, or over 100 years."""
+    """Parse an age such as 30d, 12h or 90s as seconds; None if it is not one, or over 100 years."""
     seconds = read_seconds(text)
     return None if seconds is None or seconds >= _LONGEST_AGE_SECONDS else seconds
 
@@ -339,7 +336,7 @@ class ShownProgress:
         self.clear()
 
     def clear(self) -> None:
-        """Remove the bars, so that other text can be printed. The next `show` draws them again."""
+        """Remove the bars, so that a command can print text. The next `show` draws them."""
         if self._bars is not None:
             self._bars.stop()
         self._bars = self._task = None
@@ -394,12 +391,12 @@ def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
 
 
 def shown_id(id: str) -> str:  # noqa: A002
-    """Format an id on one line. An id from a file may be any text."""
+    """Format an id on one line. Ids from files may contain any character."""
     return plain_line(id) or "(no id)"
 
 
 def statement(fact: Fact) -> str:
-    """Format a fact on one line, with its subject if the words do not name it."""
+    """Format a fact on one line, with its subject if the fact's text does not name it."""
     return plain_line(fact.told) or "(no words)"
 
 

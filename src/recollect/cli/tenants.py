@@ -1,7 +1,7 @@
-"""`recollect tenant`, `key` and `space`: access to a service, and the memories of a store.
+"""`recollect tenant`, `key` and `space`: manage access to a service, and the memories of a store.
 
-`tenant` and `key` need only the database. A key is printed once: only its hash is stored. Every
-change is in the audit log.
+`tenant` and `key` need only the database, not a running service. A key is printed once, because
+only its hash is stored. The audit log records every change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PAGE: Final = 500
 
 @asynccontextmanager
 async def administration(memory: Memory) -> AsyncIterator[Administration]:
-    """Open the database of a service for changes, which the audit log attributes to this user."""
+    """Open the database of a service for changes, which the audit log records for this user."""
     from recollect.hosts.service.keys import Administration
 
     async with service_of(memory) as fleet:
@@ -68,7 +68,7 @@ async def service_of(memory: Memory) -> AsyncIterator[PostgresFleet]:
 def actor() -> str:
     try:
         return f"command line, {getpass.getuser()}"
-    except (KeyError, OSError):  # the user of a container may have no name
+    except (KeyError, OSError):  # in a container, the user may have no name
         return "command line"
 
 
@@ -368,7 +368,7 @@ async def list_spaces(*, memory: Memory) -> None:
 
     settings = config.load_settings().settings
     found = await stored_spaces(memory.store_url(settings), key=settings.store.key)
-    # the name is last and complete, because people copy it
+    # Print the whole name last, because people copy it.
     lines = [f"{'last used':16}  {'sessions':>8}  {'messages':>8}  {'size':>8}  space"]
     for one in found:
         size = "·" if one.bytes_on_disk is None else size_text(one.bytes_on_disk)

@@ -1,4 +1,4 @@
-"""`recollect ui`: open the inspector in the browser."""
+"""`recollect ui`: opens the inspector in the browser."""
 
 from __future__ import annotations
 

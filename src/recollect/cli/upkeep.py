@@ -358,7 +358,7 @@ def _job_lines(
         yield f"paused: {plain_line(kinds)}; continue with `--resume {first}`"
     if not jobs:
         return
-    # one line per job, never wrapped: the longest column is last
+    # Print one job per line, never wrapped, with the longest column last.
     width = max(len("key"), *(min(len(keys[job.id]), _KEY_CHARS) for job in jobs))
     yield f"kind     state    tries  {'runs at':16}  {'key':{width}}  why"
     for job in jobs:

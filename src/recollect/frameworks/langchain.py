@@ -41,12 +41,9 @@ _OWN: Mapping[str, type[HumanMessage | AIMessage | SystemMessage]] = {
 
 
 class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
-    """Keeps an agent's requests within the window, and adds relevant memories.
-
-    `session` names the conversation. The default is the `thread_id` in the run's config, so that
-    one agent can serve many conversations. Put this middleware last in the list, so that it sees
-    the changes of the others.
-    """
+    """Keeps an agent's requests within the window, and adds relevant memories. `session` names the
+    conversation. The default is the `thread_id` in the run's config, so that one agent can serve
+    many conversations. Put this middleware last in the list, so that it sees all changes."""
 
     def __init__(self, memory: BlockingEngine, session: str | None = None) -> None:
         super().__init__()
@@ -58,7 +55,7 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
-        """Shape one model call, in blocking code."""
+        """Call the model with the messages that Recollect chose, in blocking code."""
         session = self._session(request)
         messages = self.turns.shape(
             session, lambda: _request_body(request), lambda rows: _view(request.messages, rows)
@@ -77,7 +74,7 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]:
-        """Shape one model call, in asynchronous code."""
+        """Call the model with the messages that Recollect chose, in asynchronous code."""
         session = self._session(request)
         messages = await self.turns.ashape(
             session, lambda: _request_body(request), lambda rows: _view(request.messages, rows)

@@ -39,13 +39,12 @@ except ImportError as _error:
     raise MissingExtra(feature="the store for LangGraph", extra="langchain") from _error
 
 SESSION_PREFIX: Final = "langgraph:"
-"""Prefix of the names of sessions that hold items. The labels of the namespace follow it."""
+"""Names of sessions that hold items begin with this prefix; the namespace's labels follow."""
 _WHOLE: Final = "$"
 
 
 class RecollectStore(BaseStore):
-    """A LangGraph `BaseStore` backed by a memory. Thread-safe, for blocking and asynchronous
-    code."""
+    """A LangGraph `BaseStore` backed by a memory, for threads, blocking and asynchronous code."""
 
     __slots__ = ("_items", "_memory")
 
@@ -60,11 +59,11 @@ class RecollectStore(BaseStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Run operations as LangGraph's own stores do: reads see the state before the batch, and
-        the last value written per key wins."""
+        the last value written per key is stored."""
         return self._memory.submit(self._run(_check(ops))).result()
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Same as `batch`, for asynchronous code."""
+        """Run operations as `batch` does, in asynchronous code."""
         return await asyncio.wrap_future(self._memory.submit(self._run(_check(ops))))
 
     async def _run(self, ops: Sequence[Op]) -> list[Result]:
@@ -177,8 +176,8 @@ def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
 
 
 def _matches(value: Any, wanted: Any) -> bool:
-    """Return whether a value matches a filter, as in LangGraph's own stores. Values that cannot be
-    compared do not match, although some of those stores raise."""
+    """Return True if a value matches a filter, as in LangGraph's own stores. A value that cannot be
+    compared does not match, although some of those stores raise an error."""
     if isinstance(wanted, list | tuple):
         return (
             isinstance(value, list)

@@ -64,8 +64,8 @@ class RecollectSession:
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
-        """Return the whole conversation so far. The filter of `run_config` selects the items of
-        each request."""
+        """Return the whole conversation. The filter of `run_config` selects each request's
+        items."""
         del wrapper
         return await self.history.get_items(limit)
 
@@ -89,17 +89,14 @@ class RecollectSession:
         return await self.history.pop_item()
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """Remove all items from the session. Memory keeps the messages until you forget them
-        there."""
+        """Remove all items from the session. The memory keeps the messages until you forget
+        them."""
         del wrapper
         await self.history.clear_session()
 
     def run_config(self, given: RunConfig | None = None) -> RunConfig:
-        """Return a config whose filter shapes the run's requests.
-
-        If you pass `given`, its other settings stay. If `given` has a filter, that filter runs
-        first.
-        """
+        """Return a config whose filter shapes the run's requests. The config keeps the other
+        settings of `given`. If `given` has a filter, that filter runs first."""
         given = given or RunConfig()
         before = given.call_model_input_filter
 
@@ -112,7 +109,7 @@ class RecollectSession:
         return replace(given, call_model_input_filter=filtered)
 
     async def shape(self, data: CallModelData[Any]) -> ModelInputData:
-        """Return the items to send. Use it as a `call_model_input_filter`."""
+        """Return the items to send. Pass this method as a `call_model_input_filter`."""
         items = data.model_data.input
         shown = await self.turns.ashape(
             self.session_id, lambda: _request_body(data), lambda rows: _view(items, rows)
@@ -148,9 +145,9 @@ def _request_body(data: CallModelData[Any]) -> dict[str, Any]:
 def _view(
     items: Sequence[TResponseInputItem], rows: Sequence[ShownRow]
 ) -> list[TResponseInputItem]:
-    """Return the view as the SDK's items; unchanged items are its own objects. Raise FormatError if
-    the SDK can write the original items for Chat Completions but not the view. If it cannot write
-    the original items either (some exist only in Responses), the view is not checked."""
+    """Return the view as the SDK's items; an unchanged item is the SDK's own object. Raise
+    FormatError if the SDK can write the original items for Chat Completions but not the view. The
+    view is not checked if the original items exist only in Responses."""
     shown = [_item(items, row) for row in rows]
     refusal = _refusal(shown)
     if refusal is not None and _refusal(items) is None:

@@ -44,7 +44,7 @@ except ImportError as _error:
     raise MissingExtra(feature="the capability for Pydantic AI", extra="pydantic-ai") from _error
 
 _UNNAMED: Final = "tool"
-"""Tool name of a placeholder result whose call is not shown."""
+"""Tool name for a tool result whose call is not part of the request."""
 
 
 class RecollectCapability(AbstractCapability[Any]):
@@ -60,13 +60,13 @@ class RecollectCapability(AbstractCapability[Any]):
 
     @classmethod
     def get_serialization_name(cls) -> str | None:
-        """Return None: a memory cannot be written into a spec."""
+        """Return None, because a memory cannot be written into an agent's spec file."""
         return None
 
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Replace the request's messages by those to send."""
+        """Replace the request's messages by those that Recollect chose."""
         messages = list(request_context.messages)
         shown = await self.turns.ashape(
             self._session(ctx),
@@ -94,7 +94,7 @@ class RecollectCapability(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         error: Exception,
     ) -> NoReturn:
-        """Learn from a provider's error, and raise it again."""
+        """Learn the window from a provider's error, and raise the error again."""
         del request_context
         await self.turns.alearn(self._session(ctx), lambda: error)
         raise error
@@ -130,8 +130,8 @@ def _request_body(context: ModelRequestContext, messages: Sequence[ModelMessage]
 
 
 def _rows_of(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Return a message as rows, each with the index of its part. A response is one row. Parts that
-    only control the run (available tools, changed instructions) have no row: they are sent with the
+    """Yield a message as rows, each with the index of its part. A response is one row. Parts that
+    only control the run (available tools, changed instructions) have no row, and are sent with the
     other parts of their request."""
     if isinstance(message, ModelResponse):
         yield 0, _reply_row(message)
@@ -210,13 +210,13 @@ def _plain(value: Any) -> Any:
 
 @dataclass(slots=True)
 class _Shown:
-    """One message of the view: a reply, or a request that is put together from its parts."""
+    """One message of the view: a reply, or a request joined from its parts."""
 
     source: int | None
-    """Index of the message that it was; None if Recollect added it."""
+    """Index of the original message; None if Recollect added this message."""
     reply: ModelResponse | None = None
     parts: list[tuple[int | None, ModelRequestPart]] = field(default_factory=list)
-    """The request's parts with their indexes; None for parts that Recollect added."""
+    """The request's parts with their indexes; None for a part that Recollect added."""
 
 
 def _view(messages: Sequence[ModelMessage], rows: Sequence[ShownRow]) -> list[ModelMessage]:

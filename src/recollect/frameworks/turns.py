@@ -1,5 +1,5 @@
-"""Shapes the model calls of a framework with a memory. If memory fails, no exception reaches the
-framework, which continues with its own messages. A memory has its own thread, so blocking and
+"""Lets a memory choose the messages of a framework's model calls. If memory fails, the framework
+continues with its own messages and gets no exception. A memory has its own thread, so blocking and
 asynchronous code can share it."""
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownRow:
-    """A message of the view, in the wire format."""
+    """A message of the view, in the request's wire format."""
 
     wire: Mapping[str, Any] = field(repr=False)
     place: int | None
-    """Its place among the framework's messages. None if Recollect added it, or if it joins several
-    messages."""
+    """Index among the framework's messages; None if Recollect added or joined this message."""
     touched: bool
 
 
@@ -34,7 +33,8 @@ class Turns:
     """The turns of a framework's sessions in one memory."""
 
     def __init__(self, memory: BlockingEngine, framework: str, format: FormatName) -> None:  # noqa: A002
-        """`framework` is the name used in log lines, `format` the format of requests."""
+        """Check the memory. Log lines contain `framework`; `format` is the requests' wire
+        format."""
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
                 f"the memory of {framework} must come from `recollect.open_blocking_memory()`, "
@@ -50,7 +50,7 @@ class Turns:
         ask: Callable[[], Mapping[str, Any]],
         show: Callable[[Sequence[ShownRow]], T],
     ) -> T | None:
-        """Shape the request that `ask` returns, and pass the view to `show`. Return the result of
+        """Prepare the request that `ask` returns, and pass the view to `show`. Return the result of
         `show`; None if the framework must send its own messages unchanged."""
         check_session_name(session)
 
@@ -65,7 +65,7 @@ class Turns:
         ask: Callable[[], Mapping[str, Any]],
         show: Callable[[Sequence[ShownRow]], T],
     ) -> T | None:
-        """Same as `shape`, for asynchronous code."""
+        """Prepare a request as `shape` does, in asynchronous code."""
         check_session_name(session)
 
         async def work() -> T | None:
@@ -75,11 +75,11 @@ class Turns:
         return self._report(session, await attempted(work()))
 
     def learn(self, session: str, reply: Callable[[], Any]) -> None:
-        """Store a reply, or learn from the error that came instead."""
+        """Store a reply, or learn the window from the error that `reply` raises."""
         self._report(session, guarded(lambda: self.memory.observe(session, reply())))
 
     async def alearn(self, session: str, reply: Callable[[], Any]) -> None:
-        """Same as `learn`, for asynchronous code."""
+        """Store a reply as `learn` does, in asynchronous code."""
 
         async def work() -> Any:
             return await self._in_memory(self.memory.engine.observe(session, reply()))
@@ -98,8 +98,7 @@ class Turns:
 
 
 def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> dict[str, Any]:
-    """Build a Chat Completions reply with this message. `usage` counts `input`, `output` and, if
-    known, `cache_read`."""
+    """Build a Chat Completions reply. `usage` counts `input`, `output` and maybe `cache_read`."""
     reply: dict[str, Any] = {"object": "chat.completion", "choices": [{"message": message}]}
     if usage:
         counts: dict[str, Any] = {
@@ -113,8 +112,7 @@ def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> d
 
 
 def _show_view(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
-    """Return None if every message is sent unchanged. Raise FormatError if the engine could not
-    read the messages."""
+    """Return None if the request needs no change. Raise FormatError if it is unreadable."""
     unread = [line for line in context.report.failures if line.stage == "read"]
     if unread:
         raise FormatError(unread[0].said)

@@ -6,15 +6,14 @@ _SERVER = ("httptools", "starlette", "uvicorn")
 _NEEDS = {
     "gateway": ("the gateway", (*_SERVER, "aiohttp", "brotli")),
     "hooks": ("the daemon", _SERVER),
-    "mcp": ("the MCP server", ("mcp",)),  # which brings the server
+    "mcp": ("the MCP server", ("mcp",)),  # which installs the server
     "ui": ("the inspector", (*_SERVER, "jinja2")),
     "serve": ("the service", (*_SERVER, "prometheus_client")),
 }
 
 
 def require_extra(extra: str) -> None:
-    """Raise MissingExtra if a package of this extra is not installed. Commands call it before they
-    import a server."""
+    """Raise MissingExtra if a package of this extra is missing, before a server is imported."""
     from importlib.util import find_spec
 
     from recollect.errors import MissingExtra

@@ -1,1 +1,1 @@
-"""One process per user that keeps memories open for hooks and other clients."""
+"""The daemon: one process per user that keeps memories open for hooks and other clients."""

@@ -1,7 +1,7 @@
-"""The client of the daemon, which hooks run: sends requests over the socket, and starts the daemon.
-An agent waits for every hook, so this module imports almost nothing while the daemon answers. A
-hook prints an answer or nothing, and exits with 0. If no daemon can be started, this process
-answers the hook."""
+"""The client that hooks run: sends requests to the daemon's socket, and starts the daemon if
+necessary. An agent waits for every hook, so this module imports almost nothing while the daemon
+answers. A hook prints an answer or nothing, and exits with 0. If the daemon cannot be started, this
+process answers."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ AGENTS: dict[str, AgentName] = {"claude-code": "claude-code", "codex": "codex"}
 MCP_PATH = "/mcp"
 MOST_BYTES = 16_000_000
 HOOK_SECONDS = 4.0
-"""The daemon's time limit for an answer. Late work is finished, but its answer is not sent."""
+"""The daemon's time limit for an answer. Then it answers nothing, but finishes the work."""
 WAIT_SECONDS = 8.0
-"""How long a hook waits for a daemon that may just have been started."""
+"""Time that a hook waits for a daemon which may just have been started."""
 START_SECONDS = 5.0
 REPLACE_SECONDS = 1.0
-"""How long a hook waits for the daemon of a newer version to start."""
+"""Time that a hook waits for the daemon of a newer version to start."""
 ALONE_SECONDS = 6.0
 HUNG_SECONDS = 60.0
-"""A daemon that is older than this and does not answer is treated as hung."""
+"""A daemon that does not answer counts as hung if it has been running longer than this."""
 INPUT_SECONDS = 10.0
 PAUSE_SECONDS = 0.005
 MOST_LOG_BYTES = 1_000_000
@@ -41,11 +41,11 @@ _PATH_BYTES = 100
 
 
 class DaemonAway(OSError):  # noqa: N818 - as the other errors of ours
-    """No daemon answers, and none could be started."""
+    """Raised if no daemon answers, and none could be started."""
 
 
 def daemon_folder() -> str:
-    """Return the folder of the daemon's lock, socket and log. Only the user may read it."""
+    """Return the folder of the daemon's lock, socket and log, which only the user can read."""
     folder = os.path.join(data_folder(), "daemon")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     return folder
@@ -72,7 +72,7 @@ def socket_path() -> str:
 
 
 class DaemonReply:
-    """An answer of the daemon."""
+    """The daemon's answer to a request."""
 
     __slots__ = ("body", "status", "version")
 
@@ -83,8 +83,7 @@ class DaemonReply:
 
 
 def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECONDS) -> DaemonReply:
-    """Send a request to the running daemon. Raise OSError if there is none, or it disconnects or is
-    late."""
+    """Send a request to the running daemon. Raise OSError if no answer arrives in time."""
     until = time.monotonic() + seconds
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connect(connection, until)
@@ -103,7 +102,7 @@ def ask(method: str, path: str, body: bytes = b"", *, seconds: float = WAIT_SECO
 
 
 def connect(connection: socket.socket, until: float) -> None:
-    """Connect to the daemon. Raise OSError if none listens."""
+    """Connect to the daemon. Raise OSError if no daemon listens."""
     path = socket_path()
     while True:
         connection.settimeout(max(0.001, until - time.monotonic()))
@@ -131,8 +130,7 @@ def _read(raw: bytes) -> DaemonReply:
 
 
 def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
-    """Start the daemon if none listens. If several processes call this at once, only one starts it.
-    Raises `DaemonAway`."""
+    """Start the daemon if none listens, once for all callers. Raise `DaemonAway` if that fails."""
     import fcntl
 
     until = time.monotonic() + seconds
@@ -191,12 +189,12 @@ def _start(seconds: float) -> None:
 
 def replace_daemon() -> None:
     """Stop the daemon of an older version, and start this version's."""
-    ask("POST", "/stop", seconds=1.0)  # the old daemon stops listening before it answers
+    ask("POST", "/stop", seconds=1.0)  # the old daemon stops listening, then answers
     ensure_daemon(seconds=REPLACE_SECONDS)
 
 
 def end_hung() -> None:
-    """Kill a daemon that does not answer at all, unless it has just started."""
+    """Kill a daemon that does not answer any request, unless it has just started."""
     if time.time() - os.stat(socket_path()).st_mtime < HUNG_SECONDS:
         return
     try:
@@ -212,12 +210,12 @@ def end_hung() -> None:
 
 
 def lock_path() -> str:
-    """Return the file that the daemon locks while it runs. It contains the process id."""
+    """Return the path of the daemon's lock file, which contains its process id."""
     return os.path.join(daemon_folder(), "lock")
 
 
 def log_path() -> str:
-    """Return the log of the daemon, and of hooks that run without it."""
+    """Return the path of the log of the daemon, and of hooks that run without it."""
     return os.path.join(daemon_folder(), "daemon.log")
 
 
@@ -233,7 +231,7 @@ def note(text: str, who: str = "hook") -> None:
 
 
 def main() -> None:
-    """Run `recollect-hook AGENT`. Agents' settings contain this command, so it never changes."""
+    """Run `recollect-hook AGENT`. Agents' settings name this command: it must never change."""
     agent = AGENTS.get(sys.argv[1]) if len(sys.argv) == 2 else None
     if agent is None:
         sys.exit(f"usage: recollect-hook {'|'.join(AGENTS)}, with the hook's event as input")
@@ -243,7 +241,7 @@ def main() -> None:
 
 def run_hook(agent: AgentName) -> None:
     """Answer one hook: read the event from standard input, write the answer to standard output."""
-    # The agent would read a library's output as the answer.
+    # An agent would read the output of a library as the answer.
     output = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -265,13 +263,13 @@ def run_hook(agent: AgentName) -> None:
 
 
 def is_older(version: str) -> bool:
-    """Return whether this version must replace a daemon of the given version."""
+    """Return True if this version must replace a daemon of the given version."""
     return bool(version) and _age(version) < _age(installed_version())
 
 
 def installed_version() -> str:
-    """Return the version, and when it was installed: builds of a checkout share a version. An
-    installer writes every file again, so one file is enough."""
+    """Return the version and the time of its installation, because builds of a checkout share a
+    version. An installer writes every file again, so the time of one file is enough."""
     try:
         installed_at = os.stat(recollect.__file__).st_mtime_ns
     except OSError:
@@ -280,7 +278,7 @@ def installed_version() -> str:
 
 
 def _age(version: str) -> tuple[list[int], bool, str, int]:
-    """Return a sort key for versions. Only an older daemon is replaced; otherwise two installed
+    """Return a sort key for versions. A daemon replaces only an older one, or two installed
     versions would keep replacing each other."""
     version, _, installed_at = version.partition("+")
     parts = version.split(".")
@@ -304,7 +302,9 @@ def _said(error: BaseException) -> str:
 def _answered(agent: AgentName) -> tuple[bytes, str]:
     payload = _input()
     why = ""
-    for _ in range(2):  # ask again if the daemon is just ending; messages are stored only once
+    for _ in range(
+        2
+    ):  # ask again: the daemon may just have ended, and messages are stored only once
         try:
             reply = _asked(agent, payload)
         except TimeoutError as error:

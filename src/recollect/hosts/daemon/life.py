@@ -1,5 +1,5 @@
-"""The life cycle of the daemon: one per user, found by its socket, started again if it has ended.
-The process holds a lock, which the system releases however the process ends. The socket listens
+"""Starts and ends the daemon: one per user, found by its socket, and started again if it has ended.
+The daemon holds a lock, which the system releases however the process ends. The socket listens
 before slow imports, so early clients wait in the system's queue."""
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from recollect.system.durable import replace_file, try_lock
 from recollect.system.loopback import BACKLOG
 
 TAKE_SECONDS: Final = 60.0
-"""How long a new daemon waits for the old one to finish its work."""
+"""Time that a new daemon waits for the old one to finish its work."""
 LOG: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonPlace:
-    """A user's daemon as clients find it: its lock, and the socket that listens."""
+    """The lock of a user's daemon, and the socket on which it listens."""
 
     lock: int
     path: Path
@@ -46,22 +46,21 @@ class DaemonPlace:
 
     @property
     def is_ours(self) -> bool:
-        """True if clients reach this daemon."""
+        """Return True if clients that look for the daemon reach this process."""
         try:
             return self.path.stat().st_ino == self.inode
         except OSError:
             return False
 
     def leave(self) -> None:
-        """Remove the socket, so that clients do not find this daemon. The lock is held until the
-        process ends."""
+        """Remove the socket, so that no client finds this daemon. The process keeps its lock."""
         if self.is_ours:
             self.path.unlink(missing_ok=True)
 
 
-def take_place() -> DaemonPlace | None:
-    """Take the lock and listen on the socket; None if another daemon has the lock. Waits for a
-    daemon that has stopped listening and is finishing its work."""
+def claim_place() -> DaemonPlace | None:
+    """Take the lock and listen on the socket; return None if a running daemon has the lock. If the
+    old daemon has stopped listening, wait until it has finished its work."""
     os.umask(0o077)
     lock = os.open(lock_path(), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     until = time.monotonic() + TAKE_SECONDS
@@ -72,12 +71,12 @@ def take_place() -> DaemonPlace | None:
         time.sleep(PAUSE_SECONDS)
     _write_own_id(lock)
     path = Path(socket_path())
-    path.unlink(missing_ok=True)  # left by a killed daemon: no running one holds the lock
+    path.unlink(missing_ok=True)  # a killed daemon left this socket: no running one has the lock
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(str(path))
     path.chmod(0o600)
     listening.listen(BACKLOG)
-    # OpenClaw's plugin cannot compute the socket's path, so it is written to a file
+    # OpenClaw's plugin cannot compute the socket's path, so write it to a file.
     replace_file(Path(daemon_folder()) / "socket.path", os.fsencode(path))
     return DaemonPlace(lock, path, listening, path.stat().st_ino)
 
@@ -89,7 +88,7 @@ def run_detached() -> int:
     except MissingExtra as missing:
         sys.stderr.write(f"{missing}\n")
         return 2
-    place = take_place()
+    place = claim_place()
     if place is None or os.fork():
         return 0
     _write_own_id(place.lock)
@@ -102,7 +101,7 @@ def _write_own_id(lock: int) -> None:
 
 
 def serve(place: DaemonPlace) -> int:
-    """Serve until stopped or idle. Return the exit code."""
+    """Serve until the daemon is stopped or idle. Return the exit code."""
     from recollect.core.boundary import Failure, guarded
 
     handler = RotatingFileHandler(log_path(), maxBytes=MOST_LOG_BYTES, backupCount=1)
@@ -131,7 +130,7 @@ def _serve(place: DaemonPlace) -> None:
     settings = load_settings(folder=None).settings
     daemon = Daemon(settings, leave=place.leave, in_place=lambda: place.is_ours)
     for number in (signal.SIGTERM, signal.SIGINT):
-        # On these signals the server shuts down in order, then raises them again for its caller.
+        # On these signals the server shuts down in order, and then raises them again.
         signal.signal(number, lambda *_: None)
     LOG.info("listening, version %s", recollect.__version__)
     daemon.server.run(sockets=[place.listening])

@@ -1,7 +1,7 @@
-"""`recollect mcp` on standard input and output: passes its client's lines to the daemon. It imports
-little, and answers the first requests itself (`mcp.handshake`). It serves without the daemon in
-three cases: no daemon can be started, the daemon fails twice on the same requests, or the daemon
-has other settings. Output of libraries goes to standard error."""
+"""`recollect mcp` on standard input and output: passes its client's lines to the daemon. This
+module imports little, and answers the first requests itself (`mcp.handshake`). It serves without
+the daemon in three cases: no daemon can be started, the daemon fails twice on the same requests, or
+the daemon has other settings. Output of libraries goes to standard error."""
 
 from __future__ import annotations
 
@@ -35,23 +35,22 @@ if TYPE_CHECKING:
     from recollect.hosts.mcp.memory import ServedMemory
 
 _LONGEST_LINE: Final = 16 << 20
-"""A longer line is skipped, because no model writes such a call."""
+"""A line longer than this is skipped, because no model writes such a call."""
 _STOP_SECONDS: Final = 10.0
-"""Time limit for ending after a signal. A client that does not read would otherwise block the
-end."""
+"""Time limit for stopping after a signal: a client that does not read would block the stop."""
 _LAST_SECONDS: Final = 30.0
 _START_SECONDS: Final = 20.0
 _HEAD_SECONDS: Final = 30.0
 _LOOK_SECONDS: Final = 15.0
-"""After this long without an answer, check whether the daemon hangs."""
+"""After this time without an answer, check whether the daemon hangs."""
 _MOST_LOST: Final = 2
 _REPLAY: Final = "recollect-opening"
-"""Id of the opening request when it is sent to a new server. The client already has the answer."""
+"""Id of the opening request to a new server. The client already has the answer."""
 _INTERNAL_ERROR: Final = -32_603
 
 
 def serve_stdio(order: MemoryOrder) -> None:
-    """Serve until the input ends or a signal arrives."""
+    """Serve the client until its input ends or a signal arrives."""
     wire = Wire.claim()
 
     def stop(*_: object) -> None:
@@ -63,13 +62,13 @@ def serve_stdio(order: MemoryOrder) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     asyncio.run(McpProcess(order, wire).run())
-    # a thread may still be waiting for input or for a daemon
+    # A thread may still be waiting for input or for the daemon.
     sys.stderr.flush()
     os._exit(0)
 
 
 class Wire:
-    """The client's standard input and output, separated from everything else that prints."""
+    """The client's standard input and output, which no other output can reach."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
         self._read_fd, self._write_fd = read_fd, write_fd
@@ -77,8 +76,8 @@ class Wire:
 
     @classmethod
     def claim(cls) -> Wire:
-        """Take over file descriptors 0 and 1. The null device and standard error replace them, for
-        child processes too."""
+        """Take over file descriptors 0 and 1, which then lead to the null device and standard
+        error."""
         sys.stdout.flush()
         read_fd, write_fd = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -88,7 +87,7 @@ class Wire:
         return cls(read_fd, write_fd)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the client's lines until the input ends. Blocks."""
+        """Yield the client's lines until the input ends. This call blocks."""
         left, size = list[bytes](), 0
         while chunk := self._chunk():
             *ends, rest = chunk.split(b"\n")
@@ -109,7 +108,7 @@ class Wire:
             return b""
 
     def write(self, line: bytes) -> None:
-        """Send a line. Blocks. Does nothing if the client has disconnected."""
+        """Send a line, or do nothing if the client has disconnected. This call blocks."""
         left = memoryview(line + b"\n")
         with self._writing, contextlib.suppress(OSError):
             while left:
@@ -117,27 +116,27 @@ class Wire:
 
 
 class McpProcess:
-    """Passes a client's lines to a server, and the server's answers back."""
+    """Passes a client's lines to a server (the daemon, or this process), and answers back."""
 
     def __init__(self, order: MemoryOrder, wire: Wire) -> None:
         self._order, self._wire = order, wire
         self._early = EarlyAnswers()
         self._opening: list[bytes] = []
-        """The lines that opened the connection. They are sent to every new server."""
+        """The client's lines that opened the connection, to send to each new server."""
         self._waiting: dict[str, bytes] = {}
         self._asked: dict[str, tuple[DaemonConnection | Alone, Any]] = {}
-        """Questions of servers, by the ids that the client sees. Each server numbers its questions
-        from the start, so their own ids could collide."""
+        """Questions from servers, by the id that the client sees. Every server numbers its
+        questions from the start, so the servers' own ids could collide."""
         self._server: DaemonConnection | Alone | None = None
         self._servers = self._lost = 0
-        # The daemon uses the user's settings, not this config.
+        # The daemon uses the user's settings, not this config file.
         self._alone = order.config is not None
         self._outgoing: asyncio.Queue[tuple[str, str, bytes] | None] = asyncio.Queue()
-        """The id of a request, the id of a cancelled request, and the line."""
+        """The id of a request, the id of a cancelled request, and the line to send."""
         self._reading: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve the client until its input ends, then wait a while for its open requests."""
+        """Serve the client until its input ends, then wait briefly for its open requests."""
         loop, lines = asyncio.get_running_loop(), asyncio.Queue[bytes | None](64)
 
         def read() -> None:
@@ -173,13 +172,13 @@ class McpProcess:
         elif method == "notifications/initialized" and self._opening:
             self._opening = [self._opening[0], line]
         if early is not None:
-            # Written at once, because clients wait for these.
+            # Write this answer at once, because clients wait for it.
             self._wire.write(json.dumps(early).encode())
             return
         if method is None and isinstance(known_id, str) and known_id in self._asked:
             server, own_id = self._asked.pop(known_id)
             if server is not self._server:
-                return  # the server that asked has ended
+                return  # the server that sent this question has ended
             line = json.dumps({**fields, "id": own_id}).encode()
         is_request = isinstance(method, str) and isinstance(known_id, int | str)
         cancelled = ""
@@ -200,7 +199,7 @@ class McpProcess:
                 await self._connect()  # `_connect` sends the opening lines and all open requests
                 if key or line in (b"", *self._opening):
                     continue
-            # If the server has ended, the next one gets the request.
+            # If the server has ended, the next server gets the request.
             with contextlib.suppress(OSError):
                 if self._server is not None:
                     await self._server.send(line)
@@ -291,7 +290,7 @@ class McpProcess:
             if known_id != _REPLAY:
                 self._lost = 0
                 await self._write(line)
-                # After the write, because `run` waits for this at the end.
+                # Count after the write, because `run` waits for this count at the end.
                 self._waiting.pop(json.dumps(known_id), None)
             return
         if known_id is not None:
@@ -302,8 +301,8 @@ class McpProcess:
 
 
 class DaemonConnection:
-    """A connection to the daemon. Lines form the body of one request, answers the body of its
-    reply."""
+    """A connection to the daemon. The client's lines form the body of one request, and the answers
+    form the body of its reply."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
@@ -312,7 +311,7 @@ class DaemonConnection:
 
     @classmethod
     async def open(cls, order: MemoryOrder) -> DaemonConnection:
-        """Connect to the daemon. Raise OSError if none answers."""
+        """Connect to the daemon. Raise OSError if the daemon does not answer."""
         async with asyncio.timeout(_HEAD_SECONDS):
             opened = cls(*await asyncio.open_unix_connection(socket_path(), limit=1 << 26))
             try:
@@ -351,9 +350,8 @@ class DaemonConnection:
 
 
 def _order_line(order: MemoryOrder) -> bytes:
-    """Return the first line for the daemon: the memory asked for, and the environment. The daemon
-    uses them to decide whether it would open the same memory. The daemon belongs to the same user,
-    and stores none of this."""
+    """Return the first line for the daemon: the requested memory and the environment, which show
+    whether the daemon would open the same memory. The daemon stores neither."""
     environment = {
         name: value
         for name, value in os.environ.items()
@@ -367,7 +365,7 @@ def _order_line(order: MemoryOrder) -> bytes:
 
 
 class Alone:
-    """Serves from this process, with its own memory and the MCP SDK."""
+    """Serves the client from this process, with its own memory and the MCP SDK."""
 
     def __init__(self, order: MemoryOrder) -> None:
         self._order = order
@@ -378,7 +376,7 @@ class Alone:
         self._sent.put_nowait(line)
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield the SDK's lines until it ends."""
+        """Yield the SDK's lines until the SDK ends."""
         serving = asyncio.create_task(self._serve())
         serving.add_done_callback(lambda _: self._answers.put_nowait(None))
         while (line := await self._answers.get()) is not None:
@@ -386,7 +384,7 @@ class Alone:
         await serving
 
     async def _serve(self) -> None:
-        # in a thread, so that early answers are not delayed
+        # use a thread, so that early answers are not delayed
         await asyncio.to_thread(import_module, "recollect.hosts.hooks.memory")
         from recollect.hosts.hooks.memory import enter_data_folder
         from recollect.hosts.mcp.memory import only_memory
@@ -411,7 +409,7 @@ _INVALID_REQUEST: Final = -32_600
 
 
 class LineClient:
-    """One client that sends and reads lines."""
+    """A client that sends and reads lines."""
 
     def __init__(
         self,
@@ -420,13 +418,13 @@ class LineClient:
     ) -> None:
         """`write` sends a line to the client."""
         self.arrived: asyncio.Queue[bytes | None] = arrived or asyncio.Queue(maxsize=64)
-        """The client's lines; None marks the end."""
+        """Lines that the client sent; None marks the end."""
         self.under_way: set[str] = set()
         self._write = write
 
     async def serve(self, memory: ServedMemory) -> None:
-        """Answer until the client's input ends."""
-        # in a thread, so that other clients are served meanwhile
+        """Answer the client's requests until its input ends."""
+        # use a thread, so that other clients are served meanwhile
         await asyncio.to_thread(import_module, "recollect.hosts.mcp.server")
         from mcp.server.stdio import stdio_server
 
@@ -438,9 +436,9 @@ class LineClient:
             await server.run(read, write, server.create_initialization_options())
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield lines that the SDK can read. The SDK would skip others, and the client would wait
-        forever. Lone surrogates, which JavaScript clients send, are repaired. Unreadable requests
-        get an error."""
+        """Yield the client's lines that the SDK can read. The SDK would skip other lines, and the
+        client would wait forever. Lone surrogates, which JavaScript clients send, are repaired. An
+        unreadable request gets an error."""
         from mcp_types import jsonrpc_message_adapter
         from pydantic import ValidationError
 
@@ -467,7 +465,7 @@ class LineClient:
             self.under_way.discard(json.dumps(message.get("id")))
 
     async def flush(self) -> None:
-        """Do nothing: every line is sent at once."""
+        """Do nothing, because every line is sent at once."""
 
 
 def _repair(line: bytes) -> str:

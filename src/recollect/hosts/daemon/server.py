@@ -1,6 +1,6 @@
 """The daemon's HTTP application on a unix socket, for hooks, OpenClaw's plugin and MCP clients.
 Memories run in their own thread. Work that has started is finished even if its agent has ended. A
-failed or late request gets an empty answer, and the log gives the reason."""
+failed or late request gets an empty answer, and the log contains the reason."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 BODY_SECONDS: Final = 10.0
 OPENCLAW_SECONDS: Final = 120.0
-"""Time limit of one step of a compaction, or of storing a long conversation."""
+"""Time limit for one step of a compaction, or for storing a long conversation."""
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -65,8 +65,8 @@ class Daemon:
     def __init__(
         self, settings: Settings, *, leave: Callable[[], None], in_place: Callable[[], bool]
     ) -> None:
-        """`leave` hides the daemon from new clients. `in_place` returns true while clients find
-        this daemon."""
+        """Create the application. `leave` hides the daemon from new clients. `in_place` returns
+        True while clients find this daemon."""
         self._settings = settings
         self._leave = leave
         self._in_place = in_place
@@ -75,7 +75,7 @@ class Daemon:
         self._openclaw: OpenClawMemory | None = None
         self._clients: set[LineClient] = set()
         self._orders: MemoryPool[MemoryOrder, OpenMemory] | None = None
-        """Memories of MCP clients that hooks do not use."""
+        """Memories for MCP clients that no hook uses."""
         self._memories = MemoryThread()
         """The only thread that uses memories."""
         self._running: set[asyncio.Future[Any]] = set()
@@ -154,7 +154,7 @@ class Daemon:
         return JsonAnswer({"link": self._inspector.link(self._pages.url)})
 
     def _end(self, why: str) -> None:
-        """Hide from clients, finish open work, and stop."""
+        """Hide the daemon from clients, finish open work, and stop."""
         LOG.info("stopping: %s", why)
         self._leave()
         self.server.should_exit = True
@@ -172,7 +172,7 @@ class Daemon:
         return JsonAnswer(answer) if answer else Response(media_type="application/json")
 
     async def _openclaw_call(self, request: Request) -> Response:
-        # imported here, so that other agents do not wait for it
+        # Import here, so that other agents do not wait for the import.
         from recollect.hosts.hooks.openclaw import CALLS
 
         call = CALLS.get(request.path_params["call"])
@@ -188,7 +188,7 @@ class Daemon:
     async def _open_openclaw(self) -> OpenClawMemory:
         from recollect.hosts.hooks.openclaw import OpenClawMemory
 
-        if self._openclaw is None:  # no race: all calls run here one after the other
+        if self._openclaw is None:  # no race: this thread runs all calls one after the other
             self._openclaw = OpenClawMemory(self._settings)
         return self._openclaw
 
@@ -257,7 +257,7 @@ class Daemon:
         assert self._memory is not None
         if order.store is None and order.session is None:
             serving = served_memory(order, self._memory.spaces, order.space)
-        else:  # Hooks see the whole space, so a client of one session gets another engine.
+        else:  # hooks see the whole space, so a client of one session gets another engine
             self._orders = self._orders or order_pool(self._settings)
             serving = served_memory(order, self._orders, replace(order, session=None))
         async with serving as memory:
@@ -293,7 +293,7 @@ class Daemon:
     async def _answer(
         self, answering: Coroutine[Any, Any, dict[str, Any]], what: str, seconds: float
     ) -> Mapping[str, Any]:
-        # The work runs as its own task, so that messages are stored even if the agent has ended.
+        # Run the work as its own task, so that messages are stored even if the agent has ended.
         work = self._memories.ask(attempted(answering))
         self._running.add(work)
         work.add_done_callback(self._finished)

@@ -1,1 +1,1 @@
-"""The gateway: adds memory to unmodified agents. They only need its base URL."""
+"""The gateway: adds memory to an unmodified agent, which uses the gateway's URL as its base URL."""

@@ -1,7 +1,7 @@
-"""Gateway tokens, and the list of this user's running gateways. Every request must send the token,
-because other users of the machine can reach its ports. It is in the header `x-recollect-token`, or
-the first part of the path, `/~TOKEN`. The token is removed before requests are forwarded, recorded
-or logged."""
+"""Gateway tokens, and the list of this user's running gateways. Every request must contain the
+token, because other users of the machine can reach the gateway's port. A client sends the token in
+the header `x-recollect-token`, or as the first part of the path, `/~TOKEN`. The gateway removes the
+token before it forwards, records or logs a request."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ TOKEN_PATH: Final = "/~"  # noqa: S105 - what stands before it
 
 
 def gateway_token_file() -> Path:
-    """Return the file with the token of `recollect gateway`. RECOLLECT_GATEWAY_TOKEN overrides
-    it."""
+    """Return the file with `recollect gateway`'s token. RECOLLECT_GATEWAY_TOKEN overrides it."""
     return data_home() / "gateway" / "token"
 
 
 def gateway_token() -> str:
-    """Return the token that requests must send: RECOLLECT_GATEWAY_TOKEN, else a random one that is
-    created once."""
+    """Return the token that requests must contain: RECOLLECT_GATEWAY_TOKEN, or a random token from
+    the data folder, created once."""
     return os.environ.get(TOKEN_VARIABLE) or own_secret(gateway_token_file())
 
 
 def with_token(address: str, token: str) -> str:
-    """Return the base URL that includes the token."""
+    """Return the base URL with the token as its first path segment."""
     return f"{address}{TOKEN_PATH}{token}"
 
 
 def without_token(path: str) -> tuple[str, str]:
-    """Split a path into the rest and its leading token; the token is empty if there is none."""
+    """Split a path, and return its rest and the token at its start, which may be empty."""
     if not path.startswith(TOKEN_PATH):
         return path, ""
     token, slash, rest = path.removeprefix(TOKEN_PATH).partition("/")
@@ -49,13 +48,13 @@ def without_token(path: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunningGateway:
-    """A running gateway of this user."""
+    """A running gateway of this user, as its file describes it."""
 
     address: str
     token: str = field(repr=False)
     project: str
     agent: str = ""
-    """The agent that it was started for; empty for `recollect gateway`."""
+    """The agent for which the gateway was started; empty for `recollect gateway`."""
     pid: int = field(default_factory=os.getpid)
     started_at: float = field(default_factory=time.time)
 
@@ -66,7 +65,7 @@ def _folder() -> Path:
 
 @contextmanager
 def announced(gateway: RunningGateway) -> Iterator[None]:
-    """Make a gateway visible to this user's other processes while the block runs."""
+    """Announce a gateway to this user's other processes while the block runs."""
     folder = _folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     port = gateway.address.rpartition(":")[2]
@@ -82,13 +81,13 @@ def announced(gateway: RunningGateway) -> Iterator[None]:
 
 
 def running_gateways() -> tuple[RunningGateway, ...]:
-    """List this user's gateways, newest first. Remove the files of gateways that have ended."""
+    """List this user's gateways, newest first. Delete the files of gateways that have ended."""
     found: list[RunningGateway] = []
     for file in _folder().glob("*.json"):
         try:
             gateway = RunningGateway(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
-            continue  # incomplete, or not written by Recollect
+            continue  # the file is incomplete, or not from Recollect
         if _lives(gateway.pid):
             found.append(gateway)
         else:

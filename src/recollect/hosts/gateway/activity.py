@@ -1,6 +1,5 @@
-"""The gateway's requests: one while it is handled, and the newest ones for the clients that watch
-them. Records are held in memory only, without message content or keys: sizes, times, names and
-reasons."""
+"""Records of the gateway's requests: of each while it is handled, and of the newest for clients
+that watch. Records are in RAM, without message content or keys: sizes, times, names and reasons."""
 
 from __future__ import annotations
 
@@ -20,26 +19,26 @@ from recollect.hosts.gateway.upstream import Headers
 
 MOST_RECORDS: Final = 1_000
 MOST_REPORTS: Final = 64
-MOST_BEHIND: Final = 1_000
-"""If a watcher has more unread records than this, the oldest are dropped."""
+MAX_UNREAD: Final = 1_000
+"""If a watcher has more unread records than this, the oldest of them are dropped."""
 _LAST_EVENTS: Final = (b"data: [DONE]", b"event: message_stop", b"event: response.completed")
 _LONG_CHARS: Final = 20
 _SEPARATORS: Final = frozenset("-._")
 
 
 class Handling(Enum):
-    """Handling of a request. The value is shown to people."""
+    """What the gateway did with a request, as people read it."""
 
     SHAPED = "shaped"
     AS_IT_CAME = "as it came"
     PASSED = "passed through"
     WITHOUT_MEMORY = "without memory"
-    """Memory failed, so the best view without memory was sent."""
+    """Memory failed, so the gateway sent the best view that it could build without memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExchangeRecord:
-    """One request, from its arrival to the end of its reply."""
+    """The record of one request, from its arrival to the end of its reply."""
 
     number: int
     at: float
@@ -57,11 +56,10 @@ class ExchangeRecord:
     tokens_sent: int | None = None
     usage: dict[str, int] | None = None
     dollars: float | None = None
-    """Cost at the model's price, including summaries since the last turn; None if price or usage is
-    unknown."""
+    """Cost, including summaries since the last turn; None if price or usage is unknown."""
     done: tuple[str, ...] = ()
     not_recalled: str = ""
-    """Why recall found nothing."""
+    """Why recall found nothing for this request."""
     failed: tuple[str, ...] = ()
     overflows: int = 0
     status: int | None = None
@@ -76,29 +74,29 @@ class ExchangeRecord:
 
 @dataclass(slots=True)
 class Exchange:
-    """One request while it is handled."""
+    """One request while the gateway handles it."""
 
     method: str
     path: str
     target: str
     headers: Headers = field(repr=False)
     token: str = field(repr=False)
-    """The access token; empty if none was sent."""
+    """The access token of the request; empty if the client sent none."""
     record: ExchangeRecord
     body: bytes = field(default=b"", repr=False)
     began: float = field(default_factory=time.perf_counter)
     has_started: bool = False
-    """True once the client has received the head of a reply."""
+    """True once the client has received the start of a reply."""
     report: Report | None = field(default=None, repr=False)
     in_memory: bool = False
     ending: bytes = field(default=b"", repr=False)
-    """The last bytes that were relayed."""
+    """The last bytes that were relayed to the client."""
     reading: asyncio.Future[Observation | Failure] | None = field(default=None, repr=False)
-    """The reply is being read. The record is complete after that."""
+    """Done when the reply was read and the record is complete."""
 
     @classmethod
     def of(cls, scope: MutableMapping[str, Any], number: int) -> Exchange:
-        """Make an exchange for a new request. Its access token is only in `token`."""
+        """Create an exchange for a new request, without its access token in the path or headers."""
         raw_path = bytes(scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
         raw_path, _ = without_token(raw_path)
         path, token = without_token(scope["path"])
@@ -128,8 +126,7 @@ class Exchange:
 
     @property
     def has_ended(self) -> bool:
-        """True if the last event of a stream was received. Clients disconnect then without
-        waiting."""
+        """True if the last event of a stream was received. Some clients then disconnect at once."""
         return any(mark in self.ending for mark in _LAST_EVENTS)
 
     def note(self, **changes: Any) -> None:
@@ -144,7 +141,7 @@ def _text(raw: bytes) -> str:
 
 
 def shown_path(path: str) -> str:
-    """Return a path for records and logs. A part that may be a key is masked."""
+    """Return a path for records and logs, with parts masked that may be a key."""
     return "/".join("…" if _may_be_key(part) else part for part in path.split("/"))
 
 
@@ -155,8 +152,7 @@ def _may_be_key(part: str) -> bool:
 
 
 def describe_report(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a report's fields for the record, and the whole report, both without content. This is
-    slow."""
+    """Return a report's fields for the record, and the whole report, without content. Slow."""
     lines = {
         "session": report.session,
         "turn": report.turn,
@@ -171,7 +167,7 @@ def describe_report(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class Activity:
-    """The newest records, and their watchers."""
+    """The newest records, and the clients that watch them."""
 
     def __init__(self) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=MOST_RECORDS)
@@ -188,7 +184,7 @@ class Activity:
         self._announce(record)
 
     def end(self) -> None:
-        """Let the watchers end, because the gateway stops."""
+        """End all watchers, because the gateway stops."""
         self._announce(None)
 
     def _announce(self, record: ExchangeRecord | None) -> None:
@@ -205,8 +201,7 @@ class Activity:
             self._reports.popitem(last=False)
 
     def report(self, name: str) -> dict[str, Any] | None:
-        """Return the newest report of the session whose name ends with `name`; None if there is
-        none."""
+        """Return the newest report of the session whose name ends with `name`, if there is one."""
         ending = (key for key in reversed(self._reports) if key[1].endswith(name))
         return self._reports.get(next(ending, ("", "")))
 
@@ -214,8 +209,8 @@ class Activity:
         return tuple(self._records)[-count:] if count else ()
 
     async def follow(self, count: int = 0) -> AsyncGenerator[ExchangeRecord]:
-        """Yield the newest records, then each new one when its request ends."""
-        queue: asyncio.Queue[ExchangeRecord | None] = asyncio.Queue(MOST_BEHIND)
+        """Yield the newest `count` records, then each new record when its request ends."""
+        queue: asyncio.Queue[ExchangeRecord | None] = asyncio.Queue(MAX_UNREAD)
         self._watchers.add(queue)
         try:
             for record in self.newest(count):

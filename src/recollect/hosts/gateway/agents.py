@@ -1,7 +1,7 @@
-"""The agents that `recollect wrap` starts, and how each gets the gateway's base URL for one run.
+"""The agents that `recollect wrap` can start, and how each gets the gateway's base URL for one run.
 
-If you add an agent, also add its name in two other places. These are the choices of the command
-line, which must not import this module, and `caller`, which recognizes the agent's requests.
+If you add an agent, also add its name to the choices of the command line, which must not import
+this module, and to `caller`, which recognizes the agent's requests.
 """
 
 from __future__ import annotations
@@ -28,15 +28,14 @@ URL_VARIABLES: Final[Mapping[Family, str]] = {
     "anthropic": "ANTHROPIC_BASE_URL",
     "openai": "OPENAI_BASE_URL",
 }
-"""Claude Code and opencode read these variables (tried with 2.1.325 and 1.18.33). Codex and pi do
-not."""
+"""Variables that Claude Code 2.1.325 and opencode 1.18.33 read; Codex and pi do not."""
 CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
 """Codex's provider if the user signed in with ChatGPT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """The command and environment that start an agent with the gateway's URL."""
+    """A command and an environment that start an agent with the gateway's URL."""
 
     arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -44,7 +43,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnUpstream:
-    """The provider that an agent uses without the gateway, if it is not the default one."""
+    """The provider's URL that an agent uses without the gateway, if it is not the usual one."""
 
     url: str
     named_by: str
@@ -52,20 +51,20 @@ class OwnUpstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedAgent:
-    """One agent: its command, and where it reads a base URL."""
+    """One agent: its command, and the places where it reads a base URL."""
 
     name: str
     program: str
     launch: Callable[[str], Launch]
     configured_urls: Callable[[], Mapping[Family, str]]
-    """The base URLs in the user's configuration. A project's configuration is never read, because
-    its author could then redirect the user's key."""
+    """Reads the base URLs in the user's configuration. Recollect never reads a project's
+    configuration, because the project's author could redirect the user's key."""
     families: tuple[Family, ...] = FAMILIES
     reads_variables: bool = True
-    """True if the agent reads a base URL from the environment."""
+    """True if the agent reads a base URL from environment variables."""
 
     def upstreams(self) -> dict[Family, OwnUpstream]:
-        """Return the agent's own providers, if they are not the default ones."""
+        """Return the providers that the agent uses without the gateway, unless they are usual."""
         found = {
             family: OwnUpstream(url=url, named_by=f"{self.name}'s configuration")
             for family, url in self.configured_urls().items()
@@ -76,7 +75,7 @@ class WrappedAgent:
         return found
 
     def ignored_variables(self) -> dict[Family, str]:
-        """List the variables with a base URL that the agent does not read."""
+        """Return the variables with a base URL that the agent ignores."""
         return {} if self.reads_variables else {one: name for one, name, _ in self._variables()}
 
     def _variables(self) -> Iterator[tuple[Family, str, str]]:
@@ -187,7 +186,7 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
 
 @contextmanager
 def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
-    """Prepare to start an agent, and remove the temporary files afterwards."""
+    """Prepare an agent's command and environment, and delete temporary files afterwards."""
     launch = agent.launch(url)
     try:
         yield launch
@@ -199,7 +198,7 @@ def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
 def _take_back(shown: Path, own: Path) -> None:
     for path in shown.iterdir():
         if not path.is_symlink() and path.name != "models.json":
-            shutil.move(path, own / path.name)  # keep a file that the agent has rewritten
+            shutil.move(path, own / path.name)  # keep the file if the agent has rewritten it
     shutil.rmtree(shown)
 
 
@@ -208,7 +207,7 @@ def command_line(agent: WrappedAgent, launch: Launch, given: Sequence[str]) -> l
 
 
 def write_configuration(path: Path, content: bytes) -> None:
-    """Replace a file atomically. Its mode stays, and a link stays a link."""
+    """Replace a file atomically. The file keeps its mode, and a link stays a link."""
     path = path.resolve()
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -236,11 +235,11 @@ def _json_object(text: str) -> dict[str, Any]:
 
 
 def read_configuration(text: str) -> Any:
-    """Parse JSON with comments and trailing commas; None if it is invalid."""
+    """Parse JSON with comments and trailing commas; return None if it is invalid."""
     try:
         return json.loads(text)
     except ValueError:
-        import json5  # slow to import and rarely needed
+        import json5  # this import is slow, and rarely needed
 
     try:
         return json5.loads(text)

@@ -1,8 +1,8 @@
-"""Finds out who sent a request: the client, its session, and the kind of request. A client that
-sends no session name is recognized by the reply that it sends back. A request continues a session
-if it repeats the session's last request and the reply to it. Sharing only the first messages is not
-enough, because applications greet all users alike. Every mark is keyed by the caller's credential,
-so two callers never share a session."""
+"""Identifies the sender of a request: the client, its session, and the kind of request. If a client
+sends no session name, its session is recognized by the reply that the client sends back. A request
+continues a session if it repeats the session's last request and the reply to it. Equal first
+messages are not enough, because applications greet all users alike. Every mark is keyed by the
+caller's credential, so two callers never share a session."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ ClientName: TypeAlias = Literal["claude-code", "codex", "opencode", "pi", "openc
 SESSION_HEADER: Final = "x-recollect-session"
 SPACE_HEADER: Final = "x-recollect-space"
 LONGEST_KEY: Final = 200
-"""A longer session key belongs to no known client, and could become a file name."""
+"""A session key longer than this belongs to no known client, and could become a file name."""
 
 
 class RequestKind(Enum):
-    """The purpose of a request. The value is shown to people."""
+    """The purpose of a request, as people read it."""
 
     TURN = "a turn of the conversation"
     TITLE = "a side request without tools: for a title, or for the client's own summary"
@@ -47,13 +47,13 @@ class RequestKind(Enum):
 
     @property
     def in_conversation(self) -> bool:
-        """True if the request is shaped and stored."""
+        """True if Recollect prepares the request and stores it."""
         return self is RequestKind.TURN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """The sender of a request, as its headers and body show it."""
+    """The sender of a request, identified by the request's headers and body."""
 
     client: ClientName
     kind: RequestKind
@@ -61,8 +61,7 @@ class Caller:
     session: str | None = None
     folder: str | None = None
     betas: tuple[str, ...] = ()
-    """The provider's beta features that the headers name, or that the client uses without naming
-    them."""
+    """The provider's beta features that the headers name, or that the client is known to use."""
     space: str | None = None
     credential: str = ""
 
@@ -81,17 +80,17 @@ class _Fields(msgspec.Struct):
 
 _FIELDS: Final = msgspec.json.Decoder(_Fields)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""Errors of reading a body that is invalid JSON or nested too deeply."""
+"""Errors from parsing a body that is invalid JSON or nested too deeply."""
 _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
-"""Clients that send tools with every turn. A request without tools is a side request."""
+"""Clients that send tools with every turn, so that a request without tools is a side request."""
 _UNNAMED_BETAS: Final[Mapping[ClientName, tuple[str, ...]]] = {"claude-code": SYSTEM_INSIDE_BETAS}
-"""Claude Code sends system messages between the turns even if its beta features are turned off."""
+"""Claude Code sends system messages between the turns even if its beta features are off."""
 _COMPACTION: Final = re.compile(
     rb'(?<!\\)"(?:CRITICAL: Respond with TEXT ONLY\. Do NOT call any tools\.'
     rb"|Your task is to create a detailed summary of the conversation"
     rb"|You are performing a CONTEXT CHECKPOINT COMPACTION)"
 )
-"""First words of a client's own request for a summary. Such a request has tools, like a turn."""
+"""First words of a client's own request for a summary, which has tools like a turn."""
 _MARK_BYTES: Final = 65_536
 
 
@@ -101,8 +100,8 @@ _CREDENTIALS: Final = ("authorization", "x-api-key", "api-key", "x-goog-api-key"
 
 
 def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
-    """Return a keyed hash of the credential in a request's headers. Requests without a credential
-    share one."""
+    """Return a keyed hash of the credential in a request's headers. All requests without a
+    credential have the same mark."""
     given = [f"{name}\0{headers[name]}" for name in _CREDENTIALS if name in headers]
     said = "\0".join(given).encode("utf-8", "surrogateescape")
     return blake2b(said, key=blake2b(secret).digest(), digest_size=8).hexdigest()
@@ -111,8 +110,8 @@ def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
 def read_caller(
     format_name: FormatName, headers: Mapping[str, str], body: bytes, *, secret: bytes
 ) -> Caller:
-    """Read the sender of a request. `headers` have lower-case names. `secret` keys the hash of the
-    credential."""
+    """Identify a request's sender. `headers` are in lower case; `secret` keys credentials'
+    hashes."""
     try:
         fields = _FIELDS.decode(body)
     except _UNREADABLE:
@@ -153,10 +152,10 @@ def _session(
     format_name: FormatName,
     credential: str,
 ) -> str | None:
-    """Return the session's key: Recollect's header first, then the client's own. A subagent has its
-    own session. A random id of an agent is used unchanged, so that hooks and imports share the
-    session. Other callers cannot guess it. Any other name, such as "main", is combined with the
-    caller's credential."""
+    """Return the session's key: from Recollect's header, or from the client's own. A subagent has
+    its own session. An agent's random id is used unchanged, so that hooks and imports use the same
+    session; other callers cannot guess such an id. Other names, such as "main", are combined with
+    the credential."""
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))
@@ -225,24 +224,24 @@ def _json(text: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-MOST_SESSIONS: Final = 2_000
-"""Number of conversations recognized from memory. Older ones are looked up in the store."""
+MAX_SESSIONS: Final = 2_000
+"""Number of conversations recognized from RAM. The store is searched for older ones."""
 MOST_MESSAGES: Final = 20_000
-MOST_ALIKE: Final = 8
-"""Number of sessions with the same history and reply that the store can tell apart."""
+MAX_ALIKE: Final = 8
+"""Number of sessions with the same history and reply that the store can distinguish."""
 _DIGEST_BYTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyWords:
-    """The text of a reply without white space, and its tool calls. Used to compare replies."""
+    """The text of a reply without white space, and its tool calls, for comparing replies."""
 
     text: str = field(repr=False)
     calls: tuple[str, ...] = field(repr=False)
 
 
 def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
-    """Return the comparable text of a reply's messages; None if it is empty."""
+    """Return the text and calls of a reply's messages for comparison; None if there are none."""
     parts = [part for message in messages for part in message.parts]
     text = "".join("".join(part.text.split()) for part in parts if isinstance(part, Text))
     calls = tuple(
@@ -253,18 +252,18 @@ def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The messages of a request, keyed by the caller's credential."""
+    """The messages of a request, as marks that are keyed by the caller's credential."""
 
     start: str
-    """Common prefix of the names of sessions with this format and first message."""
+    """Common prefix of the names of all sessions with this format and first message."""
     secret: bytes = field(repr=False)
     ids: tuple[MessageId, ...]
     system: bytes = field(repr=False)
-    """The system prompt, if it is not a message."""
+    """The system prompt, if it is not one of the messages."""
     before_reply: int | None = None
     """Number of messages before the last reply; None if there is no reply."""
     after_reply: int = 0
-    """Number of messages up to the end of that reply."""
+    """Number of messages up to the end of the last reply."""
     reply: ReplyWords | None = None
 
     def asked(self, count: int | None = None) -> str:
@@ -275,12 +274,12 @@ class History:
         return self._mark(b"begun", self.ids[:count])
 
     def replied(self, reply: ReplyWords) -> str:
-        """Return the mark of this history, followed by `reply`."""
+        """Return the mark of this history followed by `reply`."""
         return self._replied(len(self.ids), reply)
 
     @property
     def repeats(self) -> str | None:
-        """The mark of the session that this history continues; None if it contains no reply."""
+        """Return the mark of the session that this history continues; None without a reply."""
         return None if self.reply is None else self._replied(self.before_reply, self.reply)
 
     def _replied(self, count: int | None, reply: ReplyWords) -> str:
@@ -301,26 +300,26 @@ class _Known:
     heard: bool
     marks: list[str]
     stored: EntryKey | None
-    """The session's newest message when the session was found in the store."""
+    """The session's newest message when the store found the session."""
     answered: bool = False
-    """True if its last request received a complete reply."""
+    """True if the session's last request received a complete reply."""
 
 
 class SessionRecognition:
-    """Names the conversations of a space whose clients send no session name."""
+    """Recognizes and names a space's conversations whose clients send no session name."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        """Sessions, least recently seen first."""
+        """Sessions, the one seen longest ago first."""
         self._marked: dict[str, dict[str, None]] = {}
         self._messages: OrderedDict[tuple[FormatName, bytes], tuple[MessageId, Role]] = (
             OrderedDict()
         )
-        """Message ids by bytes, because clients resend the history with every request."""
+        """Message ids by bytes of a message, because clients resend the history each time."""
 
     def history(self, format_name: FormatName, body: bytes, credential: str) -> History:
-        """Read a request's messages. Messages with known bytes are not parsed again."""
+        """Read a request's messages, but parse only messages with unknown bytes."""
         request = split_request(body, format_name)
         raws = request.messages
         known = [self._read(format_name, raw) for raw in raws]
@@ -355,15 +354,15 @@ class SessionRecognition:
         return known
 
     def awaited(self, history: History) -> tuple[str, ...]:
-        """Return the sessions that may still be receiving the reply that this history repeats."""
+        """Return the sessions that may still be receiving the reply which this history repeats."""
         if history.before_reply is None:
             return ()
         found = self._with(history.begun(history.before_reply))
         return tuple(name for name in found if not self._known[name].answered)
 
     def continued(self, history: History, running: Collection[str]) -> str | None:
-        """Return the session that this history continues, if this process knows it. Sessions in
-        `running` are excluded."""
+        """Return the session that this history continues; None if this process does not know it.
+        Sessions in `running` are excluded."""
         whole = len(history.ids)
         for count in range(whole, history.after_reply - 1, -1):
             name = self._unanswered(history, count, running, heard=count < whole)
@@ -390,20 +389,19 @@ class SessionRecognition:
         return [] if mark is None else list(self._marked.get(mark, ()))
 
     def stored_marks(self, history: History) -> tuple[str, ...]:
-        """Return the marks to look up in the store, most likely first."""
+        """Return the marks for the search in the store, the most likely one first."""
         mark = history.repeats
-        return () if mark is None else tuple(_slot(mark, at) for at in range(MOST_ALIKE))
+        return () if mark is None else tuple(_slot(mark, at) for at in range(MAX_ALIKE))
 
     def knows(self, session: str) -> bool:
-        """Return whether this process knows the session. If so, its state here is used, not the
-        store's."""
+        """Return True if this process knows the session, and so uses its own state of it."""
         return session in self._known
 
     def new_name(self, history: History) -> str:
         return f"{history.start}-{secrets.token_hex(4)}"
 
     def stored_before(self, session: str) -> EntryKey | None:
-        """Return the session's newest message at the time it was found in the store."""
+        """Return the session's newest message from when the store found the session."""
         known = self._known.get(session)
         return None if known is None else known.stored
 
@@ -415,8 +413,7 @@ class SessionRecognition:
         heard: bool = False,
         stored: EntryKey | None = None,
     ) -> None:
-        """Record the session's last request. `heard` is true if the session received a reply
-        before."""
+        """Record the session's last request. `heard`: the session received a reply before."""
         known = self._known.get(session)
         self.forget(session)
         marks = [history.asked(), history.begun()]
@@ -424,7 +421,7 @@ class SessionRecognition:
             heard, stored = heard or known.heard, stored or known.stored
         self._known[session] = _Known(history, heard, marks, stored)
         self._mark(session, marks)
-        while len(self._known) > MOST_SESSIONS:
+        while len(self._known) > MAX_SESSIONS:
             self.forget(next(iter(self._known)))
 
     def forget(self, session: str) -> None:
@@ -435,8 +432,7 @@ class SessionRecognition:
                 del self._marked[mark]
 
     def heard(self, session: str, history: History, messages: Sequence[Message]) -> tuple[str, ...]:
-        """Record a complete reply to a session's last request. Return the marks to store it
-        under."""
+        """Record a complete reply to a session. Return the marks under which to store it."""
         known, reply = self._known.get(session), reply_words(messages)
         if known is None or known.history is not history or reply is None:
             return ()
@@ -447,7 +443,7 @@ class SessionRecognition:
         known.marks = [mark, history.begun()]
         self._known[session] = known
         self._mark(session, known.marks)
-        return (_slot(mark, at),) if at < MOST_ALIKE else ()
+        return (_slot(mark, at),) if at < MAX_ALIKE else ()
 
     def _mark(self, session: str, marks: Iterable[str]) -> None:
         for mark in marks:

@@ -19,7 +19,7 @@ from recollect.system.places import project_space
 
 
 def listening_socket(settings: Settings) -> socket.socket:
-    """Return the socket to serve on. Raise RecollectError if the port is taken."""
+    """Return the socket on which to serve. Raise RecollectError if the port is in use."""
     gateway = settings.gateway
     return listen_on(gateway.host, gateway.port, mend="set another as gateway.port")
 
@@ -43,7 +43,7 @@ class BackgroundGateway(BackgroundServer):
         tell: Callable[[str], None] | None = None,
         agent: str = "",
     ) -> None:
-        """`agent` is the agent that this gateway is started for. Only that agent gets the token."""
+        """Start the gateway's thread. `agent` is the only agent that gets the token."""
         token = secrets.token_urlsafe(24) if agent else gateway_token()
         self.gateway: Gateway = Gateway(
             settings, token=token, open_engine=open_engine, tell=tell, own_user_only=bool(agent)

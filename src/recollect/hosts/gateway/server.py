@@ -1,6 +1,6 @@
-"""The HTTP side of the gateway: its own pages, limits, and replies that are relayed as they arrive.
-Memory shapes the requests of known paths. All others pass unchanged. If a client disconnects, its
-request to the provider is aborted too."""
+"""The gateway's HTTP application: its own pages, limits, and replies that are relayed as they
+arrive. Memory prepares the requests to known paths. All other requests pass unchanged. If a client
+disconnects, the gateway also aborts the client's request to the provider."""
 
 from __future__ import annotations
 
@@ -71,17 +71,16 @@ from recollect.system.config import Settings
 from recollect.system.loopback import LOOPBACK, peer_user
 
 LOG: Final = logging.getLogger(__name__)
-ASKED_AGAIN_SECONDS: Final = 3.0
-"""While a request waits for memory, the gateway checks at this interval that the memory thread
-responds."""
+CHECK_INTERVAL_SECONDS: Final = 3.0
+"""While a request waits for memory, check at this interval that memory's thread works."""
 MOST_TRIES: Final = 4
 MOST_BODY_BYTES: Final = 64_000_000
 MOST_REQUESTS: Final = 256
 LIGHT_READING: Final = 24
 """Identifying the caller without decoding messages is this many times faster."""
 NEARLY_FULL_RATIO: Final = 0.5
-"""If a request fills more than this share of the window, the first events of its stream are held
-back until the next event. That event may be a refusal."""
+"""If a request fills more than this share of the window, the first events of its reply wait for the
+next event, which may be a refusal."""
 SHOWN_RECORDS: Final = 50
 ENDING_BYTES: Final = 65_536
 OWN_PATH: Final = "/recollect/"
@@ -96,7 +95,7 @@ _NOT_LET_IN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ServedRoute:
-    """A path whose requests memory shapes."""
+    """A path whose requests memory prepares."""
 
     family: Family
     format: FormatName
@@ -112,7 +111,7 @@ ROUTES: Final = {
 
 
 class Gateway:
-    """The ASGI application."""
+    """The gateway as an ASGI application."""
 
     def __init__(
         self,
@@ -123,9 +122,9 @@ class Gateway:
         tell: Callable[[str], None] | None = None,
         own_user_only: bool = False,
     ) -> None:
-        """Every request must send `token`. `open_engine` opens the memory of a space, instead of
-        the settings. `tell` is called with one sentence for a person, in the serving thread.
-        `own_user_only` refuses processes of other users."""
+        """Create the gateway. Every request must contain `token`. `open_engine` opens the memory of
+        a space, in place of the settings. `tell` is called with one sentence for a person, in the
+        serving thread. `own_user_only` refuses processes of other users."""
         self.settings = settings
         self._own_user_only = own_user_only
         self.activity: Activity = Activity()
@@ -136,7 +135,7 @@ class Gateway:
         self._model: ClientModel | None = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             self._model = ClientModel(
-                # Turns report the problem themselves.
+                # Each turn reports this problem itself.
                 Upstreams(settings.gateway, tell=lambda _: None),
                 day_tokens=settings.jobs.day_tokens,
             )
@@ -148,7 +147,7 @@ class Gateway:
         )
         self._running = 0
         self._concluding: set[asyncio.Task[None]] = set()
-        """Answered requests whose records are not complete yet."""
+        """Tasks that complete the records of answered requests."""
         guard = [Middleware(OwnPagesOnly, local=settings.gateway.host in LOOPBACK)]
         self._own_pages = application(
             [
@@ -173,7 +172,7 @@ class Gateway:
         await self.close()
 
     async def open(self) -> None:
-        """Connect to the providers, and open the default memory ahead of the first request."""
+        """Connect to the providers, and open the default memory before the first request."""
         await self.upstreams.open()
         self.memories.start()
         if self._model is not None:
@@ -181,7 +180,7 @@ class Gateway:
         self.memories.ask(attempted(self.shaper.warm_up()))
 
     async def close(self) -> None:
-        """Finish storing and close every connection, within a time limit."""
+        """Finish storing replies and close every connection, within a time limit."""
         if self._concluding:
             await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
         await self.memories.stop(self._close_memories())
@@ -196,7 +195,7 @@ class Gateway:
         exchange = Exchange.of(scope, self.activity.next_number())
         own_user = self._is_own_user(scope)
         if f"{exchange.path}/".startswith(f"{INSPECTOR_PATH}/") and own_user:
-            await self.inspector(scope, receive, send)  # it has its own way to let browsers in
+            await self.inspector(scope, receive, send)  # the inspector checks browsers itself
             return
         allowed = is_token(exchange.token, self._token) and own_user
         if exchange.path == _HEALTH or (allowed and exchange.path.startswith(OWN_PATH)):
@@ -278,8 +277,8 @@ class Gateway:
             exchange.note(outcome=str(error))
             if not exchange.has_started:
                 await self._answer(exchange, send, 502, str(error))
-            # Otherwise the reply is incomplete, so the server closes the connection. The client
-            # sees the same failure as without the gateway.
+            # The reply is incomplete, so the server closes the connection. The client sees the same
+            # failure as without the gateway.
         except asyncio.CancelledError:
             if not exchange.has_ended:
                 exchange.note(outcome=_GONE)
@@ -346,14 +345,14 @@ class Gateway:
         return await self._asked(work, body)
 
     async def _asked(self, work: Coroutine[Any, Any, ShapedRequest], body: bytes) -> ShapedRequest:
-        """Wait for the view as long as memory's thread responds. A summary takes time."""
+        """Wait for the view while memory's thread works, because a summary takes time."""
         if self.memories.is_stuck:
             work.close()
             return _as_it_came(body, WithoutMemory.STUCK)
         shaping = self.memories.ask(work)
         try:
             while not shaping.done():
-                await asyncio.wait({shaping}, timeout=ASKED_AGAIN_SECONDS)
+                await asyncio.wait({shaping}, timeout=CHECK_INTERVAL_SECONDS)
                 if not shaping.done() and not await self.memories.responds():
                     return _as_it_came(body, WithoutMemory.STUCK)
             done = await attempted(shaping)
@@ -436,7 +435,7 @@ class Gateway:
             exchange.reading = asyncio.ensure_future(attempted(asyncio.to_thread(_used, kept)))
 
     def _conclude(self, exchange: Exchange) -> None:
-        """Add the record of a request once its reply was read."""
+        """Complete a request's record once its reply was read, and add the record to the list."""
 
         async def conclude() -> None:
             await self._note_reply(exchange)
@@ -509,7 +508,7 @@ class Gateway:
     async def _report(self, request: Request) -> Response:
         report = self.activity.report(request.path_params["name"])
         if report is None:
-            raise HTTPException(404, "no such session has used the gateway lately")
+            raise HTTPException(404, "no session with this name has used the gateway lately")
         return JsonAnswer(report)
 
     async def _follow(self, request: Request) -> Response:
