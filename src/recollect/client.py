@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 AGAIN: Final = frozenset({409, 503, 504})
-"""Statuses after which the client sends the same request again. It does not retry if a budget is
-spent."""
+"""Statuses after which the client sends the same request again, unless a budget is spent."""
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
@@ -46,7 +45,7 @@ class MemoryClient:
         driver = import_driver("the client of a service")
         if not url.startswith(("http://", "https://")):
             raise ServiceError("the address of a service must begin with http:// or https://")
-        key = key.strip()  # a key read from a file may end with a newline
+        key = key.strip()  # a key from a file may end with a newline
         if not (key and is_sendable_key(key)):
             raise ServiceError(
                 "the key is not valid: pass a key that `recollect key create` printed"
@@ -79,8 +78,9 @@ class MemoryClient:
         betas: Sequence[str] = (),
         window_tokens: int | None = None,
     ) -> m.PreparedAnswer:
-        """Shape a request for its model. Send the answer's `request` (JSON as bytes) instead of
-        yours. `betas` are the beta features in the request's headers."""
+        """Fit a request into the model's window, and add memories. Send the answer's `request`
+        (JSON as bytes) instead of yours. `betas` are the beta features in your request's
+        headers."""
         body = m.PrepareBody(
             request=_raw(request), format=format, betas=list(betas), window_tokens=window_tokens
         )
@@ -102,8 +102,7 @@ class MemoryClient:
         batch: str | None = None,
         said_at: float | None = None,
     ) -> m.IngestedAnswer:
-        """Store messages outside of `prepare`: a session's whole history, or with `batch` one part
-        of it."""
+        """Store messages outside of `prepare`: a whole session, or with `batch` one part of it."""
         body = m.IngestBody(messages=[_raw(one) for one in messages], batch=batch, said_at=said_at)
         return self._post(m.IngestedAnswer, body, space, "sessions", session, "ingest")
 
@@ -115,18 +114,18 @@ class MemoryClient:
         *,
         instructions: str = "",
     ) -> m.CompactedAnswer:
-        """Replace a session's older messages with a summary now."""
+        """Replace a session's older messages by a summary now."""
         body = m.CompactBody(request=_raw(request), instructions=instructions)
         return self._post(m.CompactedAnswer, body, space, "sessions", session, "compact")
 
     def undo(self, space: str, session: str) -> m.UndoneAnswer:
-        """Restore the view from before the session's last compaction."""
+        """Undo the session's last compaction, so that requests contain its messages again."""
         return self._post(m.UndoneAnswer, None, space, "sessions", session, "undo")
 
     def search(
         self, space: str, query: str, *, session: str | None = None, budget_tokens: int = 2_000
     ) -> m.FoundAnswer:
-        """Search memory."""
+        """Return the passages and facts that fit a query."""
         body = m.SearchBody(query=query, session=session, budget_tokens=budget_tokens)
         return self._post(m.FoundAnswer, body, space, "search")
 
@@ -141,17 +140,17 @@ class MemoryClient:
         return (one for page in pages for one in page.receipts)
 
     def receipt(self, space: str, session: str, number: int) -> m.ReceiptAnswer:
-        """Show what a compaction kept and lost."""
+        """Return which details a compaction's summary has, and which are lost."""
         where = ("spaces", space, "sessions", session, "receipts", str(number))
         return self._ask(m.ReceiptAnswer, "GET", where)
 
     def turns(self, space: str, session: str) -> Iterator[int]:
-        """List the turns of a session that can be replayed."""
+        """List the turns whose requests can be rebuilt."""
         pages = self._pages(m.TurnsAnswer, "spaces", space, "sessions", session, "turns")
         return (one for page in pages for one in page.turns)
 
     def replay(self, space: str, session: str, turn: int) -> m.ReplayAnswer:
-        """Rebuild a past request."""
+        """Rebuild the request of a past turn."""
         where = ("spaces", space, "sessions", session, "turns", str(turn))
         return self._ask(m.ReplayAnswer, "GET", where)
 
@@ -222,7 +221,7 @@ class MemoryClient:
         return preview
 
     def spaces(self) -> Iterator[m.SpaceItem]:
-        """List the tenant's spaces."""
+        """List the spaces of the key's tenant."""
         return (one for page in self._pages(m.SpacesAnswer, "spaces") for one in page.spaces)
 
     def delete_space(self, space: str) -> m.CertificateAnswer:
@@ -230,7 +229,7 @@ class MemoryClient:
         return self._ask(m.CertificateAnswer, "DELETE", ("spaces", space))
 
     def tenant(self) -> m.TenantAnswer:
-        """Show the key's tenant and its used budgets."""
+        """Return the key's tenant and how much of its budgets is used."""
         return self._ask(m.TenantAnswer, "GET", ("tenant",))
 
     def audit(self) -> Iterator[m.AuditItem]:
@@ -292,7 +291,7 @@ class MemoryClient:
             try:
                 answer = send()
             except self._network_error as error:
-                # its text holds the request, including the key
+                # the error's text may contain the request with the key
                 error_name = type(error).__name__
             else:
                 if answer.status_code not in AGAIN:

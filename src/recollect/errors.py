@@ -33,7 +33,7 @@ from __future__ import annotations
 import logging
 from typing import Literal, TypeAlias
 
-# The program decides what is shown.
+# The program decides whether logs are shown.
 logging.getLogger("recollect").addHandler(logging.NullHandler())
 
 

@@ -26,7 +26,7 @@ def broken(rule: str, where: str, sentence: str) -> Violation:
 
 
 CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "functionCall"})
-"""All forms of a call block that OpenClaw's design lists (pairing)."""
+"""All types of call blocks that OpenClaw's design lists."""
 RESULT_TYPES = frozenset({"tool_result", "toolResult"})
 TEXT_TYPES = frozenset({"text", "input_text", "output_text"})
 
@@ -40,7 +40,7 @@ def mappings(value: Any) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def call_id(block: Mapping[str, Any]) -> str:
-    """Return the id of a call block, or of the call a result block answers."""
+    """Return the id of a call block, or of the call that a result block answers."""
     for key in ("tool_use_id", "toolUseId", "toolCallId", "tool_call_id", "id", "call_id"):
         value = block.get(key)
         if isinstance(value, str):
@@ -54,7 +54,7 @@ def is_blank(text: Any) -> bool:
 
 
 def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
-    """Report `call-id-reused` for every (id, place) whose id was used before."""
+    """Return a violation for every (id, position) whose id was used before."""
     seen: dict[str, str] = {}
     violations = []
     for identity, where in ids:
@@ -213,7 +213,7 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "computer_call": ("computer_call_output",),
     "tool_search_call": ("tool_search_output",),
 }
-"""Calls that the client must answer, and the items that answer them."""
+"""Calls that the client must answer, and the types of items that answer them."""
 _OUTPUTS = frozenset(kind for kinds in _ANSWERS.values() for kind in kinds)
 # A patch may be answered by its status alone, a tool search by its tools.
 _WITH_OUTPUT = _OUTPUTS - {"apply_patch_call_output", "tool_search_output"}
@@ -222,7 +222,7 @@ _PROVIDER_CALLS = {
     "multi_agent_call": "call_id",
     "mcp_approval_request": "id",
 }
-"""Calls that the server runs, and the key of their id."""
+"""Calls that the server runs, and the field with their id."""
 _PROVIDER_RESULTS = {
     "program_output": ("program", "call_id"),
     "multi_agent_call_output": ("multi_agent_call", "call_id"),
@@ -407,8 +407,7 @@ def check_pi(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def reused_pi_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """List call ids used more than once, because pi finds results by `toolCallId`
-    (oh-my-pi#2055)."""
+    """List call ids used more than once: pi finds results by `toolCallId` (oh-my-pi#2055)."""
     return repeated(
         (call_id(block), f"messages[{place}].content[{index}]")
         for place, message in mappings(body.get("messages"))

@@ -1,8 +1,8 @@
 """A model for tests, without a network: it answers from a script. It fails on a call that the
-script does not expect, and `check` names unused steps. A step is a text, an `Answer`, an exception
-to raise, a `ReplyEvent` or a list of them. It can also be a function of the prompt (or request)
-that returns one of these. This module never imports the provider adapters, because it is used to
-test them."""
+script does not expect, and `check` fails if steps are unused. A step is a text, an `Answer`, an
+exception to raise, a `ReplyEvent` or a list of them. The script can also be a function of the
+prompt (or request) that returns one of these. Provider adapters are not imported, because this
+model tests them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WireName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptedCall:
-    """A tool call of the model."""
+    """A tool call in a scripted reply."""
 
     id: str
     name: str
@@ -39,26 +39,26 @@ class ScriptedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Says:
-    """One reply of the model."""
+    """One scripted reply."""
 
     text: str = field(default="", repr=False)
     thinking: str = field(default="", repr=False)
     calls: Sequence[ScriptedCall] = ()
     stop: StopReason | None = None
-    """Why the reply stopped; None derives it from the content."""
+    """Reason why the reply stops; None derives it from the content."""
     usage: Usage | None = field(default_factory=lambda: Usage(input_tokens=100, output_tokens=10))
     stretch_chars: int = 4
-    """Characters per event of a stream."""
+    """Characters per event in a stream."""
     piece_bytes: int | None = None
-    """Split the stream into pieces of this many bytes, even inside a character."""
+    """Send the stream in pieces of this many bytes, even inside a character."""
     delay_seconds: float = 0.0
     """Seconds to wait before the first byte."""
     cut_after_events: int | None = None
-    """Break the connection after this many events."""
+    """Close the connection after this many events."""
     hang_after_events: int | None = None
-    """Hang after this many events. 0 sends not even a status."""
+    """Send nothing after this many events. With 0, not even the status is sent."""
     fail_after_events: int | None = None
-    """Send the format's overloaded error after this many events."""
+    """Send the format's error for overload after this many events."""
     id: str = "1"
     """Suffix of the reply's ids on the wire."""
 
@@ -70,18 +70,18 @@ class Says:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fails:
-    """An error response."""
+    """A scripted error response."""
 
     status: int
     body: Any = field(default=None, repr=False)
-    """An object is sent as JSON; text and bytes are sent as they are. None sends the format's own
-    error object."""
+    """An object is sent as JSON; text and bytes are sent as they are. None sends an error object of
+    the format."""
     headers: Mapping[str, str] = field(default_factory=dict)
     delay_seconds: float = 0.0
 
 
 Given: TypeAlias = str | Answer | Says | BaseException | Sequence[ReplyEvent]
-"""Result of a step. A `Says` can also contain thinking and tool calls."""
+"""What a step returns. A `Says` can also contain thinking and tool calls."""
 Step: TypeAlias = Given | Callable[[Any], Given]
 
 
@@ -109,17 +109,17 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """Name given to it."""
+        """The name passed to the constructor."""
         return self._name
 
     @property
     def window_tokens(self) -> int | None:
-        """Window given to it."""
+        """The window passed to the constructor."""
         return self._window
 
     @property
     def format(self) -> FormatName:
-        """Wire format of its requests and replies."""
+        """The wire format of requests and replies."""
         return self._format
 
     def __repr__(self) -> str:

@@ -1,1 +1,1 @@
-"""Import and export: recordings, OpenClaw's files, and memory files followed on disk."""
+"""Import and export: recorded sessions, OpenClaw's files, and memory files followed for changes."""

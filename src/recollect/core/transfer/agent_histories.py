@@ -1,6 +1,6 @@
-"""Finds the histories of coding agents on this machine: Claude Code, Codex, pi and OpenClaw. They
-are never changed. The first lines, or a query, give project, size and dates; the import reads the
-rest. An unreadable file is reported and does not affect others."""
+"""Finds the session files of coding agents on this machine: Claude Code, Codex, pi and OpenClaw.
+The files are never changed. Project, size and dates come from the first lines, or from a query; the
+import reads the rest. An unreadable file is reported and does not affect others."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from recollect.system.places import (
 HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw"]
 
 _HEAD_BYTES: Final = 16 << 20
-"""Number of bytes searched for the project, because a pasted prompt may precede it."""
+"""Number of bytes searched for the project's folder, because a pasted prompt may precede it."""
 
 
 class LeftOutReason(Enum):
-    """Why a history that was found is not imported."""
+    """Reason why a session that was found is not imported."""
 
     SUBAGENT = "messages of a subagent; its parent's session contains the result"
     NO_PROJECT = "it names no project folder"
@@ -43,7 +43,7 @@ class LeftOutReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOutFile:
-    """A history that was found but is not imported."""
+    """A session that was found but is not imported."""
 
     agent: HistoryAgent
     name: str
@@ -54,35 +54,35 @@ class LeftOutFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentHistory:
-    """One file, or one session of a database, before it is read."""
+    """One file, or one session of a database, that was found but not read yet."""
 
     agent: HistoryAgent
     project: str
-    """Folder of the session. `project_space` turns it into the memory's name."""
+    """Folder of the session. `project_space` derives the space from it."""
     name: str
-    """The file, and the session in it if it is a database."""
+    """The file; in case of a database also the session."""
     stem: str
-    """Name for its session if it has none."""
+    """Name to give to the session if it has none."""
     size_bytes: int
     last_at: float
     read: Callable[[], bytes] = field(repr=False)
 
     @property
     def space(self) -> str:
-        """Memory that it belongs to: the one that hooks and the gateway use in this folder."""
+        """The space that hooks and the gateway use in this folder."""
         return project_space(self.project)
 
 
 @dataclass(slots=True)
 class FoundHistories:
-    """All that was found."""
+    """All sessions that were found."""
 
     histories: list[AgentHistory] = field(default_factory=list)
     left_out: list[LeftOutFile] = field(default_factory=list)
 
 
 def find_histories() -> FoundHistories:
-    """Find every agent's histories, by memory and then by date."""
+    """Find the sessions of every agent, sorted by space and then by date."""
     found = FoundHistories()
     _find_claude_code(found)
     _find_codex(found)
@@ -93,8 +93,8 @@ def find_histories() -> FoundHistories:
 
 
 def _project_of(agent: HistoryAgent, fields: Fields) -> str | None:
-    """Return the folder that a line of a transcript names. Claude Code names it in every line, the
-    others in the first."""
+    """Return the folder that a line of a transcript names. Claude Code repeats it in every line,
+    others write it in the first."""
     kind = text_of(fields, "type")
     if agent == "codex":
         meta = object_fields(fields.get("payload", b"")) if kind == "session_meta" else None
@@ -103,8 +103,8 @@ def _project_of(agent: HistoryAgent, fields: Fields) -> str | None:
 
 
 def first_folder(agent: HistoryAgent, path: Path) -> str | None:
-    """Return the folder in which a session began; None if its transcript does not name it. The
-    session belongs to that folder, even if its agent later changes to another."""
+    """Return the folder in which a session began; None if the file does not name it. A session
+    belongs to that folder, even if the agent changes folders later."""
     try:
         return _head(path, agent)
     except (OSError, FormatError, MissingExtra):  # the agent creates the file with the first reply
@@ -198,12 +198,12 @@ def _leave_out(
 
 
 _WAL_VERSION: Final = b"\x02\x02"
-"""Bytes 18 and 19 of a database that has a write-ahead log."""
+"""Bytes 18 and 19 of a database with a write-ahead log."""
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Open another program's database read-only, without creating files in its folder. If its log
-    is empty, the database is complete and is opened as immutable: SQLite then creates no log."""
+    """Open another program's database read-only, without creating files in its folder. Without a
+    write-ahead log the database is complete, so it is opened as immutable: SQLite creates none."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     with path.open("rb") as file:
         alone = file.read(20)[18:] == _WAL_VERSION and not Path(f"{path}-wal").exists()
@@ -252,14 +252,14 @@ _OPENCLAW_EVENTS: Final = """
 
 
 def _openclaw_lines(path: Path, session: str) -> bytes:
-    """Write events as the lines that older versions wrote."""
+    """Write the events of a session as the lines that older versions of OpenClaw wrote."""
     with closing(open_read_only(path)) as database:
         rows = database.execute(_OPENCLAW_EVENTS, (session,))
         return b"\n".join(_openclaw_line(*row) for row in rows)
 
 
 def _openclaw_line(text: object, packed: object) -> bytes:
-    """Decode an event. An unreadable one becomes a line that the reader reports as skipped."""
+    """Decode an event. If it is unreadable, return a line that the reader reports as skipped."""
     if isinstance(packed, bytes) and text is None:
         try:
             return unpack(packed)

@@ -1,9 +1,9 @@
-"""Sections of a memory file: read, named, compared with the store, and written. A section's id is
-made from its text, headings and repetition number, but not from its line, so it stays the same if
-the section moves. Secrets are masked in the whole file before it is split. Sections have the role
-and trust of the assistant, because nothing shows who wrote them. Reading runs in a thread, never
-follows a link to another file, and never returns a file that is only half written. Text is split at
-headings, a long section at paragraphs, else at lines. Each section repeats the headings above
+"""Reads the sections of a memory file, gives them ids, compares them with the store, and writes
+them. A section's id is made from its text, headings and repetition number, but not from its line,
+so it does not change if the section moves. Secrets are masked in the whole file before it is split.
+Sections have the role and trust of the assistant, because their author is unknown. Reading runs in
+a thread, follows no link to other files, and never returns half-written files. Text is split at
+headings, a long section at paragraphs, else at lines. Each section begins with the headings above
 it."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FileSection:
     headings: tuple[str, ...] = field(repr=False)
     text: str = field(repr=False)
     first_line: int
-    """Line number, from 1. If the section begins with a heading, the line of that heading."""
+    """Line number, from 1. If the section begins with a heading, the line of the heading."""
     last_line: int
 
 
@@ -157,27 +157,27 @@ class MarkdownLines:
 
 SESSION_PREFIX = FILE_SESSIONS
 MOST_SECTIONS = 5_000
-"""Limit of sections, because a file of headings only would give one segment per line."""
+"""Limit of sections, because a file with only headings would become one segment per line."""
 
 _OUTSIDE = "0" * 8
 _OWNER_BYTES = 4
 _KEY_BYTES = 12
 _DATE = re.compile(r"(?<!\d)(\d{4})[-_](\d{2})[-_](\d{2})(?!\d)")
 _NOON = 12
-_BLANK_LINES = re.compile(r"\n{3,}")  # left where a secret of several lines was masked
+_BLANK_LINES = re.compile(r"\n{3,}")  # left over if a secret of several lines was masked
 
-# Other kinds of noise occur only in chats. If a file mentions them, they are its content.
+# Other kinds of noise exist only in chats: in a file, such text is content.
 _WORDLESS = (None, "empty", "no words", "short")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSection:
-    """A section with its names."""
+    """A section with its ids and its origin."""
 
     id: SegmentId
     line: int
     origin: str
-    """The file and the line of the section."""
+    """File and line of the section."""
     masked: int
     """Number of masked secrets."""
     entry: Entry = field(repr=False)
@@ -185,11 +185,11 @@ class ReadSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFile:
-    """A file as it was read."""
+    """The sections of a file."""
 
     sections: tuple[ReadSection, ...]
     left_out: int = 0
-    """Number of sections beyond the limit."""
+    """Number of sections over the limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,12 +198,12 @@ class Unread:
 
     reason: str
     refused: bool = False
-    """True if the file is refused in its current form. Otherwise it may be read next time."""
+    """True if the file must change before it can be read. False if a later attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRules:
-    """Rules for storing sections."""
+    """Settings and keys for storing sections."""
 
     secret: bytes = field(repr=False)
     """Key with which the space's message ids are hashed."""
@@ -214,7 +214,7 @@ class FileRules:
 
 
 def read_file(file: FoundFile, *, owner: str, rules: FileRules) -> ReadFile | Unread:
-    """Read a file that was found. `owner` is a result of `owner_of`."""
+    """Read a file. `owner` comes from `owner_of`."""
     data = _read(file)
     if isinstance(data, Unread):
         return data
@@ -238,8 +238,8 @@ def session_of(label: str) -> str:
 
 
 def owner_of(workspace: Path, *, outside: bool) -> str:
-    """Return the prefix of a file's section keys: a hash of its workspace, or a constant for a file
-    outside. So two workspaces in one space never withdraw each other's files."""
+    """Return the prefix of a file's section keys: a hash of its workspace, or a constant for files
+    outside. So two workspaces in one space never remove each other's files."""
     if outside:
         return _OUTSIDE
     named = os.fsencode(workspace)
@@ -247,13 +247,13 @@ def owner_of(workspace: Path, *, outside: bool) -> str:
 
 
 def time_of(file: FoundFile, *, now: float) -> float:
-    """Return the time of a file's statements: the date in its name, else its modification time."""
+    """Return the time for a file's sections: the date in its name, else its modification time."""
     for dated in _DATE.finditer(file.path.stem):
         try:
             day = datetime(int(dated[1]), int(dated[2]), int(dated[3]), _NOON, tzinfo=UTC)
         except ValueError:
             continue
-        return day.timestamp()  # noon in UTC is the same day almost everywhere
+        return day.timestamp()  # at noon in UTC, the date is the same almost everywhere
     return min(file.mtime_ns / 1e9, now)
 
 
@@ -296,8 +296,8 @@ def _name_sections(
     owner: str,
     rules: FileRules,
 ) -> Iterator[ReadSection]:
-    """Give the sections ids. Repeated sections are numbered. A section's message id is made from
-    the unmasked `text`, so that a tombstone still applies if masks change."""
+    """Give ids to the sections. Equal sections are numbered. A message id is made from the unmasked
+    `text`, so that a tombstone applies even if masks change."""
     lines = text.split("\n")
     starts = [0, *accumulate(len(line) + 1 for line in lines)]
     masked_lines = [bisect_right(starts, span.start) for span in masked]
@@ -338,7 +338,7 @@ def _key(owner: str, identity: MessageId, headings: Sequence[str], occurrence: i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """Differences between one file and the store."""
+    """The differences between a file and its stored sections."""
 
     unchanged: int = 0
     fresh: tuple[ReadSection, ...] = ()
@@ -391,7 +391,7 @@ def new_segments(
     now: float,
 ) -> list[NewSegment]:
     """Return the segments to write for a change, in the order of the file. A section that moved is
-    written again, but keeps its first time."""
+    written again with its first time."""
     sections = sorted((*change.fresh, *change.moved), key=lambda section: section.line)
     said_at = dict.fromkeys((one.entry.key for one in sections), time_of(file, now=now))
     said_at.update((one.entry.key, segments[one.id].said_at) for one in change.moved)

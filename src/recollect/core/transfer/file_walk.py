@@ -1,8 +1,8 @@
-"""Finds the followed files: a workspace's memory files, and the paths that settings add. Such a
-path is a file, a folder or a glob (with `**`), relative to the workspace or `~`. Only names and
-sizes are read, in a thread. Symbolic links out of these paths are not followed. A file is found
-once, loops end, and the number of names is limited. Every skipped path is reported. If a folder
-cannot be listed, its files are not treated as deleted."""
+"""Finds the files that Recollect follows for changes: a workspace's memory files, and paths in the
+settings. Such a path is a file, a folder or a glob (with `**`), relative to the workspace or `~`.
+Only names and sizes are read, in a thread. Symbolic links out of these paths are not followed. A
+file is found once, loops end, and the number of names is limited. Every skipped path is reported.
+If a folder cannot be listed, its files are not treated as deleted."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ _SUFFIX = ".md"
 
 
 def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
-    """Return the resolved root of a path in the settings, and the glob below it (empty for a file
-    or folder)."""
+    """Return the resolved root of a path in the settings, and the glob below it (empty if none)."""
     path = workspace / os.path.expanduser(named)  # noqa: PTH111 - never raises
     if not _MAGIC.intersection(named) or os.path.lexists(path):
         return Path(os.path.realpath(path)), ()
@@ -47,8 +46,7 @@ def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
 
 
 def _matches(names: Pattern, pattern: Pattern) -> bool:
-    """Return whether a path or one of its parent folders matches, because a glob includes whole
-    folders."""
+    """Return whether a path or one of its parents matches: a glob includes whole folders."""
     if not pattern:
         return True
     if pattern[0] == "**":
@@ -58,7 +56,7 @@ def _matches(names: Pattern, pattern: Pattern) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundFile:
-    """A followed file, as it was when found."""
+    """A followed file, with its size and time when it was found."""
 
     path: Path
     label: str
@@ -72,23 +70,23 @@ class FoundFile:
 
 @dataclass(slots=True, kw_only=True)
 class FoundFiles:
-    """Result of a walk."""
+    """The files that were found, and the paths that were skipped."""
 
     files: list[FoundFile] = field(default_factory=list)
     skipped: list[SkippedFile] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
-    """Names of files that are not followed in their current form."""
+    """Labels of files that are not followed as they are now, for example too large."""
     unlisted: list[str] = field(default_factory=list)
-    """Names of folders that could not be listed. An empty name means all folders."""
+    """Labels of folders that could not be listed. An empty label means all folders."""
 
 
 class FollowedFiles:
-    """The files of one workspace and of the paths added to it."""
+    """The files of one workspace, and the paths that settings add."""
 
     def __init__(
         self, workspace: Path, extra_paths: Sequence[str] = (), *, own_files: bool = True
     ) -> None:
-        """Follow `MEMORY.md`, `memory.md` and the folder `memory` if `own_files`."""
+        """With `own_files`, follow `MEMORY.md`, `memory.md` and the folder `memory`."""
         self.workspace: Path = Path(os.path.realpath(workspace))
         self._own_files = own_files
         self._home = Path(os.path.realpath(os.path.expanduser("~")))  # noqa: PTH111 - never raises
@@ -109,12 +107,13 @@ class FollowedFiles:
         return walk.found
 
     def is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
-        """Return whether a followed file that was not found must be withdrawn."""
+        """Return whether the stored sections of a file that was not found must be removed."""
         if label in files.refused:
             return True
         path = self._path_of(label, outside=outside)
         if outside:
-            # another workspace may follow it with another pattern, so only a deleted file is gone
+            # another workspace may follow the file with another pattern, so require that it is
+            # deleted
             roots = [root for root, _ in self._roots if path.is_relative_to(root)]
             return any(root.parent.exists() for root in roots) and _is_missing(path)
         listed = not any(
@@ -150,14 +149,14 @@ class _FileWalk:
         self._full = False
 
     def root(self, path: Path, pattern: Pattern) -> None:
-        """Add a path: a file of any suffix, a folder, or a glob."""
+        """Add a path of the settings: a file of any suffix, a folder, or a pattern."""
         if pattern:
             self._walk(path, pattern)
         elif not self.name(path, any_suffix=True):
             self._skip(path, "it does not exist")
 
     def name(self, path: Path, *, any_suffix: bool = False) -> bool:
-        """Add a file, or a folder with everything in it. Return False if there is no such name."""
+        """Add a file, or a folder with everything in it. Return False if nothing has this name."""
         if _is_missing(path):
             return False
         folder = self._visit(path, wanted=any_suffix or _is_markdown(path.name))
@@ -166,7 +165,7 @@ class _FileWalk:
         return True
 
     def _visit(self, path: Path, *, wanted: bool) -> Path | None:
-        """Add a file if it is wanted. Return a folder that must be walked."""
+        """Add a file if `wanted`. Return the folder if it must be searched."""
         try:
             real = self._follow_link(path) if path.is_symlink() else path
             if real is None:
@@ -211,7 +210,7 @@ class _FileWalk:
         return sorted(entries, key=lambda entry: (entry.is_symlink(), entry.name))
 
     def _follow_link(self, link: Path) -> Path | None:
-        """Return the target of a link; None (and report it) if the link may not be followed."""
+        """Return the target of a link; None (and report it) if the link must not be followed."""
         real = Path(os.path.realpath(link))
         if any(real.is_relative_to(root) for root in self._allowed):
             return real
@@ -219,7 +218,7 @@ class _FileWalk:
         return None
 
     def _report_unreadable(self, path: Path, error: OSError) -> None:
-        """Report an unreadable file. It exists, so it is not treated as deleted."""
+        """Report an unreadable file. It exists, so its sections must not be removed."""
         if not _is_missing(path):
             self._skip(path, f"it cannot be read: {error.strerror or type(error).__name__}")
             self.found.unlisted.append(self._followed.label_of(path))
@@ -279,7 +278,7 @@ def _may_be_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_missing(path: Path) -> bool:
-    """Return whether a path is missing. A path that cannot be examined is not."""
+    """Return whether nothing exists at this path. A path that cannot be examined is not missing."""
     try:
         path.lstat()
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -290,7 +289,7 @@ def _is_missing(path: Path) -> bool:
 
 
 class ThreadRunner:
-    """Runs blocking work. Each call has its own thread."""
+    """Runs blocking work in threads, one per call."""
 
     def __init__(self, seconds: float) -> None:
         """`seconds` limits each call."""
@@ -298,8 +297,8 @@ class ThreadRunner:
         self._late: Future[Any] | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`. Raise TimeoutError if it takes too long, or if earlier work
-        is still running."""
+        """Return the result of `work`. Raise TimeoutError if it takes too long, or if an earlier
+        call is still running."""
         if self._late is not None and not self._late.done():
             raise TimeoutError
         done: Future[T] = Future()

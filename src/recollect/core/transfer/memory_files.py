@@ -1,8 +1,8 @@
-"""Follows memory files: at the start and at intervals, writes sections that changed and withdraws
-sections that the files no longer contain. A scan compares the files with the store, so it needs no
-state of its own. It never blocks the event loop or changes a file. Scanning twice has the same
-result as scanning once. Forgotten sections are not stored again, and unreadable files keep their
-stored sections. A failed or hanging scan never affects a turn."""
+"""Follows memory files: reads them at the start and at intervals, stores sections that changed, and
+removes those that the files no longer contain. A scan compares the files with the store, so it
+needs no other state. It never blocks the event loop or changes a file. A second scan changes
+nothing. Forgotten sections are not stored again. Sections of unreadable files are not removed. A
+scan that fails or hangs never affects a turn."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ from recollect.core.values.upkeep import (
 from recollect.errors import StoreError
 
 WriteBatch: TypeAlias = Callable[[Batch], Awaitable[object]]
-"""Makes a batch durable, or raises."""
+"""Stores a batch durably, or raises."""
 OpenArchive: TypeAlias = Callable[[], Awaitable[Archive]]
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with the number of files done, and of all files."""
+"""Called with the number of files done, and with the total."""
 
 BATCH_SEGMENTS = 50
 STEP_SECONDS = 60.0
-"""Time limit for listing the files, or reading one of them."""
+"""Time limit for listing the files, and for reading one of them."""
 
-_SETTLED_SECONDS = 2.0  # a file that changed just now may change again with the same time and size
+_SETTLED_SECONDS = 2.0  # a file that changed just now may change again without a new time or size
 
 FIRST_LOOK_SECONDS = 2.0
-"""How long a query may wait for the first scan."""
+"""Maximum time that a query waits for the first scan."""
 CLOSE_SECONDS = 1.0
-"""How long a running scan may take to end."""
+"""Maximum time to wait for a running scan when closing."""
 LEAST_SECONDS = 1.0
-"""Shortest interval, so that scans do not use the whole processor."""
+"""Shortest interval, so that scans do not need a whole processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Settled:
-    """A session that scans skip as long as neither its file nor the store changes."""
+    """A session that scans skip until its file or the store changes."""
 
     stored: SessionSummary | None
     file: FoundFile | None = None
-    """The file; None for the session of another workspace's file."""
+    """The file; None if the session belongs to a file of another workspace."""
     sections: int = 0
 
 
@@ -99,7 +99,7 @@ class _Scan:
 
 
 class MemoryFiles:
-    """The memory files of one workspace, followed into one space."""
+    """The memory files of one workspace, which are followed into one space."""
 
     def __init__(
         self,
@@ -112,7 +112,8 @@ class MemoryFiles:
         clock: Clock,
         rules: FileRules,
     ) -> None:
-        """Follow `MEMORY.md`, `memory.md` and `memory/**/*.md` of the workspace if `own_files`."""
+        """With `own_files`, follow the workspace's `MEMORY.md`, `memory.md` and
+        `memory/**/*.md`."""
         self._followed = FollowedFiles(workspace, extra_paths, own_files=own_files)
         self._open_archive = open_archive
         self._clock = clock
@@ -129,7 +130,7 @@ class MemoryFiles:
         self, *, withdraw: bool = False, progress: Progress | None = None
     ) -> MemoryFilesResult:
         """Scan all files once. Raise StoreError if the store does not answer. `withdraw` removes
-        the workspace's files from memory without reading any."""
+        all sections of the workspace's files, without reading the files."""
         found = FoundFiles() if withdraw else await self._walk()
         if isinstance(found, SkippedFile):
             return MemoryFilesResult(skipped=(found,))
@@ -174,8 +175,7 @@ class MemoryFiles:
             return SkippedFile(file=str(self._followed.workspace), reason=text)
 
     async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Scan) -> bool:
-        """Scan one file. Return False if the disk does not answer, so that no other file is
-        tried."""
+        """Scan one file. Return False if the disk does not answer; then no other file is tried."""
         known = self._settled.get(session_of(file.label))
         if known is not None and (known.file, known.stored) == (file, stored):
             look.tell(file.label, "unchanged", FileChange(unchanged=known.sections))
@@ -219,7 +219,7 @@ class MemoryFiles:
         segments: Mapping[SegmentId, Segment],
         look: _Scan,
     ) -> None:
-        """Update the store from the file."""
+        """Write the differences to the store."""
         new = await self._thread.run(
             lambda: new_segments(
                 file, change, segments, redaction=self._rules.redaction, now=look.now
@@ -231,7 +231,7 @@ class MemoryFiles:
         for at in range(0, len(new), BATCH_SEGMENTS):
             batch = tuple(new[at : at + BATCH_SEGMENTS])
             again = [one.segment.id for one in batch if one.segment.id in moved]
-            if again:  # a store ignores known ids, so remove the old place first
+            if again:  # a store ignores known ids, so remove the old segments first
                 await look.archive.withdraw(again)
             embedded = any(passage.embedded for one in batch for passage in one.passages)
             names = self._rules.embedders if embedded else ()
@@ -240,10 +240,10 @@ class MemoryFiles:
         look.redacted += sum(section.masked for section in (*change.fresh, *change.moved))
 
     def _settle(self, file: FoundFile, stored: SessionSummary | None, change: FileChange) -> None:
-        """Skip this file from now on if it is unchanged. After a change, the next scan checks it
-        again."""
+        """Skip this file while it does not change. After a change, read it once more in the next
+        scan."""
         fresh = time.time() - file.mtime_ns / 1e9 < _SETTLED_SECONDS
-        # a forgotten section is reported each time, and may return once its tombstone is gone
+        # report a forgotten section in every scan, and store it if its tombstone is removed
         if change.is_none and not change.forgotten and not fresh:
             self._settled[session_of(file.label)] = _Settled(
                 file=file, stored=stored, sections=change.unchanged
@@ -252,8 +252,8 @@ class MemoryFiles:
             self._settled.pop(session_of(file.label), None)
 
     async def _look_for(self, summary: SessionSummary, look: _Scan, *, withdraw: bool) -> None:
-        """Handle a stored file that was not found: it is deleted, cannot be listed, or belongs to
-        another workspace."""
+        """Handle a stored file that was not found: it was deleted, its folder could not be listed,
+        or it belongs to another workspace."""
         known = self._settled.get(summary.session)
         if known == _Settled(stored=summary) and not withdraw:
             return
@@ -297,7 +297,7 @@ def _outcome(change: FileChange, *, known: bool) -> FileOutcome:
 
 
 class Following:
-    """The scans of one engine."""
+    """Scans the files of one engine at intervals."""
 
     def __init__(
         self, look: Callable[[], Awaitable[MemoryFilesResult]], *, interval_seconds: float
@@ -318,7 +318,7 @@ class Following:
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
     def trouble(self) -> Reason | None:
-        """Return the problem of the last scan, if any."""
+        """Return the problem of the last scan; None if there was none."""
         if isinstance(self.last, Failure):
             return Reason(Cause.FILES_NOT_LOOKED_AT, error=self.last.said)
         if self.last is None or not self.last.skipped:
@@ -329,7 +329,7 @@ class Following:
         return Reason(Cause.FILE_PASSED_OVER, file=first.file, why=first.reason)
 
     def wake(self) -> None:
-        """Start unless started. Returns at once."""
+        """Start the scans if they are not running. Returns at once."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -340,14 +340,14 @@ class Following:
             self._task = loop.create_task(self._follow(self._stop))
 
     async def first_look(self) -> None:
-        """Start, and wait for the first scan for a limited time."""
+        """Start the scans, and wait for the first one for a limited time."""
         self.wake()
         if self.last is None and self.running:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_SECONDS)
 
     async def close(self) -> None:
-        """Stop. The next scan finishes what this one could not."""
+        """Stop the scans. The next start completes an interrupted scan."""
         self._closed = True
         task, self._task = self._task, None
         if task is None or self._loop is not asyncio.get_running_loop():
@@ -363,7 +363,7 @@ class Following:
             self.last = await attempted(self._look())
             self._looked.set()
             if isinstance(self.last, Failure):
-                # Store failures are reported elsewhere.
+                # Failures of the store are reported by its own component.
                 if not issubclass(self.last.error, StoreError):
                     self._part.away(self.last.said)
             else:

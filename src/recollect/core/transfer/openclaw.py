@@ -1,7 +1,7 @@
-"""Import and export of OpenClaw's `segments.jsonl` and `knowledge.jsonl`. Lines are stored, so that
-an export gives the same bytes. Lines with secrets are masked and counted. Known facts are not
-changed, and forgotten ones are not imported. A file is trusted like a model at most, unless people
-restore their own export. Invalid lines are reported. Vectors are computed again."""
+"""Imports and exports OpenClaw's `segments.jsonl` and `knowledge.jsonl`. Imported lines are stored,
+so that an export writes the same bytes. Lines with secrets are masked and counted. Existing facts
+are not changed, and forgotten ones are not imported. A file is trusted like a model at most, unless
+users restore their own export. Invalid lines are reported. Vectors are computed again."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCounts:
-    """Counts of one imported file."""
+    """Counts of the lines of one imported file."""
 
     messages: ImportCounts = field(default_factory=ImportCounts)
     altered: int = 0
-    """Number of lines with a secret. They are stored masked, so an export differs there."""
+    """Number of lines with a secret. They are stored masked, so an export is different there."""
     passed_over: tuple[str, ...] = ()
 
     def plus(self, other: FileCounts) -> FileCounts:
@@ -91,7 +91,7 @@ async def import_segments(
 async def _write_lines(
     store: Store, lines: Sequence[tuple[SegmentLine, Segment]], rules: ImportRules
 ) -> FileCounts:
-    # an id that Recollect made: an export of this space is imported again
+    # ids that Recollect made itself, because the file is an export of this space
     own = {segment.id: SegmentId(clean_text(line.id)) for line, segment in lines}
     known = await store.known({*own, *own.values()})
     fresh = {
@@ -119,8 +119,8 @@ async def _write_lines(
 
 
 def _segment(line: SegmentLine, rules: ImportRules, session: str | None) -> Segment:
-    """Return the segment of a line, still without its text. Its key is made from the line's id,
-    because lines have no place in a history."""
+    """Return the segment of a line, without its text. Its key is made from the line's id, because a
+    line has no position in a history."""
     message = Message(role=line.role, parts=(Text(text=line.content),), raw=b"")
     identity = identify(message, rules.secret)
     named = line.id.encode("utf-8", "surrogatepass")
@@ -165,12 +165,12 @@ def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
 def mask_object(
     value: dict[str, Any], fields: frozenset[str], settings: Redaction
 ) -> tuple[dict[str, Any], bool]:
-    """Mask the object of a line. Also return whether there were secrets."""
+    """Mask the JSON object of a line. Also return whether it contained secrets."""
     if not settings.enabled:
         return value, False
     mask = TextMask(settings)
     masked = _mask_fields(value, fields, mask)
-    if mask.secrets:  # a secret of one field may be repeated in another, such as an entity or a tag
+    if mask.secrets:  # other fields, such as an entity or a tag, may repeat the secret of a field
         masked = _mask_fields(masked, fields, mask)
     return masked, masked != value
 
@@ -179,7 +179,7 @@ def _mask_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask) 
     masked: dict[str, Any] = {}
     for key, item in value.items():
         done = _mask_value(item, mask)
-        if key not in fields:  # the name of an unknown field may show that its value is a secret
+        if key not in fields:  # the name of an unknown field may announce a secret
             pair = f"{stringify(key)}:{stringify(done)}"
             named = redact(pair, pii=mask.settings.pii, known=mask.secrets)
             mask.secrets.update(secrets_in(pair, named.spans))
@@ -196,21 +196,21 @@ def _mask_value(item: Any, mask: TextMask) -> Any:
     if isinstance(item, dict):
         masked = {mask.text(key): _mask_value(inner, mask) for key, inner in item.items()}
         spelled = stringify(masked)
-        done = mask.json(spelled)  # a key may show that its value is a secret
+        done = mask.json(spelled)  # a key may announce that its value is a secret
         return masked if done == spelled else decode(done.encode())
     return item
 
 
 def line_again(value: dict[str, Any], line: str) -> str:
-    """Write a masked object as a line, with the original line ending."""
+    """Write a masked object as a line with the line's own ending."""
     return stringify(value) + line[len(line.rstrip("\r\n")) :]
 
 
 async def import_facts(
     store: Store, lines: Iterable[bytes], *, rules: ImportRules, restore: bool = False
 ) -> FileCounts:
-    """Write the lines of a `knowledge.jsonl`. A known fact is not changed. With `restore` the file
-    is the user's own export, so its trust, sources and pins are kept."""
+    """Write the lines of a `knowledge.jsonl`. A stored fact does not change. With `restore` the
+    file is the user's own export, so trust levels, sources and pins are taken from it."""
     passed_over: list[str] = []
     counts = FileCounts()
     for chunk in chunks(read_knowledge_lines(lines, passed_over)):
@@ -241,8 +241,7 @@ async def import_facts(
 
 
 def _is_imported(stored: Fact, fact: Fact) -> bool:
-    """Return whether the stored fact came from a plain import, which trusts it less than a restore
-    does."""
+    """Return whether the stored fact was imported without `restore`, and so has lower trust."""
     return stored.made_by == "import" and own_keys(stored) != own_keys(fact)
 
 
@@ -275,7 +274,7 @@ def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[F
 async def export_segments(
     store: Store, file: BinaryIO, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Write `segments.jsonl` in order of arrival. Return the number of segments."""
+    """Write all messages in order of arrival as `segments.jsonl`. Return their number."""
     written = 0
     lines = _Lines(file)
     async for page in read_pages(store):
@@ -288,7 +287,7 @@ async def export_segments(
 
 
 async def export_facts(store: Store, file: BinaryIO) -> int:
-    """Write `knowledge.jsonl`. Return the number of facts, including superseded ones."""
+    """Write all facts, also replaced ones, as `knowledge.jsonl`. Return their number."""
     facts = in_order(await store.facts(superseded=True))
     lines = _Lines(file)
     for fact in facts:
@@ -297,7 +296,7 @@ async def export_facts(store: Store, file: BinaryIO) -> int:
 
 
 class _Lines:
-    """Writes lines. If the last line of one source has no newline and others follow, adds one."""
+    """Writes lines to a file. Adds a missing newline if further lines follow."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

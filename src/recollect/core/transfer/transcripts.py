@@ -1,7 +1,7 @@
-"""Imports a recorded session into the archive, in batches that can be repeated. Items get the key
-that a live request would have given them, across branches and compactions. Stored items are
-skipped, so a second run continues where the first ended. The import never replaces a live session's
-state with an older one."""
+"""Imports a recorded session into the archive, in batches that can be repeated. Items get the same
+keys as from live requests, across branches and compactions. Stored items are skipped, so a second
+run continues an interrupted one. The import never replaces a live session's state by an older
+one."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ from recollect.system.config.settings import Redaction
 Runs: TypeAlias = tuple[range, ...]
 
 _Said: TypeAlias = tuple[str, str]
-"""Speaker and text of a message."""
+"""Role and text of a message."""
 Progress: TypeAlias = Callable[[int, int], None]
 _PAGE_SEGMENTS: Final = 500
 _UNNAMED_KINDS: Final = frozenset({"pi"})
 _UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
-"""Agents that send no session name, or not in every wire format."""
+"""Wire formats of agents that do not name their session in every request."""
 _SPEAKING: Final = frozenset({"user", "assistant"})
 BATCH_SEGMENTS = 200
-"""Number of messages per write. If the import is killed, a second run repeats at most these."""
+"""Number of messages per write. After an interrupted import, at most these are repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedItems:
-    """The places of a recording's items in its histories."""
+    """The keys of a recording's items, and the session's state."""
 
     keys: tuple[EntryKey, ...] = field(repr=False)
     """One key per item, in the order of the recording."""
     state: SessionState
-    """The session after the newest history: path, message ids, aliases."""
+    """The session's state after the newest history: path, message ids, aliases."""
 
 
 def place_items(
     transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
 ) -> PlacedItems:
-    """Give every item its key. `known` is a live session that may contain some of them already."""
+    """Find the key of every item. `known` is the state of a live session that may contain some."""
     contexts = [tuple(item for run in runs for item in run) for runs in _contexts(transcript)]
     keys: dict[int, EntryKey] = {}
     aliases: Mapping[EntryKey, EntryKey] = {}
     if known is not None:
         aliases = known.aliases
-        # the newest history is most likely the known one
+        # the newest history is most likely the one that is known
         for context in reversed(contexts):
             for item, key in _recognize(known, context, readings):
                 keys.setdefault(item, key)
@@ -69,7 +69,7 @@ def place_items(
     for context in contexts:
         state = _follow(state, context, readings, keys)
     parent = ROOT
-    for item, reading in enumerate(readings):  # this includes items that no request shows
+    for item, reading in enumerate(readings):  # also items that no request contains
         parent = keys.setdefault(item, chain(parent, reading.id))
     placed = tuple([keys[item] for item in range(len(readings))])
     return PlacedItems(keys=placed, state=state)
@@ -104,8 +104,7 @@ def _follow(
 def _recognize(
     state: SessionState, context: Sequence[int], readings: Sequence[Reading]
 ) -> Iterator[tuple[int, EntryKey]]:
-    """Find the items of a known history: those at the same place, or with the same words in the
-    same order."""
+    """Find items in a known history: at the same position, or equal words in the same order."""
     alignment = align(
         state, [readings[item].id for item in context], [readings[item].tokens for item in context]
     )
@@ -116,7 +115,7 @@ def _recognize(
 
 
 def _contexts(transcript: RecordedSession) -> list[Runs]:
-    """Return each history once, at its longest, in the order of the recording."""
+    """Return each history once, in its longest form, in the order of the recording."""
     total = len(transcript.items)
     ranges: list[Runs] = []
     for request in transcript.requests:
@@ -129,7 +128,7 @@ def _contexts(transcript: RecordedSession) -> list[Runs]:
         return [(range(total),)] if total else []
     last = ranges[-1]
     newest = max((run.stop for runs in ranges for run in runs), default=0)
-    if newest < total:  # items after the last request, which the next request would show
+    if newest < total:  # items after the last request, which the next request would contain
         ranges[-1] = (*last[:-1], *_merge_runs([*last[-1:], range(newest, total)]))
     return ranges
 
@@ -168,12 +167,12 @@ def _begins_with(longer: Runs, shorter: Runs) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCounts:
-    """Counts of a recording's messages. Each message is counted once, except in `noise`."""
+    """Counts of a recording's messages. Each is counted once, but `noise` counts some again."""
 
     read: int = 0
     stored: int = 0
     known: int = 0
-    """Messages already stored, or repeated in the recording."""
+    """Messages that were stored before, or that the recording repeats."""
     forgotten: int = 0
     skipped: int = 0
     """Messages that contain only a recalled block."""
@@ -192,7 +191,7 @@ _COUNTS: Final = tuple(field.name for field in fields(ImportCounts))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRules:
-    """Rules to identify, count and mask messages, shared by all recordings of a run."""
+    """Settings and keys to identify and mask messages. All recordings of a run share them."""
 
     secret: bytes = field(repr=False)
     seal: SealSecret | None = field(default=None, repr=False)
@@ -200,14 +199,14 @@ class ImportRules:
     weigher: Weigher
     now: float
     facts: bool = False
-    """True if imported messages are read for facts, in the background."""
+    """True if jobs then extract facts from the imported messages."""
 
     @classmethod
     def of(
         cls, settings: Settings, *, secret: bytes, now: float, seal: SealSecret | None = None
     ) -> ImportRules:
-        """Build the rules from a memory's settings and its space's `secret` and `seal`. Without
-        `seal`, no answer of a memory tool is recognized."""
+        """Take the rules from a memory's settings, and from the `secret` and `seal` of its space.
+        Without `seal`, answers of memory tools are not recognized."""
         return cls(
             secret=secret,
             seal=seal,
@@ -218,18 +217,18 @@ class ImportRules:
         )
 
     def reading(self, sessions: Iterable[str]) -> tuple[NewJob, ...]:
-        """Return the jobs that read these sessions for facts."""
+        """Return the jobs that extract facts from these sessions."""
         if not self.facts:
             return ()
         return tuple(extract_job(session, run_at=self.now, left=False) for session in sessions)
 
 
 async def _session_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
-    """Return the session's name. If the agent sends none, it is the session that the gateway
-    recognized by these messages."""
+    """Return the session's name. If the agent sends none, return the session that the gateway
+    stored for the same messages."""
     if kind not in _UNNAMED_KINDS or await store.session(session) is not None:
         return session
-    # without tool output, because formats wrap it differently
+    # without tool output, which each format writes differently
     ids = [one.id for one in readings if one.message.role in _SPEAKING]
     starts = tuple(unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
     alike = [one.session for one in await store.sessions() if one.session.startswith(starts)]
@@ -252,10 +251,9 @@ async def import_transcript(
     look_again: bool = True,
     progress: Progress | None = None,
 ) -> ImportCounts:
-    """Write a recording's messages to the archive as messages of `session`. `file` is their origin.
-    `file_said_at` is their time if the recording has none. Without `look_again`, messages from
-    requests are not compared by words, because the reader of a growing recording has done so
-    before."""
+    """Write a recording's messages to the archive as messages of `session`. `file` is their origin,
+    and `file_said_at` their time if the recording has none. Without `look_again`, they are not
+    compared with messages from requests, because a reader of a growing file did that before."""
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
     readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
@@ -307,20 +305,20 @@ class _Writing:
         self._origins: dict[EntryKey, str] = {}
         self._secrets: dict[str, None] = {}
         self._elsewhere: Counter[_Said] = Counter()
-        """Messages that the session stores under other keys, with counts."""
+        """Number of messages that the session stores under other keys, by role and text."""
 
     def set_origins(self, items: Iterable[tuple[float | None, str]], said_at: float) -> None:
-        """Set the time and the origin of each message. An item without a time has that of the item
-        before it; the first one has `said_at`."""
+        """Set the time and the origin of each message. An item without a time gets the time of the
+        item before it, the first one `said_at`."""
         for key, (timestamp, origin) in zip(self._keys, items, strict=True):
             said_at = said_at if timestamp is None else timestamp
             self._said_at.setdefault(key, said_at)
             self._origins.setdefault(key, origin)
 
     async def find_elsewhere(self) -> None:
-        """Find messages that are stored at another place. An agent repeats messages after its own
-        compaction, so they are in two histories. Which one was read first depends on the time of
-        reading. Messages from the gateway may differ in more than words."""
+        """Find messages that are stored under another key. An agent repeats messages after its own
+        compaction, so they are in two histories, and either may be stored first. Messages from the
+        gateway may differ in more than words."""
         if len(await self._store.known(self._ids)) == len(self.places):
             return
         ours = set(self._ids)
@@ -330,7 +328,7 @@ class _Writing:
             )
 
     async def write(self, places: Sequence[int]) -> ImportCounts:
-        """Write the messages at these places that are not stored yet."""
+        """Write the messages at these positions, unless they are stored already."""
         known = await self._store.known([self._ids[place] for place in places])
         fresh = [place for place in places if self._ids[place] not in known]
         if not fresh:
@@ -374,19 +372,18 @@ class _Writing:
 
 
 def _words_of(segment: Segment) -> _Said:
-    """Return the text without an agent's reminders. The gateway sees them in a message; the agent's
-    transcript does not contain them."""
+    """Return the text without an agent's reminders, which only requests contain, not
+    transcripts."""
     return segment.role, without_reminders(segment.text).strip() or segment.message_id
 
 
 def _live_state(stored: StoredSession | None) -> SessionState | None:
-    """Return the live state; None if only imports wrote the session, because imports can be
-    repeated."""
+    """Return the state of a live session; None if only imports, which can be repeated, wrote it."""
     if stored is None:
         return None
     try:
         state = join_state(stored.state, stored.path, stored.ids)
-    except FormatError:  # written by a newer version: its path is enough to identify known messages
+    except FormatError:  # a newer version wrote it: its path is enough to identify messages
         return SessionState(turn=stored.turn, path=stored.path, ids=stored.ids)
     return None if state.sent_at is None else state
 
@@ -394,8 +391,7 @@ def _live_state(stored: StoredSession | None) -> SessionState | None:
 def _session_write(
     session: str, state: SessionState, stored: StoredSession | None
 ) -> SessionWrite | None:
-    """Return the session to write for aligning later requests; None if there is nothing to
-    write."""
+    """Return the state to store for aligning later requests; None if it need not change."""
     if _live_state(stored) is not None or not state.path:
         return None
     if stored is not None and stored.path == state.path:

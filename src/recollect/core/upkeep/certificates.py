@@ -1,5 +1,5 @@
-"""Certificates of forgetting and reports of redaction, as text and as JSON with a checksum, without
-content. Secrets that were found but not masked are listed as remaining."""
+"""Certificates of forgetting and reports of redaction, as text and as JSON with a checksum. Neither
+contains message content. Secrets that were found but not masked are reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from recollect.system.plain_text import plain_line
 _PLURAL: Final = re.compile(r"\b(\w+?)(ies|(?<=ch)es|s)\b")
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Called with the place, how much is done, and the total if known."""
+"""Called with the name of what is processed, the number done, and the total if known."""
 SEGMENTS: Final = "messages"
 FACTS: Final = "facts"
 DIGESTS: Final = "digests"
@@ -78,21 +78,20 @@ def _in_number(count: int, what: str) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class RedactionResult:
-    """The number of secrets per place, before or after masking: counts and names, never a
-    secret."""
+    """The number of secrets per place (such as messages or facts), before or after masking."""
 
     applied: bool
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
     changed: Counter[str] = field(default_factory=Counter)
     sessions: Counter[str] = field(default_factory=Counter)
     left: int = 0
-    """Secrets that were found but not masked: in names, in records that changed, in files that are
-    open or belong to others."""
+    """Secrets that were not masked, because they are in names, in records that have changed, or in
+    files that are open or belong to others."""
     unread: int = 0
     cannot: list[str] = field(default_factory=list)
 
     def add(self, other: RedactionResult) -> None:
-        """Add the findings in other places."""
+        """Add the counts of other places."""
         self.kinds |= other.kinds
         self.changed += other.changed
         self.sessions += other.sessions
@@ -106,7 +105,7 @@ class RedactionResult:
 
     @property
     def in_clear(self) -> int:
-        """Number of unmasked secrets, in content that could be searched."""
+        """Number of secrets that are not masked, in all content that could be read."""
         return self.left + (0 if self.applied else self.secrets)
 
     def count(
@@ -117,8 +116,7 @@ class RedactionResult:
         *,
         again: bool = False,
     ) -> None:
-        """Count the secrets of one item. `again` means that the count of the place already includes
-        it."""
+        """Count the secrets of one item. With `again`, the item itself was counted before."""
         self.changed[place] += not again
         self.kinds.setdefault(place, Counter()).update(kinds)
         if session is not None:
@@ -136,7 +134,7 @@ def extend_certificate(
     covers: Iterable[str],
     cannot: Iterable[str],
 ) -> Certificate:
-    """Extend the certificate by work outside of the store, and compute its checksum again."""
+    """Add work outside of the store to a certificate, and compute its checksum again."""
     return seal(
         replace(
             certificate,
@@ -148,7 +146,7 @@ def extend_certificate(
 
 
 def digest_of(identities: Iterable[MessageId]) -> str:
-    """Return a hash over message ids, independent of their order."""
+    """Return a hash of message ids, whatever their order."""
     listed = "\n".join(sorted(set(identities)))
     return blake2b(listed.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
@@ -160,7 +158,7 @@ def certificate_json(certificate: Certificate) -> dict[str, Any]:
 
 
 def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()) -> str:
-    """Format the certificate as a page of text. The `standing` lines are omitted."""
+    """Format a certificate as text. Lines in `standing` are omitted."""
     plain = plain_line
     counts = certificate.counts.items()
     removed = [
@@ -225,7 +223,7 @@ def _checksum(sealed: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedactionReport:
-    """The findings per place, and the actions taken."""
+    """The number of secrets per place, and what was done."""
 
     at: float
     space: str
@@ -261,7 +259,7 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
 
 
 def redaction_text(report: RedactionReport) -> str:
-    """Format the report as a page of text, without the lines that are in every report."""
+    """Format the report as text, without lines that are in every report."""
     done, plain = report.done, plain_line
     cannot = [line for line in done.cannot if line not in STANDING]
     lines = [
@@ -291,8 +289,8 @@ def redaction_text(report: RedactionReport) -> str:
 
 
 def headline(done: RedactionResult) -> str:
-    """Summarize the findings in one line. If content could not be read, the line does not claim
-    that there are no secrets."""
+    """Summarize the result in one line. Claim that there are no secrets only if all was
+    readable."""
     found = []
     if done.secrets:
         masked = "masked" if done.applied else "found, nothing was changed"

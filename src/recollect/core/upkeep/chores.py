@@ -1,5 +1,5 @@
-"""Maintain the index and the ledger: compute vectors, remove expired turns, index again. Jobs
-contain no content, and repeating one changes nothing."""
+"""Maintains the index and the ledger: computes vectors, removes expired turns, indexes messages
+again. Jobs contain no content, and repeating one changes nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _PAGE_SEGMENTS: Final = 200
 async def expire(
     lease: Lease, *, store: Store, clock: Clock, retention_days: float | None
 ) -> Batch:
-    """Remove old turns from the ledger (`ledger.retention_days`). Queue the job again for when the
+    """Remove old turns from the ledger (`ledger.retention_days`). Queue a job for the time when the
     next turns expire."""
     del lease
     now = clock.now()
@@ -57,8 +57,8 @@ async def embed(
     clock: Clock,
     passages: int = PASSAGES,
 ) -> Batch:
-    """Compute the vectors of the next passages, or of facts if no passage waits. Queue a job for
-    the rest. The job's key is the embedder."""
+    """Compute the vectors of the next passages or, if none needs one, of facts. Queue a job for the
+    rest. The job's key is the embedder's name."""
     embedder = next((other for other in embedders if other.name == lease.key), None)
     if embedder is None:
         raise GiveUp("the job is for an embedder that this worker does not have")
@@ -73,7 +73,7 @@ async def embed(
 async def embed_next(
     store: Archive, embedder: Embedder, clock: Clock, *, passages: int = PASSAGES
 ) -> tuple[Batch, bool]:
-    """Compute the vectors of the next passages without one. Return them, and whether more wait."""
+    """Compute vectors of the next passages that have none. Also return whether more need one."""
     waiting = await store.unembedded(embedder.name, limit=passages + 1)
     chosen = waiting[:passages]
     values = await _vectors(embedder, [passage.text for passage in chosen])
@@ -94,7 +94,7 @@ async def embed_next(
 async def _with_facts(
     batch: Batch, store: Archive, embedder: Embedder, *, limit: int
 ) -> tuple[Batch, bool]:
-    """Add vectors of the next facts to the batch. Return True if more wait."""
+    """Add vectors of the next facts to the batch. Also return whether more need one."""
     revision = await store.facts_revision()
     waiting = await store.unembedded_facts(embedder.name, limit=limit + 1)
     if not waiting:
@@ -109,8 +109,8 @@ async def _with_facts(
 
 
 async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
-    """Return vectors rounded to 16 bits. Wrong vectors must not be stored, because they would never
-    be replaced."""
+    """Return vectors rounded to 16 bits. Raise if they are invalid: stored ones are never
+    replaced."""
     if not texts:
         return ()
     with measured("embedder", embedder.name) as measure:
@@ -123,14 +123,14 @@ async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reindexed:
-    """The counts of a reindexing run."""
+    """Counts of what was indexed again."""
 
     segments: int = 0
     passages: int = 0
 
 
 async def reindex(store: Store, progress: Callable[[int, int], None] | None = None) -> Reindexed:
-    """Split and tokenize every stored segment again. The vector of an unchanged passage stays."""
+    """Split and tokenize every stored message again. Unchanged passages keep their vectors."""
     total = (await store.stats()).segments
     segments = passages = 0
     async for page in read_pages(store, limit=_PAGE_SEGMENTS):
@@ -144,7 +144,7 @@ async def reindex(store: Store, progress: Callable[[int, int], None] | None = No
 
 
 class OpenableArchive(Protocol):
-    """An archive that opens a space's store, and keeps a batch while the store is down."""
+    """An archive that opens a space's store, and holds batches while the store is down."""
 
     async def store(self) -> Store: ...
 
@@ -152,7 +152,7 @@ class OpenableArchive(Protocol):
 
 
 class VectorUpkeep:
-    """Queues jobs for passages without vectors of the current embedders. No turn waits for it."""
+    """Queues jobs for passages without vectors of the configured embedders. No turn waits."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class VectorUpkeep:
         *,
         queued: Callable[[], None] = lambda: None,
     ) -> None:
-        """`queued` starts the jobs."""
+        """`queued` is called after jobs were queued."""
         self._archive = archive
         self._embedders = tuple(embedders)
         self._clock = clock
@@ -173,8 +173,8 @@ class VectorUpkeep:
         self.notes: tuple[Reason, ...] = ()
 
     def look_soon(self, *, now: bool = True) -> None:
-        """Check in the background, unless that was done recently. Without `now`, the first check
-        waits as long as the later ones: nothing hints at passages without vectors."""
+        """Check in the background, unless there was a check recently. Without `now`, the first
+        check is also delayed."""
         at = time.monotonic()
         if at - self._looked_at < LOOK_SECONDS and (self._has_looked or not now):
             return
@@ -187,14 +187,14 @@ class VectorUpkeep:
             self.notes = (Reason(Cause.VECTORS_UNWATCHED, error=outcome.said),)
 
     async def look(self) -> None:
-        """Compare existing vectors with the expected ones, and queue jobs for the missing."""
+        """Queue jobs for embedders that have not made all vectors."""
         store = await self._archive.store()
         waiting = [
             embedder
             for embedder in self._embedders
             if await store.unembedded(embedder.name, limit=1)
         ]
-        if not waiting:  # nearly always the case; the whole space is counted only otherwise
+        if not waiting:  # usually all vectors exist, so do not count the whole space first
             self.notes = ()
             return
         stats = await store.stats()

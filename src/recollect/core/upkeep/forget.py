@@ -1,6 +1,6 @@
-"""Forget: remove messages everywhere, and certify it without content. Tombstones are written first,
-so that nothing restores a message. Then bodies that a pattern matches are masked, and spools are
-cleaned. After a crash, forget again to finish."""
+"""Forgets messages: removes them everywhere, and makes a certificate without content. Tombstones
+are written first, so that no message is stored again. Then matches of a pattern in other records
+are masked, and spools are cleaned. After a crash, forget again to complete it."""
 
 from __future__ import annotations
 
@@ -83,8 +83,7 @@ UNTIL_REWRITTEN: Final = (
 
 
 async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
-    """Mask matches of the order's pattern in a store's bodies. The store itself removes the
-    rest."""
+    """Mask matches of the order's pattern in stored records. The store itself removes all else."""
     if order.pattern is None:
         return Forgotten()
     matcher = OrderMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
@@ -108,7 +107,7 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
         done = await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
         counts[body.kind] += done.bodies
         left += not done.bodies or matcher.in_bytes(_searchable(replace(body, body=masked)))
-        # The system prompt is in every request, and would return after this one has expired.
+        # The system prompt is in every request, so it would be stored again.
         if body.kind == "pieces":
             pieces.append(MessageId(body.id))
     if pieces:
@@ -145,7 +144,7 @@ async def forget(
 ) -> Certificate:
     """Forget what the order selects."""
     gone = ForgetSet.of(order)
-    for spool in spools:  # the store does not know sessions that are only in a spool
+    for spool in spools:  # the store does not know sessions that exist only in a spool
         await spool.rewrite(gone.look_at)
     named = await _resolve_order(store, order, gone)
     forgotten = await _forget_in_store(store, named, gone)
@@ -175,17 +174,17 @@ async def forget(
 
 @runtime_checkable
 class DeletesItself(Protocol):
-    """A store that can remove its whole space."""
+    """A store that can delete its whole space."""
 
     @property
     def space(self) -> str:
-        """The space's name."""
+        """Name of the space."""
 
     async def stats(self) -> Stats:
         """Count the contents of the space."""
 
     async def delete(self) -> Mapping[str, int]:
-        """Remove everything. Return the number of rows by kind."""
+        """Delete everything. Return the number of rows by kind."""
 
 
 async def delete_space(
@@ -195,8 +194,8 @@ async def delete_space(
     now: float,
     let_go: Callable[[], Awaitable[None]] | None = None,
 ) -> Certificate:
-    """Delete a space and its contents, called `named`. `let_go` removes its name from a list.
-    Batches that were written before that are removed afterwards."""
+    """Delete a space and all its contents. `named` is its name in the certificate. `let_go` removes
+    the name from a list of spaces. Batches written until then are deleted too."""
     engine = (await store.stats()).engine
     counts = Counter(await store.delete())
     if let_go is not None:
@@ -208,8 +207,7 @@ async def delete_space(
 def certify_deletion(
     named: str, counts: Mapping[str, int], *, engine: str, now: float, in_database: bool = True
 ) -> Certificate:
-    """Make the certificate of a deleted space. The files of a database keep its pages for a
-    while."""
+    """Make the certificate of a deleted space. Database files keep deleted pages for some time."""
     return seal(
         Certificate(
             at=now,
@@ -255,8 +253,7 @@ def _scope_of(order: ForgetOrder) -> ForgetScope:
 
 
 async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
-    """Find what `forget` would remove. Nothing is changed. For a text, unreadable bodies count
-    too."""
+    """Find what `forget` would remove. Change nothing. For a text, unreadable records count too."""
     stored = await covered_segments(store, order)
     copies, twins = await find_copies(store, order, stored)
     stored += copies
@@ -307,7 +304,7 @@ async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) ->
     gone.segments.update(forgotten.segments)
     gone.facts.update(forgotten.facts)
     marks = set(map(fact_identity, forgotten.facts)) - gone.message_ids
-    if marks:  # marks of facts that rested on it, so that look-ups report that it was forgotten
+    if marks:  # ids of facts that it supported, so that look-ups report it as forgotten
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(sorted(marks))))
         gone.message_ids.update(marks)
     return forgotten

@@ -1,6 +1,6 @@
-"""Run the jobs of a space, in a worker or inside an engine. A result is written only through
-`complete`, in one write with the removal of the job. So it is written exactly once, even if workers
-crash. A handler that lost its lease is stopped. Failures are reported without content."""
+"""Runs the jobs of a space, in a worker or inside an engine. Only `complete` writes a result, and
+in the same write it removes the job. So each result is written exactly once, even if workers crash.
+A job is stopped if its lease is lost. Failures are reported without content."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ BEATS_PER_LEASE = 3
 REASON_CHARS = 500
 
 OnEnd: TypeAlias = Callable[[str, Failure | None], None]
-"""Called with the kind of every job that ended, and with its failure if it failed."""
+"""Called after each job with its kind, and with the failure if it failed."""
 IDLE_SECONDS = 60.0
 CLOSE_SECONDS = 3.0
 GIVE_BACK_SECONDS = 1.0
 
 
 class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the runner
-    """Raised by a handler if a job would fail every time. The reason quotes no content."""
+    """Raised by a job that would fail every time. The reason quotes no content."""
 
 
 Answer: TypeAlias = Literal["done", "lost"] | GiveUp
@@ -45,7 +45,7 @@ Answer: TypeAlias = Literal["done", "lost"] | GiveUp
 def retry_seconds(
     lease: Lease, *, base: float = 2.0, factor: float = 4.0, most: float = 3600.0
 ) -> float:
-    """Return the seconds before a failed job is retried: more each time. Jobs that failed together
+    """Return the seconds until a failed job runs again: more each time. Jobs that failed together
     are spread over half of that time."""
     full = min(most, base * factor ** (lease.attempt - 1))
     seed = blake2b(f"{lease.id}:{lease.attempt}".encode(), digest_size=4).digest()
@@ -63,7 +63,7 @@ class JobRun:
 
 
 class JobRunner:
-    """One worker of one space; takes one job at a time."""
+    """A worker of one space, which runs one job at a time."""
 
     def __init__(
         self,
@@ -88,8 +88,7 @@ class JobRunner:
         self._looked_at = float("-inf")
 
     async def run_once(self) -> JobRun | None:
-        """Run one due job; None if nothing is due. Raise StoreError if the store cannot be
-        queried."""
+        """Run one due job; None if there is none. Raise StoreError if the store does not answer."""
         self._looked_at = now = self._clock.now()
         lease = await self._store.claim(
             now=now,
@@ -115,8 +114,7 @@ class JobRunner:
         report: Callable[[JobRun], None] = lambda _: None,
         most: int | None = None,
     ) -> Counter[Outcome]:
-        """Run all due jobs, at most `most` of them, or until `stop` is set. Return the number of
-        jobs per outcome."""
+        """Run due jobs until none is left, `most` have run, or `stop` is set. Count outcomes."""
         stop = stop or asyncio.Event()
         outcomes: Counter[Outcome] = Counter()
         while not stop.is_set() and (most is None or outcomes.total() < most):
@@ -139,13 +137,13 @@ class JobRunner:
             await _cancel_tasks(job, stopped)
 
     async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
-        """Return the seconds until a job may be due; None if no job waits."""
+        """Return the seconds until a job may be due; None if no job is waiting."""
         now = self._clock.now()
         due_at = (await self._store.queue(day=day_of(now))).due_at
         if due_at is None:
             return None
         if due_at <= self._looked_at:
-            # The job was not handed out: paused, over budget, or of an unknown kind.
+            # The job is due, but paused, over the budget, or of an unknown kind.
             return idle_seconds
         return min(max(due_at - now, 0.0), idle_seconds)
 
@@ -210,7 +208,7 @@ class JobRunner:
                     return
                 expires_at = wanted
             except StoreError:
-                if self._clock.now() >= expires_at:  # another worker may have the job by now
+                if self._clock.now() >= expires_at:  # another worker may run the job by now
                     return
 
 
@@ -234,7 +232,7 @@ async def _cancel_tasks(*tasks: asyncio.Task[Any]) -> None:
 
 
 class BackgroundJobs:
-    """The jobs of one engine."""
+    """Runs the jobs of one engine in the background."""
 
     def __init__(
         self,
@@ -244,8 +242,8 @@ class BackgroundJobs:
         idle_seconds: float = IDLE_SECONDS,
         trouble: Callable[[], str] = lambda: "",
     ) -> None:
-        """`open_runner` is called when work begins. `on_end` is called with failures of the runner
-        itself. `trouble` returns the last failure of jobs."""
+        """`open_runner` is called when the first job may be due. `on_end` is also called if the
+        runner itself fails. `trouble` returns the last failure of jobs."""
         self._open_runner = open_runner
         self._on_end = on_end
         self._idle_seconds = idle_seconds
@@ -260,7 +258,7 @@ class BackgroundJobs:
 
     @property
     def running(self) -> bool:
-        """True if jobs run, or wait for their time."""
+        """True if jobs are running or waiting for their time."""
         task, loop = self._task, self._loop
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
@@ -269,7 +267,7 @@ class BackgroundJobs:
         if self._closed:
             return
         loop = asyncio.get_running_loop()
-        if self._loop is not loop:  # events and tasks belong to the event loop that created them
+        if self._loop is not loop:  # events and tasks are bound to the event loop that created them
             self._loop, self._task = loop, None
             self._woken, self._stop = asyncio.Event(), asyncio.Event()
             self._resting = asyncio.Event()
@@ -277,12 +275,12 @@ class BackgroundJobs:
         self._look_at = min(self._look_at, time.monotonic() + seconds)
         self._woken.set()
         if self._look_at <= time.monotonic():
-            self._resting.clear()  # reuse the event, because a caller may be waiting for it
+            self._resting.clear()  # a caller may be waiting for it
         if not self.running:
             self._task = loop.create_task(self._run(), context=Context())
 
     async def rest(self, seconds: float) -> bool:
-        """Wait up to `seconds` for due jobs. Return True if all are done."""
+        """Wait up to `seconds` for due jobs. Return whether all have run."""
         if not self.running:
             return True
         try:
@@ -292,11 +290,11 @@ class BackgroundJobs:
         return True
 
     async def close(self) -> None:
-        """Stop. A job that does not end in time is returned to the queue."""
+        """Stop. A job that does not end in time is put back into the queue."""
         self._closed = True
         task, self._task = self._task, None
         if task is None or self._loop is not asyncio.get_running_loop():
-            return  # work in another event loop ended with that loop
+            return  # tasks of another event loop ended with that loop
         self._stop.set()
         self._woken.set()
         _, waits = await asyncio.wait({task}, timeout=CLOSE_SECONDS)
@@ -308,8 +306,8 @@ class BackgroundJobs:
         woken, stop = self._woken, self._stop
         runner: JobRunner | None = None
         while await self._is_due(woken, stop):
-            self._look_at = float("inf")  # jobs written from here on may be missed below
-            # a store that is down, or failing jobs, must never raise in the event loop
+            self._look_at = float("inf")  # this check may not see jobs that are written from now on
+            # a failure of the store or of a job must never raise in the event loop
             done = await attempted(self._look(runner, stop))
             runner = None if isinstance(done, Failure) else done
             self._on_end("all", done if isinstance(done, Failure) else None)

@@ -1,5 +1,6 @@
-"""Mask stored texts: by the redaction rules, by the user's patterns, and copies of secrets that
-were masked elsewhere. Masking twice changes nothing. JSON stays valid JSON, and its keys stay."""
+"""Masks stored texts: by the redaction rules, by the user's patterns, and copies of secrets that
+were masked elsewhere. Masking twice changes nothing. JSON stays valid, and its keys do not
+change."""
 
 from __future__ import annotations
 
@@ -36,22 +37,21 @@ _MOST_COPIES: Final = 2000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedText:
-    """A masked text, and the count of masks by kind."""
+    """A masked text, and the number of masks by kind."""
 
     text: str = field(repr=False)
     kinds: Mapping[str, int] = field(default_factory=dict)
     steps: tuple[tuple[RedactedSpan, ...], ...] = ()
-    """Changes per pass, as positions in the text that the previous pass returned."""
+    """Masked spans per pass, as positions in the text before that pass."""
 
     def moved(self, start: int, end: int) -> tuple[int, int]:
-        """Return the new position of a span of the original text. If the span is masked, the
-        position of its mask."""
+        """Return the new position of a span of the original text, or of the mask over it."""
         for spans in self.steps:
             start, end = _shift(start, spans, is_end=False), _shift(end, spans, is_end=True)
         return start, end
 
     def secrets_masked_in(self, original: str) -> Iterator[str]:
-        """Return the secrets masked in the original text. Never store or show them."""
+        """Return the secrets of the original text that were masked. Never store or show them."""
         text = original
         for spans in self.steps:
             yield from (text[span.start : span.end] for span in spans)
@@ -60,7 +60,7 @@ class MaskedText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaskedBytes:
-    """Masked bytes, and the count of masks by kind."""
+    """Masked bytes, and the number of masks by kind."""
 
     body: bytes = field(repr=False)
     kinds: Mapping[str, int] = field(default_factory=dict)
@@ -68,12 +68,12 @@ class MaskedBytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masks:
-    """The rules are always applied, personal data and the user's own patterns on request."""
+    """What to mask: secrets by the rules and, on request, personal data and the user's patterns."""
 
     pii: bool = False
     patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
     copies: tuple[tuple[str, re.Pattern[str]], ...] = field(default=(), repr=False)
-    """Results of `copies_of`."""
+    """What `copies_of` returned."""
 
     def text(self, text: str) -> MaskedText:
         changed, steps = text, []
@@ -83,13 +83,13 @@ class Masks:
                 break
             changed = splice(changed, spans)
             steps.append(spans)
-            if not self._own_patterns:  # the rules alone need only one pass
+            if not self._own_patterns:  # a second pass is only needed after the user's patterns
                 break
         return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
 
     def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
-        """Mask secrets in JSON; other bytes are treated as text. The user's patterns are not
-        applied under the keys in `leave`. Raise FormatError if a record cannot be read."""
+        """Mask secrets in JSON, or in other bytes as text. The user's patterns are not applied to
+        values under the keys in `leave`. Raise FormatError if a record cannot be read."""
         texts = texts_of_outcomes(raw)
         if texts is not None:
             done = self.json(texts, leave=leave)
@@ -108,7 +108,7 @@ class Masks:
         return MaskedBytes(body=body, kinds=new_masks(_decode(raw), _decode(body)))
 
     def name(self, name: str) -> bool:
-        """Return whether a name contains a secret. Names are never changed."""
+        """Return whether a name contains a secret. Names are never masked."""
         return bool(self.text(name).steps)
 
     @property
@@ -119,8 +119,7 @@ class Masks:
         return (*own, *self.copies)
 
     def left_in(self, raw: bytes) -> bool:
-        """Return whether one of the user's patterns still matches, in a key or in texts that are
-        not changed."""
+        """Return whether a pattern of the user still matches, in a key or in unchangeable text."""
         return bool(self.patterns) and any(
             any(True for _ in self._own_spans(text)) for text in strings_in(raw, keys=True)
         )
@@ -170,8 +169,8 @@ class Masks:
 
 
 def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    """Compile regular expressions of users. Raise SettingsError if one is invalid or matches
-    everything."""
+    """Compile the user's regular expressions. Raise SettingsError if one is invalid or too
+    broad."""
     made = []
     for number, text in enumerate(written, 1):
         try:
@@ -197,7 +196,7 @@ def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
 
 
 def _may_never_end(pattern: str) -> bool:
-    """Return whether an unbounded repetition contains another one, which takes exponential time."""
+    """Return whether a repetition without limit contains another: it can take exponential time."""
 
     def repeats(parsed: Any, *, inside: bool) -> bool:
         for kind, value in parsed:
@@ -225,7 +224,7 @@ def _bodies(value: Any) -> Iterator[Any]:
 
 
 def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
-    """Yield every text in JSON, including JSON inside strings. Other bytes are one text."""
+    """Yield every text in JSON, including JSON inside its strings. Other bytes are one text."""
     with suppress(FormatError):
         raw = texts_of_outcomes(raw) or raw
     if not is_json(raw):
@@ -240,7 +239,7 @@ def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) ->
 def _strings(
     text: str, *, keys: bool = False, leave: frozenset[str] = frozenset()
 ) -> Iterator[tuple[re.Match[str], str]]:
-    """Yield the strings of JSON with their places, except values under the keys in `leave`."""
+    """Yield the strings of JSON with their matches, except values under the keys in `leave`."""
     left = [False]
     for match in _TOKEN.finditer(text):
         if match[0] in ("{", "["):
@@ -290,7 +289,7 @@ def _shift(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
 
 
 def new_masks(before: str, after: str) -> Mapping[str, int]:
-    """Count the additional masks of each kind in the masked text."""
+    """Count the masks by kind that the new text has and the old one lacks."""
     if before == after:
         return {}
     return Counter(_kinds(after)) - Counter(_kinds(before))
@@ -307,13 +306,13 @@ def _decode(raw: bytes) -> str:
 def _encode(text: str) -> bytes:
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a lone surrogate that does not stand for a byte
+    except UnicodeEncodeError:  # a lone surrogate that does not encode a byte
         return text.encode("utf-8", "surrogatepass")
 
 
 def copies_of(secrets: Collection[str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Return finders for copies of these secrets: without a label, and with one or two characters
-    missing at an end."""
+    """Return patterns that find copies of these secrets, without a label or with one or two
+    characters missing at one end."""
     whole = [text for text in recognisable_secrets(secrets) if len(text) <= _MOST_CHARS]
     telling = {text for text in secrets if LEAST_CHARS < len(text) <= _MOST_CHARS}
     longest = sorted(telling, key=_longest_first)[:_MOST_SECRETS]
@@ -335,6 +334,6 @@ def _longest_first(text: str) -> tuple[int, str]:
 def _cuts(secret: str) -> Iterator[str]:
     for cut in range(1, _MOST_CUT + 1):
         for left in (secret[cut:], secret[:-cut]):
-            # a part with spaces at its end belongs to a sentence, and would match unrelated text
+            # a part that ends with a space would match unrelated sentences
             if len(left) >= LEAST_CHARS and left == left.strip():
                 yield left

@@ -1,5 +1,5 @@
-"""Select the segments, facts and records that an order to forget covers, stored or spooled. A
-spooled batch without any of them is not changed."""
+"""Selects the segments, facts and records that an order to forget covers, in a store or a spool.
+Records without any of them do not change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from recollect.errors import FormatError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetTargets:
-    """Data that an order would remove, determined before it runs."""
+    """What an order would remove, found before it runs."""
 
     stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
     spooled: tuple[Segment, ...] = field(default=(), repr=False)
@@ -46,8 +46,8 @@ class ForgetTargets:
 
 
 class OrderMatcher:
-    """Decides which segments and facts an order covers, and finds its text and pattern in store,
-    spool and files."""
+    """Decides which segments and facts an order covers, and searches store, spool and files for its
+    text and pattern."""
 
     def __init__(self, order: ForgetOrder) -> None:
         self._order = order
@@ -56,17 +56,17 @@ class OrderMatcher:
         self._pattern = next(iter(patterns), None)
 
     def __bool__(self) -> bool:
-        """Return whether there is a text or a pattern to find."""
+        """Return whether the order has a text or a pattern."""
         return self._text is not None or self._pattern is not None
 
     def in_text(self, text: str) -> bool:
-        """Return whether a text contains it, also in escaped form."""
+        """Return whether the text contains the order's text or pattern, also with JSON escapes."""
         if self._text is not None and self._text.occurs_in(text):
             return True
         return self._pattern is not None and self._pattern.search(text) is not None
 
     def in_bytes(self, raw: bytes) -> bool:
-        """Return whether JSON (including keys) or other bytes contain it."""
+        """Return whether JSON (also in keys) or other bytes contain the order's text or pattern."""
         if self._text is not None and self._text.occurs_in(raw):
             return True
         if self._pattern is None:
@@ -77,7 +77,7 @@ class OrderMatcher:
         return [] if self._pattern is None else [one.span() for one in self._pattern.finditer(text)]
 
     def covers_content(self, segment: Segment) -> bool:
-        """Return whether the order covers a segment's content, wherever it appears."""
+        """Return whether the order covers this content in any place."""
         return (
             segment.id in self._order.segments
             or segment.message_id in self._order.message_ids
@@ -85,7 +85,7 @@ class OrderMatcher:
         )
 
     def covers_place(self, segment: Segment) -> bool:
-        """Return whether the order covers this segment by its session, its time, or both."""
+        """Return whether the order covers the segment by its session, its time, or both."""
         order = self._order
         if not order.sessions and not order.by_time:
             return False
@@ -93,7 +93,7 @@ class OrderMatcher:
         return is_session and order.said_then(segment.said_at)
 
     def covers_fact(self, fact: Fact) -> bool:
-        """Return whether the order covers a fact itself, not its source."""
+        """Return whether the order covers the fact itself, not only its source."""
         said = (fact.content, fact.context, fact.subject, fact.attribute)
         _, line = split_foreign(fact.foreign or "")
         return fact.id in self._order.facts or self._occurs_in(said, line)
@@ -104,8 +104,7 @@ class OrderMatcher:
 
 
 async def covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegment]:
-    """Return the segments of a store that the order covers, in order of arrival. Reads all
-    segments."""
+    """Return the segments that an order covers, in order of arrival. All segments are read."""
     matcher = OrderMatcher(order)
     return [
         stored
@@ -118,8 +117,8 @@ async def covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegme
 async def find_copies(
     store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
 ) -> tuple[list[StoredSegment], Mapping[str, str]]:
-    """Return other segments with the same words: those to remove as well, and those that become new
-    sources of facts."""
+    """Return other segments with the same words: those to remove too, and those that facts will be
+    based on instead."""
     known = {segment.segment.id for segment in meant}
     covers = OrderMatcher(order).covers_content
     content = {one.segment.message_id for one in meant if covers(one.segment)}
@@ -151,7 +150,7 @@ async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
         return ()
     facts = await store.facts(superseded=True)
     meant = {fact.id: fact for fact in facts if matcher.covers_fact(fact)}
-    # A digest repeats the facts that it was made from.
+    # A digest contains the facts that it summarizes.
     subjects = {fact.subject for fact in meant.values() if fact.subject}
     sources = {source for fact in meant.values() for source in fact.sources}
     for fact in facts:
@@ -162,7 +161,7 @@ async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
 
 
 def describe_damage(spools: Iterable[Spool]) -> list[str]:
-    """Describe the unreadable parts of spools, one line each with the fix."""
+    """Describe damaged parts of spools, one line each, with what to do."""
     return [
         f"{name}, a damaged part of the spool: check its content, or delete it"
         for spool in spools
@@ -172,16 +171,16 @@ def describe_damage(spools: Iterable[Spool]) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class ForgetSet:
-    """The messages and facts to remove. Those in spools that the order covers are added to it."""
+    """The messages and facts to remove. `look_at` adds those in spools."""
 
     order: ForgetOrder
     message_ids: set[MessageId] = field(default_factory=set)
     segments: set[SegmentId] = field(default_factory=set)
     facts: set[FactId] = field(default_factory=set)
     quoted: set[MessageId] = field(default_factory=set)
-    """Messages that are forgotten at one place only. Quotes of them are removed as well."""
+    """Messages forgotten in one place only. Quotes of them are removed too."""
     spooled: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
-    """The messages of spools that the order covers."""
+    """Messages in spools that the order covers."""
     spooled_facts: dict[FactId, Fact] = field(default_factory=dict, repr=False)
     """All facts of spools."""
     unread: int = 0
@@ -200,13 +199,13 @@ class ForgetSet:
         )
 
     def look_at(self, record: bytes) -> bytes:
-        """Add the content of a spooled record that the order covers. Return the record."""
+        """Add what the order covers in a spooled record. Return the record."""
         with suppress(FormatError):
             self._add(read_batch(record))
         return record
 
     def remove(self, record: bytes) -> bytes | None:
-        """Return the record without this content; None if nothing remains."""
+        """Return the record without what the order covers; None if it is empty then."""
         try:
             batch = read_batch(record)
         except FormatError:
@@ -230,8 +229,8 @@ class ForgetSet:
             if segment.message_id in self.message_ids or self.matcher.covers_content(segment):
                 self.message_ids.add(segment.message_id)
             elif segment.id in self.segments or self.matcher.covers_place(segment):
-                # The place has its own tombstone. Quotes of it in this record are removed, because
-                # it is unknown here whether the same words are stored elsewhere.
+                # The tombstone is for this position only. Quotes in this record are removed,
+                # because other copies of the message are unknown here.
                 self.message_ids.add(MessageId(segment.id))
                 self.quoted.add(segment.message_id)
             else:
@@ -283,7 +282,7 @@ class ForgetSet:
 def remove_vectors(
     batch: Batch, segments: Collection[SegmentId], facts: Collection[FactId]
 ) -> Batch:
-    """Remove the vectors of these segments and facts, and sets that are then empty."""
+    """Remove the vectors of these segments and facts, and sets without vectors."""
     vectors = [
         replace(one, vectors=tuple(each for each in one.vectors if each.segment not in segments))
         for one in batch.vectors
@@ -307,8 +306,8 @@ def without(
     *,
     quoted: frozenset[MessageId] = frozenset(),
 ) -> Batch:
-    """Remove these messages and facts from the batch, and everything that quotes them or
-    `quoted` messages."""
+    """Remove these messages and facts from the batch, and everything that quotes them or the
+    messages in `quoted`."""
     quoted |= message_ids
     dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
     gone = segments | dropped
@@ -327,7 +326,7 @@ def without(
 
 
 def decode_state(state: bytes) -> bytes:
-    """Decode a session's state. Return its bytes if it cannot be read."""
+    """Return a session's state decompressed, or its bytes if it is unreadable."""
     try:
         return write_state(join_state(state, (), ()))
     except FormatError:
@@ -340,7 +339,7 @@ def _session(write: SessionWrite, message_ids: frozenset[MessageId]) -> SessionW
     try:
         state = join_state(write.state, (), ())
     except FormatError:
-        return None  # it quotes them at an unknown place, so the stored state stays
+        return None  # its quotes are unknown: do not replace the stored state
     # The state does not record which edit quotes which message, so all edits with quotes are
     # removed.
     edits = (*state.edits, *(edit for edit, _ in state.dormant))

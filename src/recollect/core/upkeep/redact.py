@@ -1,6 +1,6 @@
-"""Redact: mask secrets in stored content, in place. Spools come first, then segments with the facts
-that rest on them, then the rest. Ids, places and times stay. A second run finds nothing. After a
-crash, redact again to finish."""
+"""Redacts: masks secrets in stored content. Spools come first, then messages with the facts that
+they support, then all other records. Ids, order and times do not change. A second run finds
+nothing. After a crash, redact again to complete it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def mask_segment(
 
 
 def mask_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fact:
-    """Mask a fact, and move its spans to the new positions of their texts."""
+    """Mask a fact. Its evidence moves with the masked texts."""
     texts = (fact.content, fact.context, fact.subject, fact.attribute)
     content, context, subject, attribute = (masks.text(text) for text in texts)
     number, imported = split_foreign(fact.foreign or "")
@@ -107,7 +107,7 @@ def mask_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fa
 
 
 def mask_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) -> bytes:
-    """Mask a body. Raise FormatError if a state cannot be read."""
+    """Mask a stored record. Raise FormatError if a session's state cannot be read."""
 
     def change(text: str) -> str:
         done = masks.text(text)
@@ -124,14 +124,14 @@ def mask_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) ->
 
 
 def mask_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
-    """Mask a spooled batch. Vectors of changed texts are computed again later."""
+    """Mask a spooled batch. Vectors of changed texts are removed and computed again later."""
     moved: dict[SegmentId, MaskedText] = {}
     segments: list[NewSegment] = []
     for new in batch.segments:
         segment, text = mask_segment(new.segment, masks, kinds)
         if text is not None:
             moved[segment.id] = text
-            # content that was not indexed stays so
+            # do not index what was not indexed
             new = NewSegment(segment=segment, passages=index(segment) if new.passages else ())
         segments.append(new)
     facts = [mask_fact(fact, masks, moved, kinds) for fact in batch.facts]
@@ -162,7 +162,7 @@ def _session(write: SessionWrite, masks: Masks, kinds: Counter[str]) -> SessionW
     try:
         return replace(write, state=mask_body("states", write.state, masks, kinds))
     except FormatError:
-        return None  # its contents are unknown here, so the stored state stays
+        return None  # It cannot be read, so do not write it: the stored state remains.
 
 
 async def redact(
@@ -190,7 +190,7 @@ async def redact(
     if apply and walk.found.changed:
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
         await store.write(Batch(at=now, jobs=jobs))
-        # The last step reports whether the replaced bytes are gone from the store's files.
+        # The last step also reports whether the files still contain replaced bytes.
         walk.cannot.update(dict.fromkeys((await store.rewrite(RewriteOrder(at=now))).cannot))
     return walk.result()
 
@@ -229,7 +229,7 @@ class _RedactionWalk:
         return write_batch(batch) if self._apply else record
 
     async def segments(self) -> None:
-        """Mask messages, with their index and vectors, and the facts that rest on them."""
+        """Mask messages, and the facts that they support. Changed messages are indexed again."""
         total = (await self._store.stats()).segments
         self._facts_before = await self._store.facts(superseded=True)
         async for page in read_pages(self._store, limit=_PAGE_SEGMENTS):
@@ -240,7 +240,7 @@ class _RedactionWalk:
             self._step(SEGMENTS, len(page), total)
 
     async def remains(self) -> None:
-        """Mask truncated copies of these secrets in their sessions."""
+        """Mask copies of these secrets that are cut off, in the same sessions."""
         for session, secrets in self._secrets.items():
             masks = replace(self._masks, copies=copies_of(secrets))
             if not masks.copies:
@@ -268,7 +268,7 @@ class _RedactionWalk:
                 secrets = self._secrets.setdefault(segment.session, set())
                 secrets.update(text.secrets_masked_in(segment.text))
             moved[segment.id] = text
-            # content that was not indexed stays so
+            # do not index what was not indexed
             indexed = await self._store.passages(segment.id)
             order.append(NewSegment(segment=new, passages=index(new) if indexed else ()))
         await self._rewrite_segments(order, moved, masks)
@@ -299,8 +299,7 @@ class _RedactionWalk:
         self._raced += len(new)
 
     async def facts(self) -> None:
-        """Mask facts and digests. They are written only if no other process has changed facts
-        meanwhile."""
+        """Mask facts and digests. If another process writes facts meanwhile, nothing is written."""
         for fact in self._facts_before:
             self.check_name(SESSION_NAMES, fact.session)
             kinds: Counter[str] = Counter()
