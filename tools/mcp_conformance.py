@@ -25,9 +25,8 @@ from starlette.applications import Starlette
 
 from recollect.hosts.http import Receive, Scope, Send
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.http import guarded_app
 from recollect.hosts.mcp.memory import only_memory
-from recollect.hosts.mcp.server import server_over
+from recollect.hosts.mcp.server import guarded_app, server_over
 
 NEEDS: Final = {
     "completion-complete": "prompts of its own: there are none here",

@@ -46,7 +46,6 @@ NEEDS: Final = {
     "recollect.hosts.gateway.server": SERVERS,
     "recollect.hosts.http": SERVERS,
     "recollect.hosts.inspector": PAGES,
-    "recollect.hosts.mcp.http": SERVERS,
     "recollect.hosts.mcp.server": {"mcp"},
     "recollect.hosts.service.api": SERVERS,
     "recollect.hosts.service.app": SERVERS,

@@ -163,7 +163,7 @@ def mcp(
         config=None if config is None else config.expanduser().absolute(),
     )
     if over_http:
-        from recollect.hosts.mcp.http import serve_http
+        from recollect.hosts.mcp.server import serve_http
 
         serve_http(order, host=host, port=port)
     else:

@@ -42,7 +42,6 @@ from recollect.errors import RecollectError
 from recollect.hosts.daemon.server import Daemon
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.mcp import MemoryOrder, handshake
-from recollect.hosts.mcp.http import access_token
 from recollect.system.config import load_settings
 
 pytest.importorskip("mcp")
@@ -51,7 +50,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
 from recollect.hosts.mcp.memory import only_memory
-from recollect.hosts.mcp.server import server_over
+from recollect.hosts.mcp.server import access_token, server_over
 
 # The official client, both transports, both eras of the protocol
 
