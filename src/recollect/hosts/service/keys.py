@@ -76,13 +76,6 @@ def make_key(
     return MadeKey(record=record, text=text)
 
 
-def rotated_key(old: ApiKey, *, now: float) -> MadeKey:
-    """Make a new key with the name, scopes and lifetime of another."""
-    lifetime = None if old.expires_at is None else old.expires_at - old.created_at
-    ends = None if lifetime is None else now + lifetime
-    return make_key(old.tenant, name=old.name, scopes=old.scopes, now=now, expires_at=ends)
-
-
 def read_key(text: str) -> GivenKey | None:
     """Read the key of a request; None if it is malformed."""
     found = _KEY.fullmatch(text)
@@ -161,7 +154,9 @@ class Administration:
         found = await self.records.key(tenant.id, key_id)
         if found is None:
             return None
-        made = rotated_key(found[0], now=now)
+        old = found[0]
+        ends = None if old.expires_at is None else now + old.expires_at - old.created_at
+        made = make_key(tenant.id, name=old.name, scopes=old.scopes, now=now, expires_at=ends)
         done = await self.records.rotate_key(
             tenant, key_id, made.record, ends_at=now + grace, actor=self.actor
         )
