@@ -1,8 +1,7 @@
-"""Write batches durably and read the store, each within a deadline. A batch that the store refuses
-or takes too long to write goes to the spool. If the spool fails too, the batch waits in memory.
-Later batches queue after it, so the order stays the same. If the store is known to be down, turns
-do not wait for it.
-"""
+"""Writes batches durably and reads the store, each within a deadline. A batch that the store
+refuses or takes too long to write goes to the spool (a local file). If the spool fails too, the
+batch is held in RAM, and later batches wait behind it, so that their order does not change. While
+the store is known to be down, turns do not wait for it."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ UNDURABLE_SECONDS = 10.0
 RETRY_SECONDS = 0.1
 RETRY_MOST_SECONDS = 3.0
 DOUBT_SECONDS = 1.0
-"""If a query has run this long, the store must answer a trivial query, or it is treated as down."""
+"""If a query has run this long, a trivial query must succeed, or the store counts as down."""
 PING_SECONDS = 2.0
 SPOOL_SECONDS = 1.0
 AGAIN_SECONDS = 0.3
@@ -58,7 +57,7 @@ _AWAY = (StoreUnavailable, OSError, TimeoutError)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """Place at which a batch became durable, and the problem if that is not the store."""
+    """Where a batch is durable, and the problem if that is not the store."""
 
     where: Where
     written: WriteResult | None = None
@@ -73,7 +72,7 @@ class _WaitingBatch:
 
 
 class DurableArchive:
-    """Writes and reads the store of one engine's space, with the spool as fallback."""
+    """Writes and reads the store of one engine's space, and falls back to the spool."""
 
     def __init__(
         self,
@@ -83,8 +82,8 @@ class DurableArchive:
         *,
         sent_again: bool = False,
     ) -> None:
-        """With `sent_again`, the caller sends a batch again if the store does not take it in time.
-        Such a batch is dropped here instead of being spooled."""
+        """`sent_again` means that the caller repeats a batch that the store does not accept in
+        time. Such a batch is dropped instead of spooled."""
         self._sent_again = sent_again
         self._open_store = open_store
         self._open_spool = open_spool
@@ -128,12 +127,11 @@ class DurableArchive:
 
     @property
     def spooling(self) -> bool:
-        """True if batches wait in the spool or in memory."""
+        """True if batches are waiting in the spool or in RAM."""
         return self.where != "store"
 
     def trouble(self, *, told: Container[object] = ()) -> str:
-        """Problems of the store and the spool, as text. Leaves out those in `told`; empty if there
-        are none."""
+        """Return the problems of the store and the spool as text, without those in `told`."""
         texts = []
         if self._spooling and self._drain_said and self._drain_said not in told:
             texts.append(f"messages wait in the spool (a local file): {self._drain_said}")
@@ -145,8 +143,8 @@ class DurableArchive:
         return "; ".join(texts)
 
     def gives_up(self) -> bool:
-        """True if no message could be stored for `undurable_seconds`. Then unstored messages may
-        leave the view, because it would otherwise grow without limit."""
+        """True if no message could be stored for `undurable_seconds`. Then unstored messages may be
+        left out of requests too, which would otherwise grow without limit."""
         since, patience = self._nowhere_since, self.undurable_seconds
         if since is None or time.monotonic() - since < patience:
             return False
@@ -182,15 +180,14 @@ class DurableArchive:
             raise
 
     async def spool(self) -> Spool | None:
-        """The spool on this machine; None if there is none or it cannot be opened."""
+        """Return the spool; None if this machine has none or it cannot be opened."""
         await self._look_at_spool()
         return self._spool
 
     async def ask(
         self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
     ) -> T | Failure:
-        """Query the store within `seconds` (default: `store.read_seconds`). A failure carries its
-        reason."""
+        """Query the store within `seconds` (default: `store.read_seconds`)."""
         await self._settle_in()
         if self._unread:
             self._probe_soon()
@@ -239,7 +236,7 @@ class DurableArchive:
         self._probe_soon()
 
     async def write(self, batch: Batch, later: Callable[[Kept], None] | None = None) -> Kept:
-        """Make a batch durable. Batches that must keep their order are written one at a time."""
+        """Make a batch durable. Batches whose order matters are written one after the other."""
         await self._settle_in()
         await self._look_at_spool()
         await self.try_again()
@@ -255,7 +252,7 @@ class DurableArchive:
                 self._store_works()
                 self._note_jobs(answer)
                 return Kept(where="store", written=answer)
-            # A refused batch is reported when it is moved to the rejected batches.
+            # A refused batch is reported when it is moved to the file of rejected batches.
             if not issubclass(answer.error, BatchRefused):
                 self._store_fails(answer.said)
             text = answer.said
@@ -267,14 +264,13 @@ class DurableArchive:
         def work() -> Awaitable[WriteResult]:
             return self._answered(lambda store: store.write(batch))
 
-        if self._sent_again:  # no deadline: if this write were cancelled, the batch would be lost
+        if self._sent_again:  # without a deadline, because a cancelled write would lose the batch
             return await attempted(work())
         seconds = self.open_seconds if self._store is None else self._settings.write_seconds
         return await self._tasks.run(work, seconds)
 
     def count(self, use: ModelUse, day: str) -> None:
-        """Count a model call in the store, in the background. If the store is down, count it when
-        the store works again."""
+        """Count a model call in the store, in the background (later if the store is down)."""
         self._uses.append((use, day))
         self._count_soon()
 
@@ -296,7 +292,8 @@ class DurableArchive:
     async def waiting_for(
         self, session: SessionId, *, seconds: float
     ) -> tuple[SessionWrite, ...] | Failure:
-        """Session states that wait in the spool, oldest first. They are newer than the store's."""
+        """Return session states waiting in the spool, oldest first. They are newer than the
+        store's."""
         await self._settle_in()
         await self._look_at_spool()
         spool = self._spool
@@ -322,7 +319,7 @@ class DurableArchive:
         return found
 
     async def try_again(self) -> None:
-        """Retry the batches that wait in memory once, within a short time."""
+        """Try once more to store the batches held in RAM, and wait at most AGAIN_SECONDS."""
         if not self._held or self._try_hangs:
             return
         self._tried.clear()
@@ -335,7 +332,7 @@ class DurableArchive:
             self._try_hangs = True
 
     async def settle(self, seconds: float) -> int:
-        """Wait up to `seconds` for batches to reach the store. Return how many still wait, plus 1
+        """Wait up to `seconds` until all batches are in the store. Return how many are not, plus 1
         if the spool cannot be read."""
         await self._settle_in()
         await self._look_at_spool()
@@ -426,7 +423,7 @@ class DurableArchive:
             spool = await open_spool()
             if self._closed:
                 await spool.close()
-            else:  # set here, so that `close` finds it even if the caller stopped waiting
+            else:  # an attribute, so that `close` finds it
                 self._spool = spool
             return spool
 
@@ -452,7 +449,7 @@ class DurableArchive:
         elif self._held:
             text = f"{text}; the spool failed too: {self._spool_part.trouble()}"
         else:
-            # Set before the append, so that no later batch is written first even if this call is
+            # Set before the append, so that no later batch overtakes this one even if the call is
             # cancelled.
             self._spooling = True
             self._start_draining()
@@ -507,14 +504,14 @@ class DurableArchive:
         wait, self._took = RETRY_SECONDS, False
         while True:
             failed = await self._hand_over()
-            async with self._spool_lock:  # no batch may be appended between the check and the reset
+            async with self._spool_lock:  # no batch may be appended between the test and the reset
                 waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
                 done = waiting == 0 and failed is None and not self._held
                 if done:
                     self._spooling, self._drain_said = False, ""
                     self._nowhere_since = None
                     self._spool_part.back(how="nothing waits for it any more")
-                    # If the spool was empty, nothing was written: the store may still be down.
+                    # If the spool was empty, nothing was written, so the store may still be down.
                     if self._took:
                         self._store_works()
             self._try_hangs = False
@@ -543,7 +540,7 @@ class DurableArchive:
             record = self._held[0].record
             taken = await attempted(self._take(record)) if failed is None else failed
             if isinstance(taken, Failure):
-                failed = taken  # spool the later batches too, so that they stay in order
+                failed = taken  # spool the later batches too, so that their order does not change
                 if spool is None:
                     return failed
                 appended = await attempted(self._append(spool, record))
@@ -562,8 +559,8 @@ class DurableArchive:
         return failed
 
     async def _take(self, record: bytes) -> WriteResult | None:
-        # The store will never accept some batches. Move those out of the queue, so that they do not
-        # block the others.
+        # The store will never accept some batches. Move them to another file, because they would
+        # block all later ones.
         written = await attempted(self._write_record(record))
         if not isinstance(written, Failure):
             self._unread, self._took = "", True

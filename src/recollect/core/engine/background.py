@@ -1,4 +1,4 @@
-"""Background jobs: their handlers, the count of model calls, and their lines in the next report."""
+"""Background jobs: their handlers, the count of their model calls, and their lines in reports."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METER: Final[ContextVar[Used | None]] = ContextVar("recollect_meter", default=No
 
 
 class MeteredModel:
-    """A model whose calls are counted."""
+    """Counts the calls of a model."""
 
     def __init__(
         self, model: Model, clock: Clock, record: Record, *, used: Used = lambda _: None
@@ -98,7 +98,7 @@ MOST_LINES: Final = 8
 
 
 class BackgroundNotes:
-    """Notes on background work since the last turn, for the next report."""
+    """What happened in the background since the last turn, for the next turn's report."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=MOST_LINES)
@@ -117,7 +117,7 @@ class BackgroundNotes:
         return lines, uses
 
     def put_back(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
-        """Put back the lines of a report that no caller received, for the next report."""
+        """Put back the lines of a report that no caller received. The next report contains them."""
         self._lines.extendleft(reversed(lines))
         self._uses = list(by_purpose([*uses, *self._uses]).values())
 
@@ -127,10 +127,10 @@ T = TypeVar("T")
 
 @runtime_checkable
 class PacksItsIndex(Protocol):
-    """A store that can reorder its index in the background, in jobs of the kind "pack"."""
+    """A store that can reorder its index in jobs of the kind "pack"."""
 
     async def pack(self) -> int:
-        """Reorder the index and return the number of passages moved."""
+        """Reorder the index. Return the number of passages moved."""
         ...
 
 
@@ -150,7 +150,7 @@ def handlers_of(
         "expire": partial(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
-        # kinds that only earlier versions enqueued
+        # kinds that only earlier versions used
         DIGEST_JOB: partial(_drop, clock=clock),
         "evict": partial(_drop, clock=clock),
     }
@@ -171,7 +171,7 @@ def handlers_of(
 
         handlers[EXTRACT_JOB] = _make_when_needed(extraction)
     elif settings.models.extraction is None:
-        # These jobs were enqueued before the model was removed from the settings.
+        # These jobs are older than the setting that removed the model.
         handlers[EXTRACT_JOB] = partial(_drop, clock=clock)
     if embedders:
         handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)
@@ -209,8 +209,8 @@ def runner_of(
     used: Used = lambda _: None,
     on_end: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
-    """Make a worker for this space. It calls `on_end` with every finished job and `used` with every
-    model call."""
+    """Make a worker for this space. It calls `on_end` after each job, `used` after each model
+    call."""
     clock = clock or SystemClock()
     if model is not None:
         model = metered(model, store, clock, used)
@@ -233,8 +233,7 @@ def in_process_jobs(
     notify: Notify = lambda _: None,
     used: Used = lambda _: None,
 ) -> BackgroundJobs | None:
-    """Make the worker that runs jobs in the engine's process; None if a separate worker runs
-    them."""
+    """Make the worker inside the engine's process; None if separate workers run the jobs."""
     if not settings.jobs.in_process:
         return None
 
@@ -244,7 +243,7 @@ def in_process_jobs(
         if failure is None:
             part.back(whose=kind)
         elif not issubclass(failure.error, StoreError):
-            # Store failures are reported elsewhere.
+            # Failures of the store are reported by its own component.
             part.away(f"{kind}: {failure.said}", whose=kind)
 
     async def open_runner() -> JobRunner:

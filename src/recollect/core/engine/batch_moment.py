@@ -1,7 +1,6 @@
-"""Free space in a view at an edit batch: remove recalled blocks, prune tool results, trim messages.
-Decides whether a compaction must come first. A message leaves the view only after it is stored,
-unless storing has failed for too long.
-"""
+"""Frees space in an edit batch (a turn in which older messages may change): removes recalled
+blocks, prunes tool results, trims messages. Decides whether a compaction must come first. A message
+is left out only if it is stored, unless storing has failed for too long."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ from recollect.core.values.report import BatchMoment
 from recollect.system.config.settings import Trim
 
 PRUNED_ENOUGH_RATIO: Final = 0.8
-"""If pruning alone brings the view below this share of the limit, no compaction or trim follows."""
+"""If the request is below this share of its limit after pruning, nothing else is needed."""
 VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
 FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
 TRIM_ROUNDS: Final = 3
@@ -37,7 +36,7 @@ FEW_MESSAGES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freed:
-    """The result of an edit batch."""
+    """The draft after an edit batch, or the decision to compact first."""
 
     draft: Draft
     moment: BatchMoment | None = None
@@ -54,8 +53,8 @@ class Durability:
     keeping: ArchiveState
 
     async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
-        """Return the messages that must stay in the view because they are not stored. Empty if
-        storing has failed for too long."""
+        """Return the messages that must be sent because they are not stored. Return none if storing
+        has failed for too long."""
         given, keeper = draft.given, self.keeper
         kept = await boundary.wait(
             "ingest",
@@ -98,13 +97,12 @@ async def free(
     *,
     wanted_tokens: int = 0,
 ) -> Freed:
-    """Free the space that an edit batch needs. `wanted_tokens` is the size of the recalled block to
-    add."""
+    """Free the space that an edit batch needs. `wanted_tokens` is for a recalled block."""
     if len(draft.entries) > FEW_MESSAGES:
         boundary.expect_work()
     work = _Moment(moment=moment, asked=asked, boundary=boundary, wanted_tokens=wanted_tokens)
     if moment.kind in VOLUNTARY_MOMENTS and await work.prune(draft) is None:
-        return Freed(draft=draft)  # every message stays in the view
+        return Freed(draft=draft)  # leave out no message
     if durability is not None:
         work = replace(work, not_durable=await durability.not_durable(draft, boundary))
         if len(work.not_durable) == len(draft.entries):
@@ -134,8 +132,7 @@ class _Moment:
             return Freed(draft=draft, moment=moment)
         compacts = given.may_compact and moment.kind in FULL_MOMENTS
         if moment.kind not in VOLUNTARY_MOMENTS and not compacts:
-            # If a summary will follow, do not prune first: measured, that costs the same and keeps
-            # less.
+            # Do not prune before a summary: measured, that costs the same and removes more.
             draft = await self.prune(draft) or draft
         if draft.used_tokens() > limits.limit_tokens and _holds_oversized_result(draft):
             draft = await self.prune(draft, everything=True) or draft
@@ -156,14 +153,14 @@ class _Moment:
     async def _prune_at_last(self, draft: Draft) -> Draft:
         limits = draft.given.limits
         if draft.used_tokens() > limits.limit_tokens:
-            draft = await self.prune(draft) or draft  # other messages are the most recent ones now
+            draft = await self.prune(draft) or draft  # different messages are the newest ones now
         if draft.used_tokens() > limits.available_tokens:
             draft = await self.prune(draft, everything=True) or draft
         return await self._trim_protected(draft)
 
     async def _trim_protected(self, draft: Draft) -> Draft:
-        """Leave out protected messages, oldest first, if the view fits the window then. The newest
-        user message and the newest tool calls always stay."""
+        """Leave out protected messages, oldest first, if the request then fits the window. The
+        newest user message and the newest tool calls are never left out."""
         settings, limits = draft.given.settings, draft.given.limits
         if settings.turn.trim_first:
             return draft
@@ -199,8 +196,8 @@ class _Moment:
         return max(limits.low_water_tokens, enough)
 
     def _stays_full(self, draft: Draft) -> bool:
-        """True if pruning freed too little. The view would soon be full again, and each edit breaks
-        the provider's cache."""
+        """Return whether pruning freed too little: the request would soon be too large again, and
+        each edit breaks the provider's cache."""
         if self.moment.kind not in FULL_MOMENTS:
             return draft.fills_up()
         enough = PRUNED_ENOUGH_RATIO * draft.given.limits.compact_tokens
@@ -233,7 +230,7 @@ class _Moment:
             ),
             unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
             reason=lambda result: result.reason,
-            in_thread=True,  # masking and searching long results takes time
+            in_thread=True,  # masking and searching long results takes long
         )
         edits = tuple(edit for edit in made.edits if edit.anchor not in self.not_durable)
         if not edits:

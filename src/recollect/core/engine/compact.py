@@ -1,7 +1,6 @@
-"""Compact sessions, one compaction per session at a time, in parallel with turns. The steps: plan,
-store the messages, call hooks, write the summary, check it, commit. No lock is held during a call
-of a hook or a model.
-"""
+"""Compacts sessions, in parallel with turns, but only one compaction per session at a time. The
+steps are: plan, store the messages, call hooks, write the summary, check it, commit. No lock is
+held while a hook or model runs."""
 
 from __future__ import annotations
 
@@ -74,7 +73,7 @@ COVERS_TOO_LITTLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOrder:
-    """The reason for a compaction, and the focus that a user asked for."""
+    """The reason for a compaction, and instructions for it by the user."""
 
     trigger: Trigger
     instructions: str = field(default="", repr=False)
@@ -105,8 +104,7 @@ class Compactor:
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
     ) -> None:
-        """`critical_rules` is called for every summary. `keeper` is None if nothing may be
-        written."""
+        """`critical_rules` is called per summary. `keeper` is None if nothing may be stored."""
         self._settings, self._model, self._hooks = settings, model, hooks
         self._keeper, self._reader, self._recaller = keeper, reader, recaller
         self._clock, self._critical_rules, self._workspace = clock, critical_rules, workspace
@@ -116,14 +114,14 @@ class Compactor:
 
     @property
     def why_never(self) -> Reason | None:
-        """Return why this engine can never compact; None if it can."""
+        """Return why this engine never compacts; None if it does."""
         if self._model is None and not self._hooks.listens("session_before_compact"):
             return Reason(Cause.NO_MODEL)
         return None
 
     def why_not(self, state: SessionState, trigger: Trigger = "threshold") -> Reason | None:
-        """Return why this session cannot be compacted now; None if it can. A pause because the
-        window refilled too soon does not apply after an overflow."""
+        """Return why this session cannot be compacted now; None if it can. Compactions are paused
+        if the window refilled too soon, but not after an overflow error."""
         if self.why_never is not None or trigger == "manual":
             return self.why_never
         if not self._settings.compaction.enabled:
@@ -136,7 +134,7 @@ class Compactor:
         return None
 
     async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:
-        """Compact and wait for the result. If a compaction is running, wait for that one instead,
+        """Compact, and wait for the result. If a compaction is running already, wait for that one,
         unless a user asked for a new one."""
         while order.trigger != "manual" and (ahead := _waiting(session)):
             done = await _waited(ahead[0])
@@ -161,7 +159,7 @@ class Compactor:
             task.add_done_callback(keep)
 
     async def undo(self, session: Session, state: SessionState) -> UndoResult:
-        """Undo the newest cut, durably; the caller holds the session's lock."""
+        """Undo the newest compaction and store that. The caller holds the session's lock."""
         done = undo(state.edits, known=frozenset(state.path))
         if done.undone is None:
             return done
@@ -173,11 +171,11 @@ class Compactor:
         return done
 
     async def flushed(self, session: Session, *, cycle: int | None = None) -> None:
-        """Store that the host has written its notes. The caller holds the session's lock."""
+        """Store that the agent has written its notes. The caller holds the session's lock."""
         for _ in range(KEEP_TRIES):
             trouble = tuple(session.keeping.trouble)
             state = await load(session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0))
-            session.keeping.trouble[:0] = trouble  # these problems belong in the report of a turn
+            session.keeping.trouble[:0] = trouble  # report these problems in a turn
             written_in = state.compactions if cycle is None else min(cycle, state.compactions)
             if state.flushed_in is not None and state.flushed_in >= written_in:
                 return
@@ -195,7 +193,7 @@ class Compactor:
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel all work, but wait for running commits: a partial commit could not be undone."""
+        """Cancel all work, but wait until running commits are complete."""
         loop = asyncio.get_running_loop()
         running = [task for task in self._running if task.get_loop() is loop]
         for task in running:
@@ -219,7 +217,7 @@ class Compactor:
                 else:
                     await self._flush(session, draft)
             latest = session.last_draft if newest and session.last_draft is not None else draft
-            async with session.lock:  # turns may have run since the draft was made
+            async with session.lock:  # turns may have followed the draft
                 standing = _as_it_stands(latest, session.state)
             return await self._compact(session, standing, order)
 
@@ -437,8 +435,8 @@ class Compactor:
     ) -> CompactionResult:
         plan, nothing = ready.plan, ready.nothing
         async with session.lock:
-            # The turn that waits for this compaction is not in the stored state yet, so align the
-            # state with its history.
+            # The state lacks the turn that waits for this compaction, so align it with that turn's
+            # history.
             state, began = session.state, draft.given.state
             if (state.path, state.edits) == (began.path, began.edits):
                 state = draft.aligned_state(state)
@@ -446,7 +444,7 @@ class Compactor:
             if base is None or plan.anchor not in state.path:
                 return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
             cut = new_cut(state, base, plan, ready.text, ready.summary.carried)
-            # Keep the blocks recalled for the newest exchange.
+            # Blocks recalled for the newest user message remain.
             blocks = newest_exchange(draft.entries)
             edits = replace_past(base, cut, draft.entries, keep_blocks=blocks)
             tokens_after = draft.under(edits).used_tokens()

@@ -1,7 +1,6 @@
-"""The engine: takes one request, returns the request to send and a report. It runs the turns of a
-session one after the other. It never raises because of message content: a request that it cannot
-shape is sent unchanged and reported.
-"""
+"""The engine takes a request, and returns the request to send with a report. The turns of one
+session run one after the other. Message content never makes the engine raise: a request that it
+cannot read is sent unchanged and reported."""
 
 from __future__ import annotations
 
@@ -78,11 +77,11 @@ StreamT = TypeVar("StreamT")
 
 SHORT_BYTES = 65_536
 SHORT_EVENTS = 100
-"""A longer reply is parsed in a thread."""
+"""A reply with more events is parsed in a thread."""
 
 
 class Engine(StoredMemory):
-    """A memory: shapes the requests of the sessions of one space, and stores their messages."""
+    """A memory of one space. It fits requests into the window, and stores their messages."""
 
     def __init__(
         self,
@@ -108,12 +107,12 @@ class Engine(StoredMemory):
         reads_facts: bool = False,
         delete_stored: Callable[[], Awaitable[Certificate]] | None = None,
     ) -> None:
-        """`off_the_loop` runs stages in a thread, for servers. Use `open_memory` to get an engine
-        with a store and a model."""
+        """With `off_the_loop`, stages run in a thread, as servers need it. Use `open_memory` to get
+        an engine with a store and a model."""
         self.settings: Settings = settings or Settings()
         self.space: SpaceId = check_name(space, "space")
         self._secret = space_secret(space, deployment_secret)
-        own = os.urandom(32)  # without `seal`, only this engine can check its seals
+        own = os.urandom(32)  # without `seal`, no other process can verify this engine's seals
         self._seal: SealSecret = seal or (lambda: own)
         self._jobs, self._files = jobs, files
         self._embedders = tuple(embedder.name for embedder in embedders)
@@ -177,9 +176,9 @@ class Engine(StoredMemory):
         betas: Sequence[str] = (),
         window_tokens: int | None = None,
     ) -> Context:
-        """Shape one request: valid for its provider, within the window, and explained by a report.
-        `betas` are the provider's beta features from the request's headers. `window_tokens`
-        overrides the setting."""
+        """Make a request valid, fit it into the window, and report all changes. `betas` are the
+        provider's beta features from the request's headers. `window_tokens` overrides the
+        setting."""
         handle = self._handle(session)
         request = checked_request(request)
         check_format(format)
@@ -191,7 +190,8 @@ class Engine(StoredMemory):
         if context is None:
             draft = handle.last_draft
             assert draft is not None
-            # The newest message holds tool results, so the user has written nothing since.
+            # The newest message is a tool result, so the user has written nothing since the last
+            # turn.
             mid_turn = bool(draft.entries) and bool(last_turn(draft.entries).results)
             order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
             done = await self._compactor.run(handle, draft, order)
@@ -209,8 +209,8 @@ class Engine(StoredMemory):
         recall: bool = True,
         window_tokens: int | None = None,
     ) -> Context:
-        """Shape a request as `prepare` would, but store and compact nothing. Use it to count
-        tokens, or for a summary that the client writes (`recall=False`)."""
+        """Return the request that `prepare` would return, but store and compact nothing. Use it to
+        count tokens, or if the client itself writes a summary (`recall=False`)."""
         handle = self._handle(session)
         request = checked_request(request)
         async with handle.lock:
@@ -284,7 +284,7 @@ class Engine(StoredMemory):
             handle.state = context.state
             if done.draft is not None:
                 self._go_on(handle, done.draft, context)
-                # Yield once: if the event loop closes before the task ran, the write is lost.
+                # Let the task start: if the event loop closed first, the write would be lost.
                 await asyncio.sleep(0)
             return context
 
@@ -341,8 +341,8 @@ class Engine(StoredMemory):
         return waits
 
     async def close(self) -> None:
-        """Wait for pending writes, stop the jobs, and close the store. Batches left in the spool
-        are written the next time this space is opened."""
+        """Wait for pending writes, stop the jobs, and close the store. Batches in the spool are
+        written to the store when this space is opened again."""
         for handle in tuple(self._watched):
             await self._end_watched(handle)
         self._closed = True
@@ -381,9 +381,9 @@ class Engine(StoredMemory):
         format: FormatName | None = None,  # noqa: A002
         window_tokens: int | None = None,
     ) -> CompactionResult:
-        """Replace the session's older messages with a summary now. Starts from `request`, or from
-        the session's last request. `instructions` set the focus of the summary. A failure does not
-        raise: the result holds the reason."""
+        """Replace the older messages of `request`, or of the session's last request, by a summary
+        now. `instructions` set the summary's focus. A failure does not raise: the result gives the
+        reason."""
         handle = self._handle(session)
         draft = handle.last_draft
         if request is not None:
@@ -402,23 +402,23 @@ class Engine(StoredMemory):
         return await self._compactor.run(handle, draft, order)
 
     async def undo(self, session: Session | SessionId) -> UndoResult:
-        """Restore the view from before the session's last compaction. Automatic compactions stop
-        until you call `compact`."""
+        """Undo the session's last compaction: requests contain its messages again. Automatic
+        compactions stop until you call `compact`."""
         handle = self._handle(session)
         async with handle.lock:
             state = await load(handle, self._stored, self._boundary())
             return await self._compactor.undo(handle, state)
 
     async def flushed(self, session: Session | SessionId) -> None:
-        """Record that the host has written its notes: none are due until the next compaction."""
+        """Record that the agent has written its notes. None are due until the next compaction."""
         handle = self._handle(session)
         async with handle.lock:
             await self._compactor.flushed(handle)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Call `hook(event, context)` around compactions. Call the returned function to remove the
-        hook. Hooks run in parallel and may be async. A hook that fails adds a note to the report
-        and stops nothing."""
+        hook. Hooks run in parallel and may be async. If a hook fails, the report mentions it, and
+        the compaction continues."""
         return self._hooks.on(name, hook)
 
     async def observe(
@@ -433,14 +433,14 @@ class Engine(StoredMemory):
         """Store a reply and learn from it: its usage calibrates token counts, an overflow error
         corrects the window size. `reply` is the object your client returned or raised, as object,
         mapping, bytes or list of events. `turn` is the request that it answers; a reply to an
-        earlier request is not stored. Without `wait` it returns before the reply is stored. `mark`
-        adds marks, by which `find_sessions` finds this session."""
+        earlier request is not stored. Without `wait`, `observe` returns before the reply is stored.
+        `mark` adds marks, by which `find_sessions` finds this session."""
         handle = self._handle(session)
         check_reply(reply)
         async with handle.lock:
             boundary = self._boundary(is_quick=_is_short(reply))
             if turn is not None:
-                # The last request may come from another process.
+                # Another process may have prepared the last request.
                 last = requests_of(await load(handle, self._stored, boundary))
                 if turn > last and not boundary.failures:
                     unknown = Reason(Cause.NO_SUCH_TURN, turn=turn, last=last)
@@ -454,8 +454,8 @@ class Engine(StoredMemory):
             return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
-        """Return a stream to read instead of `stream`. The reply is observed when the stream ends.
-        Events and the stream's other methods pass through unchanged. The result is in
+        """Return a stream to read instead of `stream`. When it ends, the reply is observed. Events
+        and other methods of the stream do not change. The result is in
         `session(...).observation`."""
         return self._watch(session, stream, plain=False)
 

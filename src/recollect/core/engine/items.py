@@ -1,6 +1,5 @@
-"""Values under keys in namespaces, for the stores of frameworks. Each item is one segment in the
-session of its namespace. Search finds it by its text; its JSON is stored with it.
-"""
+"""Key-value storage with namespaces, for the stores of frameworks. Each item is one segment in the
+session of its namespace. Search matches the item's text; its JSON is stored with it."""
 
 from __future__ import annotations
 
@@ -37,8 +36,8 @@ ItemPlace: TypeAlias = tuple[Namespace, str]
 NO_ITEM: Final = ""
 _FIRST_VERSION: Final = "1"
 _PLACES: Final = 8
-"""Number of ids that one item alternates between. A new value gets a different id, so a crash loses
-neither the old nor the new value."""
+"""Number of ids that an item uses in turn. A new value gets another id than the old one, so that a
+crash loses neither."""
 _MOST_RACES: Final = 8
 _KNOWN_VERSIONS: Final = 8
 _PAGE: Final = 500
@@ -48,15 +47,14 @@ _HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewItem:
-    """A value to be put."""
+    """A value to store."""
 
     namespace: Namespace
     key: str
     value: Mapping[str, Any] = field(repr=False)
     text: str | None = field(repr=False)
     replaces: str | None = None
-    """The version that must be stored now, or `NO_ITEM` if there must be none; None skips the
-    check."""
+    """The version that must be stored now; `NO_ITEM`: none may be; None: do not check."""
 
     @property
     def place(self) -> ItemPlace:
@@ -65,7 +63,7 @@ class NewItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredItem:
-    """A stored value, with its secrets masked."""
+    """A stored value. Its secrets are masked."""
 
     namespace: Namespace
     key: str
@@ -94,14 +92,14 @@ class ItemStore:
     """The items of a space whose session names start with `prefix`."""
 
     def __init__(self, engine: Engine, prefix: str) -> None:
-        """Namespace labels must not contain a full stop: it separates them in the session's
-        name."""
+        """Labels of namespaces must not contain a full stop, because it separates them in the
+        session's name."""
         self._engine = engine
         self._prefix = prefix
         self._changing = asyncio.Lock()
 
     async def get(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, StoredItem]:
-        """Return the items at these places that exist."""
+        """Return those of these items that exist."""
         wanted = {id_: place for place in places for id_ in self._ids(place)}
         stored = await self._engine._look_up(lambda store: store.segments(list(wanted)))
         return _newest(self._items(stored))
@@ -109,8 +107,8 @@ class ItemStore:
     async def put(
         self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str | None] | None = None
     ) -> bool:
-        """Store these values and remove the versions in `gone`. Return False if another process
-        changed one of them."""
+        """Store these values, and remove the versions in `gone`. Return False if another process
+        has changed one of them."""
         if self._engine._keeper is None:
             raise StoreError(
                 "this memory is read-only: set ingest.enabled = true to store anything"
@@ -144,7 +142,7 @@ class ItemStore:
         return tuple(sorted(tuple(name.removeprefix(self._prefix).split(".")) for name in names))
 
     async def under(self, prefix: Namespace) -> list[StoredItem]:
-        """Return all items in namespaces with this prefix, newest first."""
+        """Return all items whose namespace begins with this prefix, newest first."""
         found: dict[ItemPlace, StoredItem] = {}
         for namespace in await self._beginning(prefix):
             found |= _newest(self._items(await self._read(self._session(namespace))))
@@ -153,8 +151,7 @@ class ItemStore:
     async def scores(
         self, query: str, prefix: Namespace, *, limit: int
     ) -> Mapping[SegmentId, float]:
-        """Score the best matches for the query in these namespaces. Items without a score are
-        missing."""
+        """Score the items in these namespaces that match the query best."""
         question = read_question(query, asked_at=self._engine._clock.now())
         recaller = self._engine._recaller
         vectors = await recaller.asked(query) if isinstance(recaller, MemoryRecaller) else ()
@@ -168,7 +165,7 @@ class ItemStore:
         found = Candidates()
         for namespace in await self._beginning(prefix):
             more = await self._candidates(replace(asked, session=self._session(namespace)))
-            # word statistics cover the whole space, whatever session is searched
+            # word statistics always cover the whole space
             found = replace(more, passages=(*found.passages, *more.passages))
         weighing = Weighing(kinds=tuple(vector.kind for vector in vectors))
         ranking = rank(question, found, Surroundings(), weighing)
@@ -187,8 +184,7 @@ class ItemStore:
         items: Sequence[tuple[NewItem, str]],
         gone: Mapping[ItemPlace, str | None],
     ) -> _Put:
-        """Write items, then remove the older versions of each. Keep versions written in the
-        meantime."""
+        """Write items, then remove their older versions, but none written meanwhile."""
         now = self._engine._clock.now()
         places = [*(item.place for item, _ in items), *gone]
         ids = [id_ for place in places for id_ in self._ids(place)]
@@ -245,7 +241,7 @@ class ItemStore:
         mask = TextMask(engine.settings.redaction)
         value = mask.json(written)
         text = mask.text(clean_text(item.text or ""))
-        if mask.secrets:  # a secret found in one of the two is masked in both
+        if mask.secrets:  # a secret found in the text or in the JSON is masked in both
             value = mask.json(value)
         record = {
             "key": item.key,
@@ -321,8 +317,7 @@ class ItemStore:
 
 
 def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
-    """Return the newest value per place. If two values replace the same version, the first one
-    wins."""
+    """Return each item's newest value. If two values replace the same version, the first counts."""
     newest: dict[ItemPlace, StoredItem] = {}
     for item in sorted(items, key=lambda item: item.sequence):
         before = newest.get(item.place)

@@ -1,6 +1,5 @@
-"""Load sessions, and write each turn while the model answers. A turn waits for a write only if a
-message is about to leave the view. The writes of one session run one after the other.
-"""
+"""Loads sessions, and writes each turn while the model answers. A turn waits for a write only if it
+leaves out a message. The writes of one session run one after the other."""
 
 from __future__ import annotations
 
@@ -62,16 +61,16 @@ T = TypeVar("T")
 
 REQUEST_FIRST_SECONDS = 0.03
 INLINE_BYTES = 8_000
-"""Longer input is read and masked in a thread."""
+"""Longer input is decoded and masked in a thread."""
 CHUNK_MESSAGES = 200
-"""A long history is written in chunks of this size, so that stored messages can leave the view
-early."""
+"""Number of messages per write of a long history. Stored messages can be left out of requests
+before all are written."""
 DAY_SECONDS = 86_400.0
 INLINE_KINDS: Final = ("hash", "static")
 INLINE_PASSAGES: Final = 64
-"""A job embeds the passages above this number."""
+"""Number of passages that are embedded at once. A job embeds the rest."""
 INLINE_SECONDS: Final = 0.5
-"""Time limit, so that an embedder that hangs does not delay storing the message."""
+"""Time limit for embedding at once, so that a slow embedder does not delay storing messages."""
 
 
 class SessionKeeper:
@@ -97,7 +96,7 @@ class SessionKeeper:
         self._closed = False
 
     def note_trouble(self, boundary: Boundary) -> None:
-        """Report problems of the store and the spool, unless a line of the report already does."""
+        """Report problems of the store and the spool, unless the report contains them."""
         told = {reason.numbers.get("error") for line in boundary.lines for reason in line.reasons}
         if trouble := self.archive.trouble(told=told):
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
@@ -131,7 +130,7 @@ class SessionKeeper:
         loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
         boundary.note("load", "done", loaded)
         keeping.path = found.path
-        # A session that continued while the store was down keeps the edits made in that time.
+        # If a session continued while the store was down, use the edits of that time.
         ours = (state.edits or state.turn > found.turn) and not keeping.stale
         keeping.stale = False
         return replace(
@@ -144,25 +143,25 @@ class SessionKeeper:
         self, session: str, keeping: ArchiveState, boundary: Boundary
     ) -> StoredSession | Failure | None:
         begun, seconds = time.monotonic(), self.archive.open_seconds
-        # Read the spool first: a batch that is moved to the store meanwhile is then read twice
-        # instead of missed.
+        # Read the spool first. A batch that is moved to the store meanwhile is read twice, not
+        # missed.
         waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
         left = seconds - (time.monotonic() - begun)
         found = await self.archive.ask(lambda store: store.session(session), seconds=left)
         boundary.allow(time.monotonic() - begun)
-        if isinstance(waiting, Failure):  # the next turn reads the spool again
+        if isinstance(waiting, Failure):  # read the spool again in the next turn
             boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=waiting.said))
             return found
         stored = newest_session(None if isinstance(found, Failure) else found, waiting)
         keeping.loaded = stored is not None or not isinstance(found, Failure)
-        if keeping.loaded and not keeping.tasks:  # the session was stored by another process
+        if keeping.loaded and not keeping.tasks:  # another process stored the session
             keeping.where = self.archive.where
         return found if stored is None else stored
 
     async def make_durable(
         self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
     ) -> Kept:
-        """Write these messages and wait. If the caller stops waiting, the write still completes."""
+        """Write these messages and wait. The write completes even if the caller stops waiting."""
         kept = Kept(where="store", said="all of it")
 
         async def write() -> Kept:
@@ -176,7 +175,7 @@ class SessionKeeper:
         return kept
 
     def not_durable(self, entries: Sequence[Entry], keeping: ArchiveState) -> frozenset[EntryKey]:
-        """Return the messages that may not leave a view yet."""
+        """Return the messages that may not be left out yet, because they are not stored."""
         return frozenset(entry.key for entry in entries if entry.key not in keeping.durable)
 
     def keep_turn(
@@ -189,8 +188,8 @@ class SessionKeeper:
         now: float,
         as_it_came: bool,
     ) -> None:
-        """Start writing a turn: its new messages, the session's state, the ledger."""
-        if self._closed:  # the turn ended after `close`, so it is not stored
+        """Start to write a turn: its new messages, the session's state, the ledger."""
+        if self._closed:  # the turn ended after `close`
             keeping.where = "nowhere"
             return
         keeping.where = "store"
@@ -207,7 +206,7 @@ class SessionKeeper:
         now: float,
         pieces: tuple[LedgerPiece, ...] = (),
     ) -> None:
-        """Start writing a reply, with the marks that identify it later."""
+        """Start to write a reply, and the marks by which other processes find its session."""
         batch = Batch(at=now, pieces=pieces)
         self._beside(
             keeping,
@@ -223,7 +222,7 @@ class SessionKeeper:
         now: float,
         compactions: tuple[CompactionRecord, ...] = (),
     ) -> Kept:
-        """Write a session's state outside of a turn, and wait."""
+        """Write a session's state outside of a turn, and wait until it is stored."""
         kept = Kept(where="nowhere", said="it could not be written")
 
         async def write() -> Kept:
@@ -241,20 +240,20 @@ class SessionKeeper:
         return kept
 
     async def wait(self, keeping: ArchiveState, seconds: float) -> bool:
-        """Wait at most this long for started writes; True if they are done."""
+        """Wait at most `seconds` for running writes. Return whether all are done."""
         running = [task for task in keeping.tasks if not task.done()]
         if running:
             await asyncio.wait(running, timeout=seconds)
         return all(task.done() for task in running)
 
     def abandon(self, keeping: ArchiveState) -> None:
-        """Cancel the writes of a session whose caller will send the messages again."""
+        """Cancel the writes of a session. The caller will send the messages again."""
         keeping.abandoned = True
         for task in keeping.tasks:
             task.cancel()
 
     async def wait_for_all(self, seconds: float) -> None:
-        """Wait for the writes of every session, including ended sessions."""
+        """Wait for the writes of all sessions, also of ended ones."""
         loop = asyncio.get_running_loop()
         running = {task for task in self._tasks if task.get_loop() is loop}
         if running:
@@ -266,7 +265,7 @@ class SessionKeeper:
         await self.archive.settle(CLOSE_SECONDS)
         await self.archive.close()
         self._closed = True
-        # Writes that are not finished now fail: the archive is closed.
+        # Unfinished writes fail now, because the archive is closed.
         await self.wait_for_all(CLOSE_SECONDS)
 
     async def hand_over(
@@ -279,8 +278,7 @@ class SessionKeeper:
         now: float,
         learned: bool,
     ) -> HandedOver:
-        """Wait until a session is stored, including the usage and window learned from its
-        replies."""
+        """Wait until a session is stored, with usage and window learned from its replies."""
         keeping.awaited.set()
         if not await self.wait(keeping, seconds):
             return "nowhere"
@@ -296,8 +294,8 @@ class SessionKeeper:
         said_at: float,
         now: float,
     ) -> IngestCounts:
-        """Write messages outside of a turn and wait. Skip known and forgotten messages. Raise
-        StoreUnavailable if the store does not take them."""
+        """Write messages outside of a turn and wait. Skip stored and forgotten messages. Raise
+        StoreUnavailable if they cannot be stored."""
         keeping = ArchiveState()
         counts = IngestCounts(read=len(entries))
         for at in range(0, len(entries), CHUNK_MESSAGES):
@@ -327,8 +325,8 @@ class SessionKeeper:
                 await run()
             except asyncio.CancelledError:
                 if not keeping.abandoned:
-                    # The closing loop cancelled this task but still waits for it. Write again: a
-                    # batch written twice changes nothing.
+                    # The closing event loop cancelled this task but still waits for it. Write
+                    # again: writing a batch twice changes nothing.
                     await run()
                 raise
 
@@ -381,8 +379,8 @@ class SessionKeeper:
         if written is not None and (written.session_stale or written.session_cleaned):
             keeping.load_again()
         elif kept.where == "spool":
-            # The batch is in the spool. If a turn of another process is written first, this one
-            # becomes stale, so later writes must not build on it.
+            # The batch is in the spool. If another process writes a turn first, this one becomes
+            # stale, so later writes must not depend on it.
             keeping.path, keeping.last_record = (), LastRecord()
         else:
             keeping.path = path
@@ -467,8 +465,7 @@ class SessionKeeper:
         return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
 
     async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
-        """Collect secrets from messages that another process wrote, so that later messages mask
-        them."""
+        """Collect secrets of messages by another process, to mask them in later messages."""
         mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
 
         def read() -> None:
@@ -537,9 +534,8 @@ class SessionKeeper:
 async def embed_now(
     segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
 ) -> tuple[VectorSet, ...]:
-    """Embed a few new passages with fast embedders, so that their vectors are written in the same
-    batch. A job embeds the rest. An embedder that fails is added to `late` and not called here
-    again."""
+    """Embed new passages with fast embedders, to write their vectors in the same batch. A job
+    embeds the rest. An embedder that fails is added to `late` and not called here again."""
     passages = [
         (new.segment, ordinal, passage)
         for new in segments

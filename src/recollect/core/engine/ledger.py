@@ -1,7 +1,7 @@
-"""Write a session's state and its ledger, from which `rebuild` restores past requests. A record
-names pieces, each stored once, and builds on the previous record. Pieces are redacted before they
-are hashed. A request without redactions is rebuilt byte for byte.
-"""
+"""Writes a session's state and its ledger, from which `rebuild` restores past requests. A record
+lists pieces (parts of requests), each stored once, and refers to the record before it. Pieces are
+redacted before they are hashed. A request without secrets is rebuilt byte for byte. A row is a
+message of the request."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from recollect.system.config.settings import Redaction as RedactionSettings
 
 _DIGEST_BYTES = 16
 _WEIGHER: Final = Weigher()
-"""Splits the tokens of a row among its parts."""
+"""Divides the tokens of a message among its parts."""
 _BLOCKS = frozenset({"inject", "stand"})
 _E = TypeVar("_E", bound=Edit)
 
@@ -109,7 +109,7 @@ def mask_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
     )
 
 
-@lru_cache(maxsize=512)  # an edit is written in many turns
+@lru_cache(maxsize=512)  # the same edit is written in many turns
 def _mask_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
     return redact(text, pii=pii).text
 
@@ -119,7 +119,7 @@ NameChanges: TypeAlias = Callable[[OutcomeChanges], PieceHash]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedOutcomes:
-    """The outcomes of the last turn that this process recorded for a session."""
+    """The message outcomes of the last turn that this process recorded for a session."""
 
     chain: tuple[_OutcomeRecord, ...] = field(default=(), repr=False)
     newest: OutcomeChanges = field(default_factory=OutcomeChanges, repr=False)
@@ -128,7 +128,7 @@ class RecordedOutcomes:
     repairs: tuple[Repair, ...] = field(default=(), repr=False)
 
     def record(self, report: Report, name: NameChanges) -> RecordedOutcomes:
-        """Return the outcomes of one more turn. `name` stores a record and returns its name."""
+        """Return the outcomes after one more turn. `name` stores a record and returns its hash."""
         keys = tuple(map(attrgetter("key"), report.entries))
         same = (self.edits, self.repairs) == (report.edits, report.view.repairs)
         if self.chain and same and keys[: len(self.keys)] == self.keys:
@@ -159,13 +159,13 @@ class RecordedOutcomes:
 
     @property
     def names(self) -> tuple[PieceHash, ...]:
-        """Names of the records to combine, oldest first."""
+        """Hashes of the records to combine, oldest first."""
         return tuple([record.name for record in self.chain])
 
 
 _STEP: Final = 4
-"""A record is at most a fourth of the size of the one before. So a turn writes about as much as it
-changes, and few records are read to restore it."""
+"""A record is at most a fourth of the size of the one before it. So a turn writes little more than
+its changes, and few records are read to restore the outcomes."""
 _LEAST_WEIGHT: Final = 8
 
 
@@ -174,7 +174,7 @@ class _OutcomeRecord:
     name: PieceHash
     weight: int
     fates: Mapping[int, Fate]
-    """All outcomes, including those of earlier records."""
+    """All outcomes: of this record and of earlier ones."""
 
 
 def _weight(changes: OutcomeChanges) -> int:
@@ -193,8 +193,8 @@ def _changes_since(chain: tuple[_OutcomeRecord, ...], now: OutcomeChanges) -> Ou
 
 
 def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
-    """Return the outcome of each message that is not sent unchanged. Summarized messages reuse the
-    outcome object of the previous turn, because long sessions have thousands of them."""
+    """Return the outcome of each message that is changed or left out. Summarized messages have the
+    same outcome object as before, because long sessions have thousands of them."""
     outcomes = Outcomes(report.entries, report.view, report.edits)
     fates: dict[int, Fate] = {}
     for place, entry in enumerate(report.entries):
@@ -202,7 +202,7 @@ def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
             fate = outcomes.at(place)
         elif (known := before.get(place)) and _is_summary_of(known, entry):
             fate = known
-        else:  # all summarized messages share one reason, which is recorded once
+        else:  # the reason of all summarized messages is recorded once
             fate = replace(outcomes.at(place), reasons=())
         if fate.fate != "kept":
             fates[place] = fate
@@ -215,8 +215,7 @@ def _is_summary_of(fate: Fate, entry: Entry) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """The rows of the last record that this process wrote for a session: their bytes and their
-    names."""
+    """Bytes and hashes of the messages in the last record that this process wrote for a session."""
 
     raws: tuple[bytes, ...] = field(default=(), repr=False)
     hashes: tuple[PieceHash, ...] = field(default=(), repr=False)
@@ -227,7 +226,7 @@ class LastRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A turn's record, the pieces to write with it, and the base of the next record."""
+    """A turn's record, the pieces to write with it, and the values that the next record needs."""
 
     record: TurnRecord
     pieces: tuple[LedgerPiece, ...]
@@ -245,8 +244,8 @@ def record_turn(
     forgotten: AbstractSet[MessageId] = frozenset(),
     usage: Usage | None = None,
 ) -> RecordedTurn:
-    """Make the record of a turn. It names pieces that quote a forgotten message, but does not store
-    them. `usage` is what the provider counted for the previous turn."""
+    """Make the record of a turn. Pieces that quote a forgotten message are listed, but not stored.
+    `usage` is the provider's token count for the previous turn."""
     made: dict[PieceHash, LedgerPiece] = {}
 
     frame = frame_of(request, as_it_came=as_it_came)
@@ -304,8 +303,8 @@ def record_turn(
 
 
 def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
-    """Return whether the frame gives back the exact bytes of the request. It does not if JSON keys
-    are escaped or repeated."""
+    """Return whether the request can be rebuilt byte for byte. It cannot if JSON keys are escaped
+    or occur twice."""
     if not as_it_came or request.body is None:
         return True
     filled = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
@@ -313,7 +312,7 @@ def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
 
 
 def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
-    """Count the rows from the start that equal those of the last record."""
+    """Count the messages at the start that are the same as in the last record."""
     kept = 0
     for row, raw in zip(rows, last.raws, strict=False):
         if row.raw is not raw and row.raw != raw:
@@ -323,7 +322,7 @@ def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
 
 
 def _mask_word(text: str, mask: TextMask) -> str:
-    """Mask a text, unless it is a lower-case word: those are codes of Recollect."""
+    """Mask a text, unless it is one lower-case word, which is a code of Recollect."""
     is_code = text.isalpha() and text.islower() and text not in mask.secrets
     return text if is_code else mask.text(text)
 
@@ -350,7 +349,7 @@ def _whose(report: Report, rows: Sequence[Row]) -> Callable[[Row], tuple[Message
         texts = [part.text for part in row.parts if isinstance(part, Text | ToolResult)]
         held = [edit for edit in quoting if any(edit.text in text for text in texts)]
         if not held and not _BLOCKS.isdisjoint(row.notes):
-            # The text of the block has changed, so it may quote the messages of any block.
+            # The block was changed after the edit, so it may quote any of these messages.
             held = quoting
         covered = summarized if "summary" in row.notes else ()
         return tuple(dict.fromkeys([*own, *quoted_by(held), *covered]))
@@ -364,7 +363,7 @@ def _recalled_by(entry: Entry) -> tuple[MessageId, ...]:
 
 
 def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
-    """Return the messages that edits quote: in summaries, shortened results and recalled blocks."""
+    """Return the messages that edits quote: in summaries, shortened results, recalled blocks."""
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
     covered = [id_ for cut in cuts for id_ in cut.covers]
     blocks = [block for cut in cuts for block in cut.ended]
@@ -378,30 +377,28 @@ _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 @dataclass(slots=True)
 class ArchiveState:
-    """Knowledge of this process about the stored part of a session."""
+    """What this process knows about the stored part of a session."""
 
     loaded: bool = False
     stale: bool = False
     overtaken: bool = False
-    """The store skipped the last write, because another process had written first."""
+    """True if the store skipped the last write, because another process had written first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
-    """Messages that neither the store nor the spool took. They wait in memory."""
+    """Messages that neither the store nor the spool accepted. They are held in RAM."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
-    """Messages that the store refused as forgotten: nothing may quote them again."""
+    """Messages that the store refused because they are forgotten. No later text may quote them."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """Secrets of the session, so that a secret is masked when it appears again without its label.
-    Never stored."""
+    """Secrets of the session, never stored. They are masked also where they lack a label."""
     judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     writer: StateWriter = field(default_factory=StateWriter, repr=False)
     replaced: int = 0
     last_record: LastRecord = field(default_factory=LastRecord, repr=False)
     usage: Usage | None = None
-    """What the provider counted for the newest turn, until the next one is recorded."""
+    """The provider's token counts for the newest turn, until the next one is recorded."""
     recorded_at: float = 0.0
-    """A day after this time, the next record builds on no earlier record, because that may have
-    expired."""
+    """A day after this time, a record stops referring to earlier ones, which may have expired."""
     refusals: int = 0
     tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
     where: Where = "nowhere"
@@ -410,13 +407,13 @@ class ArchiveState:
     abandoned: bool = False
 
     def begin_anew(self, replaced: int) -> None:
-        """Write the session again from its start, because the store was replaced."""
+        """Write the session from its start again, because the store was replaced."""
         self.replaced = replaced
         self.durable.clear()
         self.path, self.last_record = (), LastRecord()
 
     def load_again(self) -> None:
-        """From now on use the stored state instead of the one in memory."""
+        """From now on use the stored state, not the one in RAM."""
         self.loaded, self.stale = False, True
         self.path, self.last_record = (), LastRecord()
 
@@ -446,7 +443,7 @@ class IngestCounts:
 
 
 def note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
-    """Record where a write ended up, and problems for the next report."""
+    """Record where a batch was written, and problems for the next report."""
     where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
     keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
     if where != "store":
@@ -460,11 +457,11 @@ def note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
 def newest_session(
     stored: StoredSession | None, waiting: Sequence[SessionWrite]
 ) -> StoredSession | None:
-    """Return the session as it will be after the waiting batches (oldest first) are written."""
+    """Return the session as it will be once these waiting writes (oldest first) are stored."""
     for write in waiting:
         path, ids = ((), ()) if stored is None else (stored.path, stored.ids)
         if write.path_from > len(path) or (stored is not None and write.turn <= stored.turn):
-            continue  # the store will reject this write as stale
+            continue  # the store will refuse this write as stale
         stored = StoredSession(
             session=write.session,
             turn=write.turn,

@@ -1,6 +1,4 @@
-"""Use of memory outside of a turn, for `recollect.tools`: search, read messages and files, write
-notes.
-"""
+"""Uses memory outside of a turn, for `recollect.tools`: searches, reads, writes notes."""
 
 from __future__ import annotations
 
@@ -30,11 +28,11 @@ _EXCHANGE_REACH: Final = 3
 
 
 class MemoryLookup:
-    """The memory of a space, limited to the content that one session may see."""
+    """The memory of a space, limited to what one session may see."""
 
     def __init__(self, engine: Engine, session: SessionId | None = None) -> None:
-        """`session` limits the memory to the content that this session may see (`recall.scope`).
-        Without it the whole space is visible."""
+        """`session` limits the memory to what this session may see (`recall.scope`). Without it,
+        the whole space is visible."""
         self._engine = engine
         self._own_session = session
         self._session = None if engine.settings.recall.scope == "space" else session
@@ -65,7 +63,7 @@ class MemoryLookup:
         said_after: float | None = None,
         said_before: float | None = None,
     ) -> Recalled:
-        """Search as `Engine.search` does, limited to visible content."""
+        """Search as `Engine.search` does, within what the session may see."""
         return await self._engine.search(
             query,
             session=self._session,
@@ -80,15 +78,14 @@ class MemoryLookup:
         return tuple(one for one in stored if self._reaches(one))
 
     async def message_at(self, sequence: int) -> StoredSegment | None:
-        """Return the message at this place of the archive; None if it does not exist or is not
-        visible."""
+        """Return the message at this position of the archive; None if it is not visible."""
         page = await self._engine._look_up(lambda store: store.page(after=sequence - 1, limit=1))
         return next((one for one in page if one.sequence == sequence and self._reaches(one)), None)
 
     async def around(
         self, stored: StoredSegment, *, before: int, after: int
     ) -> tuple[tuple[StoredSegment, ...], tuple[StoredSegment, ...]]:
-        """Return the messages just before and after a message in its session."""
+        """Return the messages directly before and after a message in its session."""
         session, place = stored.segment.session, stored.sequence
 
         async def read(store: Store) -> tuple[tuple[StoredSegment, ...], ...]:
@@ -108,7 +105,7 @@ class MemoryLookup:
     async def exchanges(
         self, hits: Sequence[StoredSegment]
     ) -> dict[SegmentId, tuple[StoredSegment, ...]]:
-        """For each hit, return a few messages before and after it in its exchange."""
+        """For each hit, return a few messages before and after it, up to the next user message."""
 
         async def read(store: Store) -> dict[SegmentId, tuple[StoredSegment, ...]]:
             found: dict[SegmentId, tuple[StoredSegment, ...]] = {}
@@ -133,7 +130,7 @@ class MemoryLookup:
         return await self._engine._look_up(read)
 
     async def files(self) -> tuple[str, ...]:
-        """Return the memory files that Recollect follows, by path."""
+        """Return the paths of the memory files that Recollect follows."""
         sessions = await self._engine._look_up(lambda store: store.sessions())
         names = [one.session for one in sessions if one.session.startswith(FILE_SESSIONS)]
         return tuple(sorted(name.removeprefix(FILE_SESSIONS) for name in names))
@@ -146,7 +143,7 @@ class MemoryLookup:
         )
 
     async def note(self, text: str) -> NoteResult:
-        """Store a note that the model wrote, in the session that asked or in `notes`."""
+        """Store a note that the model wrote, in this session or in the session `notes`."""
         self._check_writable()
         engine = self._engine
         session = self._own_session or NOTES_SESSION
@@ -170,8 +167,7 @@ class MemoryLookup:
         return await self._engine.facts(self._session)
 
     async def settled(self) -> bool:
-        """Return whether all messages are in the store. Messages that are not cannot be
-        forgotten."""
+        """Return whether all messages are in the store. Only those can be forgotten."""
         return not await self._engine.settle()
 
     def tell(self, text: str, quotes: Sequence[MessageId]) -> str:
@@ -179,7 +175,7 @@ class MemoryLookup:
         return self._engine._tell(text, quotes)
 
     async def keep_told(self) -> None:
-        """Store the marks of tool answers, so that any process recognizes them."""
+        """Store hashes of tool answers, so that every process recognizes them."""
         await self._engine._keep_told()
 
     def _reaches(self, stored: StoredSegment) -> bool:
@@ -202,7 +198,7 @@ NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteResult:
-    """The result of writing a note."""
+    """The result of storing a note."""
 
     outcome: NoteOutcome
     segment: Segment | None = None

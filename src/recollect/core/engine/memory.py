@@ -1,4 +1,4 @@
-"""The memory of a space outside of turns: sessions, lists, search, facts, import, forgetting."""
+"""The memory of a space outside of turns: sessions, search, facts, import, forgetting."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class StoredMemory:
     _embedders: tuple[str, ...]
     _recaller: Recaller | None
     _stored: SessionKeeper | None
-    """Reads sessions from the store, also if `ingest.enabled = false`."""
+    """Reads sessions from the store, also with `ingest.enabled = false`."""
     _keeper: SessionKeeper | None
-    """The same object if messages may be stored, else None."""
+    """The same object if messages may be stored; otherwise None."""
     _jobs: BackgroundJobs | None
     _files: Following | None
     _told: ToldAnswers
@@ -84,7 +84,7 @@ class StoredMemory:
             )
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
-        """Return the session of this name. Pass `state` to continue a session whose state you kept
+        """Return the session with this name. Pass `state` to continue a state that you stored
         yourself."""
         check_session_name(id)
         if not isinstance(state, SessionState | None):
@@ -92,18 +92,18 @@ class StoredMemory:
             raise TypeError(f"state must be a SessionState, not {made}: pass bytes to `read_state`")
         known = self._sessions.get(id)
         if known is None or state is not None:
-            self._check_open()  # a closed memory may still return the sessions it has open
+            self._check_open()  # after `close`, sessions that are open may still be returned
             known = self._sessions[id] = Session(id, state)
         return known
 
     def end(self, session: Session | SessionId) -> None:
-        """Release a session's handle. If messages are not stored, the session's state is lost."""
+        """Release a session. If messages are not stored, its state is lost."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         self._sessions.pop(name, None)
         self._compactor.part.forget(whose=name)
 
     def _abandon(self, session: SessionId) -> None:
-        """Release a session whose request failed, so that another process can continue it."""
+        """Release a session whose request failed. Another process can then continue it."""
         handle = self._sessions.get(session)
         if handle is not None:
             self.end(handle)
@@ -114,8 +114,8 @@ class StoredMemory:
     async def _hand_over(
         self, session: Session | SessionId, seconds: float | None = None
     ) -> HandedOver | None:
-        """Release a session once it is stored. Return where its messages are, at worst; "stale" if
-        another process wrote the session first; None if nothing is stored."""
+        """Release a session once it is stored. Return the worst place at which messages are;
+        "stale" if another process wrote the session first; None if this memory stores nothing."""
         handle = self._handle(session)
         async with handle.lock:
             where: HandedOver | None = None
@@ -146,9 +146,9 @@ class StoredMemory:
         said_at: float | None = None,
     ) -> IngestCounts:
         """Store messages outside of a turn. Pass them as mappings in a wire format, or as their
-        JSON. Without `batch` they are the session's history from its start, and only new messages
-        are stored. Storing the same batch again changes nothing. Raises StoreUnavailable if the
-        store does not take them."""
+        JSON. Without `batch`, pass the session's history from its start; only new messages are
+        stored. Storing a batch twice changes nothing. Raises StoreUnavailable if they cannot be
+        stored."""
         self._check_open()
         if self._keeper is None:
             raise StoreError(NOTHING_KEPT)
@@ -178,8 +178,8 @@ class StoredMemory:
 
     async def facts(self, session: SessionId | None = None) -> FactBook:
         """Return the facts of this space, to list, add, correct, pin and trace them. With a
-        `session`, return only those that it may see (`recall.scope`). They are read-only if
-        `ingest.enabled = false`."""
+        `session`, return only facts that it may see (`recall.scope`). With `ingest.enabled = false`
+        they are read-only."""
         self._check_open()
         if self._stored is None:
             raise StoreError(
@@ -200,7 +200,7 @@ class StoredMemory:
         )
 
     async def sessions(self) -> tuple[SessionSummary, ...]:
-        """List the stored sessions, oldest first. Memory files are listed as `file:…`."""
+        """List the stored sessions, oldest first. A memory file is a session named `file:…`."""
         await self._let_arrive()
         return await self._look_up(lambda store: store.sessions())
 
@@ -213,8 +213,8 @@ class StoredMemory:
         newest_first: bool = False,
     ) -> tuple[StoredMessage, ...]:
         """List a session's stored messages in order. To continue a list, pass the `place` of its
-        last message as `after`. With `newest_first` the list runs backward in time, from before
-        that place."""
+        last message as `after`. With `newest_first`, the list contains the messages before that
+        place, newest first."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit}")
@@ -247,7 +247,7 @@ class StoredMemory:
         `said_after` and `said_before` together select messages. The certificate counts the removed
         items and lists the copies that Recollect cannot delete."""
         for name, given in (("messages", messages), ("sessions", sessions), ("facts", facts)):
-            if isinstance(given, str):  # each character would be read as an id
+            if isinstance(given, str):  # a string would be read as a list of one-letter ids
                 raise TypeError(f"{name} must be a list, not a string: pass {name}=[{given!r}]")
         order = ForgetOrder(
             at=self._clock.now(),
@@ -270,7 +270,7 @@ class StoredMemory:
 
     async def delete_space(self) -> Certificate:
         """Delete the whole space: its store and its spooled batches. This memory is closed first.
-        Close the space in all other processes before you call this."""
+        Close the space in all other processes before this call."""
         self._check_open()
         if self._delete_stored is None:
             raise StoreError(
@@ -289,7 +289,7 @@ class StoredMemory:
         said_before: float | None = None,
     ) -> Recalled:
         """Search memory. Return passages and facts within the budget, best first. With a `session`,
-        return only those that it may see (`recall.scope`)."""
+        return only what it may see (`recall.scope`)."""
         self._check_open()
         if self._recaller is None:
             raise StoreError("this memory has no store, so it cannot be searched")
@@ -325,7 +325,7 @@ class StoredMemory:
         return answer
 
     def _tell(self, text: str, quotes: Sequence[MessageId]) -> str:
-        """Seal an answer of a memory tool, so that it is recognized when a client sends it back."""
+        """Seal an answer of a memory tool, to recognize it when a client sends it back."""
         text = sealed(text, self._seal())
         self._told.add(text, quotes)
         return text
@@ -339,12 +339,12 @@ class StoredMemory:
             handle.keeping.load_again()
 
     async def _read_files(self) -> None:
-        """Wait briefly until memory files have been read for the first time."""
+        """Wait for a limited time until memory files were read once."""
         if self._files is not None:
             await self._files.first_look()
 
     def _wake_jobs(self, due_at: float | None = None) -> None:
-        """Schedule due jobs for now or for `due_at`, without waiting for them."""
+        """Start due jobs now or at `due_at`, without waiting for them."""
         if self._jobs is not None:
             self._jobs.wake(0.0 if due_at is None else max(0.0, due_at - self._clock.now()))
 

@@ -1,6 +1,5 @@
-"""Learn from a reply: its usage, an overflow, and its messages. Any field of a reply may be missing
-or malformed.
-"""
+"""Learns from a reply: its token usage, an overflow error, and its messages. Any field of a reply
+may be missing or malformed."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ from recollect.system.config import FALLBACK_WINDOW_TOKENS
 
 SHRINK_RATIO = 0.9
 LEAST_WINDOW_TOKENS = 1_024
-"""A smaller window is never learned, because it could not hold a question and its answer."""
+"""A smaller window is not plausible, because it could not hold a question and its answer."""
 _COUNT_RATIO = 2.0
 
 
@@ -151,7 +150,7 @@ class Observer:
 
         def read() -> tuple[Entry, ...]:
             state, sent = session.state, session.sent_messages
-            # Another process prepared the request, and may have stored the reply already.
+            # Another process prepared the request, so it may have stored the reply too.
             if session.last_draft is None:
                 again = replied(reply, state.sent_format, (), secret, weigher)
                 sent -= repeated(state.ids[:sent], again)
@@ -183,7 +182,7 @@ class Observer:
                 pieces=heard_pieces(marks, heard),
             )
         if not wait:
-            await asyncio.sleep(0)  # let the write start
+            await asyncio.sleep(0)  # start the write before returning
             return entries, None
         seconds = settings.turn.deadline_seconds
         done = await keeper.wait(session.keeping, seconds)
@@ -201,7 +200,7 @@ class Observer:
             return TriggerResult(due="nothing", reason=never)
         used = None
         if newest_cut(state.edits) != newest_cut(draft.edits):
-            pass  # the counts are those of a request before the cut
+            pass  # the usage is of a request before the compaction
         elif usage is not None:
             used = usage.input_tokens + usage.output_tokens
         elif state.sent_estimate_tokens:
@@ -231,7 +230,7 @@ class Observer:
 
 
 def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()) -> Observation:
-    """Return the usage in a reply that answers an earlier request than the session's last."""
+    """Return the usage in a reply to a request that is not the session's last one."""
     read = StreamedReply(reply).reply() if isinstance(reply, list | tuple) else reply
     return Observation(
         usage=read_usage(read),
@@ -262,10 +261,10 @@ def learned_from(
 def replied(
     reply: Any, format_name: str | None, path: tuple[EntryKey, ...], secret: bytes, weigher: Weigher
 ) -> tuple[Entry, ...]:
-    """Return the messages of a reply, with the keys they will have when the client resends them."""
+    """Return the messages of a reply, with the keys they get when the client resends them."""
     sent = next((name for name in CODECS if name == format_name), None)
     if sent is None:
-        return ()  # no request was prepared yet
+        return ()  # no request was prepared before
     parent = path[-1] if path else ROOT
     codec = CODECS[sent]
     entries: list[Entry] = []
@@ -293,15 +292,15 @@ def replied(
 
 
 def repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
-    """Count the messages at the end of the path that are this reply already."""
+    """Count the messages at the end of the path that repeat this reply."""
     count = len(reply)
     same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
     return count if same else 0
 
 
 def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
-    """Return the session with this reply after its request. A second reply to a request replaces
-    the first."""
+    """Return the state with this reply after its request. A second reply to the same request
+    replaces the first."""
     return replace(
         state,
         path=state.path[:sent] + tuple(entry.key for entry in reply),
@@ -310,8 +309,8 @@ def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> Ses
 
 
 def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
-    """Return the session after a provider refused a request as too large. If the error names no
-    limit, the window is set below the size of the request."""
+    """Return the state after a provider refused a request as too large. If the error names no
+    limit, assume a window smaller than the request."""
     limit = overflow.limit_tokens
     if limit is None:
         limit = int(_sent_tokens(state) * SHRINK_RATIO)
@@ -325,7 +324,7 @@ def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
 def doubt_limit(
     state: SessionState, overflow: Overflow, sent: Iterable[bytes]
 ) -> LimitDoubt | None:
-    """Return why the limit in an overflow error cannot be the model's window; None if it can."""
+    """Return why the limit in an overflow error may not be the model's window; None if it is."""
     limit = overflow.limit_tokens
     if limit is None:
         return None

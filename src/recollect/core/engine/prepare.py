@@ -1,6 +1,5 @@
-"""The path of every turn: read and align, apply earlier edits, free space, standing block, recall,
-inject, send. Each stage takes a draft and returns its result.
-"""
+"""The stages of a turn in their order: read and align, apply earlier edits, free space, standing
+block, recall, inject, send. Each stage takes a draft of the request, and returns a new one."""
 
 from __future__ import annotations
 
@@ -90,9 +89,9 @@ async def prepare_turn(
         if freed.compact_first:
             return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
         final = freed.draft
-        if not quoted <= final.quoted():  # a removed block may have quoted the answer: search again
+        if not quoted <= final.quoted():  # a removed block may have quoted the answer
             if without_blocks(final.edits) != without_blocks(standing.edits):
-                reads = RecallReads()  # read again, because messages may have been stored since
+                reads = RecallReads()  # read again: messages may have been stored meanwhile
             again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
             if again is not None:
                 recall = replace(again, found=recall.found) if again.found.empty else again
@@ -122,8 +121,7 @@ async def _send(draft: Draft, boundary: Boundary) -> Any:
 
 
 async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
-    """Return the history under its earlier edits, without new decisions; None if it cannot be
-    read."""
+    """Return the history with its earlier edits applied; None if it cannot be read."""
     if not given.readable:
         return None
     done = await boundary.run(
@@ -182,7 +180,7 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
         edits = without_blocks(edits)
     if not recall.standing_tokens:
         edits = tuple(edit for edit in edits if edit.stage != "stand")
-    elif draft.changed_course():  # messages of another branch are not part of this one
+    elif draft.changed_course():  # this history does not contain the messages of another branch
         elsewhere = set(state.ids) - {entry.id for entry in draft.entries}
         edits = tuple(
             edit
@@ -216,8 +214,7 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
 
 
 def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
-    """Return whether the client went back to a point before trimmed messages, as chat clients
-    do."""
+    """Return whether the client went back to before the trimmed messages, as chat clients can."""
     given = draft.given
     if given.calibrated(draft.incoming_tokens) <= given.limits.low_water_tokens:
         return any(edit.stage == "trim" for edit in edits)
@@ -285,12 +282,11 @@ async def _make_room(
     boundary: Boundary,
     durability: Durability | None,
 ) -> Freed:
-    """Make space for a recalled block that does not fit: remove older blocks first, then free
-    more."""
+    """Free space for a recalled block that does not fit: remove older blocks, then edit more."""
     draft = freed.draft
     if draft.given.settings.recall.method == "openclaw":
         return freed
-    # Without a question, a recalled block is not worth breaking the provider's cache.
+    # If the user asked nothing, a recalled block is not worth breaking the provider's cache.
     if not recall.asks and freed.moment is None:
         return freed
     wanted = draft.wanted_tokens(recall)
@@ -422,7 +418,7 @@ def _has_its_block(draft: Draft) -> bool:
 
 def _was_asked(draft: Draft) -> bool:
     last, recall = last_turn(draft.entries), draft.given.settings.recall
-    if recall.every_turn or not recall.sticky:  # every request needs a new block then
+    if recall.every_turn or not recall.sticky:  # then every request needs a new block
         return False
     if last.role == "user" and spoken_text(last):
         return False
@@ -451,7 +447,7 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
     if made.edit is None:
         return draft
     kept = draft.edits
-    if made.edit.placement == "head":  # only the newest block stays at the start of the view
+    if made.edit.placement == "head":  # at the start of the request, only the newest block remains
         kept = without_blocks(kept)
     return await change(draft, (*kept, made.edit), boundary)
 
@@ -459,13 +455,13 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
 NEW_BYTES: Final = 65_536
 WHOLE_BYTES: Final = 1_500_000
 STANDING_EDITS: Final = 32
-"""A request within these limits is shaped in the event loop, because that takes a few
+"""Requests with at most this many edits are prepared in the event loop, which takes a few
 milliseconds."""
 _SAME_RATIO: Final = 0.9
 
 
 def is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
-    """Return whether shaping is fast enough to run in the event loop."""
+    """Return whether preparing the request is fast enough for the event loop."""
     if not isinstance(request, bytes) or len(handle.state.edits) > STANDING_EDITS:
         return False
     if len(request) <= NEW_BYTES:
@@ -486,8 +482,8 @@ async def read_request(
     weigher: Weigher,
     before: Request | None = None,
 ) -> tuple[Request | None, int]:
-    """Return the request, and the tokens of its system prompt and tools; None if it cannot be
-    read."""
+    """Return the request, and the tokens of its system prompt and tools. The request is None if it
+    cannot be read."""
 
     def split() -> tuple[Request, int]:
         request = split_request(body, format_name, betas=betas, before=before)
@@ -514,7 +510,7 @@ def limits_for(
     *,
     window_tokens: int | None,
 ) -> tuple[WindowLimits, WindowSource]:
-    """Return the limits of a request, and where its window size comes from."""
+    """Return the limits of a request, and the source of its window size."""
     learned = state.learned_window_tokens
     if request.model != state.learned_for_model:
         learned = None

@@ -34,7 +34,7 @@ _OWN_KEY = {"openai-responses": "input"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """A past request, rebuilt from the pieces that are stored."""
+    """A past request, rebuilt from stored pieces."""
 
     body: bytes = field(repr=False)
     exact: bool
@@ -46,7 +46,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotRebuilt:
-    """Why a turn cannot be rebuilt."""
+    """Reason why a turn cannot be rebuilt."""
 
     reason: str
 
@@ -131,11 +131,11 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
     frame = b"" if record.rest is None else body(record.rest, "parameters", b"")
     try:
         filled = fill_frame(frame, rows, system=system, tools=tools)
-    except FormatError:  # the frame is missing: show the rest of the request
+    except FormatError:  # without its frame, show the parts of the request
         if "parameters" not in missing:
             missing.append("parameters")
         filled = _without_frame(record, rows, system, tools)
-    # Missing outcomes do not matter here: they are not part of the request.
+    # Outcomes may be missing, because they are not part of the request.
     exact = not missing and not redacted
     if _lacks_outcomes(record, pieces):
         missing.append("outcomes")
@@ -150,8 +150,7 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
 
 
 def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> bytes | None:
-    """Return the report of a turn as JSON, with all of its outcomes or none; None if it cannot be
-    read."""
+    """Return the report of a turn as JSON, with all outcomes or none; None if it is unreadable."""
     piece = pieces.get(record.report or PieceHash(""))
     if piece is None:
         return None

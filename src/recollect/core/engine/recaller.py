@@ -1,6 +1,5 @@
-"""Search memory for a turn: embed the question, then recall. Without vectors, recall ranks by words
-and adds a note to the report. An embedder that fails or hangs is skipped for a while.
-"""
+"""Searches memory for a turn: embeds the question, then recalls. Without vectors, recall ranks by
+words only, and the report says so. An embedder that fails or hangs is not called for a while."""
 
 from __future__ import annotations
 
@@ -46,8 +45,8 @@ REST_SECONDS: Final = 30.0
 LOAD_SECONDS: Final = 0.5
 QUICK_KINDS: Final = ("hash", "static")
 _LOADS_QUICKLY: Final = ("static",)
-"""Kinds of embedders that the first question waits for. Otherwise hosts that start a process per
-turn would never get vectors."""
+"""Kinds of embedders whose loading the first question waits for. Otherwise a program that starts
+per turn would never use vectors."""
 _QUESTIONS_KEPT: Final = 64
 _SCALES: Final[dict[str, Scale | None]] = {}
 """Scales by embedder name, measured once per process."""
@@ -55,15 +54,15 @@ _SCALES: Final[dict[str, Scale | None]] = {}
 
 @runtime_checkable
 class EmbedsQuestions(Protocol):
-    """An embedder that makes different vectors for questions than for passages."""
+    """An embedder whose vectors of questions differ from those of passages."""
 
     async def embed_questions(self, texts: Sequence[str]) -> Sequence[bytes]:
-        """Embed questions; otherwise as `Embedder.embed`."""
+        """Embed questions, like `Embedder.embed` does for passages."""
         ...
 
 
 class QuestionVectors:
-    """Makes the vectors of questions with an engine's embedders."""
+    """Makes the vectors of a question with the engine's embedders."""
 
     def __init__(
         self,
@@ -85,19 +84,20 @@ class QuestionVectors:
 
     @property
     def are_quick(self) -> bool:
-        """True if a question's vectors take so little time that a connection may be held."""
+        """True if embedding is so fast that a database connection may wait for it."""
         return all(one.kind in QUICK_KINDS and one.ready for one in self.embedders)
 
     async def of(self, request: RecallRequest, archive: Archive) -> Asked:
-        """Phrase a request's question, then return its vectors."""
+        """Return the vectors of a request's question."""
         return await self.embedded(await self.phrased(request, archive))
 
     async def phrased(self, request: RecallRequest, archive: Archive) -> Mapping[EmbedderKind, str]:
-        """Return the question as each kind of embedder needs it. Calls no embedder."""
+        """Return the question's text for each kind of embedder, without embedding it."""
         kinds = {embedder.kind for embedder in self.embedders}
         texts = dict.fromkeys(kinds, question_text(request))
         if "remote" in texts:
-            # Redact before names are removed: the word "Password:" marks the secret after it.
+            # Redact before names are removed, because a word such as "Password:" marks the secret
+            # after it.
             texts["remote"] = redact(texts["remote"], pii=self._pii).text
         meant = {text for kind, text in texts.items() if kind != "hash"}
         without_names = {text: await phrase(text, archive) for text in meant}
@@ -106,12 +106,12 @@ class QuestionVectors:
         }
 
     async def embedded(self, texts: Mapping[EmbedderKind, str]) -> Asked:
-        """Return the vectors of a question that was phrased for the same embedders."""
+        """Return the vectors of these texts, one text per kind of embedder."""
         asking = asyncio.get_running_loop().create_task(self._all(texts))
         self._asking.add(asking)
         asking.add_done_callback(self._asking.discard)
-        # If the turn ends first, the task continues and records embedders that hang. Otherwise
-        # every turn would wait for them.
+        # If the turn ends first, the task continues and notes which embedders hang; otherwise every
+        # turn would wait for them.
         return await asyncio.shield(asking)
 
     async def _all(self, texts: Mapping[EmbedderKind, str]) -> Asked:
@@ -137,7 +137,7 @@ class QuestionVectors:
             if not embedder.ready:
                 return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
         if embedder.name not in _SCALES and embedder.kind != "hash":
-            self._load(embedder)  # it can rank already; load its scale for the next turn
+            self._load(embedder)  # the embedder is usable; measure its scale for the next turn
         answer = await attempted(asyncio.wait_for(_embedded(embedder, text), self._seconds))
         if isinstance(answer, Failure):
             late = answer.error is TimeoutError
@@ -188,12 +188,12 @@ class QuestionVectors:
             _SCALES[embedder.name] = None if wrong else scale_of(made)
 
     async def load(self) -> None:
-        """Load every embedder now, and measure its scale. Failures are reported by `of`."""
+        """Load every embedder now, and measure its scale. Failures are reported when it is used."""
         for embedder in self.embedders:
             await self._loaded(embedder)
 
     async def close(self) -> None:
-        """Stop waiting for embedders that load. Running calls end by their own time limit."""
+        """Stop waiting for embedders to load. Running calls end at their own time limit."""
         loop = asyncio.get_running_loop()
         asking = {task for task in self._asking if task.get_loop() is loop}
         if asking:
@@ -227,15 +227,15 @@ T = TypeVar("T")
 
 @runtime_checkable
 class ReadsOneMoment(Protocol):
-    """A store on a server, where related reads share one transaction."""
+    """A store on a server, which can read several things in one transaction."""
 
     def moment(self) -> AbstractAsyncContextManager[Store]:
-        """Open a snapshot of the store. Parallel queries are sent at once."""
+        """Open a snapshot of the store, whose queries are sent together."""
         ...
 
 
 def _are_compared(reads: RecallReads) -> bool:
-    """Return whether every passage that was found has a vector of every embedder."""
+    """Return whether all passages that were found have vectors of every embedder."""
     found = [one for candidates in reads.candidates.values() for one in candidates.passages]
     return bool(found) and all(None not in one.similarities for one in found)
 
@@ -251,7 +251,7 @@ def _moment(store: Store) -> AbstractAsyncContextManager[Store]:
 
 WARM_PAGE: Final = 200
 _WARM_SHARE: Final = 0.4
-"""Share of recall's time that may be spent reading messages into OpenClaw's index."""
+"""Share of recall's time that may be used to fill OpenClaw's index."""
 _WARM_SCOPES: Final = 8
 
 
@@ -278,7 +278,7 @@ class MemoryRecaller:
         self._warming = asyncio.Lock()
 
     async def recall(self, request: RecallRequest) -> Recalled:
-        """Return the passages and facts that are relevant to the request. Raise StoreUnavailable if
+        """Return passages and facts that are relevant to the request. Raise StoreUnavailable if
         memory cannot be searched."""
         reads = RecallReads() if request.reads is None else request.reads
         request = replace(request, reads=reads)
@@ -286,7 +286,7 @@ class MemoryRecaller:
         if self._settings.recall.method == "openclaw":
             vectors, missing = await self._looked(lambda store: self._asked(store, request))
             recalled = await self._recall_openclaw(request, vectors)
-        elif self._vectors.are_quick:  # then one transaction is enough
+        elif self._vectors.are_quick:  # one transaction is enough then
             recalled, missing = await self._looked(lambda store: self._all(store, request))
         else:
             texts = await self._looked(lambda store: self._phrased(store, request))
@@ -317,12 +317,12 @@ class MemoryRecaller:
             return await self._recalled(seen, request, vectors), missing
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
-        """Return pinned facts and the user's standing requests."""
+        """Return pinned facts and the user's standing instructions."""
         scope = None if self._settings.recall.scope == "space" else session
         return await self._looked(lambda store: _standing(store, scope))
 
     async def asked(self, text: str) -> tuple[AskedVector, ...]:
-        """Return the vectors of a text without rephrasing it, by the embedders that are ready."""
+        """Return the vectors of a text as it is, by the embedders that are ready."""
         texts = {embedder.kind: text for embedder in self._vectors.embedders}
         if "remote" in texts:
             texts["remote"] = redact(text, pii=self._settings.redaction.pii).text
@@ -382,7 +382,7 @@ class MemoryRecaller:
         try:
             async with _moment(store) as seen:
                 return await recall(request, archive=seen, vectors=vectors, settings=settings)
-        except StoreError as error:  # the store cannot compare this vector with its own
+        except StoreError as error:  # the stored vectors are not comparable with this one
             if not vectors or isinstance(error, StoreUnavailable):
                 raise
             note = Reason(Cause.WORDS_ALONE, error=str(error))
@@ -398,7 +398,7 @@ class MemoryRecaller:
 async def warm(
     index: WarmIndex, page: Sequence[StoredSegment], embedders: Sequence[Embedder]
 ) -> None:
-    """Read a page of stored messages into OpenClaw's index."""
+    """Add a page of stored messages to OpenClaw's index."""
     hashing = next((embedder for embedder in embedders if embedder.kind == "hash"), None)
     messages = [warm_message(stored.segment) for stored in page]
     new = [message for message in messages if message is not None and not index.holds(message)]

@@ -1,7 +1,6 @@
-"""A session's handle, the results of turns and replies, checks of arguments, and keyed marks.
-`ToldAnswers` records which messages each answer of a memory tool quotes, across processes, so that
-forgetting a message also deletes the stored copies of those answers.
-"""
+"""A session's handle, the results of turns and replies, checks of arguments, and marks (keyed
+hashes). `ToldAnswers` stores which messages each answer of a memory tool quotes. So every process
+knows which stored copies of the answer to delete when one of the messages is forgotten."""
 
 from __future__ import annotations
 
@@ -39,7 +38,7 @@ from recollect.errors import FormatError
 
 
 class Session:
-    """A handle of a conversation, which holds its state between turns in this process."""
+    """A handle of a conversation. It holds the session's state between turns."""
 
     def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
         self.id = id
@@ -48,14 +47,14 @@ class Session:
         self.remembered: LastRequest = LastRequest()
         self.keeping: ArchiveState = ArchiveState(loaded=state is not None)
         self.sent_messages: int = len(self.state.path)
-        """Length of the path in the last request. The reply is added after it."""
+        """Number of messages in the last request. The reply follows them."""
         self.last_draft: Draft | None = None
-        """The last turn's draft, from which a compaction between turns starts."""
+        """The last turn's draft. A compaction between turns starts from it."""
         self.compactions: list[asyncio.Task[CompactionResult]] = []
         self.flush: asyncio.Task[CompactionResult] | None = None
         self.compacting: asyncio.Task[CompactionResult] | None = None
         self.compacted_meanwhile: CompactionResult | None = None
-        """Result of a background compaction, for the next report."""
+        """Result of a compaction in the background, for the next report."""
         self.compaction_failure: Reason | None = None
         """Why the last compaction failed, for the next observation."""
         self.message_provider: str | None = None
@@ -64,10 +63,10 @@ class Session:
 
 
 async def load(session: Session, reader: SessionKeeper | None, boundary: Boundary) -> SessionState:
-    """Return the session's last stored state. The caller holds the session's lock."""
+    """Return the session's stored state. The caller holds the session's lock."""
     if reader is not None:
         known = await reader.load(session.id, session.state, session.keeping, boundary)
-        if known.path is not session.state.path:  # results cached for the other state do not apply
+        if known.path is not session.state.path:  # cached results of the old state are not valid
             session.remembered, session.sent_messages = LastRequest(), len(known.path)
         session.state = known
     return session.state
@@ -78,14 +77,13 @@ class Context:
     """The result of `prepare`: the request to send, its report, and the session's next state."""
 
     request: Any = field(repr=False)
-    """The request to send, in the form that you passed: bytes, or a dictionary to call a client
-    with."""
+    """The request to send: bytes, or a dictionary of arguments for a client, as you passed it."""
     report: Report
     state: SessionState
     recalled: Recalled | None = field(default=None, repr=False)
-    """The gate's decision, and every hit with its score; None if memory was not searched."""
+    """The gate's decision, and every hit with its score; None if nothing was searched."""
     compaction: CompactionResult | None = field(default=None, repr=False)
-    """The compaction that this turn waited for; None if none was due."""
+    """The compaction that this turn waited for; None if there was none."""
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -112,21 +110,21 @@ class Observation:
     calibration_ratio: float
     learned_window_tokens: int | None
     doubted_limit: LimitDoubt | None = None
-    """Why Recollect did not learn the limit that an error named."""
+    """Why Recollect does not use the limit that an error named."""
     failures: tuple[StageLine, ...] = ()
-    """Failures and delays: reading the reply, storing messages, background jobs, compactions."""
+    """Failures and delays in reading the reply, storing messages, jobs and compactions."""
     due: Due = "nothing"
-    """The next step: write notes (`flush`), compact, or nothing."""
+    """The next step: "flush" (the agent should write notes), "compaction", or "nothing"."""
     due_reason: Reason = NOT_RUN
     flush_first: bool = False
-    """True if a compaction is due and notes were not written since the last one."""
+    """True if a compaction is due, and the agent has written no notes since the last one."""
     broken_off: bool = False
-    """True if a streamed reply ended early. Recollect stored the part it received."""
+    """True if a streamed reply ended early. The received part was stored."""
     archived: Where | None = None
     """Where the turn is durable: in the store, in the spool, or nowhere yet. None without `wait`,
-    if the reply has nothing to store, or if it answers an earlier request than the last."""
+    if there was nothing to store, or if the reply answers an earlier request."""
     being_stored: bool = field(default=False, repr=False)
-    """True if the reply is still being stored."""
+    """True while the reply is being stored."""
 
     def __str__(self) -> str:
         used = self.usage
@@ -166,7 +164,7 @@ class Observation:
 
 
 def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
-    """Raise ValueError if an order to forget selects nothing, or everything by accident."""
+    """Raise ValueError if an order to forget selects nothing, or everything by mistake."""
     texts = (order.matching, order.pattern)
     if not (order.segments or order.sessions or order.by_time or facts or any(texts)):
         raise ValueError(
@@ -206,7 +204,7 @@ def check_name(given: Any, what: str) -> str:
 def check_session_name(given: Any) -> SessionId:
     """Return the name of a session. Raise TypeError or ValueError if it is invalid."""
     name = check_name(given, "session")
-    # Reserved for memory files, which every session of the space may read.
+    # Reserved for memory files, which are visible to every session of the space.
     if name.startswith(FILE_SESSIONS):
         raise ValueError(
             f"the name of a session must not begin with {FILE_SESSIONS}, which is reserved for "
@@ -245,12 +243,12 @@ def check_format(given: str | None) -> None:
 
 
 def check_reply(given: Any) -> None:
-    """Raise TypeError for values that no provider returns. Malformed replies pass, because they
-    must not end a turn."""
+    """Raise TypeError for values that no provider returns. Malformed replies are accepted, because
+    they must not end a turn."""
     name = type(given).__name__
     if inspect.isawaitable(given):
         if inspect.iscoroutine(given):
-            # Otherwise Python would also warn about a coroutine that was never awaited.
+            # Otherwise Python warns about a coroutine that was never awaited.
             given.close()
         raise TypeError(f"this reply has not arrived yet ({name}): `await` the client's call first")
     if any(hasattr(type(given), method) for method in _STREAMS):
@@ -263,7 +261,7 @@ def check_reply(given: Any) -> None:
 
 
 def holds_reply(given: Any) -> bool:
-    """Return whether it can be a provider's reply, error or list of stream events."""
+    """Return whether the value can be a provider's reply, an error or a list of stream events."""
     if isinstance(given, BaseException | Overflow | StreamedReply):
         return True
     if isinstance(given, list | tuple):
@@ -299,7 +297,7 @@ class TurnResult:
 def check_size(
     given: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool
 ) -> None:
-    """Report that the request is over its limit although all stages ran."""
+    """Report if the request is over its limit although all stages ran."""
     over = given.calibrated(given.fixed_tokens + view_tokens) - given.limits.available_tokens
     if over > 0:
         cause = Cause.STILL_OVER_NOT_DURABLE if not_durable else Cause.STILL_OVER
@@ -314,7 +312,7 @@ def context_of(
     as_it_came: Any,
     compaction: CompactionResult | None,
 ) -> Context:
-    """Build the caller's result. `as_it_came` is sent if the request could not be shaped."""
+    """Build the result of `prepare`. If the request could not be read, `as_it_came` is sent."""
     draft = done.draft
     if draft is None:
         size_chars = len(as_it_came) if isinstance(as_it_came, bytes) else None
@@ -391,8 +389,8 @@ def _next_state(draft: Draft) -> SessionState:
 
 
 def _pause_seconds(draft: Draft) -> float | None:
-    """Return the seconds since the last request; None if edits changed the request so that the
-    provider's cache cannot match it."""
+    """Return the seconds since the last request; None if edits changed the request, so that the
+    provider's cache does not match."""
     given = draft.given
     before, edits = given.state.sent_at, draft.edits
     same = all(isinstance(e, Insert) for e in edits_only_in(edits, given.state.edits))
@@ -411,7 +409,7 @@ def _marked_blocks(draft: Draft) -> tuple[str, ...]:
 
 
 def compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
-    """Describe the end of a compaction, for the report of a turn."""
+    """Describe a compaction's result for a turn's report."""
     if done.compacted:
         return "done", Reason(
             Cause.COMPACTED,
@@ -438,13 +436,13 @@ class HeardReply:
 
 
 def heard_pieces(marks: Sequence[str], heard: HeardReply) -> tuple[LedgerPiece, ...]:
-    """Make the ledger pieces by which `find_sessions` finds the session."""
+    """Make the ledger pieces with which `find_sessions` finds the session of a reply."""
     body = {"session": heard.session, "turn": heard.turn}
     return tuple(_piece("heard", mark, body) for mark in marks)
 
 
 async def find_sessions(store: Store, marks: Sequence[str]) -> Mapping[str, HeardReply]:
-    """Return the sessions that are stored under these marks. Unknown marks are skipped."""
+    """Return the sessions stored under these marks. Unknown marks are ignored."""
     names = {_name("heard", mark): mark for mark in marks}
     found: dict[str, HeardReply] = {}
     for name, piece in (await store.pieces(list(names))).items():
@@ -457,7 +455,7 @@ async def find_sessions(store: Store, marks: Sequence[str]) -> Mapping[str, Hear
 
 
 class ToldAnswers:
-    """The marks of recent answers of memory tools, and the messages that each quotes."""
+    """Hashes of recent answers of memory tools, and the messages that each answer quotes."""
 
     def __init__(self, secret: bytes, seal: SealSecret) -> None:
         self._secret, self._seal = secret, seal
@@ -475,17 +473,17 @@ class ToldAnswers:
         self._remember(mark, quoted)
 
     async def keep(self, archive: DurableArchive, *, now: float) -> None:
-        """Store new marks for other processes."""
+        """Store new hashes, so that other processes find them."""
         unkept, self._unkept = self._unkept, {}
         if unkept:
-            # `about` stays empty, so that the mark remains after a quoted message is forgotten
+            # with an empty `about`, the hash remains if a quoted message is forgotten
             pieces = [_piece("told", mark, {"quotes": list(ids)}) for mark, ids in unkept.items()]
             await archive.write(Batch(at=now, pieces=tuple(pieces)))
 
     async def look_for(
         self, request: Request, remembered: LastRequest, archive: DurableArchive
     ) -> None:
-        """Find out which messages the request's new tool answers from other processes quote."""
+        """Read which messages the request's new tool answers of other processes quote."""
         codec = CODECS[request.format]
         found = answers_in(request.messages, codec, self._secret, self._seal, remembered)
         names = {_name("told", mark): mark for mark in found if mark not in self._marks}

@@ -1,7 +1,6 @@
-"""The steps of a compaction that change nothing: plan, masked input, checks of the summary, cut.
-Also the hooks, with OpenClaw's events. A hook that raises, hangs or returns an unusable answer only
-adds a note.
-"""
+"""The steps of a compaction that store nothing: plan, masked input, checks of the summary, cut.
+Also the hooks, with OpenClaw's events. If a hook raises, hangs or returns an invalid answer, the
+report mentions it, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ HOOK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookAnswers:
-    """The answers of hooks, and a note for each hook that failed."""
+    """The answers of hooks, and a note on each hook that failed."""
 
     answers: tuple[Any, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()
@@ -62,13 +61,13 @@ class HookAnswers:
 
 
 class Hooks:
-    """The listeners of one engine."""
+    """The hooks of one engine."""
 
     def __init__(self) -> None:
         self._listening: dict[HookName, list[Hook]] = {}
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """Add a hook; the returned function removes it."""
+        """Add a hook. Call the returned function to remove it."""
         if name not in get_args(HookName):
             raise ValueError(f"{name!r} is not a hook: use one of {', '.join(get_args(HookName))}")
         if not callable(hook):
@@ -99,7 +98,7 @@ class Hooks:
                 attempted(_called(hook, event, context, seconds))
                 for hook in self._listening.get(name, ())
             ],
-            return_exceptions=True,  # a cancelled hook does not cancel the others
+            return_exceptions=True,  # one hook that is cancelled does not cancel the others
         )
         failed = [
             answer.error if isinstance(answer, Failure) else type(answer)
@@ -120,7 +119,7 @@ async def _called(
     async with asyncio.timeout(seconds):
         if inspect.iscoroutinefunction(hook):
             return await hook(event, context)
-        answer = await asyncio.to_thread(hook, event, context)  # a plain function may block
+        answer = await asyncio.to_thread(hook, event, context)  # may block
         return await answer if inspect.isawaitable(answer) else answer
 
 
@@ -132,7 +131,7 @@ def preparation(
     previous_summary: str,
     reserve_tokens: int,
 ) -> dict[str, Any]:
-    """Build the record that `session_before_compact` gets, in OpenClaw's shape."""
+    """Build the argument of the hook `session_before_compact`, as in OpenClaw."""
     record: dict[str, Any] = {
         "messagesToSummarize": [decode(entry.raw) for entry in plan.history],
         "turnPrefixMessages": [decode(entry.raw) for entry in plan.turn_prefix],
@@ -151,7 +150,7 @@ def preparation(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuppliedSummary:
-    """A summary that a hook supplies instead of the model."""
+    """A summary by a hook instead of the model."""
 
     text: str = field(repr=False)
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -159,7 +158,7 @@ class SuppliedSummary:
 
 
 def supplied_summary(answers: HookAnswers) -> SuppliedSummary | None:
-    """Return the first summary that a hook supplied. An empty text does not count."""
+    """Return the first summary that a hook returned; an empty one is ignored."""
     for answer in answers.answers:
         compaction = answer.get("compaction") if isinstance(answer, Mapping) else None
         summary = compaction.get("summary") if isinstance(compaction, Mapping) else None
@@ -181,17 +180,16 @@ def _as_json(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
-"""Shares of the usual number of recent tokens to keep. They are tried in order until the view
-fits."""
+"""Shares of the usual number of newest tokens that are not cut, tried until the request fits."""
 FITS_RATIO = 0.9
 LINES_PART = 8
-"""The lines after the summary get at most this part of the summarized tokens. Otherwise a small cut
-would free nothing."""
+"""The lines after the summary have at most one part in this many of the summarized tokens.
+Otherwise a small cut would free nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummaryInput:
-    """The masked messages and texts that a summary is made from."""
+    """Masked messages and texts, which are summarized."""
 
     plan: CutPlan
     previous: str = field(default="", repr=False)
@@ -200,7 +198,7 @@ class SummaryInput:
 
 
 def plan_cut(draft: Draft, settings: Settings) -> CutPlan | NoCut:
-    """Return the first plan whose view would fit, else the one that keeps least."""
+    """Return the first plan after which the request fits, else the one that cuts most."""
     given, limits = draft.given, draft.given.limits
     allowed = FITS_RATIO * min(limits.compact_tokens, limits.limit_tokens)
     pins = int(limits.window_tokens * settings.compaction.pin_ratio)
@@ -224,19 +222,18 @@ def plan_cut(draft: Draft, settings: Settings) -> CutPlan | NoCut:
 
 
 def summary_tokens(draft: Draft) -> int:
-    """Return the token limit of the summary itself, without the lines and quotes that code adds."""
+    """Return the token limit of the model's summary, without lines and quotes that code adds."""
     return min(SUMMARY_TOKENS, draft.given.limits.window_tokens // SUMMARY_SHARE)
 
 
 def lines_room(draft: Draft, plan: CutPlan) -> int:
-    """Estimate the token limit of the lines after the summary of this cut."""
+    """Return the token limit of the quoted lines after the summary."""
     window = draft.given.estimated(draft.given.limits.window_tokens)
     return min(lines_tokens(window), sum([e.tokens for e in plan.summarized]) // LINES_PART)
 
 
 def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoCut:
-    """Return the plan without forgotten messages. The summary does not mention them, and they stay
-    in the view."""
+    """Return the plan without forgotten messages: they are not summarized, and still sent."""
     history = tuple(entry for entry in plan.history if entry.id not in forgotten)
     prefix = tuple(entry for entry in plan.turn_prefix if entry.id not in forgotten)
     if not history and not prefix:
@@ -245,8 +242,8 @@ def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoC
 
 
 def mask_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInput:
-    """Mask secrets in all input of a compaction. A summary may omit the labels by which secrets are
-    recognized, so they could not be masked later."""
+    """Mask secrets in all input of a compaction. They could not be recognized in a summary, which
+    may lack their labels."""
     summarized = redact_entries(plan.summarized, mask)
     split = len(plan.history)
     plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])
@@ -257,8 +254,7 @@ def mask_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInpu
 
 
 def base_edits(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
-    """Return the edits that the cut is added to; None if they depend on a different cut than the
-    plan."""
+    """Return the edits to add the cut to; None if another cut was made since the plan."""
     if state.edits == draft.given.state.edits:
         return draft.edits
     return state.edits if newest_cut(state.edits) == newest_cut(draft.edits) else None
@@ -324,7 +320,7 @@ async def prove(
     pin_ratio: float,
 ) -> tuple[str, Receipt]:
     """Return the summary, with quotes of lost names and values added, and its receipt. If memory
-    cannot be searched, checks count as not found, and the receipt reports that."""
+    cannot be searched, they count as not found, and the receipt reports that."""
     given, limits = draft.given, draft.given.limits
     kept = frozenset(entry.key for entry in read.plan.kept)
 
@@ -348,7 +344,7 @@ async def prove(
         )
         return "\n".join(passage.text for passage in recalled.passages)
 
-    # Code adds its own sections again, so only the model's text and pinned quotes are checked.
+    # Code writes its sections again, so only the model's text and pinned quotes are compared.
     previous = strip_carried(read.previous)
     probes = await asyncio.to_thread(probe, read.plan.summarized, previous_summary=previous)
     made = await receipt(

@@ -1,7 +1,6 @@
-"""Watch a stream: pass each event on at once, and observe the reply when the stream ends, fails or
-is closed. It is observed before the session's next request at the latest. Never raises into the
-reader.
-"""
+"""Watches a stream: passes each event on at once, and observes the reply when the stream ends,
+fails or is closed, at the latest before the session's next request. Never raises in the code that
+reads the stream."""
 
 from __future__ import annotations
 
@@ -26,12 +25,12 @@ _CLOSES: Final = frozenset({"close", "aclose"})
 
 
 class Watching:
-    """The events of one stream so far, and whether they were observed."""
+    """The events that one stream has returned, and whether its reply was observed."""
 
     def __init__(
         self, observe: Callable[[StreamedReply], Awaitable[object]], fail: Callable[[str], None]
     ) -> None:
-        """`fail` is called if an event cannot be read or the reply cannot be observed."""
+        """`fail` is called if an event cannot be parsed or the reply cannot be observed."""
         self._reply = StreamedReply()
         self._observe = observe
         self._fail = fail
@@ -40,8 +39,7 @@ class Watching:
         self._task: asyncio.Task[None] | None = None
 
     def take(self, event: Any) -> None:
-        """Take an event. After an unreadable event no more are taken, because the reply would have
-        a gap."""
+        """Add an event. After one that cannot be parsed, ignore all: the reply would have a gap."""
         if self._unreadable:
             return
         taken = guarded(lambda: self._reply.take(event))
@@ -50,8 +48,7 @@ class Watching:
             self._fail(taken.said)
 
     def end(self, error: BaseException | None = None) -> asyncio.Task[None] | None:
-        """Start observing the reply unless that has begun. Call it only in the memory's event
-        loop."""
+        """Start to observe the reply, once. Call this only in the memory's event loop."""
         if isinstance(error, Exception):
             self._reply.error = error
         events = self._reply.events + (self._reply.error is not None)
@@ -61,7 +58,7 @@ class Watching:
         return self._task
 
     async def ended(self, error: BaseException | None = None) -> None:
-        """Observe the reply unless that has begun, and wait until it is observed."""
+        """Observe the reply, once, and wait until that is done."""
         task = self.end(error)
         if task is not None and task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({task})
@@ -73,7 +70,7 @@ class Watching:
 
 
 def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
-    """Return a stream to read instead of the given one. Raise TypeError if it is not a stream."""
+    """Return a stream to read instead of `stream`. Raise TypeError if it is not a stream."""
     kind = type(stream)
     if inspect.isawaitable(stream):
         if inspect.iscoroutine(stream):
@@ -114,8 +111,7 @@ class _Watched:
 
 
 class WatchedAsync(_Watched):
-    """Wraps an asynchronous stream, or its context manager, and records the events that are
-    read."""
+    """Wraps an asynchronous stream or its context manager. Collects the events that are read."""
 
     async def __aenter__(self) -> Self:
         if hasattr(type(self._given), "__aenter__"):
@@ -128,7 +124,7 @@ class WatchedAsync(_Watched):
                 return await self._given.__aexit__(kind, error, trace)
             if hasattr(self._given, "aclose"):
                 await self._given.aclose()
-        finally:  # an exception in the reader's code is not an error of the reply
+        finally:  # an exception of the reader's code is not a failure of the reply
             await self._over(None if isinstance(error, Exception) else error)
         return None
 
@@ -136,7 +132,7 @@ class WatchedAsync(_Watched):
         try:
             while (event := await self._next()) is not _END:
                 yield event
-        finally:  # the reader may have left its loop early
+        finally:  # the reader may have ended its loop early
             await self._watching.ended()
 
     async def __anext__(self) -> Any:
@@ -191,8 +187,7 @@ class WatchedAsync(_Watched):
 
 
 class WatchedSync(_Watched):
-    """Wraps a stream for `for` loops, or its context manager, and records the events that are
-    read."""
+    """Wraps a stream for `for` loops or its context manager. Collects the events that are read."""
 
     def __init__(self, stream: Any, watching: Watching) -> None:
         try:
@@ -223,7 +218,7 @@ class WatchedSync(_Watched):
         try:
             while (event := self._next()) is not _END:
                 yield event
-        finally:  # the reader may have left its loop early
+        finally:  # the reader may have ended its loop early
             self._over(None)
 
     def __next__(self) -> Any:
@@ -249,7 +244,7 @@ class WatchedSync(_Watched):
 
     def _over(self, error: BaseException | None) -> None:
         if self._loop.is_closed():
-            return  # the memory was closed with the loop, and has observed the events
+            return  # the memory was closed with its loop, and has observed the events
         if _running_loop() is self._loop:
             self._watching.end(error)
             return
