@@ -58,9 +58,11 @@ class Hybrid(Validated):
     """Combination of word scores and vector scores."""
 
     vector_weight: Ratio | None = None
-    """Weight of the vector score. If none, the weight measured for the embedder."""
+    """Weight of the vector score in a passage's score. If none, the weight that we measured for the
+    embedder."""
     text_weight: Ratio | None = None
-    """Weight of the word score. If none, the weight measured for the embedder."""
+    """Weight of the word score in a passage's score. If none, the weight that we measured for the
+    embedder."""
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -82,8 +84,8 @@ class Remote(Validated):
     base_url: Text | None = None
     """URL of another server with the provider's API. If none, the provider's own server."""
     key_variable: Text | None = None
-    """Environment variable that holds the API key. If none, the provider's usual variable; a server
-    set with base_url then gets no key."""
+    """Environment variable that holds the API key. If none, the provider's usual variable, such as
+    OPENAI_API_KEY. A server set with base_url then gets no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,44 +95,48 @@ class Recall(Validated):
     enabled: bool = True
     """Add a recalled block to requests."""
     method: RecallMethod = "recollect"
-    """Method of searching memory and writing the block. "openclaw" searches whole messages with
-    OpenClaw's formula and writes the block in OpenClaw's format."""
+    """Method of searching memory and writing the block. "recollect" searches passages and facts.
+    "openclaw" searches whole messages with OpenClaw's formula, and writes the block in OpenClaw's
+    format."""
     every_turn: bool = False
-    """Recall on every turn, without checking whether the message needs it."""
+    """Recall on every turn, without first checking whether the newest message needs earlier
+    messages."""
     placement: Placement = "before-newest-user"
     """Position of the recalled block in the request."""
     sticky: bool = True
     """Keep the block in later requests until Recollect prunes, trims or compacts. If off, the next
     turn removes it."""
     hard_cap_tokens: Count = setting(4000, ANY)
-    """Token limit of the block if the message asks a question. The block also takes at most 10% of
-    the window in a session that uses tools, else a third."""
+    """Token limit of the block if the newest message asks a question. The block also takes at most
+    10% of the window in a session that uses tools, and at most a third in other sessions."""
     block_tokens: Count = setting(400, ANY)
-    """Token limit of the block if the message asks no question."""
+    """Token limit of the block if the newest message asks no question."""
     standing_tokens: Count = setting(1200, ANY)
-    """Token limit of the block at the start of each request that repeats the user's decisions from
-    trimmed messages. At most 10% of the window; 0 turns it off."""
+    """Token limit of the standing block: text at the start of each request that repeats pinned
+    facts, and the user's decisions from messages that were left out. It takes at most 10% of the
+    window; 0 turns it off."""
     embedder: EmbedderName = "auto"
-    """The embedder, for search by meaning. "auto" uses only embedders that are installed and local.
-    "transformer" uses an ONNX model, or searches by words only if there is none."""
+    """Program that computes vectors for search by meaning. "auto" uses the best of those that are
+    installed and run on this machine. "transformer" uses an ONNX model, or searches by words only
+    if there is none. "none" searches by words only."""
     onnx_model: Text | None = None
     """The ONNX model: a folder, or the name of a downloaded model. If none, all-MiniLM-L6-v2 if it
     is installed, else the first by name."""
     min_score: Ratio | None = setting(None, ANY)
-    """Lowest score of a recalled passage. If none, the calibrated score 0.2."""
+    """Lowest score of a passage that may be recalled, from 0 to 1. If none, 0.2."""
     scope: Scope = setting("auto", only("session"))
     """Messages to search: of this session, or of the whole space. "auto" means the session in the
     library, `recollect chat` and `recollect gateway`, and the space everywhere else."""
     decay_per_day: Ratio = 1.0
-    """Factor on a passage's score per day of age; 1 turns decay off."""
+    """Multiply a passage's score by this factor for each day of its age. 1: age does not matter."""
     max_results: Positive | None = setting(None, ANY)
-    """Maximum number of passages in one block. If none, as many as fit."""
+    """Maximum number of passages in one block. If none, as many as fit its token limit."""
     deadline_seconds: Seconds | None = None
     """Maximum time for one recall. If none, one second, or 5/6 of turn.deadline_seconds if that is
     shorter."""
     citations: Citations = setting("auto", ANY)
-    """Name the source of recalled lines. "auto": the file and line of memory files; "on": also the
-    id of messages; "off": nothing."""
+    """Show the source of recalled lines in the block. "auto": file and line, for passages of memory
+    files. "on": also the id, for messages. "off": no source."""
     hybrid: Hybrid = field(default_factory=Hybrid)
     remote: Remote = field(default_factory=Remote)
 
@@ -152,8 +158,8 @@ class Facts(Validated):
     idle_seconds: Seconds = 600.0
     """Extract facts from a session when it has had no new message for this long."""
     window_tokens: Annotated[int, Meta(ge=500, le=GREATEST)] = 12_000
-    """Maximum tokens of messages that the model reads per call. Less if the model's window is
-    smaller."""
+    """Maximum tokens of messages that the model reads in one call that extracts facts. Less if the
+    model's window is smaller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,12 +167,14 @@ class Models(Validated):
     """The model for each task."""
 
     provider: ProviderFormat | None = None
-    """API of the models. If none, Recollect calls no model and compacts nothing."""
+    """API of the models that these settings name. If none, Recollect calls no model, except a model
+    that a program passes to open_memory, or the agent's own with gateway.summaries."""
     base_url: Text | None = None
-    """URL of another server with this API. If none, the provider's own server."""
+    """URL of another server with the API that models.provider names. If none, the provider's own
+    server."""
     key_variable: Text | None = None
-    """Environment variable that holds the API key. If none, the provider's usual variable; a server
-    set with base_url then gets no key."""
+    """Environment variable that holds the API key. If none, the provider's usual variable, such as
+    OPENAI_API_KEY. A server set with base_url then gets no key."""
     main: Text | None = None
     """Model that `recollect chat` talks to. Without models.summary, it also writes summaries."""
     summary: Text | None = None
@@ -176,13 +184,13 @@ class Models(Validated):
     deadline_seconds: Seconds = 120.0
     """Maximum time for one model call."""
     max_output_tokens: Positive | None = None
-    """Maximum tokens of one reply in `recollect chat`. If none, the provider's limit, or a share of
-    the window if the window is small."""
+    """Maximum number of tokens of one reply in `recollect chat`. If none, the provider's limit, or
+    less if the window is small."""
     prices: tuple[Text, ...] = ()
     """Prices in dollars per million tokens, in addition to the built-in list. One entry per model:
     its name, then the prices of input, output, cache reads and cache writes, separated by spaces.
-    Omit the cache prices if they equal the input price. A name that ends with a hyphen is a
-    prefix."""
+    Omit the cache prices if they equal the input price. A name that ends with a hyphen matches all
+    models whose names begin with it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,14 +198,16 @@ class Index(Validated):
     """The texts that are searched."""
 
     max_segments: Positive = 200_000
-    """Number of newest messages that `recall.method = "openclaw"` searches."""
+    """Search only this many of the newest messages. Applies only to `recall.method =
+    "openclaw"`."""
     eviction_days: Positive | None = None
-    """Age limit in days of the messages that `recall.method = "openclaw"` searches. If none, no
-    limit."""
+    """Search only messages that are at most this many days old. If none, all. Applies only to
+    `recall.method = "openclaw"`."""
     sources: tuple[IndexSource, ...] = ("sessions", "memory")
-    """Texts to index: "sessions" is stored messages, "memory" is memory files."""
+    """Texts that recall can find: "sessions" means stored messages, "memory" means memory files
+    such as MEMORY.md."""
     extra_paths: tuple[Text, ...] = ()
-    """Additional files and folders to index as memory files."""
+    """Additional files and folders whose text recall can find, as it finds memory files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +215,8 @@ class Ingest(Validated):
     """Storage of the conversation."""
 
     enabled: bool = True
-    """Store new messages. If off, Recollect only reads what is already stored."""
+    """Store new messages. If off, Recollect stores none, and recalls only messages that are already
+    stored."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,14 +230,15 @@ class StoreSettings(Validated):
     """Source of the key for encrypted files: env:NAME, file:PATH or keyring:SERVICE/NAME. If none,
     files are not encrypted."""
     read_seconds: Seconds = 10.0
-    """Maximum time for one query. If a query takes over one second, Recollect sends a test query.
-    If that gets no answer within two seconds, Recollect treats the store as down."""
+    """Maximum time for one query to the store. If a query takes over one second, Recollect also
+    sends a trivial test query. If the test query gets no answer within two seconds, Recollect
+    treats the store as down."""
     write_seconds: Seconds = 2.0
-    """Maximum time for a write. After that, Recollect writes the messages to the spool, a local
-    file."""
+    """Maximum time for one write to the store. After that, Recollect writes the same data to the
+    spool, a local file."""
     pool_size: Positive = 8
-    """Maximum connections to PostgreSQL per process, shared by all its memories. Unused connections
-    close after a minute."""
+    """Maximum number of connections to PostgreSQL per process. All memories of the process share
+    them. Unused connections close after a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,7 +248,8 @@ class Jobs(Validated):
     in_process: bool = True
     """Run background jobs in this process. If off, run `recollect worker` for them."""
     day_tokens: Positive | None = 1_000_000
-    """Maximum tokens that the jobs of a space may use per day. If none, no limit."""
+    """Maximum number of model tokens that the background jobs of a space may use per day. If none,
+    no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +257,7 @@ class LedgerSettings(Validated):
     """The record of each request that was sent."""
 
     enabled: bool = True
-    """Record each request, so that `recollect replay` can rebuild it."""
+    """Record each request as it was sent, so that `recollect replay` can rebuild it."""
     retention_days: Positive | None = 30
     """Days to keep the record of a request. If none, it is kept forever."""
 
@@ -256,22 +269,23 @@ class Flush(Validated):
     enabled: bool = True
     """Run the note-taking turn."""
     soft_threshold_tokens: Count = 4000
-    """Run the note-taking turn this many tokens before the compaction threshold. At most 5% of the
-    window."""
+    """Run the note-taking turn when the request comes this close to the size at which it is
+    compacted. At most 5% of the window."""
     prompt: Text = (
         "Older messages are about to be replaced by a summary. Append whatever must outlast them "
         "(decisions, open work, exact names and paths) to memory/YYYY-MM-DD.md, preferences of the "
         "user to USER.md and facts that stay true to memory.md, as far as you may write them. "
         "If there is nothing to add, answer NO_REPLY."
     )
-    """User message of the note-taking turn. Recollect replaces YYYY-MM-DD with the date."""
+    """Text of the user message in the note-taking turn. Recollect replaces YYYY-MM-DD with the
+    date."""
     system_prompt: Text = (
         "This turn exists to save notes before the conversation is shortened; the user does not "
         "see it. Only append, with write; change nothing that is already there, repeat nothing "
         "that stands in the files, and finish with NO_REPLY."
     )
-    """Addition to the system prompt in the note-taking turn. Recollect replaces YYYY-MM-DD with the
-    date."""
+    """Text that is added to the system prompt in the note-taking turn. Recollect replaces
+    YYYY-MM-DD with the date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,35 +293,38 @@ class Compaction(Validated):
     """Replacement of older messages by a summary."""
 
     enabled: bool = True
-    """Compact when the window is full. If off, Recollect only prunes and trims."""
+    """Replace older messages by a summary when the window is full, if a model is named. If off,
+    Recollect only shortens tool results and leaves out messages."""
     mode: CompactionMode = "safeguard"
-    """Method of summarizing. "safeguard" uses several calls and merges the results; "default" uses
-    one call if the history fits it."""
+    """Method of summarizing. "safeguard" summarizes the history in several calls and merges the
+    results. "default" uses one call if the history fits into the model's window."""
     reserve_tokens: Count = setting(16_384, ANY)
-    """Tokens of the window to leave free for the reply. At least reserve_tokens_floor, at most a
-    quarter of the window."""
+    """Tokens of the window to leave free for the reply (the reserve). Recollect leaves at least
+    reserve_tokens_floor free, and at most a quarter of the window."""
     reserve_tokens_floor: Count = setting(20_000, ANY)
-    """Minimum of reserve_tokens; 0 sets no minimum."""
+    """Smallest reserve, even if reserve_tokens is lower. 0: no minimum."""
     keep_recent_tokens: Count = setting(20_000, ANY)
-    """Tokens of recent messages that a compaction keeps word for word. Together with the block
-    of `recall.standing_tokens`, at most 40% of the window without the reserve."""
+    """Tokens of recent messages that a compaction keeps word for word. These messages and the
+    standing block (recall.standing_tokens) together take at most 40% of the window without the
+    reserve."""
     max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(0.5, ANY)
-    """Share of the model's window above which Recollect summarizes the oldest messages first, in
-    separate calls."""
+    """Largest share of the model's window that the messages to summarize may fill in one call. If
+    they fill more, Recollect summarizes the oldest of them first, in separate calls."""
     at_ratio: Share | None = None
-    """Compact when the request fills this share of the window. If none, when only the reserve is
-    left."""
+    """Compact when the request fills this share of the window. If none, compact when only the
+    reserve is left."""
     background: bool = True
-    """Compact between turns, as soon as a reply has filled the window. If off, compact on the next
-    turn."""
+    """Compact in the background, as soon as a reply has filled the window. If off, the next request
+    waits for the compaction."""
     audit: bool = True
-    """Check that a summary has its sections, the identifiers and the newest question. If some are
-    missing, ask the model once more."""
+    """Check that a summary has all its sections, the exact identifiers (paths, numbers, names) and
+    the newest question. If something is missing, ask the model once more."""
     pin_ratio: Ratio = setting(0.05, ANY)
     """Maximum share of the window for original sentences that Recollect adds to a summary that lost
     them."""
     deadline_seconds: Seconds = 180.0
-    """Maximum time for a whole compaction."""
+    """Maximum time for a whole compaction. A request that does not fit the window waits this long
+    at most."""
     flush: Flush = field(default_factory=Flush)
 
 
@@ -316,11 +333,11 @@ class SoftTrim(Validated):
     """Shortening of a long tool result."""
 
     max_chars: Count = setting(4000, ANY)
-    """Results with more characters keep only their beginning and end."""
+    """Shorten results with more characters than this to their beginning and end."""
     head_chars: Count = setting(1500, ANY)
-    """Characters to keep from the beginning."""
+    """Number of characters to keep from the beginning of a shortened result."""
     tail_chars: Count = setting(1500, ANY)
-    """Characters to keep from the end."""
+    """Number of characters to keep from the end of a shortened result."""
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -336,22 +353,23 @@ class HardClear(Validated):
     """Clearing of an old tool result."""
 
     enabled: bool = setting(True, ANY)
-    """Replace the oldest results with the placeholder."""
+    """Replace whole results with the placeholder, the oldest first."""
     placeholder: Text = "[Old tool result content cleared]"
     """Text that replaces a cleared result."""
     line_chars: Annotated[int, Meta(ge=0, le=2_000)] = setting(160, ANY)
-    """Maximum characters of the one line that is kept from a cleared result, the line most relevant
-    to the call. 0 keeps no line."""
+    """Length in characters of the one line that is kept from a cleared result: the line that is
+    most relevant to the tool call. 0 keeps no line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrunedTools(Validated):
-    """Glob patterns of tools whose results may be pruned; deny wins."""
+    """Tools whose results may be shortened or cleared, as glob patterns of their names. `deny` wins
+    over `allow`."""
 
     allow: tuple[Text, ...] = setting(("*",), ANY)
-    """Tools whose results may be pruned."""
+    """Tools whose results may be shortened or cleared."""
     deny: tuple[Text, ...] = setting((), ANY)
-    """Tools whose results are never pruned."""
+    """Tools whose results are never shortened or cleared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,23 +377,24 @@ class Pruning(Validated):
     """Shortening of old tool results. Images are never shortened."""
 
     mode: PruningMode = setting("cache-ttl", ANY)
-    """Time at which old tool results are shortened. "cache-ttl": when the provider's cache has
-    expired; if the provider caches nothing, when a request fills soft_trim_ratio of the window.
-    "adaptive": also while the cache is valid, from soft_trim_ratio on. "aggressive": as early as
-    possible, and all old results are cleared. "off": never; only whole messages are left out."""
+    """Moment at which old tool results are shortened. "cache-ttl": when the provider's prompt cache
+    has expired. If the provider caches nothing: when a request fills soft_trim_ratio of the window.
+    "adaptive": also while the cache is valid, if a request fills soft_trim_ratio and the change
+    saves more than it costs. "aggressive": as early as possible, and all old results are cleared.
+    "off": never; only whole messages are left out."""
     ttl: Annotated[float, Meta(ge=0, le=GREATEST, extra=SECONDS)] = setting(300.0, ANY)
-    """Time after the last request until the provider's cache is treated as expired."""
+    """Treat the provider's prompt cache as expired this long after the last request."""
     keep_last_assistants: Count = setting(3, ANY)
     """Number of newest assistant messages whose tool results stay complete, unless the request
     would otherwise exceed its limit."""
     soft_trim_ratio: Ratio = setting(0.3, ANY)
     """Shorten long results when the request fills this share of the window."""
     hard_clear_ratio: Ratio = setting(0.5, ANY)
-    """Clear the oldest results when the request still fills this share of the window after
-    shortening."""
+    """Clear the oldest results if the request still fills this share of the window after long
+    results were shortened."""
     min_prunable_tool_chars: Count = setting(50_000, ANY)
-    """Clear results only if those that may be pruned have this many characters in total. A request
-    over its limit is exempt."""
+    """Clear results only if all results that may be cleared have at least this many characters
+    together. If a request is over its limit, results are cleared in any case."""
     soft_trim: SoftTrim = field(default_factory=SoftTrim)
     hard_clear: HardClear = field(default_factory=HardClear)
     tools: PrunedTools = field(default_factory=PrunedTools)
@@ -383,17 +402,17 @@ class Pruning(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trim(Validated):
-    """Removal of whole messages from a request that is over its limit."""
+    """Leaving out whole messages if a request is over its limit."""
 
     low_water_ratio: Share = setting(0.6, ANY)
-    """Trim a request that is over its limit to this share of the limit, so that the next turns need
-    no trimming."""
+    """Share of the limit to which a request is reduced if it is over the limit, by leaving out
+    messages. The next turns then need no trimming."""
     protect_messages: Count = setting(6, ANY)
-    """Number of newest user and assistant messages to keep. They are left out, oldest first, only
-    if the request does not fit its window otherwise."""
+    """Number of newest user and assistant messages to keep. Recollect leaves them out, oldest
+    first, only if the request does not fit otherwise."""
     protect_first_user: bool = setting(True, ANY)
-    """Keep the first user message, which often is the task, unless the request does not fit its
-    window otherwise."""
+    """Keep the first user message, which is often the task. Recollect leaves it out only if the
+    request does not fit otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -401,10 +420,10 @@ class Tokens(Validated):
     """Token counting."""
 
     counter: Counter = "script-aware"
-    """Method of estimating tokens. "script-aware" uses measured costs of byte pairs; "openclaw"
-    counts one token per three characters, rounded up."""
+    """Method of estimating the number of tokens in a text. "script-aware" adds up measured costs of
+    pairs of bytes. "openclaw" counts one token per three characters, rounded up."""
     calibrate: bool = True
-    """Correct the estimate with the usage that the provider reports."""
+    """Correct the estimates of a session by the usage that the provider reports."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,11 +431,12 @@ class Turn(Validated):
     """Preparation of one request."""
 
     trim_first: bool = setting(False, ANY)
-    """Trim each request before a compaction is considered. The limit is the window minus the
-    reserve minus recall.hard_cap_tokens."""
+    """Leave out old messages before Recollect considers a compaction. The limit is then the window
+    minus the reserve minus recall.hard_cap_tokens."""
     deadline_seconds: Seconds = 6.0
-    """Maximum time that Recollect may take for one request. The first request gets 15 seconds more,
-    so that the store can open."""
+    """Maximum time that Recollect may take to prepare one request, without waiting for a compaction
+    (compaction.deadline_seconds). The first request of a session gets 15 seconds more, so that the
+    store can open."""
 
     @property
     def stage_deadline_seconds(self) -> float:
@@ -429,10 +449,11 @@ class WorkspaceSettings(Validated):
     """The workspace's files in the system prompt."""
 
     max_chars: Positive = setting(20_000, ANY)
-    """Maximum characters of one file. Longer files keep their beginning and end."""
+    """Maximum number of characters of one workspace file in the system prompt. Longer files are
+    shortened to their beginning and end."""
     skip_bootstrap: bool = setting(True, only(True))
-    """Do not create the agent's missing files in the workspace. `recollect init --workspace`
-    creates them."""
+    """Keep `recollect chat` from creating missing files, such as AGENTS.md, in the workspace.
+    `recollect init --workspace` creates them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -440,9 +461,11 @@ class GatewayUpstreams(Validated):
     """The providers to which the gateway forwards requests. It contacts no other server."""
 
     anthropic: Text | None = "https://api.anthropic.com"
-    """Base URL of the Messages API. If none, the gateway does not serve that API."""
+    """Base URL of the provider for requests to the Messages API. If none, the gateway does not
+    serve this API."""
     openai: Text | None = "https://api.openai.com/v1"
-    """Base URL of Chat Completions and Responses. If none, the gateway does not serve them."""
+    """Base URL of the provider for requests to the Chat Completions and Responses APIs. If none,
+    the gateway does not serve these APIs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -458,8 +481,8 @@ class GatewaySettings(Validated):
     by_folder: bool = True
     """Use one space per project folder, if the client names its folder."""
     summaries: GatewaySummaries = "off"
-    """Source of summaries when the window is full. "client" asks the client's own model, with the
-    client's API key. "off" makes none."""
+    """Source of summaries when the window is full. "client": the model that the client uses, with
+    the client's API key. "off": no model, unless models.summary or models.main names one."""
     upstream: GatewayUpstreams = field(default_factory=GatewayUpstreams)
 
 
@@ -472,10 +495,11 @@ class ServeSettings(Validated):
     port: Port = 8789
     """Port to listen on; 0 picks a free port."""
     concurrency: Positive = 16
-    """Maximum requests handled at once, each with its own database connection. Further requests
-    wait."""
+    """Maximum number of requests that a node handles at once, each with its own database
+    connection. Further requests wait."""
     deadline_seconds: Seconds = 30.0
-    """Maximum time for a request that sets no deadline. After that, the answer is 504."""
+    """Maximum time for a request without an X-Request-Timeout header. After that, the answer is
+    504."""
     drain_seconds: Seconds = 5.0
     """Time for which the node still serves requests after SIGTERM. During this time /readyz already
     fails."""
@@ -489,9 +513,11 @@ class TelemetrySettings(Validated):
     """Metrics and logs of `recollect serve` and `recollect worker`."""
 
     metrics_port: Port | None = None
-    """Port of /metrics for Prometheus; 0 picks a free port. If none, there are no metrics."""
+    """Port on which /metrics listens for Prometheus; 0 picks a free port. If none, there are no
+    metrics."""
     metrics_host: Text = "127.0.0.1"
-    """Address of /metrics. It needs no key, so keep it unreachable for tenants."""
+    """Address on which /metrics listens. Requests to it need no key, so do not let tenants reach
+    it."""
     log_format: LogFormat | None = None
     """Format of the log on standard error, with one line per request or job. If none, only problems
     are logged."""
@@ -502,7 +528,7 @@ class DaemonSettings(Validated):
     """The daemon that answers the hooks of agents: `recollect daemon`."""
 
     idle_seconds: Seconds = 14_400.0
-    """Stop the daemon after this long without requests."""
+    """Stop the daemon if it has got no request for this long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -511,10 +537,12 @@ class Settings(Validated):
     named here is not applied: use `load_settings`."""
 
     preset: Preset = "recollect"
-    """Values for many keys at once. A key that you set yourself wins over the preset."""
+    """Set of values for many settings at once. A setting that you set yourself wins over the
+    preset."""
     window_tokens: Positive | None = setting(None, at_least(4_000))
-    """Size of the window to work with, at most the model's own. A smaller size that the provider
-    reports wins. If none, the size in a built-in table, else the reported one, else 200000."""
+    """Size of the window to work with, in tokens. If the provider reports a smaller window, that
+    one is used. If none, the model's window from a built-in table, else the reported window, else
+    200000."""
     turn: Turn = field(default_factory=Turn)
     tokens: Tokens = field(default_factory=Tokens)
     pruning: Pruning = field(default_factory=Pruning)
