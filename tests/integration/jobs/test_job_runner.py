@@ -10,24 +10,7 @@ from tests.store_contract import examples
 
 from recollect.core.upkeep import jobs as runner_module
 from recollect.core.upkeep.jobs import day_of
-from recollect.core.values.batch import Batch, Lease, NewJob
-
-
-async def test_a_job_is_done_and_its_effect_is_there(tmp_path: Path) -> None:
-    new = examples.segment("made by a job")
-
-    async def handler(lease: Lease) -> Batch:
-        assert (lease.kind, lease.key, lease.attempt) == ("work", "a", 1)
-        return Batch(at=NOON, segments=(new,), jobs=(NewJob(kind="other", key="next"),))
-
-    async with opened(tmp_path / "jobs.db") as bench:
-        runner = bench.runner(handler)
-        assert await runner.run_once() is None
-        await bench.enqueue("a")
-        result = await runner.run_due()
-        assert result == {"done": 1}
-        assert await bench.store.known([new.segment.id]) == {new.segment.id}
-        assert [job.kind for job in await bench.store.jobs()] == ["other"], "not ours to take"
+from recollect.core.values.batch import Batch, Lease
 
 
 async def test_a_failing_job_waits_longer_each_time_and_is_then_set_aside(tmp_path: Path) -> None:

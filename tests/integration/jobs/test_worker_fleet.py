@@ -69,20 +69,6 @@ def test_every_space_is_served_and_a_paused_one_keeps_nobody(url: str, tmp_path:
     assert named.communicate(timeout=60)[1] == "recollect worker: 2 jobs done\n"
 
 
-def test_it_serves_until_it_is_told_to_stop(url: str, tmp_path: Path) -> None:
-    run = command("--store", url, home=tmp_path)
-    try:
-        asyncio.run(fill(url))
-        wait_until(lambda: not any(asyncio.run(waiting(url)).values()))
-        run.send_signal(signal.SIGTERM)
-        _, err = run.communicate(timeout=30)
-    finally:
-        if run.poll() is None:
-            run.kill()
-    assert run.returncode == 0
-    assert err.splitlines()[-1] == f"recollect worker: {2 * len(SPACES)} jobs done"
-
-
 def test_a_space_that_takes_long_keeps_none_of_the_others_waiting(
     database: TestDatabase, tmp_path: Path
 ) -> None:

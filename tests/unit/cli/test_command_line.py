@@ -65,16 +65,6 @@ def test_numbers_in_help_can_be_typed() -> None:
     read(cli.main, "recollect")
 
 
-def test_the_options_of_a_chat_wait_for_no_other_commands_machinery() -> None:
-    code = "from recollect.cli import main; main(['chat', '--window', 'many'])"
-    done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True
-    )
-    loaded = set(done.stderr.split())
-    assert "--window 'many': give a number" in done.stderr
-    assert not {"rich", "numpy", "recollect.cli.memory", "recollect.agent.loop"} & loaded
-
-
 IDS = st.lists(st.text(alphabet="01a", min_size=1, max_size=12), unique=True, max_size=12)
 
 

@@ -78,17 +78,6 @@ class TestPlace:
 
 
 class TestWhatIsCovered:
-    def test_every_message_but_a_system_message_is_summarized_once_or_kept(self) -> None:
-        # Every message is kept, or in exactly one summarized range.
-        messages = turn(0) + turn(1) + turn(2) + turn(3)
-        covers = covering(entries_of(messages), 4)
-        done = plan(messages, (cut_at(4, covers=covers),), keep=520)
-        assert keys(done.summarized) == list(range(4, 12))
-        messages = [said("system", 50), *turn(0), said("system", 50), *turn(1)]
-        done = plan(messages, keep=520)
-        assert done.anchor == key(6)
-        assert keys(done.summarized) == [1, 2, 3, 4]
-
     def test_messages_left_out_of_the_view_are_summarized_too_and_weigh_nothing(self) -> None:
         out = tuple(
             LeaveOut(anchor=key(at), part=None, stage="trim", reason=NOT_RUN, turn=1)

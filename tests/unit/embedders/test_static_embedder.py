@@ -47,23 +47,6 @@ def test_its_vectors_are_the_packages_own(tmp_path: Path) -> None:
     np.testing.assert_allclose(embed(*TEXTS), np.load(file), atol=1e-6)
 
 
-def test_it_imports_neither_the_package_nor_its_dependencies() -> None:
-    program = (
-        "import asyncio, logging, sys\n"
-        "from recollect.adapters.embedders.local import StaticEmbedder\n"
-        "embedder = StaticEmbedder()\n"
-        "assert 'tokenizers' not in sys.modules and not embedder.ready\n"
-        "asyncio.run(embedder.embed(['hello']))\n"
-        "assert embedder.ready\n"
-        "print([name for name in ('wordllama', 'requests', 'pydantic') if name in sys.modules])\n"
-        "print(logging.getLogger().handlers)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
-    )
-    assert done.stdout == "[]\n[]\n"
-
-
 def test_nothing_half_characters_and_huge_texts_have_length_one() -> None:
     huge = "word and another " * 100_000
     embedder = StaticEmbedder()

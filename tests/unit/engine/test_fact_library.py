@@ -1,9 +1,6 @@
 """Facts as a program uses them: `Engine.facts`, its blocking twin, and a session that is read."""
 
 import asyncio
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from recollect.errors import RecollectError, StoreError
 
 PORT = "Remember that the staging API listens on port 8443."
 ASKING = "Which port does the staging API listen on?"
-READS = ("extract", "reading")
 FILLER = "The weather report for the harbour says that the wind turns north in the afternoon. " * 12
 PLAIN: dict[str, Any] = {"recall.embedder": "none"}
 SMALL = {**PLAIN, "window_tokens": 4_000, "facts.idle_seconds": 0.05, "recall.standing_tokens": 0}
@@ -142,17 +138,3 @@ async def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it
         (line,) = [line for line in block(asked.request) if "9443" in line]
         assert line.startswith("- [config] ")
         assert "(user, " in line, "with its trust"
-
-
-def test_an_engine_that_reads_no_facts_does_not_load_what_does(tmp_path: Path) -> None:
-    """The patterns of extraction cost more to compile than the rest of an engine to import."""
-    reads = [f"recollect.core.facts.{one}" for one in READS]
-    assert all(map(find_spec, reads)), "what is looked for has other names now"
-    program = (
-        "import sys, recollect\n"
-        "recollect.open_blocking_memory(store=sys.argv[1])\n"
-        f"print([one for one in {reads} if one in sys.modules])\n"
-    )
-    asked = [sys.executable, "-c", program, str(tmp_path / "m.db")]
-    done = subprocess.run(asked, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -22,6 +22,18 @@ from recollect.core.values.message import (
 from recollect.core.values.model import FormatName
 
 
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+def assistant(content: Any) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
 def read(format_name: FormatName, wire: Any) -> Message:
     return CODECS[format_name].read(json.dumps(wire).encode())
 
@@ -44,16 +56,15 @@ def sent(format_name: FormatName, messages: list[Any], **fields: Any) -> list[An
 def test_every_spelling_of_a_tool_call(kind: str, arguments: str) -> None:
     block = {"type": kind, "id": "c1", "name": "read", arguments: {"b": 1, "a": [2]}}
     for format_name in ("anthropic", "pi"):
-        (part,) = read(format_name, {"role": "assistant", "content": [block]}).parts
+        (part,) = read(format_name, assistant([block])).parts
         assert part == ToolCall(id="c1", name="read", arguments='{"a":[2],"b":1}', variant=kind)  # type: ignore[arg-type]
 
 
 def test_blocks_of_all_kinds() -> None:
     parts = read(
         "anthropic",
-        {
-            "role": "assistant",
-            "content": [
+        assistant(
+            [
                 {"type": "thinking", "thinking": "hm", "signature": "s"},
                 {"type": "redacted_thinking", "data": "xyz"},
                 {"type": "text", "text": "hi", "cache_control": {"type": "ephemeral"}},
@@ -62,8 +73,8 @@ def test_blocks_of_all_kinds() -> None:
                     "source": {"type": "base64", "media_type": "image/png", "data": "QQ"},
                 },
                 {"type": "document", "source": {}, "cache_control": {"type": "ephemeral"}},
-            ],
-        },
+            ]
+        ),
     ).parts
     assert parts[0] == Thinking(text="hm", sealed="s")
     assert parts[1] == Thinking(text="", sealed="xyz")
@@ -75,7 +86,7 @@ def test_blocks_of_all_kinds() -> None:
 def test_images_by_address_and_as_data() -> None:
     by_url = {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}
     as_data = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
-    parts = read("openai-chat", {"role": "user", "content": [by_url, as_data]}).parts
+    parts = read("openai-chat", user([by_url, as_data])).parts
     assert parts[0] == Image(media_type=None, data=None, address="https://example.org/a.png")
     assert parts[1] == Image(media_type="image/png", data="QUJD")
 
@@ -89,19 +100,16 @@ def test_reading_never_raises(format_name: FormatName, wire: Any) -> None:
 def test_identity_ignores_marks_spelling_and_empty_text() -> None:
     secret = b"k" * 32
     same: list[Any] = [
-        {"role": "user", "content": "hello"},
-        {"role": "user", "content": [{"type": "text", "text": "hello"}]},
+        user("hello"),
+        user([text("hello")]),
         {
             "content": [{"text": "hello", "cache_control": {"type": "ephemeral"}, "type": "text"}],
             "role": "user",
         },
-        {
-            "role": "user",
-            "content": [{"type": "text", "text": "hello"}, {"type": "text", "text": ""}],
-        },
+        user([text("hello"), text("")]),
     ]
     assert len({identify(read("anthropic", wire), secret) for wire in same}) == 1
-    other = identify(read("anthropic", {"role": "assistant", "content": "hello"}), secret)
+    other = identify(read("anthropic", assistant("hello")), secret)
     assert other != identify(read("anthropic", same[0]), secret)
     assert identify(read("anthropic", same[0]), b"q" * 32) != identify(
         read("anthropic", same[0]), secret
@@ -110,47 +118,28 @@ def test_identity_ignores_marks_spelling_and_empty_text() -> None:
 
 def test_identity_tells_parts_apart() -> None:
     secret = b"k" * 32
-    one = {"role": "user", "content": [{"type": "text", "text": "ab"}]}
-    two = {
-        "role": "user",
-        "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
-    }
+    one = user([text("ab")])
+    two = user([text("a"), text("b")])
     assert identify(read("anthropic", one), secret) != identify(read("anthropic", two), secret)
 
 
 class TestAnthropic:
     def test_a_missing_result_is_synthesised_with_a_marker(self) -> None:
         call = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
-        out = sent(
-            "anthropic",
-            [
-                {"role": "user", "content": "go"},
-                {"role": "assistant", "content": [call]},
-                {"role": "user", "content": "never mind"},
-            ],
-        )
+        out = sent("anthropic", [user("go"), assistant([call]), user("never mind")])
         assert out[2]["content"] == [
             {"type": "tool_result", "tool_use_id": "t1", "content": STAND_IN, "is_error": True},
-            {"type": "text", "text": "never mind"},
+            text("never mind"),
         ]
 
     def test_a_late_result_replaces_its_stand_in(self) -> None:
         call = {"type": "tool_use", "id": "t1", "name": "read", "input": {}}
         result = {"type": "tool_result", "tool_use_id": "t1", "content": "late"}
-        held: list[Any] = [
-            {"role": "user", "content": "go"},
-            {"role": "assistant", "content": [call]},
-            {"role": "user", "content": "still there?"},
-            {"role": "assistant", "content": "yes"},
-        ]
+        held: list[Any] = [user("go"), assistant([call]), user("still there?"), assistant("yes")]
         engine, session = Engine(), Session("s")
-        first = asyncio.run(
-            engine.prepare(session, {"messages": [*held, {"role": "user", "content": "well?"}]})
-        )
+        first = asyncio.run(engine.prepare(session, {"messages": [*held, user("well?")]}))
         assert STAND_IN in json.dumps(first.request)
-        second = asyncio.run(
-            engine.prepare(session, {"messages": [*held, {"role": "user", "content": [result]}]})
-        )
+        second = asyncio.run(engine.prepare(session, {"messages": [*held, user([result])]}))
         assert STAND_IN not in json.dumps(second.request)
         assert second.request["messages"][2]["content"][0] == result
         assert any(r.kind == "moved" for r in second.report.repairs)
@@ -160,38 +149,31 @@ class TestAnthropic:
         results = [{"type": "tool_result", "tool_use_id": f"t{n}", "content": "ok"} for n in (1, 2)]
         out = sent(
             "anthropic",
-            [
-                {"role": "user", "content": "go"},
-                {"role": "assistant", "content": calls},
-                {"role": "user", "content": [results[1], {"type": "text", "text": "first"}]},
-                {"role": "user", "content": [results[0]]},
-            ],
+            [user("go"), assistant(calls), user([results[1], text("first")]), user([results[0]])],
         )
         assert [b.get("tool_use_id") for b in out[2]["content"]] == ["t2", "t1", None]
         assert len(out) == 3
 
     def test_thinking_keeps_its_signature_when_the_message_changes(self) -> None:
         thinking = {"type": "thinking", "thinking": "hm", "signature": "sig=="}
-        blank = {"type": "text", "text": " "}
+        blank = text(" ")
         call = {"type": "tool_use", "id": "t1", "name": "f", "input": {"z": 1, "a": 2}}
         out = sent(
             "anthropic",
             [
-                {"role": "user", "content": "go"},
+                user("go"),
                 {"role": "assistant", "content": [thinking, blank, call], "id": "msg_1"},
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1"}]},
+                user([{"type": "tool_result", "tool_use_id": "t1"}]),
             ],
         )
         assert out[1] == {"role": "assistant", "content": [thinking, call], "id": "msg_1"}
 
     def test_the_assistant_cannot_begin(self) -> None:
-        out = sent(
-            "anthropic", [{"role": "assistant", "content": "hi"}, {"role": "user", "content": "go"}]
-        )
+        out = sent("anthropic", [assistant("hi"), user("go")])
         assert [m["role"] for m in out] == ["user", "assistant", "user"]
 
     def test_nothing_at_all_goes_out_as_it_came_and_is_told(self) -> None:
-        for messages in ([], [{"role": "assistant", "content": ""}]):
+        for messages in ([], [assistant("")]):
             context = prepare("anthropic", messages)
             assert json.loads(context.request)["messages"] == messages
             assert "has content" in context.report.lines[-1].said
@@ -200,14 +182,9 @@ class TestAnthropic:
         def turn(text: str) -> list[Any]:
             call = {"type": "tool_use", "id": "call_0", "name": "f", "input": {}}
             result = {"type": "tool_result", "tool_use_id": "call_0", "content": text}
-            return [
-                {"role": "user", "content": f"go {text}"},
-                {"role": "assistant", "content": [call]},
-                {"role": "user", "content": [result]},
-                {"role": "assistant", "content": "done"},
-            ]
+            return [user(f"go {text}"), assistant([call]), user([result]), assistant("done")]
 
-        out = sent("anthropic", [*turn("1"), *turn("2"), {"role": "user", "content": "well?"}])
+        out = sent("anthropic", [*turn("1"), *turn("2"), user("well?")])
         assert out[1]["content"][0]["id"] == out[2]["content"][0]["tool_use_id"] == "call_0"
         assert out[5]["content"][0]["id"] == out[6]["content"][0]["tool_use_id"] == "call_0_2"
         assert out[6]["content"][0]["content"] == "2"
@@ -216,15 +193,9 @@ class TestAnthropic:
         out = sent(
             "anthropic",
             [
-                {"role": "user", "content": "go"},
-                {
-                    "role": "assistant",
-                    "content": [{"type": "tool_use", "id": "a|b", "name": "f", "input": {}}],
-                },
-                {
-                    "role": "user",
-                    "content": [{"type": "tool_result", "tool_use_id": "a|b", "content": "1"}],
-                },
+                user("go"),
+                assistant([{"type": "tool_use", "id": "a|b", "name": "f", "input": {}}]),
+                user([{"type": "tool_result", "tool_use_id": "a|b", "content": "1"}]),
             ],
         )
         assert out[1]["content"][0]["id"] == out[2]["content"][0]["tool_use_id"] == "a_b"
@@ -235,9 +206,9 @@ class TestOpenAIChat:
         call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         held = [
             {"role": "system", "content": "be brief"},
-            {"role": "user", "content": "go"},
+            user("go"),
             {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "user", "content": "hurry"},
+            user("hurry"),
             {"role": "tool", "tool_call_id": "c1", "content": "1"},
             {"role": "tool", "tool_call_id": "c1", "content": "2"},
         ]
@@ -253,7 +224,7 @@ class TestOpenAIChat:
         out = sent(
             "openai-chat",
             [
-                {"role": "user", "content": "go"},
+                user("go"),
                 {"role": "assistant", "content": "on it", "tool_calls": calls, "name": "bot"},
                 {"role": "tool", "tool_call_id": "c2", "content": "2"},
             ],
@@ -267,14 +238,14 @@ class TestOpenAIChat:
 
     def test_the_older_function_pair(self) -> None:
         held = [
-            {"role": "user", "content": "go"},
+            user("go"),
             {
                 "role": "assistant",
                 "content": None,
                 "function_call": {"name": "f", "arguments": "{}"},
             },
         ]
-        out = sent("openai-chat", [*held, {"role": "user", "content": "well?"}])
+        out = sent("openai-chat", [*held, user("well?")])
         assert out[2] == {"role": "function", "name": "f", "content": STAND_IN}
         answered = [*held, {"role": "function", "name": "f", "content": "1"}]
         assert sent("openai-chat", answered) == answered
@@ -285,19 +256,16 @@ class TestOpenAIResponses:
         out = sent(
             "openai-responses",
             [
-                {"role": "user", "content": "go"},
+                user("go"),
                 {"type": "reasoning", "id": "rs_1", "summary": []},
                 {"type": "computer_call", "id": "cc", "call_id": "c1", "action": {}},
-                {"role": "user", "content": "stop"},
+                user("stop"),
             ],
         )
         assert [item.get("role") for item in out] == ["user", "user"]
 
     def test_outputs_of_what_the_server_holds_stay(self) -> None:
-        items = [
-            {"type": "function_call_output", "call_id": "c9", "output": "1"},
-            {"role": "user", "content": "go on"},
-        ]
+        items = [{"type": "function_call_output", "call_id": "c9", "output": "1"}, user("go on")]
         assert sent("openai-responses", items, previous_response_id="resp_1") == items
         assert sent("openai-responses", items) != items
 
@@ -305,7 +273,7 @@ class TestOpenAIResponses:
         out = sent(
             "openai-responses",
             [
-                {"role": "user", "content": "go"},
+                user("go"),
                 {"type": "custom_tool_call", "call_id": "c1", "name": "patch", "input": "x"},
             ],
         )
@@ -342,28 +310,21 @@ class TestPi:
         wrapped = (
             "The conversation history before this point was compacted into the following summary:"
         )
-        assert read(
-            "pi", {"role": "user", "content": wrapped + "\n\n<summary>\nx\n</summary>"}
-        ).summary
-        assert not read("pi", {"role": "user", "content": "a summary, please"}).summary
+        assert read("pi", user(wrapped + "\n\n<summary>\nx\n</summary>")).summary
+        assert not read("pi", user("a summary, please")).summary
 
 
 def test_results_are_reworded_with_their_other_blocks_kept() -> None:
     image = {"type": "image", "source": {"type": "url", "url": "https://example.org/x.png"}}
-    wire = {
-        "role": "user",
-        "content": [
+    wire = user(
+        [
             {
                 "type": "tool_result",
                 "tool_use_id": "t1",
-                "content": [
-                    {"type": "text", "text": "long"},
-                    image,
-                    {"type": "text", "text": "more"},
-                ],
+                "content": [text("long"), image, text("more")],
             }
-        ],
-    }
+        ]
+    )
     (part,) = read("anthropic", wire).parts
     assert isinstance(part, ToolResult)
     assert part.text == "long\nmore"

@@ -28,20 +28,19 @@ JSON = st.recursive(
 )
 
 
+def user(content: Any) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
         ({"input": "hi"}, "openai-responses"),
-        ({"input": [{"role": "user", "content": "hi"}]}, "openai-responses"),
-        ({"system": "s", "messages": [{"role": "user", "content": "hi"}]}, "anthropic"),
+        ({"input": [user("hi")]}, "openai-responses"),
+        ({"system": "s", "messages": [user("hi")]}, "anthropic"),
         ({"messages": [{"role": "system", "content": "s"}]}, "openai-chat"),
         (
-            {
-                "messages": [
-                    {"role": "user", "content": "x"},
-                    {"role": "tool", "tool_call_id": "c", "content": "1"},
-                ]
-            },
+            {"messages": [user("x"), {"role": "tool", "tool_call_id": "c", "content": "1"}]},
             "openai-chat",
         ),
         (
@@ -55,11 +54,11 @@ JSON = st.recursive(
             },
             "anthropic",
         ),
-        ({"model": "gpt-4o", "messages": [{"role": "user", "content": "hi"}]}, "openai-chat"),
-        ({"model": "claude-sonnet", "messages": [{"role": "user", "content": "hi"}]}, "anthropic"),
-        ({"messages": [{"role": "user", "content": "hi"}]}, "anthropic"),
+        ({"model": "gpt-4o", "messages": [user("hi")]}, "openai-chat"),
+        ({"model": "claude-sonnet", "messages": [user("hi")]}, "anthropic"),
+        ({"messages": [user("hi")]}, "anthropic"),
         ({"messages": [{"role": "toolResult", "toolCallId": "c", "content": []}]}, "pi"),
-        ({"systemPrompt": "s", "messages": [{"role": "user", "content": "hi"}]}, "pi"),
+        ({"systemPrompt": "s", "messages": [user("hi")]}, "pi"),
     ],
 )
 def test_the_format_is_found_by_content(body: dict[str, Any], expected: str) -> None:
@@ -128,9 +127,7 @@ def test_client_objects_are_sent_as_their_library_would() -> None:
             return {"type": "text", "text": "from an object"}
 
     reply = SimpleNamespace(role="assistant", content=[Block()])
-    given_ = {
-        "messages": [{"role": "user", "content": "go"}, reply, {"role": "user", "content": "on"}]
-    }
+    given_ = {"messages": [user("go"), reply, user("on")]}
     context = asyncio.run(Engine().prepare(Session("s"), given_))
     assert context.request["messages"][1] is reply
     assert context.report.entries[1].raw == encode(
@@ -147,21 +144,19 @@ def test_a_message_that_a_client_changes_in_place_is_read_again() -> None:
     for _ in range(300):
         deep = [deep]
     messages: list[Any] = [
-        {"role": "user", "content": "go"},
+        user("go"),
         {"role": "assistant", "content": [{"type": "text", "text": "so"}, call]},
         {"role": "assistant", "content": [Block()]},
-        {"role": "user", "content": [{"type": "text", "text": "on", "meta": deep}]},
+        user([{"type": "text", "text": "on", "meta": deep}]),
     ]
     before = split_request({"messages": messages})
     assert split_request({"messages": messages}, before=before).messages == before.messages
     call["input"]["a"][1]["b"] = "other"  # type: ignore[index]
     messages[2]["content"][0].text = "changed"
     messages[3]["content"][0]["text"] = "off"
-    now = split_request(
-        {"messages": [*messages, {"role": "user", "content": "new"}]}, before=before
-    )
+    now = split_request({"messages": [*messages, user("new")]}, before=before)
     assert now.messages[0] is before.messages[0], "it was not encoded again"
-    again = split_request({"messages": [*messages, {"role": "user", "content": "new"}]})
+    again = split_request({"messages": [*messages, user("new")]})
     assert now.messages == again.messages
     assert b"other" in now.messages[1]
     fewer = split_request({"messages": messages[:1]}, before=now)

@@ -1,8 +1,6 @@
 """Servers that only speak a provider's wire: their addresses, their liberties, their windows."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -343,24 +341,3 @@ def test_a_window_is_known_where_the_server_states_it(
         model = model_at(wire, server)
         assert using(model, model.stated_window) == window
         assert model.window_tokens == window
-
-
-def test_the_first_call_does_not_load_the_driver_on_the_event_loop() -> None:
-    code = (
-        "import asyncio, sys, threading\n"
-        "class Watch:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'httpx2':\n"
-        "            print(threading.current_thread() is threading.main_thread())\n"
-        "sys.meta_path.insert(0, Watch())\n"
-        "from recollect.errors import ModelError\n"
-        "from recollect.adapters.providers.anthropic import AnthropicModel\n"
-        "from recollect.core.values.model import Prompt\n"
-        "model = AnthropicModel(model='m', key='k', base_url='http://127.0.0.1:9')\n"
-        "try:\n"
-        "    asyncio.run(model.ask(Prompt(text='x')))\n"
-        "except ModelError as error:\n"
-        "    print(type(error).__name__)\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.split() == ["False", "ModelUnavailable"], (done.stdout, done.stderr)

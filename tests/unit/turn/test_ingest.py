@@ -4,7 +4,6 @@ import json
 import random
 import string
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.sizes import at_size
 
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.request import split_request
-from recollect.core.formats.transcripts import read_transcripts
 from recollect.core.rules.identity import ROOT, chain, identify, segment_id
 from recollect.core.rules.noise import reminder_spans, strip_channel_prefix
 from recollect.core.rules.text import thinking_spans
@@ -300,15 +298,3 @@ def test_any_conversation_is_ingested_whole_and_alike(
     for new in made.segments:
         assert "<recalled-context" not in new.segment.text
         checked(new)
-
-
-def test_the_real_recordings_are_ingested_whole(data: Path) -> None:
-    for name in ("pi_before-compaction.jsonl.gz", "codex_session_patches.jsonl.gz"):
-        (transcript,) = read_transcripts((data / "transcripts" / name).read_bytes(), name=name)
-        entries = entered([item.raw for item in transcript.items], transcript.format)
-        made = ingest(
-            entries, session=name, source="import", said_at=1.0, redaction=Redaction(), now=2.0
-        )
-        assert len(made.segments) == len(entries)
-        for new in made.segments:
-            checked(new)

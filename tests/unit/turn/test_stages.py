@@ -176,17 +176,6 @@ class TestTrim:
         assert gone
         assert all(edit.reason.cause is Cause.LEAST_RELEVANT for edit in made.edits)
 
-    def test_calls_and_results_leave_together(self) -> None:
-        held: list[Any] = []
-        for n in range(10):
-            held += [said("user", f"do {n}"), call(n), result(n, f"result {n}")]
-        held.append(said("user", "and now?"))
-        made = self.run(entries(held), 10_000)
-        gone = {int(edit.anchor[1:]) for edit in made.edits}
-        assert gone
-        for n in range(10):
-            assert (3 * n + 1 in gone) == (3 * n + 2 in gone)
-
     def test_the_newest_user_message_stays_however_far_back(self) -> None:
         old = "an older question that has nothing to do with it, at some length " * 3
         held: list[Any] = [said("user", old), said("assistant", "ok"), said("user", "the task")]
