@@ -7,7 +7,7 @@ from tools.crash.desk import Desk
 
 from recollect.adapters.session.transcript import SessionTranscript
 from recollect.core.engine import Engine
-from recollect.core.engine.archive import Kept
+from recollect.core.engine.archive import Persisted
 
 LATE_LINES = 3
 
@@ -52,11 +52,11 @@ class Forgetful(Desk):
         archive = opened._keeper.archive
         write, numbers = archive.write, itertools.count(1)
 
-        async def forgets(batch: Any, later: Any = None) -> Kept:
+        async def forgets(batch: Any, later: Any = None) -> Persisted:
             if next(numbers) % 7:
-                kept: Kept = await write(batch, later)
+                kept: Persisted = await write(batch, later)
                 return kept
-            return Kept(where="store", said="it says")
+            return Persisted(where="store", said="it says")
 
         archive.write = forgets
         return opened  # type: ignore[no-any-return]

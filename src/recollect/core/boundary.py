@@ -146,35 +146,35 @@ class Failure:
         return self.said if own else f"unexpected error ({self.error.__name__})"
 
 
-class Part:
+class Component:
     """Whether a component works. Each change is logged once. It is down from its first failure
     until it has worked again for every user (session or kind of job) that it failed for."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._log = logging.getLogger(f"recollect.{name.replace(' ', '_')}")
-        self._away: dict[str, str] = {}
+        self._failures: dict[str, str] = {}
 
-    def away(self, text: str, *, whose: str = "") -> None:
+    def fail(self, text: str, *, whose: str = "") -> None:
         """Record a failure. `text` describes it without message content."""
-        if not self._away:
+        if not self._failures:
             self._log.warning("%s: not working: %s", self.name, text)
-        self._away[whose] = text
+        self._failures[whose] = text
 
-    def back(self, *, whose: str = "", how: str = "working again") -> None:
+    def recover(self, *, whose: str = "", how: str = "working again") -> None:
         """Record that the component works again for this user, or is no longer needed."""
-        if self._away.pop(whose, None) is not None and not self._away:
+        if self._failures.pop(whose, None) is not None and not self._failures:
             self._log.info("%s: %s", self.name, how)
 
     def forget(self, *, whose: str) -> None:
         """Drop this user's failures, because its session or job ended."""
-        self._away.pop(whose, None)
+        self._failures.pop(whose, None)
 
     def trouble(self, whose: str | None = None) -> str:
         """Return the failures of all users, or of one. Return "" if the component works."""
         if whose is not None:
-            return self._away.get(whose, "")
-        return "; ".join(dict.fromkeys(self._away.values()))
+            return self._failures.get(whose, "")
+        return "; ".join(dict.fromkeys(self._failures.values()))
 
 
 def guarded(work: Callable[[], T]) -> T | Failure:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from recollect.core.blocking import BlockingEngine
-from recollect.core.boundary import Failure, Part, attempted, guarded
+from recollect.core.boundary import Component, Failure, attempted, guarded
 from recollect.core.engine.session import Context, check_session_name
 from recollect.core.values.history import Entry
 from recollect.core.values.model import FormatName
@@ -41,7 +41,7 @@ class Turns:
                 f"which serves blocking and asynchronous code; it is a {type(memory).__name__}"
             )
         self.memory = memory
-        self._part = Part(framework)
+        self._component = Component(framework)
         self._format: FormatName = format
 
     def shape(
@@ -91,9 +91,9 @@ class Turns:
 
     def _report(self, session: str, result: T | Failure) -> T | None:
         if isinstance(result, Failure):
-            self._part.away(result.said, whose=session)
+            self._component.fail(result.said, whose=session)
             return None
-        self._part.back(whose=session)
+        self._component.recover(whose=session)
         return result
 
 

@@ -11,7 +11,7 @@ from recollect.core.search.names import (
     speaker_words_asked,
 )
 from recollect.core.search.question import (
-    leans,
+    needs_context,
     only_asks,
     question_text,
     read_question,
@@ -265,7 +265,7 @@ def test_what_a_message_wants(text: str, asks: str) -> None:
     ],
 )
 def test_what_cannot_be_understood_alone(text: str, leaning: bool) -> None:
-    assert leans(text) is leaning
+    assert needs_context(text) is leaning
 
 
 def test_only_what_is_asked_for_many_times_over_is_a_list() -> None:

@@ -96,5 +96,5 @@ def test_what_was_cut_names_all_of_its_exchange() -> None:
     view = entries([user("begin"), CALL, RESULT, "it retries thrice", user("and why?")])
     exchange = tuple(entry.key for entry in view[:4])
     cut = Shorten(anchor=view[2].key, part=0, text="[cut]", stage="prune", reason=NOT_RUN, turn=1)
-    assert asked(view).told_in_part == {}
-    assert asked(view, edits=[cut]).told_in_part == dict.fromkeys(exchange, exchange)
+    assert asked(view).shown_in_part == {}
+    assert asked(view, edits=[cut]).shown_in_part == dict.fromkeys(exchange, exchange)

@@ -188,7 +188,7 @@ class TestAmongTools:
     def test_a_follow_up_on_a_statement_is_about_the_statement(self) -> None:
         asked = request(
             "and why?",
-            leans_on="The retention of the ledger backups is ninety days.",
+            refers_to="The retention of the ledger backups is ninety days.",
             uses_tools=True,
         )
         told = "the ledger backups have a retention of ninety days, the auditors want it"

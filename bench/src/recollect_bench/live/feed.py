@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from recollect.core.engine import Engine
 from recollect.core.engine.session import Context
-from recollect.core.search.question import leans
+from recollect.core.search.question import needs_context
 from recollect.core.values.edit import Insert
 from recollect.core.values.reason import Cause
 from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
@@ -325,7 +325,7 @@ class ThroughTools(ThroughEngine):
     """The engine with memory tools, and a scripted model that searches before it answers.
 
     The model calls `memory_search` once for what it is asked on a branch, in the user's own words;
-    where these cannot be understood alone (`leans`, which stands in for a model's understanding)
+    where these cannot be understood alone (`needs_context`, instead of a model)
     the message before goes with them. It looks at no need, and takes what it is told.
     """
 
@@ -361,7 +361,7 @@ class ThroughTools(ThroughEngine):
 
 def _search_query(history: Sequence[WireMessage]) -> str:
     said = [spoken([message]) for message in history if message["role"] == "user"]
-    if len(said) > 1 and leans(said[-1]):
+    if len(said) > 1 and needs_context(said[-1]):
         return f"{said[-2]}\n{said[-1]}"
     return said[-1]
 

@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from math import ceil
 from typing import Final
 
-from recollect.core.formats.recalled_block import passage_line, sitting_line, write_block
+from recollect.core.formats.recalled_block import date_line, passage_line, write_block
 from recollect.core.search.bm25 import Bm25Index, inverse_document_frequency
 from recollect.core.search.names import speaker_of
 from recollect.core.search.tokenize import pack, tokenize
@@ -136,7 +136,7 @@ def pack_ranked(ranked: Sequence[RecalledPassage]) -> list[RecalledPassage]:
         cost=lambda passage: openclaw_tokens(passage_line(passage) + "\n"),
         source=lambda passage: passage.order,
         sitting=lambda passage: passage.sitting,
-        heading_cost=lambda passage: openclaw_tokens(sitting_line(passage) + "\n"),
+        heading_cost=lambda passage: openclaw_tokens(date_line(passage) + "\n"),
     )
 
 

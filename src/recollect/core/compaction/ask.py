@@ -54,7 +54,7 @@ _PINNED: Final = PINNED_HEADING.lstrip("#")
 _MOST_DEPTH: Final = 8
 
 
-def consumed(text: str) -> bool:
+def is_compact_command(text: str) -> bool:
     """Return whether a user's message is a `/compact` command."""
     return _MARKED_UP in text or _COMMAND.match(strip_channel_prefix(text)) is not None
 
@@ -117,7 +117,7 @@ def _words(part: Part, entry: Entry) -> str:
         if entry.role != "user":
             return part.text if part.text.strip() else ""
         text = without_recalled_blocks(part.text, any_spelling=True)
-        if not entry.message.summary and consumed(text):
+        if not entry.message.summary and is_compact_command(text):
             return CONSUMED_NOTE
         return text if text.strip() else ""
     if isinstance(part, Image):
@@ -220,7 +220,7 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
     for part in entry.parts:
         if isinstance(part, Text):
             text = without_recalled_blocks(part.text, any_spelling=entry.role == "user")
-            if not (by_user and consumed(text)):
+            if not (by_user and is_compact_command(text)):
                 yield speaker, strip_channel_prefix(text), ""
         elif isinstance(part, ToolCall):
             values = "\n".join(strings_of(decoded(part.arguments), depth=_MOST_DEPTH))

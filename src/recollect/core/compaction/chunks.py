@@ -49,7 +49,7 @@ def fit(body: str, most_chars: int) -> str:
     if most_chars <= 0:
         return ""
     sections = [text for text in HEADINGS.split(body) if text]
-    cap = level([len(section) for section in sections], most_chars)
+    cap = common_limit([len(section) for section in sections], most_chars)
     kept = [section if len(section) <= cap else _cut_section(section, cap) for section in sections]
     return "".join(kept).strip()[:most_chars]
 
@@ -70,7 +70,7 @@ def whole_lines(text: str, most_chars: int) -> str:
     return text[: end if end > 0 else most_chars].rstrip()
 
 
-def level(lengths: Sequence[int], most: int) -> int:
+def common_limit(lengths: Sequence[int], most: int) -> int:
     """Return the length to which longer items must be cut so that all fit; `most` if all fit."""
     left, waiting = most, sorted(lengths)
     for at, length in enumerate(waiting):
@@ -233,12 +233,12 @@ class PieceWriter:
         made.sort(key=lambda piece: place[id(piece.entries[0])])
         return tuple(piece for piece in made if piece.text)
 
-    def thin(self, entries: Sequence[Entry], most_tokens: int) -> int:
+    def shorten_largest(self, entries: Sequence[Entry], most_tokens: int) -> int:
         """Shorten the largest messages until all fit. Return how many were shortened."""
         weights = [self.tokens(entry) for entry in entries]
         if sum(weights) <= most_tokens:
             return 0
-        cap = level(weights, most_tokens)
+        cap = common_limit(weights, most_tokens)
         thinned = [entry for entry in entries if self.tokens(entry) > cap]
         for entry in thinned:
             text, tokens = self._known[entry]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.core.compaction.ask import Speaker, consumed, decoded, defuse, utterances
+from recollect.core.compaction.ask import Speaker, decoded, defuse, is_compact_command, utterances
 from recollect.core.formats.summaries import LINES_TAG
 from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.core.search.identifiers import names_in
@@ -297,7 +297,7 @@ def _weighted_texts(entry: Entry) -> Iterator[tuple[str, float]]:
         if isinstance(part, Text):
             if entry.role != "user":
                 yield part.text, _MODEL
-            elif not consumed(part.text):
+            elif not is_compact_command(part.text):
                 yield without_recalled_blocks(part.text, any_spelling=True), _USER
         elif isinstance(part, ToolCall):
             values = list(_values(part.arguments))

@@ -11,7 +11,12 @@ from difflib import SequenceMatcher
 from itertools import islice, zip_longest
 from typing import Final, Literal, TypeAlias
 
-from recollect.core.compaction.ask import IDENTIFIERS_HEADING, REQUIRED_HEADINGS, consumed, defuse
+from recollect.core.compaction.ask import (
+    IDENTIFIERS_HEADING,
+    REQUIRED_HEADINGS,
+    defuse,
+    is_compact_command,
+)
 from recollect.core.compaction.probe import (
     WORDED,
     contains,
@@ -114,7 +119,7 @@ def _user_words(entry: Entry) -> str:
         for part in entry.parts
         if isinstance(part, Text)
     ]
-    return "\n".join(strip_channel_prefix(text) for text in texts if not consumed(text))
+    return "\n".join(strip_channel_prefix(text) for text in texts if not is_compact_command(text))
 
 
 def _last_identifiers(entries: Sequence[Entry]) -> list[str]:
@@ -239,9 +244,9 @@ async def receipt(
     questions = list(_questions(missing))
     asked = await _asked(questions[:most_recalls], recall, recall_seconds)
     # The user's rules are pinned even if memory contains them, because no turn searches for a rule.
-    laid_down = _by_turns([probe for probe in missing if probe.stands])
+    rules = _by_turns([probe for probe in missing if probe.stands])
     lost = [probe for probe in missing if not probe.stands and probe not in asked.recalled]
-    pinned = pin([*laid_down, *lost], most_tokens=pin_tokens, count_tokens=count_tokens)
+    pinned = pin([*rules, *lost], most_tokens=pin_tokens, count_tokens=count_tokens)
     return ReceiptResult(
         receipt=Receipt(
             findings=_findings(probes, frozenset(missing), asked.recalled, pinned),

@@ -114,7 +114,7 @@ class Summarizer:
         self, plan: CutPlan, previous_summary: str = "", previous_carried: Carried | None = None
     ) -> Summarized | NoSummary:
         """Summarize the messages that `plan` cuts, and continue the previous summary."""
-        thinned = self._sizes.scribe.thin(plan.summarized, self._sizes.readable_tokens)
+        thinned = self._sizes.scribe.shorten_largest(plan.summarized, self._sizes.readable_tokens)
         stretches = self._stretches(plan)
         self.spent = Spent(max_calls=self._max_calls(stretches))
         if thinned:

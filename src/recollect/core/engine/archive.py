@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import (
     BoundedTasks,
+    Component,
     Failure,
-    Part,
     attempted,
     done_within,
     late,
@@ -56,7 +56,7 @@ _AWAY = (StoreUnavailable, OSError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Persisted:
     """Where a batch is durable, and the problem if that is not the store."""
 
     where: Where
@@ -68,7 +68,7 @@ class Kept:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WaitingBatch:
     record: bytes
-    later: Callable[[Kept], None]
+    later: Callable[[Persisted], None]
 
 
 class DurableArchive:
@@ -114,7 +114,7 @@ class DurableArchive:
         self.replaced: int = 0
         self._drain_said = ""
         self._took = False
-        self._store_part, self._spool_part = Part("store"), Part("spool")
+        self._store_component, self._spool_component = Component("store"), Component("spool")
         self.jobs_due: Callable[[float], None] = lambda _: None
         self._uses: deque[tuple[ModelUse, str]] = deque()
         self._counting: asyncio.Task[None] | None = None
@@ -142,7 +142,7 @@ class DurableArchive:
             )
         return "; ".join(texts)
 
-    def gives_up(self) -> bool:
+    def has_given_up(self) -> bool:
         """True if no message could be stored for `undurable_seconds`. Then unstored messages may be
         left out of requests too, which would otherwise grow without limit."""
         since, patience = self._nowhere_since, self.undurable_seconds
@@ -235,11 +235,13 @@ class DurableArchive:
         self._store_fails(failure.said)
         self._probe_soon()
 
-    async def write(self, batch: Batch, later: Callable[[Kept], None] | None = None) -> Kept:
+    async def write(
+        self, batch: Batch, later: Callable[[Persisted], None] | None = None
+    ) -> Persisted:
         """Make a batch durable. Batches whose order matters are written one after the other."""
         await self._settle_in()
         await self._look_at_spool()
-        await self.try_again()
+        await self.retry_held()
         text = self._not_asked()
         if self.spooling:
             waiting = (
@@ -251,13 +253,13 @@ class DurableArchive:
             if not isinstance(answer, Failure):
                 self._store_works()
                 self._note_jobs(answer)
-                return Kept(where="store", written=answer)
+                return Persisted(where="store", written=answer)
             # A refused batch is reported when it is moved to the file of rejected batches.
             if not issubclass(answer.error, BatchRefused):
                 self._store_fails(answer.said)
             text = answer.said
         if self._sent_again:
-            return Kept(where="nowhere", said=text)
+            return Persisted(where="nowhere", said=text)
         return await self._to_spool(write_batch(batch), text, later)
 
     async def _try_to_write(self, batch: Batch) -> WriteResult | Failure:
@@ -318,7 +320,7 @@ class DurableArchive:
         self._spool_hangs = isinstance(found, Failure)
         return found
 
-    async def try_again(self) -> None:
+    async def retry_held(self) -> None:
         """Try once more to store the batches held in RAM, and wait at most AGAIN_SECONDS."""
         if not self._held or self._try_hangs:
             return
@@ -402,11 +404,11 @@ class DurableArchive:
 
     def _store_fails(self, text: str) -> None:
         if not self._closed:  # a call that began before `close` may fail after it
-            self._store_part.away(text)
+            self._store_component.fail(text)
 
     def _store_works(self) -> None:
         if not self.spooling and not self._unread:
-            self._store_part.back()
+            self._store_component.recover()
             self._count_soon()
 
     async def _look_at_spool(self) -> None:
@@ -431,9 +433,9 @@ class DurableArchive:
         if self._closed:
             return
         if isinstance(opened, Failure):
-            self._spool_part.away(opened.said)
+            self._spool_component.fail(opened.said)
             return
-        self._spool_part.back()
+        self._spool_component.recover()
         waiting = await self._tasks.run(opened.waiting, SPOOL_SECONDS, "the spool")
         self._spool_hangs = isinstance(waiting, Failure)
         if isinstance(waiting, Failure) or waiting:
@@ -441,13 +443,13 @@ class DurableArchive:
             self._start_draining()
 
     async def _to_spool(
-        self, record: bytes, text: str, later: Callable[[Kept], None] | None
-    ) -> Kept:
+        self, record: bytes, text: str, later: Callable[[Persisted], None] | None
+    ) -> Persisted:
         spool = self._spool
         if spool is None:
             text = f"{text}; and there is no spool"
         elif self._held:
-            text = f"{text}; the spool failed too: {self._spool_part.trouble()}"
+            text = f"{text}; the spool failed too: {self._spool_component.trouble()}"
         else:
             # Set before the append, so that no later batch overtakes this one even if the call is
             # cancelled.
@@ -459,12 +461,12 @@ class DurableArchive:
             self._spooling = True
             self._start_draining()
             if not isinstance(kept, Failure):
-                self._spool_part.back()
-                return Kept(where="spool", said=text)
-            self._spool_part.away(kept.said)
+                self._spool_component.recover()
+                return Persisted(where="spool", said=text)
+            self._spool_component.fail(kept.said)
             text = f"{text}; the spool failed too: {kept.said}"
         waits = later is not None and self._hold(_WaitingBatch(record=record, later=later))
-        return Kept(where="nowhere", said=text, waits=waits)
+        return Persisted(where="nowhere", said=text, waits=waits)
 
     async def _append(self, spool: Spool, record: bytes) -> None:
         async with self._spool_lock:
@@ -510,7 +512,7 @@ class DurableArchive:
                 if done:
                     self._spooling, self._drain_said = False, ""
                     self._nowhere_since = None
-                    self._spool_part.back(how="nothing waits for it any more")
+                    self._spool_component.recover(how="nothing waits for it any more")
                     # If the spool was empty, nothing was written, so the store may still be down.
                     if self._took:
                         self._store_works()
@@ -545,12 +547,12 @@ class DurableArchive:
                     return failed
                 appended = await attempted(self._append(spool, record))
                 if isinstance(appended, Failure):
-                    self._spool_part.away(appended.said)
+                    self._spool_component.fail(appended.said)
                     return failed
-                kept, self._spooling = Kept(where="spool", said=failed.said), True
-                self._spool_part.back()
+                kept, self._spooling = Persisted(where="spool", said=failed.said), True
+                self._spool_component.recover()
             else:
-                kept = Kept(where="store", written=taken)
+                kept = Persisted(where="store", written=taken)
             done = self._held.popleft()
             self._held_bytes -= len(done.record)
             done.later(kept)

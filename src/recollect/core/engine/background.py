@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from recollect.core.boundary import Failure, Part, SystemClock, attempted
+from recollect.core.boundary import Component, Failure, SystemClock, attempted
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.ports import Clock, Embedder, Model, Store
 from recollect.core.rules.tokens import model_use
@@ -237,14 +237,14 @@ def in_process_jobs(
     if not settings.jobs.in_process:
         return None
 
-    part = Part("jobs")
+    component = Component("jobs")
 
     def on_end(kind: str, failure: Failure | None) -> None:
         if failure is None:
-            part.back(whose=kind)
+            component.recover(whose=kind)
         elif not issubclass(failure.error, StoreError):
             # Failures of the store are reported by its own component.
-            part.away(f"{kind}: {failure.said}", whose=kind)
+            component.fail(f"{kind}: {failure.said}", whose=kind)
 
     async def open_runner() -> JobRunner:
         store = await archive.store()
@@ -252,7 +252,7 @@ def in_process_jobs(
             store, settings, clock, embedders, model=model, notify=notify, used=used, on_end=on_end
         )
 
-    return BackgroundJobs(open_runner, on_end=on_end, trouble=part.trouble)
+    return BackgroundJobs(open_runner, on_end=on_end, trouble=component.trouble)
 
 
 async def _drop(lease: Lease, *, clock: Clock) -> Batch:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from recollect.core.boundary import Boundary
-from recollect.core.engine.archive import Kept
+from recollect.core.engine.archive import Persisted
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.ledger import ArchiveState
 from recollect.core.rules.budget import WORTHWHILE_SHARE
@@ -66,7 +66,7 @@ class Durability:
         missing = keeper.not_durable(draft.entries, self.keeping)
         if not missing:
             return missing
-        gives_up = keeper.archive.gives_up()
+        gives_up = keeper.archive.has_given_up()
         cause = Cause.GIVEN_UP if gives_up else Cause.NOT_DURABLE
         reasons = [Reason(cause, messages=len(missing))]
         if kept is not None and kept.said:
@@ -75,7 +75,7 @@ class Durability:
         return frozenset() if gives_up else missing
 
 
-def _durability_reason(kept: Kept) -> Reason:
+def _durability_reason(kept: Persisted) -> Reason:
     if kept.said:
         return Reason(Cause.DURABLE_BUT, where=kept.where, detail=kept.said)
     return Reason(Cause.DURABLE, where=kept.where)

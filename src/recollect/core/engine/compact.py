@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from recollect.core.boundary import Boundary, Failure, Part, attempted
+from recollect.core.boundary import Boundary, Component, Failure, attempted
 from recollect.core.compaction.carry import append_carried, carry
 from recollect.core.compaction.cut import (
     TriggerResult,
@@ -110,7 +110,7 @@ class Compactor:
         self._clock, self._critical_rules, self._workspace = clock, critical_rules, workspace
         self._running: set[asyncio.Task[CompactionResult]] = set()
         self._commits: set[asyncio.Task[CompactionResult]] = set()
-        self.part: Part = Part("compaction")
+        self.component: Component = Component("compaction")
 
     @property
     def why_never(self) -> Reason | None:
@@ -142,7 +142,7 @@ class Compactor:
                 return done
         return await _waited(self._started(session, draft, order, flush_first=False))
 
-    def ahead_of_need(self, session: Session, draft: Draft, due: TriggerResult) -> None:
+    def start_early(self, session: Session, draft: Draft, due: TriggerResult) -> None:
         """Start a compaction or note-taking in the background before the window is full."""
         if _waiting(session):
             return
@@ -519,10 +519,10 @@ class Compactor:
             session.state = replace(session.state, breaker=breaker)
         if done.convergence == "failed":
             session.compaction_failure = done.reason
-            self.part.away(str(done.reason), whose=session.id)
+            self.component.fail(str(done.reason), whose=session.id)
         elif done.compacted:
             session.compaction_failure = None
-            self.part.back(whose=session.id)
+            self.component.recover(whose=session.id)
 
     async def _not_durable(self, session: Session, draft: Draft, plan: CutPlan) -> int:
         if self._keeper is None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, Self, TypeVar, cast
 
-from recollect.core.boundary import Boundary, Part, SystemClock, attempted
+from recollect.core.boundary import Boundary, Component, SystemClock, attempted
 from recollect.core.compaction.cut import UndoResult
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import BackgroundNotes, MeteredModel, use_reason
@@ -20,7 +20,7 @@ from recollect.core.engine.batch_moment import Durability
 from recollect.core.engine.compact import CompactionOrder, Compactor
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.memory import StoredMemory
-from recollect.core.engine.observe import Observer, overtaken
+from recollect.core.engine.observe import Observer, late_reply
 from recollect.core.engine.prepare import (
     begin,
     is_quick,
@@ -34,7 +34,7 @@ from recollect.core.engine.session import (
     MarkReply,
     Observation,
     Session,
-    ToldAnswers,
+    ToolAnswers,
     TurnResult,
     check_format,
     check_name,
@@ -145,9 +145,9 @@ class Engine(StoredMemory):
         )
         self._sessions: dict[SessionId, Session] = {}
         self._watched: dict[Session, Watching] = {}
-        self._watch_part = Part("watched stream")
+        self._watch_component = Component("watched stream")
         self._closed = False
-        self._told = ToldAnswers(self._secret, self._seal)
+        self._told = ToolAnswers(self._secret, self._seal)
         self._summary_model = "" if self._model is None else self._model.name
 
     def _reader(self, archive: DurableArchive, embedders: Sequence[Embedder]) -> SessionKeeper:
@@ -315,8 +315,8 @@ class Engine(StoredMemory):
             return
         if not done.told_why_not_compact:
             boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why))
-        if not self._compactor.part.trouble(given.session):
-            self._compactor.part.away(str(why), whose=given.session)
+        if not self._compactor.component.trouble(given.session):
+            self._compactor.component.fail(str(why), whose=given.session)
 
     def _follow_files(self, boundary: Boundary) -> None:
         if self._files is not None:
@@ -446,7 +446,7 @@ class Engine(StoredMemory):
                     unknown = Reason(Cause.NO_SUCH_TURN, turn=turn, last=last)
                     boundary.note("read", "failed", unknown)
                 if turn != last:
-                    return overtaken(handle.state, reply, boundary.failures)
+                    return late_reply(handle.state, reply, boundary.failures)
             handle.observation = await self._observer.observe(
                 handle, reply, boundary, wait=wait, mark=mark
             )
@@ -466,9 +466,9 @@ class Engine(StoredMemory):
             if self._watched.get(handle) is watching:
                 del self._watched[handle]
             await self.observe(handle, reply)
-            self._watch_part.back()
+            self._watch_component.recover()
 
-        watching = Watching(observe, self._watch_part.away)
+        watching = Watching(observe, self._watch_component.fail)
         read = watched(stream, watching, plain=plain)
         self._watched[handle] = watching
         return cast(StreamT, read)

@@ -13,17 +13,17 @@ from functools import partial
 from typing import Final, TypeVar
 
 from recollect.core.boundary import Boundary, Failure, attempted
-from recollect.core.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Kept
+from recollect.core.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Persisted
 from recollect.core.engine.ledger import (
     ArchiveState,
-    HandedOver,
     IngestCounts,
     LastRecord,
     RecordedTurn,
-    kept_rows,
-    learn_kept,
+    ReleasedTo,
+    count_equal_rows,
     newest_session,
-    note_where,
+    note_place,
+    note_stored,
     record_turn,
     session_write,
 )
@@ -111,7 +111,7 @@ class SessionKeeper:
         if keeping.replaced != self.archive.replaced:
             if keeping.loaded:
                 boundary.note("ingest", "failed", Reason(Cause.STORE_REPLACED))
-            keeping.begin_anew(self.archive.replaced)
+            keeping.write_from_start(self.archive.replaced)
         if keeping.loaded:
             return state
         found = await self._known(session, keeping, boundary)
@@ -160,17 +160,17 @@ class SessionKeeper:
 
     async def make_durable(
         self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
-    ) -> Kept:
+    ) -> Persisted:
         """Write these messages and wait. The write completes even if the caller stops waiting."""
-        kept = Kept(where="store", said="all of it")
+        kept = Persisted(where="store", said="all of it")
 
-        async def write() -> Kept:
+        async def write() -> Persisted:
             nonlocal kept
             kept = await self._write(session, entries, keeping, now=now, source="request")
             return kept
 
         if self.not_durable(entries, keeping):
-            await self.archive.try_again()
+            await self.archive.retry_held()
             await asyncio.wait({self._beside(keeping, write)})
         return kept
 
@@ -221,11 +221,11 @@ class SessionKeeper:
         *,
         now: float,
         compactions: tuple[CompactionRecord, ...] = (),
-    ) -> Kept:
+    ) -> Persisted:
         """Write a session's state outside of a turn, and wait until it is stored."""
-        kept = Kept(where="nowhere", said="it could not be written")
+        kept = Persisted(where="nowhere", said="it could not be written")
 
-        async def write() -> Kept:
+        async def write() -> Persisted:
             nonlocal kept
             batch = Batch(
                 at=now,
@@ -268,7 +268,7 @@ class SessionKeeper:
         # Unfinished writes fail now, because the archive is closed.
         await self.wait_for_all(CLOSE_SECONDS)
 
-    async def hand_over(
+    async def wait_until_stored(
         self,
         session: str,
         state: SessionState,
@@ -277,7 +277,7 @@ class SessionKeeper:
         seconds: float,
         now: float,
         learned: bool,
-    ) -> HandedOver:
+    ) -> ReleasedTo:
         """Wait until a session is stored, with usage and window learned from its replies."""
         keeping.awaited.set()
         if not await self.wait(keeping, seconds):
@@ -311,14 +311,14 @@ class SessionKeeper:
         return counts
 
     def _beside(
-        self, keeping: ArchiveState, work: Callable[[], Awaitable[Kept]]
+        self, keeping: ArchiveState, work: Callable[[], Awaitable[Persisted]]
     ) -> asyncio.Task[None]:
         before = [task for task in keeping.tasks if not task.done()]
 
         async def run() -> None:
             if before:
                 await asyncio.wait(before)
-            note_where(keeping, await attempted(work()))
+            note_place(keeping, await attempted(work()))
 
         async def run_to_the_end() -> None:
             try:
@@ -344,7 +344,7 @@ class SessionKeeper:
         keeping: ArchiveState,
         now: float,
         as_it_came: bool,  # noqa: FBT001 - passed on
-    ) -> Kept:
+    ) -> Persisted:
         if self._off_the_loop and not self._closed:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REQUEST_FIRST_SECONDS):
@@ -371,7 +371,9 @@ class SessionKeeper:
             keeping.last_record = LastRecord() if recorded is None else recorded.last
         return kept
 
-    def _learn_place(self, kept: Kept, path: tuple[EntryKey, ...], keeping: ArchiveState) -> Kept:
+    def _learn_place(
+        self, kept: Persisted, path: tuple[EntryKey, ...], keeping: ArchiveState
+    ) -> Persisted:
         if kept.where == "nowhere":
             return kept
         written = kept.written
@@ -402,7 +404,7 @@ class SessionKeeper:
             keeping.refusals, keeping.last_record = self.archive.set_aside, LastRecord()
             keeping.recorded_at = now
         last = keeping.last_record
-        new = rows[kept_rows(rows, last) :]
+        new = rows[count_equal_rows(rows, last) :]
         usage, keeping.usage = keeping.usage, None
         return await self._off_loop(
             sum(len(row.raw) for row in new),
@@ -427,7 +429,7 @@ class SessionKeeper:
         now: float,
         source: Source,
         batch: Batch | None = None,
-    ) -> Kept:
+    ) -> Persisted:
         fresh = [entry for entry in entries if entry.key not in keeping.durable]
         if keeping.waiting:
             fresh = [entry for entry in fresh if entry.key not in keeping.waiting]
@@ -438,7 +440,7 @@ class SessionKeeper:
         chunks = [
             unknown[at : at + CHUNK_MESSAGES] for at in range(0, len(unknown), CHUNK_MESSAGES)
         ] or [[]]
-        kept = Kept(where=self.archive.where, said="nothing new")
+        kept = Persisted(where=self.archive.where, said="nothing new")
         for chunk in chunks:
             whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
             made = await self._ingested(session, chunk, entries, keeping, now=now, source=source)
@@ -447,7 +449,7 @@ class SessionKeeper:
             if whole.empty:
                 keeping.durable.update(entry.key for entry in chunk)
                 continue
-            learn = partial(learn_kept, keeping, session, chunk)
+            learn = partial(note_stored, keeping, session, chunk)
             kept = await self.archive.write(whole, learn)
             if kept.waits:
                 keeping.waiting.update(entry.key for entry in chunk)

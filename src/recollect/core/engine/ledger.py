@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import Failure
-from recollect.core.engine.archive import Kept, Where
+from recollect.core.engine.archive import Persisted, Where
 from recollect.core.formats.request import fill_frame, frame_of
 from recollect.core.formats.stored_records import StateWriter
 from recollect.core.formats.turn_records import (
@@ -265,7 +265,7 @@ def record_turn(
         return reason.masked(lambda text: _mask_word(text, mask))
 
     rows = report.view.rows
-    kept = kept_rows(rows, last)
+    kept = count_equal_rows(rows, last)
     about = _whose(report, rows[kept:])
     added = tuple([named("row", row.raw, about(row)) for row in rows[kept:]])
     outcomes = last.outcomes.record(
@@ -311,7 +311,7 @@ def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
     return filled == request.body
 
 
-def kept_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
+def count_equal_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
     """Count the messages at the start that are the same as in the last record."""
     kept = 0
     for row, raw in zip(rows, last.raws, strict=False):
@@ -371,7 +371,7 @@ def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
     return tuple(dict.fromkeys([*covered, *(id_ for edit in quoting for id_ in edit.quotes)]))
 
 
-HandedOver: TypeAlias = Where | Literal["stale"]
+ReleasedTo: TypeAlias = Where | Literal["stale"]
 _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 
@@ -406,7 +406,7 @@ class ArchiveState:
     trouble: list[StageLine] = field(default_factory=list)
     abandoned: bool = False
 
-    def begin_anew(self, replaced: int) -> None:
+    def write_from_start(self, replaced: int) -> None:
         """Write the session from its start again, because the store was replaced."""
         self.replaced = replaced
         self.durable.clear()
@@ -442,7 +442,7 @@ class IngestCounts:
         )
 
 
-def note_where(keeping: ArchiveState, kept: Kept | Failure) -> None:
+def note_place(keeping: ArchiveState, kept: Persisted | Failure) -> None:
     """Record where a batch was written, and problems for the next report."""
     where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
     keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
@@ -472,7 +472,9 @@ def newest_session(
     return stored
 
 
-def learn_kept(keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Kept) -> None:
+def note_stored(
+    keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Persisted
+) -> None:
     keys = {entry.key for entry in chunk}
     keeping.waiting -= keys
     keeping.durable |= keys

@@ -174,9 +174,9 @@ class MemoryLookup:
         """Seal a tool answer that quotes these messages, and return the text to send."""
         return self._engine._tell(text, quotes)
 
-    async def keep_told(self) -> None:
+    async def store_answer_marks(self) -> None:
         """Store hashes of tool answers, so that every process recognizes them."""
-        await self._engine._keep_told()
+        await self._engine._store_answer_marks()
 
     def _reaches(self, stored: StoredSegment) -> bool:
         session = stored.segment.session

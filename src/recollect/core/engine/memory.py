@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.compact import Compactor
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.ledger import HandedOver, IngestCounts
+from recollect.core.engine.ledger import IngestCounts, ReleasedTo
 from recollect.core.engine.session import (
     Session,
-    ToldAnswers,
+    ToolAnswers,
     check_format,
     check_order,
     check_session_name,
@@ -62,7 +62,7 @@ class StoredMemory:
     """The same object if messages may be stored; otherwise None."""
     _jobs: BackgroundJobs | None
     _files: Following | None
-    _told: ToldAnswers
+    _told: ToolAnswers
     _compactor: Compactor
     _sessions: dict[SessionId, Session]
     _delete_stored: Callable[[], Awaitable[Certificate]] | None
@@ -100,7 +100,7 @@ class StoredMemory:
         """Release a session. If messages are not stored, its state is lost."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         self._sessions.pop(name, None)
-        self._compactor.part.forget(whose=name)
+        self._compactor.component.forget(whose=name)
 
     def _abandon(self, session: SessionId) -> None:
         """Release a session whose request failed. Another process can then continue it."""
@@ -111,16 +111,16 @@ class StoredMemory:
             if self._keeper is not None:
                 self._keeper.abandon(handle.keeping)
 
-    async def _hand_over(
+    async def _release(
         self, session: Session | SessionId, seconds: float | None = None
-    ) -> HandedOver | None:
+    ) -> ReleasedTo | None:
         """Release a session once it is stored. Return the worst place at which messages are;
         "stale" if another process wrote the session first; None if this memory stores nothing."""
         handle = self._handle(session)
         async with handle.lock:
-            where: HandedOver | None = None
+            where: ReleasedTo | None = None
             if self._keeper is not None:
-                where = await self._keeper.hand_over(
+                where = await self._keeper.wait_until_stored(
                     handle.id,
                     handle.state,
                     handle.keeping,
@@ -305,7 +305,7 @@ class StoredMemory:
             budget_tokens=budget_tokens,
             count_tokens=self._weigher.text,
             asks="past",
-            on_purpose=True,
+            explicit=True,
             said_after=said_after,
             said_before=said_before,
         )
@@ -330,7 +330,7 @@ class StoredMemory:
         self._told.add(text, quotes)
         return text
 
-    async def _keep_told(self) -> None:
+    async def _store_answer_marks(self) -> None:
         if self._keeper is not None:
             await attempted(self._told.keep(self._keeper.archive, now=self._clock.now()))
 

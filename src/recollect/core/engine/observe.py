@@ -13,13 +13,13 @@ from recollect.core.compaction.cut import TriggerResult, breaker_is_open, trigge
 from recollect.core.engine.archive import Where
 from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.session import (
-    HeardReply,
     MarkReply,
     Observation,
     Session,
-    heard_pieces,
+    StoredReply,
     holds_reply,
     load,
+    reply_pieces,
 )
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.replies import (
@@ -152,11 +152,11 @@ class Observer:
             state, sent = session.state, session.sent_messages
             # Another process prepared the request, so it may have stored the reply too.
             if session.last_draft is None:
-                again = replied(reply, state.sent_format, (), secret, weigher)
-                sent -= repeated(state.ids[:sent], again)
+                again = reply_entries(reply, state.sent_format, (), secret, weigher)
+                sent -= count_repeated(state.ids[:sent], again)
                 session.sent_messages = sent
             path = state.path[:sent]
-            return replied(reply, state.sent_format, path, secret, weigher)
+            return reply_entries(reply, state.sent_format, path, secret, weigher)
 
         entries = await boundary.run(
             "read",
@@ -172,14 +172,14 @@ class Observer:
         if keeper is None:
             return entries, None
         if entries:
-            heard = HeardReply(session=session.id, turn=requests_of(session.state))
-            session.state = followed_by(session.state, entries, session.sent_messages)
+            heard = StoredReply(session=session.id, turn=requests_of(session.state))
+            session.state = with_reply(session.state, entries, session.sent_messages)
             keeper.keep_reply(
                 session.id,
                 entries,
                 session.keeping,
                 now=self._memory._clock.now(),
-                pieces=heard_pieces(marks, heard),
+                pieces=reply_pieces(marks, heard),
             )
         if not wait:
             await asyncio.sleep(0)  # start the write before returning
@@ -216,7 +216,7 @@ class Observer:
             breaker_open=breaker_is_open(state.breaker, now=self._memory._clock.now()),
         )
         if self._in_background and due.due != "nothing":
-            self._memory._compactor.ahead_of_need(session, draft, due)
+            self._memory._compactor.start_early(session, draft, due)
         return due
 
     def _note_beside(self, session: Session, boundary: Boundary) -> None:
@@ -229,7 +229,9 @@ class Observer:
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
 
 
-def overtaken(state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()) -> Observation:
+def late_reply(
+    state: SessionState, reply: Any, failures: tuple[StageLine, ...] = ()
+) -> Observation:
     """Return the usage in a reply to a request that is not the session's last one."""
     read = StreamedReply(reply).reply() if isinstance(reply, list | tuple) else reply
     return Observation(
@@ -258,7 +260,7 @@ def learned_from(
     )
 
 
-def replied(
+def reply_entries(
     reply: Any, format_name: str | None, path: tuple[EntryKey, ...], secret: bytes, weigher: Weigher
 ) -> tuple[Entry, ...]:
     """Return the messages of a reply, with the keys they get when the client resends them."""
@@ -291,14 +293,14 @@ def replied(
     return tuple(entries)
 
 
-def repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
+def count_repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
     """Count the messages at the end of the path that repeat this reply."""
     count = len(reply)
     same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
     return count if same else 0
 
 
-def followed_by(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
+def with_reply(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
     """Return the state with this reply after its request. A second reply to the same request
     replaces the first."""
     return replace(

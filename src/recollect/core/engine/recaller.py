@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from recollect.core.boundary import Failure, Part, attempted
+from recollect.core.boundary import Component, Failure, attempted
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.ports import Archive, Embedder, Store
 from recollect.core.rules.redaction import redact
@@ -80,7 +80,7 @@ class QuestionVectors:
         self._known: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._loading: dict[str, asyncio.Task[None]] = {}
         self._asking: set[asyncio.Task[Asked]] = set()
-        self._part = Part("embedder")
+        self._component = Component("embedder")
 
     @property
     def are_quick(self) -> bool:
@@ -144,7 +144,7 @@ class QuestionVectors:
             said = f"no answer within {self._seconds:.3g} s" if late else answer.said
             self._rest(embedder, said)
             return Reason(Cause.VECTORS_LEFT_OUT, kind=embedder.kind, error=said)
-        self._part.back(whose=embedder.name)
+        self._component.recover(whose=embedder.name)
         self._keep((embedder.name, text), answer)
         return self._asked(embedder, answer)
 
@@ -174,11 +174,13 @@ class QuestionVectors:
         if isinstance(outcome, Failure):
             self._rest(embedder, outcome.said)
         else:
-            self._part.back(whose=embedder.name)
+            self._component.recover(whose=embedder.name)
 
     def _rest(self, embedder: Embedder, text: str) -> None:
         self._rests[embedder.name] = self._monotonic() + REST_SECONDS, text
-        self._part.away(f"searching without {embedder.kind} vectors: {text}", whose=embedder.name)
+        self._component.fail(
+            f"searching without {embedder.kind} vectors: {text}", whose=embedder.name
+        )
 
     async def _load_and_scale(self, embedder: Embedder) -> None:
         await embedder.load()

@@ -1,5 +1,5 @@
 """A session's handle, the results of turns and replies, checks of arguments, and marks (keyed
-hashes). `ToldAnswers` stores which messages each answer of a memory tool quotes. So every process
+hashes). `ToolAnswers` stores which messages each answer of a memory tool quotes. So every process
 knows which stored copies of the answer to delete when one of the messages is forgotten."""
 
 from __future__ import annotations
@@ -428,33 +428,33 @@ MOST_ANSWERS: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeardReply:
+class StoredReply:
     """The session that received a reply, and the turn that the reply answered."""
 
     session: SessionId
     turn: int
 
 
-def heard_pieces(marks: Sequence[str], heard: HeardReply) -> tuple[LedgerPiece, ...]:
+def reply_pieces(marks: Sequence[str], heard: StoredReply) -> tuple[LedgerPiece, ...]:
     """Make the ledger pieces with which `find_sessions` finds the session of a reply."""
     body = {"session": heard.session, "turn": heard.turn}
     return tuple(_piece("heard", mark, body) for mark in marks)
 
 
-async def find_sessions(store: Store, marks: Sequence[str]) -> Mapping[str, HeardReply]:
+async def find_sessions(store: Store, marks: Sequence[str]) -> Mapping[str, StoredReply]:
     """Return the sessions stored under these marks. Unknown marks are ignored."""
     names = {_name("heard", mark): mark for mark in marks}
-    found: dict[str, HeardReply] = {}
+    found: dict[str, StoredReply] = {}
     for name, piece in (await store.pieces(list(names))).items():
         try:
             body = decode(piece.body)
-            found[names[name]] = HeardReply(session=str(body["session"]), turn=int(body["turn"]))
+            found[names[name]] = StoredReply(session=str(body["session"]), turn=int(body["turn"]))
         except (FormatError, KeyError, TypeError, ValueError):
             continue
     return found
 
 
-class ToldAnswers:
+class ToolAnswers:
     """Hashes of recent answers of memory tools, and the messages that each answer quotes."""
 
     def __init__(self, secret: bytes, seal: SealSecret) -> None:

@@ -90,7 +90,7 @@ def passage_line(passage: RecalledPassage) -> str:
     return defuse_tags(f"{marks}: {text}" if marks else text)
 
 
-def sitting_line(passage: RecalledPassage) -> str:
+def date_line(passage: RecalledPassage) -> str:
     """Write the date line above the passages of one session and day."""
     return defuse_tags(f"[{passage.said_at}]")
 
@@ -107,7 +107,7 @@ def _detail_lines(passages: Sequence[RecalledPassage]) -> list[str]:
     for recalled_passages in sorted(
         ordered, key=lambda recalled_passages: recalled_passages[0].order
     ):
-        lines.append(sitting_line(recalled_passages[0]))
+        lines.append(date_line(recalled_passages[0]))
         lines.extend(passage_line(passage) for passage in recalled_passages)
     return lines
 
@@ -123,7 +123,7 @@ class _BlockPart:
     is_recalled: bool = False
 
     @property
-    def is_sitting(self) -> bool:
+    def is_date_line(self) -> bool:
         return not self.is_recalled and bool(_SITTING_LINE.fullmatch(self.text))
 
     @property
@@ -143,8 +143,8 @@ def without_items(text: str, known: Collection[str]) -> str:
     for part in _block_parts(text):
         if part.is_recalled and part.text in known:
             continue
-        if part.is_sitting or part.closes_section:
-            while kept and kept[-1].is_sitting:
+        if part.is_date_line or part.closes_section:
+            while kept and kept[-1].is_date_line:
                 kept.pop()
         if part.closes_section and kept and kept[-1].text == part.text.replace("/", "", 1):
             kept.pop()

@@ -260,8 +260,8 @@ def question_text(request: RecallRequest) -> str:
     """Return a turn's question: the newest message, after the message that it refers to. Without
     the gate, all messages."""
     text = request.newest if request.gated and request.newest else request.query
-    if request.gated and request.leans_on:
-        text = f"{request.leans_on}\n{text}"
+    if request.gated and request.refers_to:
+        text = f"{request.refers_to}\n{text}"
     if len(text) <= 2 * _END_CHARS:
         return text
     return f"{text[:_END_CHARS]}\n{text[-_END_CHARS:]}"
@@ -341,7 +341,7 @@ def asking_part(text: str) -> str:
     return "\n".join(marked) or text
 
 
-def leans(text: str) -> bool:
+def needs_context(text: str) -> bool:
     """Return whether a message is unclear without the one before: "why?", "and who owns it?"."""
     words = _LETTERS.findall(text)
     if not words or len(words) > _MOST_LEANING_WORDS:

@@ -34,7 +34,7 @@ DATE_POINTS: Final = 0.4
 STANDING_POINTS: Final = 0.4
 STANDING_MOST: Final = 8
 """Limit of standing instructions in a ranking, because a memory of years contains many."""
-LAID_DOWN_SHARE: Final = 0.3
+RULE_SHARE: Final = 0.3
 CALL_SHARE: Final = 0.3
 RESULT_SHARE: Final = 0.15
 """Share of the best score that decisions gain, and a tool's calls and output lose. Applies to an
@@ -325,10 +325,10 @@ class Ranking:
             ]
         )
 
-    def by_kind(self, laid_down: Callable[[Candidate], float]) -> Ranking:
-        """Raise decisions and rules by `laid_down` (0 to 1), and lower tool calls and output."""
+    def by_kind(self, rule_strength: Callable[[Candidate], float]) -> Ranking:
+        """Raise decisions and rules by `rule_strength` (0 to 1), lower tool calls and output."""
         best = max(self.scores, default=0.0)
-        points = [best * _kind_share(passage, laid_down) for passage in self.passages]
+        points = [best * _kind_share(passage, rule_strength) for passage in self.passages]
         parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]
         scores = [
             round(score + more, _DECIMALS) for score, more in zip(self.scores, points, strict=True)
@@ -384,9 +384,9 @@ class Ranking:
         return _WHY[name]
 
 
-def _kind_share(passage: Candidate, laid_down: Callable[[Candidate], float]) -> float:
+def _kind_share(passage: Candidate, rule_strength: Callable[[Candidate], float]) -> float:
     if passage.tool is None:
-        return LAID_DOWN_SHARE * laid_down(passage)
+        return RULE_SHARE * rule_strength(passage)
     return -CALL_SHARE if passage.role == "assistant" else -RESULT_SHARE
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from recollect.core.boundary import Failure, Part, attempted
+from recollect.core.boundary import Component, Failure, attempted
 from recollect.core.ports import Archive, Clock
 from recollect.core.transfer.file_sections import (
     SESSION_PREFIX,
@@ -309,7 +309,7 @@ class Following:
         self._stop, self._looked = asyncio.Event(), asyncio.Event()
         self._closed = False
         self.last: MemoryFilesResult | Failure | None = None
-        self._part = Part("memory files")
+        self._component = Component("memory files")
 
     @property
     def running(self) -> bool:
@@ -365,8 +365,8 @@ class Following:
             if isinstance(self.last, Failure):
                 # Failures of the store are reported by its own component.
                 if not issubclass(self.last.error, StoreError):
-                    self._part.away(self.last.said)
+                    self._component.fail(self.last.said)
             else:
-                self._part.back()
+                self._component.recover()
             with suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self.interval_seconds)

@@ -80,14 +80,14 @@ def exchanges_of(
     segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
     for candidate in nearest:
         if len(segment_ids) < _EXCHANGES:
-            segment_ids.setdefault(request.told_in_part[candidate.key], candidate.segment)
+            segment_ids.setdefault(request.shown_in_part[candidate.key], candidate.segment)
     return {
         segment: tuple([known_id(request.session, key) for key in exchange])
         for exchange, segment in segment_ids.items()
     }
 
 
-def beside_cut(
+def near_missing(
     exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
 ) -> tuple[SegmentId, ...]:
     """Return the messages of an exchange next to a missing one. The search continues there."""
@@ -122,7 +122,7 @@ def within_exchanges(
     return replace(around, neighbours=(*others, *own))
 
 
-def printed_beside(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
+def tool_output_near(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
     """Return the tool output next to the messages that match the question best."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
@@ -221,7 +221,7 @@ def gate(
 ) -> GateVerdict:
     """Decide whether to recall, and give the reason."""
     shown = [
-        one for one in shown if one.key not in request.asked_before and not is_echo(question, one)
+        one for one in shown if one.key not in request.questions_only and not is_echo(question, one)
     ]
     if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
@@ -253,7 +253,7 @@ def gate(
         closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
         if is_work and only_states(newest):
             closed = Reason(Cause.ONLY_STATES)
-        may_stand_apart = certainty.near or request.leans_on or wants_list(newest)
+        may_stand_apart = certainty.near or request.refers_to or wants_list(newest)
         if closed is None and least is None and among_tools and not may_stand_apart:
             closed = _stand_apart(worths, candidates, opening, certainty)
         if closed is not None:
@@ -372,7 +372,7 @@ def _worths(
 ) -> Mapping[str, _Worth]:
     frequencies = candidates.document_frequencies
     about = subject(question.text, question.words)
-    asking = set(tokenize(f"{request.leans_on}\n{asking_part(request.newest)}"))
+    asking = set(tokenize(f"{request.refers_to}\n{asking_part(request.newest)}"))
     asked = [word for word in about if word in asking]
     return {
         word: _Worth(

@@ -13,7 +13,7 @@ from recollect.core.formats.summaries import without_names
 from recollect.core.ports import Archive
 from recollect.core.rules.noise import is_noise, strip_channel_prefix, without_reminders
 from recollect.core.search.names import SPEAKS_FROM, speaker_names_asked, speaker_of, speaker_word
-from recollect.core.search.question import leans, only_asks, what_asks
+from recollect.core.search.question import needs_context, only_asks, what_asks
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.core.values.history import Entry, SessionId, SpaceId
 from recollect.core.values.message import EntryKey, Message, Text, ToolCall, ToolResult
@@ -154,14 +154,14 @@ def ask(
         query=asked.text,
         newest=text,
         asks=asks,
-        leans_on=_leant_on(visible, newest) if to_the_model and leans(text) else "",
+        refers_to=_leant_on(visible, newest) if to_the_model and needs_context(text) else "",
         recent=() if said is None else _prose(said),
         shown=frozenset(
             [entry.key for entry in visible if entry.key not in cut] + _whole_messages(blocks)
         ),
         quoted=frozenset(recalled),
-        asked_before=_AskedBefore(visible),
-        told_in_part=_partial_messages(visible, cut),
+        questions_only=_QuestionsOnly(visible),
+        shown_in_part=_partial_messages(visible, cut),
         asking=None if newest is None else newest.key,
         uses_tools=among_tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
@@ -207,7 +207,7 @@ def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
         if entry is newest or not _asks(entry):
             continue
         before.append(spoken_text(entry)[:_LEANT_ON_CHARS])
-        if len(before) == _MOST_LEANT_ON or not leans(before[-1]):
+        if len(before) == _MOST_LEANT_ON or not needs_context(before[-1]):
             break
     return "\n".join(reversed(before))
 
@@ -264,7 +264,7 @@ class _Texts(Sequence[str]):
         return self._all()[index]
 
 
-class _AskedBefore(Container[EntryKey]):
+class _QuestionsOnly(Container[EntryKey]):
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
         self._by_key: dict[object, Entry] | None = None

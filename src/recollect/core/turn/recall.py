@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from recollect.core.formats.recalled_block import passage_line, sitting_line, write_block
+from recollect.core.formats.recalled_block import date_line, passage_line, write_block
 from recollect.core.ports import Archive
 from recollect.core.search.facts import FACTS_SHARE, LISTING_WORDS
 from recollect.core.search.names import speaker_of
@@ -28,7 +28,6 @@ from recollect.core.search.rank import (
 )
 from recollect.core.search.tokenize import MOST_OF_ONE, MOST_OF_RESULT, pack
 from recollect.core.turn.gate import (
-    beside_cut,
     common_words,
     exchanges_of,
     gate,
@@ -37,8 +36,9 @@ from recollect.core.turn.gate import (
     known_id,
     left_out,
     lost_words_asked,
-    printed_beside,
+    near_missing,
     tail_share,
+    tool_output_near,
     wants_statements,
     weighing_of,
     within_exchanges,
@@ -53,7 +53,7 @@ from recollect.core.turn.recall_facts import (
     replaced_statements,
     types_asked,
 )
-from recollect.core.turn.standing_block import laid_down, may_correct, states
+from recollect.core.turn.standing_block import may_correct, rule_strength, states
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (
     AskedVector,
@@ -107,7 +107,7 @@ async def recall(
     about = facts_asked(request, question, types, asked.vectors)
     search = _MemorySearch(archive, request, question, asked, settings, reads, about)
     judged = await search.judged()
-    if request.on_purpose:
+    if request.explicit:
         asked_for = replace(
             judged.verdict, open=True, reason=Reason(Cause.ASKED_FOR), lost_terms=(), lost_words=()
         )
@@ -203,9 +203,9 @@ class _MemorySearch:
         )
         candidates = replace(candidates, passages=kept)
         verdict = judge(candidates, shown)
-        stated = wants_statements(question, among_tools=among_tools) and not request.on_purpose
+        stated = wants_statements(question, among_tools=among_tools) and not request.explicit
         # An explicit search keeps questions, because their answers are near.
-        if verdict.open and not request.on_purpose:
+        if verdict.open and not request.explicit:
             answering = await self._answering(candidates, stated=stated)
             # The verdict cannot change if there were no orders among the passages.
             if answering is not candidates or shown:
@@ -213,7 +213,7 @@ class _MemorySearch:
         if question.asks == "other":
             stated = stated and not verdict.lost_words
             return _Judged(found=candidates, verdict=verdict, only_stated=stated)
-        in_part = request.told_in_part
+        in_part = request.shown_in_part
         in_view = tuple(
             [
                 candidate
@@ -348,7 +348,7 @@ class _MemorySearch:
             # neighbors include repetitions and questions, so their score is no measure
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
             share, packed = tail_share(question), list[SegmentId]()
-            if not request.on_purpose:  # about as many as `packed` reads
+            if not request.explicit:  # about as many as `packed` reads
                 near = ranking.near_best(share).without_stray_results(share, printed)
                 places = _first(near, request.budget_tokens, printed)
                 packed = [candidate.segment for candidate in near.passages[:places]]
@@ -356,7 +356,7 @@ class _MemorySearch:
                 ranking = ranking.without(lambda candidate: not is_the_users(candidate))
             asking = await self._asking(ranking.passages, packed, stated=judged.only_stated)
             ranking = ranking.without(lambda candidate: candidate.segment in asking)
-            if request.on_purpose:  # the caller of an explicit search judges the hits
+            if request.explicit:  # the caller of an explicit search judges the hits
                 ranking = await self._by_kind(ranking)
             else:
                 ranking = ranking.near_best(share).without_stray_results(share, printed)
@@ -375,7 +375,7 @@ class _MemorySearch:
             if segment is None:
                 return 0.0
             text = segment.text[candidate.start : candidate.end]
-            return laid_down(text, by_user=segment.role == "user")
+            return rule_strength(text, by_user=segment.role == "user")
 
         return ranking.by_kind(worth)
 
@@ -389,11 +389,13 @@ class _MemorySearch:
             [in_view[segment_id] for segment_id in near if segment_id in in_view], request
         )
         shown = self.asked.leave_out
-        ends = [segment_id for each in exchanges.values() for segment_id in beside_cut(each, shown)]
+        ends = [
+            segment_id for each in exchanges.values() for segment_id in near_missing(each, shown)
+        ]
         reached = await self._around(tuple(dict.fromkeys([*near, *ends])))
         around = within_exchanges(reached, in_view.keys(), exchanges)
         ranking = rank(question, seen, around, weighing)
-        printed = printed_beside(ranking, around) if request.gated else frozenset()
+        printed = tool_output_near(ranking, around) if request.gated else frozenset()
         rest = await self._rest_of(printed, reached)
         if rest:
             around = replace(around, passages=(*around.passages, *rest))
@@ -462,7 +464,7 @@ class _MemorySearch:
             and segments[candidate.segment].message_id not in request.shown_messages
             and not (request.gated and _only_asks(segments[candidate.segment]))
         ]
-        if request.on_purpose:  # skip equal texts
+        if request.explicit:  # skip equal texts
             once: dict[str, RecalledPassage] = {}
             for passage in ready:
                 once.setdefault(" ".join(passage.text.split()), passage)
@@ -474,7 +476,7 @@ class _MemorySearch:
                 cost=lambda passage: count(passage_line(passage) + "\n"),
                 source=lambda passage: passage.order[:2],
                 sitting=lambda passage: passage.sitting,
-                heading_cost=lambda passage: count(sitting_line(passage) + "\n"),
+                heading_cost=lambda passage: count(date_line(passage) + "\n"),
                 most=self.settings.max_results,
                 most_of=lambda passage: _most_of(passage.segment, printed, budget),
             )

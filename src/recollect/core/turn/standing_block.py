@@ -133,7 +133,7 @@ def stand(
     statements = [
         statement
         for statement in _statements(() if _between_people(left) else left, mask, known)
-        if (among_tools or _lays_down(statement.text)) and statement.text.casefold() not in told
+        if (among_tools or _states_rule(statement.text)) and statement.text.casefold() not in told
     ]
     chosen = [  # a cached text may contain text that is now known to be a secret
         replace(statement, text=mask(statement.text))
@@ -286,7 +286,7 @@ def _sentences_worth(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]
             yield bounded(sentence, 0, 0, _LINE_CHARS), worth
 
 
-def laid_down(text: str, *, by_user: bool) -> float:
+def rule_strength(text: str, *, by_user: bool) -> float:
     """Return how clearly a text states a rule or decision (0 to 1), by its clearest sentence."""
     worths = [worth for _, worth in _sentences_worth(text, by_user=by_user)]
     return min(1.0, max(worths, default=0.0) / _KIND_WORTH["constraint"])
@@ -314,13 +314,13 @@ def _names_something(sentence: str) -> bool:
     return any(map(str.isdigit, sentence)) or bool([*shapes_in(sentence), *names_in(sentence)])
 
 
-def _lays_down(sentence: str) -> bool:
+def _states_rule(sentence: str) -> bool:
     return statement_kind(sentence, by_user=True) is not None or bool(_RULES.search(sentence))
 
 
 def _asks_once(sentence: str) -> bool:
     orders = is_order(sentence) or _BARE_VERB.match(sentence) is not None
-    return orders and not _lays_down(sentence)
+    return orders and not _states_rule(sentence)
 
 
 def _worth(sentence: str, *, by_user: bool) -> float:

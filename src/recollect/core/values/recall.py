@@ -317,7 +317,7 @@ class RecallRequest:
     newest: str = field(default="", repr=False)
     """The newest message of `query`; empty if `query` is a single message."""
     asks: Asks | None = None
-    leans_on: str = field(default="", repr=False)
+    refers_to: str = field(default="", repr=False)
     """The earlier user message that the newest message refers to."""
     recent: tuple[str, ...] = field(default=(), repr=False)
     """The model's latest messages, whose identifiers may come from messages no longer sent."""
@@ -326,9 +326,9 @@ class RecallRequest:
     """Names of passages or whole segments that blocks in the request already quote."""
     shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
     """Ids of the messages in the request, because another session may have stored the same ones."""
-    asked_before: Container[EntryKey] = field(default=frozenset(), repr=False)
+    questions_only: Container[EntryKey] = field(default=frozenset(), repr=False)
     """Messages of the request in which the user only asks. They contain no answers."""
-    told_in_part: Mapping[EntryKey, tuple[EntryKey, ...]] = field(default_factory=dict, repr=False)
+    shown_in_part: Mapping[EntryKey, tuple[EntryKey, ...]] = field(default_factory=dict, repr=False)
     """Messages whose turn has a shortened result, each with all messages of that turn."""
     asking: EntryKey | None = None
     """The newest user message. It is not searched, because it is most similar to itself."""
@@ -340,7 +340,7 @@ class RecallRequest:
     count_tokens: Callable[[str], int] = field(repr=False)
     gated: bool = True
     """True to recall only if the turn refers to something that is no longer in the request."""
-    on_purpose: bool = False
+    explicit: bool = False
     """True for an explicit search, for example by a tool. Hits are chosen as for a question, and
     are shown even if uncertain. In sessions with tools, decisions come first."""
     said_after: float | None = None

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from recollect.adapters.providers.overflow import recognize_overflow
 from recollect.adapters.wiring.models import OwnModel
 from recollect.adapters.wiring.stores import deployment_secret
-from recollect.core.boundary import Failure, Part, attempted
+from recollect.core.boundary import Component, Failure, attempted
 from recollect.core.engine import Context, Engine, Observation
 from recollect.core.engine.session import find_sessions
 from recollect.core.ports import Store
@@ -117,7 +117,7 @@ class Shaper:
         )
         """Shapes a request without memory: fixes pairs of calls and results, and trims to the
         window."""
-        self._part = Part("gateway's memory")
+        self._component = Component("gateway's memory")
         summarizes = settings.gateway.summaries != "off" or settings.models.provider is not None
         self._seconds = 2 * settings.turn.deadline_seconds + (
             settings.compaction.deadline_seconds if summarizes else 0.0
@@ -159,11 +159,11 @@ class Shaper:
         if isinstance(done, Failure):
             if issubclass(done.error, FormatError):
                 return ShapedRequest(body=body, handling=Handling.PASSED, why=done.said)
-            self._part.away(done.said, whose=space)
+            self._component.fail(done.said, whose=space)
             late = issubclass(done.error, TimeoutError)
             why = WithoutMemory.LATE if late else WithoutMemory.FAILED
             return await self.without_memory(caller, format_name, body, why=why)
-        self._part.back(whose=space)
+        self._component.recover(whose=space)
         named, context = done
         same = context.request == body
         return ShapedRequest(
@@ -222,7 +222,7 @@ class Shaper:
             )
         )
         if isinstance(context, Failure):
-            self._part.away(context.said, whose=space)
+            self._component.fail(context.said, whose=space)
             return ShapedRequest(
                 body=body, handling=Handling.PASSED, why=WithoutMemory.FAILED.value
             )

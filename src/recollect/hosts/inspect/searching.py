@@ -66,7 +66,7 @@ async def search_memory(
         budget_tokens=limit * _BUDGET_TOKENS_A_HIT,
         count_tokens=lambda text: len(text) // 4 + 1,
         asks="past",
-        on_purpose=True,
+        explicit=True,
         most_hits=limit * _HITS_A_MESSAGE,
     )
     vectors, notes, embedders = await _vectors(store, settings, request)
@@ -103,7 +103,7 @@ async def _messages(
 
     if settings.recall.method == "openclaw":
         return await _by_openclaw(store, settings, request, vectors)
-    as_turn = replace(request, asks=None, on_purpose=False)
+    as_turn = replace(request, asks=None, explicit=False)
     turn = await recall(as_turn, archive=store, vectors=vectors, settings=settings.recall)
     recalled = await recall(request, archive=store, vectors=vectors, settings=settings.recall)
     return replace(recalled, gate=turn.gate or recalled.gate)

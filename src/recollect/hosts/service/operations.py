@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from recollect.core.boundary import Failure, attempted
-from recollect.core.engine.ledger import HandedOver
+from recollect.core.engine.ledger import ReleasedTo
 from recollect.core.engine.rebuild import NotRebuilt, rebuild_request
 from recollect.core.formats.codec import is_message
 from recollect.core.upkeep.certificates import certificate_json, seal
@@ -48,7 +48,7 @@ _NO_MODEL: Final = (
 )
 
 
-def _kept(where: HandedOver | None) -> Any:
+def _kept(where: ReleasedTo | None) -> Any:
     if where == "stale":
         raise Problem(
             ProblemKind.STALE,
@@ -99,7 +99,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         )
         _loaded(context.report.failures)
         count("recall", outcome=_recall_outcome(context.report))
-        where = _kept(await engine._hand_over(session, call.seconds))
+        where = _kept(await engine._release(session, call.seconds))
         lines = context.report.lines
         is_read = not any(line.stage == "read" and line.outcome == "failed" for line in lines)
     call.tokens += context.report.tokens_after
@@ -137,7 +137,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
         unknown = [one for one in learned.failures if one.cause is Cause.NO_SUCH_TURN]
         if unknown:
             raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
-        _kept(await engine._hand_over(session, call.seconds))
+        _kept(await engine._release(session, call.seconds))
         where = _kept(learned.archived)  # None if nothing of the reply is stored
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
@@ -184,7 +184,7 @@ async def compact(call: Call) -> m.CompactedAnswer:
             format=body.format,
             window_tokens=body.window_tokens,
         )
-        _kept(await engine._hand_over(session, call.seconds))
+        _kept(await engine._release(session, call.seconds))
     return copied(
         m.CompactedAnswer,
         done,
@@ -198,7 +198,7 @@ async def undo(call: Call) -> m.UndoneAnswer:
     session = call.session
     async with call.memory() as memory, memory.session(session):
         done = await memory.engine.undo(session)
-        _kept(await memory.engine._hand_over(session, call.seconds))
+        _kept(await memory.engine._release(session, call.seconds))
     return m.UndoneAnswer(undone=done.undone is not None, reason=str(done.reason))
 
 

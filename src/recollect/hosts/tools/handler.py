@@ -164,7 +164,7 @@ class MemoryTools:
             why = f": {done.said}" if ours else f" failed ({done.error.__name__}); go on without it"
             answer.head(indented(f"{name}{why}").lstrip())
         text = self._lookup.tell(framed(answer.lines), answer.quotes)
-        await self._lookup.keep_told()
+        await self._lookup.store_answer_marks()
         return MemoryAnswer(text=text, is_error=isinstance(done, Failure))
 
     async def lines(self, name: ToolName, **arguments: Any) -> list[str]:
