@@ -1,6 +1,6 @@
-"""What all HTTP servers of Recollect share: bodies and heads within limits, work that ends with its
-client, checks of host, origin and token, JSON answers, and the server itself. Hosts declare their
-routes with Starlette. Only replies of providers are relayed as plain ASGI."""
+"""Parts that all HTTP servers of Recollect share: limits for bodies and heads, work that ends with
+its client, checks of host, origin and token, JSON answers, and the server itself. Servers declare
+their routes with Starlette; only relayed replies of providers use plain ASGI."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from recollect.system.loopback import address_of, host_of, is_own_page, names_th
 CANCEL_SECONDS: Final = 0.2
 """Pause before a request whose client has disconnected is cancelled again."""
 HEAD_BYTES: Final = 65_536
-"""Limit of request line and headers. The last chunk may exceed it by the same amount."""
+"""Limit of request line and headers together. The last chunk may exceed it by the same amount."""
 HEAD_SECONDS: Final = 30.0
-"""Time limit from the connection, or from the first byte of the head, to its end."""
+"""Time limit for receiving a request's head, from its first byte or the connection."""
 LARGE_BYTES: Final = 65_536
 START_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 10
-"""How long a server that stops waits for open requests."""
+"""Time that a stopping server waits for open requests."""
 LOG: Final = logging.getLogger(__name__)
 GivenT = ParamSpec("GivenT")
 ResultT = TypeVar("ResultT")
 
 
 class JsonAnswer(Response):
-    """An answer in JSON."""
+    """A response with a JSON body."""
 
     media_type = "application/json"
 
@@ -73,8 +73,8 @@ def application(
     middleware: Sequence[Middleware] = (),
     on_problem: ExceptionHandler | None = None,
 ) -> Starlette:
-    """Make the application of these routes. `on_problem` answers Starlette's HTTP errors; without
-    it the answer is a JSON object."""
+    """Make an application from these routes. `on_problem` answers Starlette's HTTP errors, by
+    default with a JSON object."""
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -94,8 +94,8 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 async def read_body(
     request: Request, *, most: int, seconds: float, count: Callable[[int], None] | None = None
 ) -> bytes:
-    """Return the whole body. `count` is called with the size of each chunk. Raise ClientDisconnect,
-    or HTTPException if the body is too large (413) or late (408)."""
+    """Return the whole body. Call `count` with the size of each chunk. Raise ClientDisconnect, or
+    HTTPException if the body is too large (413) or late (408)."""
     too_large = HTTPException(413, f"a request must have at most {most:,} bytes")
     announced = request.headers.get("content-length", "")
     if announced.isascii() and announced.isdigit() and int(announced[:20]) > most:
@@ -116,25 +116,23 @@ async def read_body(
     return b"".join(chunks)
 
 
-async def aside_if_large(
+async def in_thread_if_large(
     size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
 ) -> ResultT:
-    """Run `work` directly, or in a thread if it reads many bytes, so that other requests
-    continue."""
+    """Run `work` directly, or in a thread if it reads many bytes and would delay others."""
     if size_bytes <= LARGE_BYTES:
         return work(*given, **named)
     return await asyncio.to_thread(work, *given, **named)
 
 
 async def run_for_client(receive: Receive, work: Awaitable[None]) -> None:
-    """Run `work`, and stop it as soon as the client disconnects."""
+    """Run `work`, and cancel it as soon as the client disconnects."""
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
     try:
         await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
         while not task.done():
-            # Cancel repeatedly: Python 3.11's wait_for drops a cancellation that arrives with its
-            # result.
+            # Cancel repeatedly: Python 3.11's wait_for may ignore a cancellation.
             task.cancel()
             await asyncio.wait({task}, timeout=CANCEL_SECONDS)
         with suppress(asyncio.CancelledError):
@@ -150,14 +148,14 @@ async def _disconnected(receive: Receive) -> None:
 
 
 def is_token(sent: str, token: str) -> bool:
-    """Compare a token that a client sent, in constant time."""
+    """Compare the token that a client sent with the right one, in constant time."""
     return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
 
 
 class OwnPagesOnly:
-    """Middleware against web pages: a page in a browser can reach every local port. Refuses
-    requests for another host or from another origin and, with `token`, those that lack it as a
-    bearer. `local` servers listen on this machine only, so their host names are known."""
+    """Middleware against web pages, because a page in a browser can reach every local port. Refuses
+    requests for another host or from another origin and, if `token` is set, requests without it as
+    a bearer. `local` servers listen only on this machine, so their host names are known."""
 
     def __init__(self, app: ASGIApp, *, local: bool, token: str | None = None) -> None:
         self._app = app
@@ -178,7 +176,9 @@ class OwnPagesOnly:
         if not is_own_page(headers.get("origin", ""), served_as=served_as):
             return PlainTextResponse("requests from web pages of other origins are refused", 403)
         scheme, _, sent = headers.get("authorization", "").partition(" ")
-        sent = sent.strip().encode("latin-1").decode("utf-8", "surrogateescape")  # as it was sent
+        sent = (
+            sent.strip().encode("latin-1").decode("utf-8", "surrogateescape")
+        )  # the path as the client sent it
         if self._token is None or (scheme.lower() == "bearer" and is_token(sent, self._token)):
             return None
         challenge = {"www-authenticate": 'Bearer realm="recollect"'}
@@ -186,11 +186,11 @@ class OwnPagesOnly:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """One connection. Limits the size and time of request heads: uvicorn's parser would accept any
-    number of bytes, before any key is checked."""
+    """One connection, with limits for the size and time of request heads. uvicorn's parser would
+    accept any number of bytes before any key is checked."""
 
     _unread_bytes = 0
-    """Bytes that the parser holds, since the last complete head or chunk of a body."""
+    """Number of bytes in the parser since the last complete head or chunk of a body."""
     _made_progress = False
     _head_timer: asyncio.TimerHandle | None = None
 
@@ -203,7 +203,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Pass data to the parser. Close the connection if the head exceeds its limit."""
+        """Pass data to the parser. Close the connection if a head exceeds its limit."""
         self._made_progress = False
         super().data_received(data)
         self._unread_bytes = 0 if self._made_progress else self._unread_bytes + len(data)
@@ -255,8 +255,8 @@ class HttpServer(uvicorn.Server):
         stop_seconds: int = STOP_SECONDS,
         on_stop: Callable[[], None] = lambda: None,
     ) -> None:
-        """`headers` are added to every answer. `on_stop` is called when the server begins to stop,
-        so that endless streams end instead of delaying it."""
+        """Configure uvicorn. Every answer gets `headers`. `on_stop` is called when the server
+        begins to stop, so that endless streams end and do not delay it."""
         self._on_stop = on_stop
         self._app = app
         self._failure: Failure | None = None
@@ -287,7 +287,7 @@ class HttpServer(uvicorn.Server):
         done = await attempted(self._app(scope, receive, send))
         if isinstance(done, Failure):
             self._failure = done
-            raise done.raised  # uvicorn would not log it
+            raise done.raised  # uvicorn would not log this error
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application. Raise its error if it cannot be started."""
@@ -303,7 +303,7 @@ class HttpServer(uvicorn.Server):
 
 
 class BackgroundServer:
-    """An HTTP server in its own thread while the block runs."""
+    """Runs an HTTP server in its own thread during a `with` block."""
 
     def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
         self._socket = opened
@@ -355,7 +355,7 @@ __all__ = [
     "Scope",
     "Send",
     "application",
-    "aside_if_large",
+    "in_thread_if_large",
     "is_token",
     "read_body",
     "run_for_client",

@@ -1,6 +1,6 @@
-"""The memories that a process has open. Each is opened on first use, shared while it is in use, and
-closed when too many are open and nobody uses it. Gateway, hooks, MCP and service have such pools,
-and only decide how a memory is opened. Also the thread in which memories run, next to a server."""
+"""The open memories of a process, and the thread in which they run. A memory is opened on first
+use, shared while it is in use, and closed if too many are open and no request uses it. Gateway,
+hooks, MCP and service have such pools; each only decides how to open a memory."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ if TYPE_CHECKING:
     from recollect.system.config import Settings
 
 AGAIN_SECONDS: Final = 30.0
-"""How long a memory that could not be opened is not tried again."""
+"""After a failure to open a memory, Recollect tries again only after this time."""
 CLOSE_SECONDS: Final = 10.0
 IDLE_SECONDS: Final = 60.0
-"""A memory or session is idle if it was not used for this long."""
+"""A memory or session counts as idle if it was not used for this long."""
 MOST_OPEN: Final = 64
 MOST_SESSIONS: Final = 64
-"""If a memory has more sessions than this, idle ones are released. They are loaded again on
-demand."""
+"""If more sessions of a memory are loaded than this, idle ones are released until needed again."""
 STUCK_SECONDS: Final = 5.0
-"""If the thread does not run a trivial task within this time, it is stuck."""
+"""The thread counts as stuck if it does not run a trivial task within this time."""
 SWITCH_SECONDS: Final = 0.001
-"""Python's interval for switching threads. It is short, so that streams continue."""
+"""Python's interval for switching threads: short, so that streams continue."""
 LOG: Final = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
@@ -45,11 +44,11 @@ MemoryT = TypeVar("MemoryT", bound="OpenMemory")
 
 @dataclass(slots=True, eq=False)
 class OpenMemory:
-    """One open memory, and who uses it."""
+    """One open memory, and its current uses."""
 
     engine: Engine
     running: Counter[str] = field(default_factory=Counter)
-    """Counts of uses, by session or user."""
+    """Number of current uses, by session or user."""
     used_at: float = field(default_factory=time.monotonic)
     sessions: OrderedDict[str, float] = field(default_factory=OrderedDict)
     """Time of each session's last use, least recently used first."""
@@ -58,7 +57,7 @@ class OpenMemory:
     """Called when the last use ends, in the thread of that use."""
 
     def begin(self, user: str) -> None:
-        """Count a use. Any thread may call this."""
+        """Count a new use. Any thread may call this method."""
         with self.counting:
             self.running[user] += 1
 
@@ -80,7 +79,7 @@ class OpenMemory:
             self.end(user)
 
     def touch(self, session: str) -> None:
-        """Record the use of a session. Release idle sessions if there are many."""
+        """Record the use of a session. Release idle sessions if too many are loaded."""
         now = time.monotonic()
         self.sessions[session] = now
         self.sessions.move_to_end(session)
@@ -92,7 +91,7 @@ class OpenMemory:
             self.engine.end(idle)
 
     async def close(self, patience_seconds: float | None = None) -> None:
-        """Close the memory when nobody uses it any more, or when patience ends."""
+        """Close the memory after its last use has ended, or after `patience_seconds`."""
         unused = asyncio.Event()
         with self.counting:
             self.on_unused = partial(asyncio.get_running_loop().call_soon_threadsafe, unused.set)
@@ -110,7 +109,7 @@ class OpenMemory:
 
 
 class MemoryPool(Generic[KeyT, MemoryT]):
-    """The open memories of one kind, by key. All calls come from one event loop."""
+    """The open memories of one kind, by key. Only one event loop may call the pool."""
 
     def __init__(
         self,
@@ -119,15 +118,15 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         most_open: int | None = None,
         idle_seconds: float | None = None,
     ) -> None:
-        """`opener` opens a memory, in a thread. If more than `most_open` are open, the least
-        recently used ones that were idle for `idle_seconds` are closed."""
+        """Create an empty pool. `opener` opens a memory, in a thread. If more than `most_open` are
+        open, the least recently used of those that were idle for `idle_seconds` are closed."""
         self._opener = opener
         self._most_open = most_open
         self._idle_seconds = idle_seconds
         self._memories: OrderedDict[KeyT, MemoryT] = OrderedDict()
         self._opening: dict[KeyT, asyncio.Task[MemoryT | Failure]] = {}
         self._waiting: Counter[KeyT] = Counter()
-        """Counts of callers that wait for a memory that is being opened."""
+        """Number of callers that wait for a memory which is being opened."""
         self._failures: dict[KeyT, tuple[float, Failure]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -139,8 +138,8 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         return tuple(self._memories.values())
 
     async def get(self, key: KeyT, *, again: bool = False) -> MemoryT | Failure:
-        """Return a memory, or why it cannot be opened. After a failure it is not tried again for a
-        while, unless `again` is set."""
+        """Return a memory, or the failure to open it. After a failure, wait `AGAIN_SECONDS` before
+        another attempt, unless `again` is true."""
         known = self._memories.get(key)
         if known is not None:
             self._memories.move_to_end(key)
@@ -150,7 +149,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         if failure is not None and not again and time.monotonic() - failed_at < AGAIN_SECONDS:
             return failure
         opening = self._opening.get(key)
-        if opening is None:  # only one caller opens it; the others wait
+        if opening is None:  # only one caller opens the memory; the others wait
             opening = self._opening[key] = asyncio.create_task(self._open(key))
             opening.add_done_callback(lambda _: self._opening.pop(key, None))
         self._waiting[key] += 1
@@ -163,7 +162,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         memory = await attempted(asyncio.to_thread(self._opener, key))
         if isinstance(memory, Failure):
             _, known = self._failures.get(key, (0.0, None))
-            if known is None or known.said != memory.said:  # keys of tenants are not logged
+            if known is None or known.said != memory.said:  # a tenant's key must not be logged
                 named = f" of space {key!r}" if isinstance(key, str) else ""
                 LOG.warning("the memory%s cannot be opened: %s", named, memory.reason)
             self._failures[key] = time.monotonic(), memory
@@ -175,12 +174,11 @@ class MemoryPool(Generic[KeyT, MemoryT]):
 
     @asynccontextmanager
     async def use(self, key: KeyT, user: str = "") -> AsyncIterator[MemoryT]:
-        """Return a memory that stays open while the block runs. If it cannot be opened, raise the
-        error of opening it."""
+        """Return a memory that stays open while the block runs. Raise if it cannot be opened."""
         try:
             memory = await self.get(key, again=True)
             while not isinstance(memory, Failure) and self._memories.get(key) is not memory:
-                memory = await self.get(key, again=True)  # it was closed meanwhile
+                memory = await self.get(key, again=True)  # this memory was closed meanwhile
             if isinstance(memory, Failure):
                 raise memory.raised
             with memory.in_use(user):
@@ -199,7 +197,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
                 self.drop(key)
 
     def drop(self, key: KeyT) -> None:
-        """Close a memory as soon as nobody uses it. Who asks for it now gets a new one."""
+        """Close a memory after its last use. Callers that ask for it now get a new memory."""
         memory = self._memories.pop(key, None)
         if memory is not None:
             task = asyncio.create_task(memory.close())
@@ -207,7 +205,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
             task.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
-        """Close every memory. Open work has a limited time to end."""
+        """Close every memory. Running work has a limited time to end."""
         if self._opening:
             await asyncio.wait(self._opening.values(), timeout=CLOSE_SECONDS)
         closing = [memory.close(CLOSE_SECONDS) for memory in self._memories.values()]
@@ -216,8 +214,8 @@ class MemoryPool(Generic[KeyT, MemoryT]):
 
 
 def open_space(space: str, settings: Settings, model: OwnModel | None = None) -> Engine:
-    """Open the memory of a space, for a thread that also serves others."""
-    from recollect.adapters.wiring import open_memory  # slow to import
+    """Open the memory of a space, for a thread that also serves other spaces."""
+    from recollect.adapters.wiring import open_memory  # this import is slow
 
     return open_memory(space=space, settings=settings, model=model, off_the_loop=True)
 
@@ -248,7 +246,7 @@ class MemoryThread:
 
     @property
     def is_stuck(self) -> bool:
-        """True if the thread has ended, or has not responded since the last check."""
+        """True if the thread has ended, or did not respond at the last check."""
         late = self._checked is not None and not self._checked.done()
         return late or not self._thread.is_alive()
 
@@ -262,11 +260,11 @@ class MemoryThread:
         return checked.done()
 
     def ask(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Future[ResultT]:
-        """Run work in the thread, in order. It is cancelled if its caller is."""
+        """Run work in the thread, in order. Cancelling the caller cancels its work."""
         return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     async def stop(self, *closing: Coroutine[Any, Any, Any]) -> None:
-        """Run `closing` in the thread, then stop it. If it is stuck, leave it."""
+        """Run `closing` in the thread, then stop the thread. Do not wait for a stuck thread."""
         if not await self.responds():
             for work in closing:
                 work.close()

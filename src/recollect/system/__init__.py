@@ -1,1 +1,1 @@
-"""Shared foundations: settings, files, text, network addresses and telemetry."""
+"""Parts without knowledge of memories: settings, files, text, network addresses and telemetry."""

@@ -59,7 +59,7 @@ from recollect.hosts.http import (
     Scope,
     Send,
     application,
-    aside_if_large,
+    in_thread_if_large,
     is_token,
     read_body,
     run_for_client,
@@ -298,7 +298,7 @@ class Gateway:
         caller = (
             Caller(client="other", kind=RequestKind.UNREADABLE)
             if body is None
-            else await aside_if_large(
+            else await in_thread_if_large(
                 len(body) // LIGHT_READING,
                 read_caller,
                 route.format,
@@ -325,7 +325,7 @@ class Gateway:
         if not coding:
             return exchange.body
         try:
-            return await aside_if_large(len(exchange.body), decoded, exchange.body, coding)
+            return await in_thread_if_large(len(exchange.body), decoded, exchange.body, coding)
         except FormatError:
             return None
 
@@ -339,7 +339,7 @@ class Gateway:
                 crossing.set(crossing_of(route.format, caller.model, exchange.headers))
             work = self.shaper.shape(caller, route.format, body)
         elif caller.kind in (RequestKind.COUNT, RequestKind.COMPACTION):
-            work = self.shaper.shape_beside(caller, route.format, body)
+            work = self.shaper.shape_side_request(caller, route.format, body)
         else:
             return ShapedRequest(body=body, handling=Handling.PASSED)
         return await self._asked(work, body)

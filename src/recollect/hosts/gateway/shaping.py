@@ -1,6 +1,6 @@
-"""Shapes a request with memory, and learns from its reply. If something fails, there is always a
-body to send: memory's view, else a view trimmed to the window, else the unchanged request. The
-record holds the reason."""
+"""Fits a request into the window and adds recalled text; then stores the reply and learns its token
+usage. If memory fails, the gateway sends a view trimmed to the window, or else the unchanged
+request, and the record contains the reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from recollect.errors import FormatError, StaleSession
 from recollect.hosts.gateway.activity import Handling
 from recollect.hosts.gateway.caller import Caller, History, RequestKind, SessionRecognition
 from recollect.hosts.gateway.upstream import KeptReply
-from recollect.hosts.http import aside_if_large
+from recollect.hosts.http import in_thread_if_large
 from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
 from recollect.system.places import project_space
@@ -35,11 +35,10 @@ from recollect.system.places import project_space
 ResultT = TypeVar("ResultT")
 
 OBSERVED_SECONDS: Final = 5.0
-"""How long a turn waits until the session's last reply was read."""
+"""Time that a turn waits until the session's last reply was read."""
 REPLY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 0.005
-"""Polling interval while a request without a session name waits for the reply that it seems to
-repeat."""
+"""Polling interval of an unnamed request while it waits for the reply that it seems to repeat."""
 _WARM_UP: Final = "warm-up"
 _WARM_UP_REQUEST: Final = (
     b'{"model":"","messages":[{"role":"user","content":"What did we decide about it before?"}]}'
@@ -47,7 +46,7 @@ _WARM_UP_REQUEST: Final = (
 
 
 class WithoutMemory(Enum):
-    """Why a request was shaped without memory. The value is shown to people."""
+    """Why a request was sent without memory, as people read it."""
 
     LATE = "memory took too long"
     STUCK = "the thread that runs the memories does not answer"
@@ -58,25 +57,25 @@ class WithoutMemory(Enum):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SpaceMemory(OpenMemory):
-    """The memory of one space, and the sessions recognized in it."""
+    """The memory of one space, and its recognized sessions."""
 
     recognition: SessionRecognition
     observing: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
-    """Tasks that read replies, by session. The session's next turn waits for its own."""
+    """Tasks that read replies, by session. The session's next turn waits for its task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedSession:
-    """A session's name."""
+    """A session's name, and how the gateway found it."""
 
     session: str
     history: History | None = field(default=None, repr=False)
-    """The history by which the session was recognized; None if the client names its session."""
+    """The history that identified the session; None if the client names its session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapedRequest:
-    """The body to send, and its session."""
+    """The body to send to the provider, and the request's session."""
 
     body: bytes = field(repr=False)
     handling: Handling
@@ -92,7 +91,7 @@ class ShapedRequest:
 
 
 class Shaper:
-    """Shapes requests with the memories of their spaces."""
+    """Prepares requests with the memories of their spaces."""
 
     def __init__(
         self,
@@ -101,8 +100,8 @@ class Shaper:
         model: OwnModel | None = None,
         open_engine: Callable[[str], Engine] | None = None,
     ) -> None:
-        """`model` writes summaries. `open_engine` opens the memory of a space, instead of the
-        settings."""
+        """Prepare without opening a memory. `model` writes summaries. `open_engine` opens the
+        memory of a space, in place of the settings."""
         self._settings = settings
         self._open_engine = open_engine or partial(open_space, settings=settings, model=model)
         self.spaces: MemoryPool[str, SpaceMemory] = MemoryPool(self._open)
@@ -115,8 +114,7 @@ class Shaper:
             recognize_overflow=recognize_overflow,
             off_the_loop=True,
         )
-        """Shapes a request without memory: fixes pairs of calls and results, and trims to the
-        window."""
+        """Prepares a request without memory: fixes pairs of calls and results, and trims it."""
         self._component = Component("gateway's memory")
         summarizes = settings.gateway.summaries != "off" or settings.models.provider is not None
         self._seconds = 2 * settings.turn.deadline_seconds + (
@@ -128,7 +126,7 @@ class Shaper:
         return SpaceMemory(engine=self._open_engine(space), recognition=SessionRecognition(secret))
 
     async def warm_up(self) -> None:
-        """Open the default memory and load what its first turn needs."""
+        """Open the default memory, and load what its first turn needs."""
         memory = await self.spaces.get(self._settings.gateway.space)
         engines = [self._stateless, *([] if isinstance(memory, Failure) else [memory.engine])]
         for engine in engines:
@@ -136,7 +134,7 @@ class Shaper:
             engine.end(_WARM_UP)
 
     async def close(self) -> None:
-        """Finish reading replies, then close every memory."""
+        """Finish reading replies, and then close every memory."""
         await self.spaces.close()
         await self._stateless.close()
 
@@ -148,7 +146,7 @@ class Shaper:
         *,
         known: NamedSession | None = None,
     ) -> ShapedRequest:
-        """Return the view of a turn. `known` is its session, if it was recognized before."""
+        """Return the view of a turn. `known` is the turn's session, if it was recognized before."""
         space = self.space_of(caller)
         memory = await self.spaces.get(space)
         if isinstance(memory, Failure):
@@ -198,7 +196,7 @@ class Shaper:
             except StaleSession:
                 return named, await self._within(prepare())
 
-    async def shape_beside(
+    async def shape_side_request(
         self, caller: Caller, format_name: FormatName, body: bytes
     ) -> ShapedRequest:
         """Return the view of a side request that contains a conversation's history."""
@@ -246,8 +244,8 @@ class Shaper:
         tries: int = 0,
     ) -> ShapedRequest:
         """Return the best view without memory: the unchanged request if it fits, else a trimmed
-        one. `error` means that the provider refused the request as too large, `tries` times. The
-        view is then smaller."""
+        one. `error` is the provider's refusal of a request as too large, which happened `tries`
+        times; the view is then smaller."""
         engine, name = self._stateless, f"passing-{time.monotonic_ns()}"
 
         async def view() -> Context:
@@ -260,7 +258,7 @@ class Shaper:
 
         context = await attempted(self._within(view()))
         engine.end(name)
-        if isinstance(context, Failure):  # send it unchanged: the provider decides
+        if isinstance(context, Failure):  # send the request unchanged: the provider decides
             return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
         return ShapedRequest(
             body=context.request, handling=Handling.WITHOUT_MEMORY, why=why.value, context=context
@@ -276,7 +274,7 @@ class Shaper:
         *,
         tries: int,
     ) -> ShapedRequest:
-        """Return a smaller view, because the provider refused the last one as too large."""
+        """Return a smaller view after the provider refused the last one as too large."""
         if shaped.memory is not None and shaped.session is not None:
             engine = shaped.memory.engine
             learned = await attempted(self._within(engine.observe(shaped.session, error)))
@@ -284,24 +282,24 @@ class Shaper:
                 again = await self.shape(caller, format_name, body, known=shaped.named)
                 if len(again.body) < len(shaped.body):
                     return again
-                # The smallest view with memory is still too large for the provider. Trim more, for
-                # this request only.
+                # The provider refuses even the smallest view with memory. Trim only this request
+                # more.
         made = await self.without_memory(
             caller, format_name, body, why=WithoutMemory.TOO_LARGE, error=error, tries=tries
         )
         return replace(made, why=shaped.why or made.why)
 
     def space_of(self, caller: Caller) -> str:
-        """Return the space of a request: the named one, the one of its folder, or the default."""
+        """Return the space that a request names, the one of its folder, or the default."""
         settings = self._settings.gateway
         if caller.space:
             return caller.space
         if settings.by_folder and caller.folder:
-            return project_space(caller.folder)  # same name as in the hooks
+            return project_space(caller.folder)  # the hooks use the same name
         return settings.space
 
     async def observe(self, shaped: ShapedRequest, reply: KeptReply) -> Observation | Failure:
-        """Read a reply that the client has received. The session must be in use
+        """Read a reply that the client received. The session must be in use
         (`SpaceMemory.begin`)."""
         memory, session = shaped.memory, shaped.session
         assert memory is not None and session is not None and shaped.context is not None
@@ -329,7 +327,7 @@ class Shaper:
         self, memory: SpaceMemory, caller: Caller, format_name: FormatName, body: bytes
     ) -> NamedSession:
         recognition = memory.recognition
-        history = await aside_if_large(
+        history = await in_thread_if_large(
             len(body), recognition.history, format_name, body, caller.credential
         )
         until = time.monotonic() + REPLY_SECONDS
@@ -337,7 +335,7 @@ class Shaper:
             session in memory.running for session in recognition.awaited(history)
         ):
             await asyncio.sleep(POLL_SECONDS)
-        # No await from here to `remember`, so that no other request takes the same session.
+        # Do not await from here to `remember`, so that no other request takes the same session.
         name = recognition.continued(history, memory.running)
         if name is not None:
             recognition.remember(name, history)
@@ -350,8 +348,7 @@ class Shaper:
         return NamedSession(session=name, history=history)
 
     async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
-        """Return whether no other gateway has continued the session with a different
-        conversation."""
+        """Return False if another gateway continued the session with a different conversation."""
         newest = await self._newest(memory, session)
         if newest is None or newest == memory.recognition.stored_before(session):
             return True
@@ -392,8 +389,7 @@ class Shaper:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT:
-        """Wait for memory for a limited time. Its work is finished even if the client
-        disconnects."""
+        """Wait for memory for a limited time. Its work continues if the client disconnects."""
         task = asyncio.ensure_future(work)
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._seconds)

@@ -1,6 +1,6 @@
-"""Summaries written by the client's own model, with the key of the client's request. Key and model
-are held in memory only while that request and its tasks run. All gateways of a user share one limit
-of tokens per day."""
+"""Summaries that the client's own model writes, with the key of the client's request. Key and model
+are in RAM only while that request and its tasks run. A user's gateways share a daily limit of
+tokens."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _KEPT_HEADERS: Final = frozenset(
     | {"openai-organization", "openai-project", "user-agent", "chatgpt-account-id"}
 )
 LOCK_SECONDS: Final = 2.0
-"""How long to wait for another gateway that is writing the shared count."""
+"""Time to wait for another gateway that is writing the shared count of tokens."""
 DAY_TOKENS: Final = 1_000_000
-"""Limit per day if jobs.day_tokens is not set, because the client pays for the summaries."""
+"""Tokens per day if jobs.day_tokens is not set, because the client pays for the summaries."""
 _ROUTES: Final[dict[FormatName, tuple[Family, str, type[HttpChatModel]]]] = {
     "anthropic": ("anthropic", "/v1/messages", AnthropicModel),
     "openai-chat": ("openai", "/v1/chat/completions", OpenAIChatModel),
@@ -41,7 +41,7 @@ _ROUTES: Final[dict[FormatName, tuple[Family, str, type[HttpChatModel]]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossingRequest:
-    """The key and model of a client's request, for a summary."""
+    """The key and the model of a client's request, with which a summary can be written."""
 
     format: FormatName
     model: str
@@ -55,7 +55,7 @@ crossing: Final[ContextVar[CrossingRequest | None]] = ContextVar("crossing", def
 def crossing_of(
     format_name: FormatName, model: str | None, headers: Sequence[tuple[str, str]]
 ) -> CrossingRequest | None:
-    """Return the parts of a request that a summary needs; None if it names no model."""
+    """Return the parts of a request that a summary needs; None if the request names no model."""
     if not model or format_name not in _ROUTES:
         return None
     kept = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
@@ -63,14 +63,14 @@ def crossing_of(
 
 
 class DaySpending:
-    """Tokens that summaries used today, in a file that all gateways of a user share."""
+    """Number of tokens that summaries used today, in a file that all gateways of a user share."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or data_home() / "gateway" / "summary_spending.json"
         self._day, self._own = "", 0
 
     def charge(self, tokens: int, *, most: int | None = None) -> bool:
-        """Add to today's tokens. Return False and add nothing if that exceeds `most`."""
+        """Add to today's tokens. If the sum would exceed `most`, add nothing and return False."""
         today = datetime.now(UTC).date().isoformat()
         if today != self._day:
             self._day, self._own = today, 0
@@ -100,7 +100,7 @@ class DaySpending:
 
 
 class ClientModel:
-    """A `Model` that asks the model of the current request."""
+    """A `Model` that asks the model which the current client request names."""
 
     name = ""
     window_tokens: int | None = None
@@ -111,12 +111,12 @@ class ClientModel:
         self._spending = DaySpending()
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Ask the client's model one of Recollect's prompts."""
+        """Send one of Recollect's prompts to the client's model."""
         request = crossing.get()
         if request is None:
             raise ModelUnavailable("no client request is open whose model could write the summary")
         charged = len(prompt.text) // 4 + prompt.max_output_tokens
-        # charged before the call, because other calls may run at the same time
+        # Charge before the call, because other calls may run at the same time.
         if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
             raise ModelUnavailable(
                 f"summaries may use {self._day_tokens:,} tokens per day, and today's are used up: "
@@ -157,4 +157,4 @@ class ClientModel:
         await self._upstreams.close()
 
     async def close(self) -> None:
-        """Do nothing: other engines still use this model."""
+        """Do nothing, because other engines still use this model."""

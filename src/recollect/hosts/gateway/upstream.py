@@ -1,6 +1,6 @@
-"""The providers behind the gateway. A request is sent and its reply relayed, byte for byte. A reply
-is relayed as it arrives, and reading pauses while the client does not take more. Memory reads the
-reply afterwards, in a thread. Requests go only to the configured base URLs."""
+"""Sends requests to providers, and relays their replies byte for byte. A reply is relayed as it
+arrives, and reading pauses while the client accepts no more. Afterwards, memory reads the reply in
+a thread. Requests go only to the base URLs in the settings."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ Family: TypeAlias = Literal["anthropic", "openai"]
 Headers: TypeAlias = Sequence[tuple[str, str]]
 
 OWN_HEADERS: Final = "x-recollect-"
-"""Headers with this prefix are for the gateway and are not forwarded."""
+"""Headers with this prefix are meant for the gateway, which does not forward them."""
 _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
 )
-"""Headers that apply to one connection only and are not forwarded."""
+"""Headers for one connection only, which a proxy must not forward."""
 _ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""Headers that aiohttp would add if the agent did not send them."""
+"""Headers that aiohttp would add to an agent's request."""
 CONNECT_SECONDS: Final = 10.0
 SILENCE_SECONDS: Final = 600.0
-"""Time limit without data from the provider or from the client."""
+"""Time limit for a provider or a client that sends and accepts no data."""
 STALE_SECONDS: Final = 1.0
-"""If an idle connection was closed, that shows within this time, and the request is sent again.
-Later the provider may already have received the request."""
+"""Within this time, a failure on an idle connection means that the server had closed it, and the
+request is sent again. Later, the provider may already have received the request."""
 READ_BYTES: Final = 65_536
-"""Bytes to read ahead for a slow client. Reading pauses at twice this."""
+"""Number of bytes to read ahead for a slow client. Reading pauses at twice this number."""
 
 LOG: Final = logging.getLogger(__name__)
 
@@ -56,12 +56,12 @@ _KEYS: Final[Mapping[Family, tuple[str, ...]]] = {
     "anthropic": ("sk-ant-",),
     "openai": ("sk-proj-", "sk-svcacct-", "sk-admin-"),
 }
-"""Prefixes of the providers' own keys. Keys of proxies can have any form."""
+"""Prefixes of the providers' own keys. A proxy's key can have any form."""
 _HOSTS: Final[Mapping[Family, str]] = {"anthropic": "anthropic.com", "openai": "openai.com"}
 
 
 def key_family(header: Callable[[str], str]) -> Family | None:
-    """Return the provider that a request's key belongs to; None if unknown."""
+    """Return the provider to which a request's key belongs; None if it is unknown."""
     keys = (header("x-api-key"), header("authorization").partition(" ")[2].strip())
     for family, starts in _KEYS.items():
         if any(key.startswith(starts) for key in keys):
@@ -84,7 +84,7 @@ def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()
 
 
 class UpstreamReply:
-    """A provider's reply that has started: status and headers are known, the body follows."""
+    """A provider's reply that has begun: its status and headers have arrived, its body follows."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
@@ -100,7 +100,7 @@ class UpstreamReply:
         return str(self._response.headers.get(name, ""))
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body in chunks. Raise UpstreamUnreachable if it ends early."""
+        """Yield the body in chunks. Raise UpstreamUnreachable if the connection ends early."""
         import aiohttp
 
         try:
@@ -116,25 +116,24 @@ class UpstreamReply:
         return b"".join([chunk async for chunk in self.chunks()])
 
     def close(self) -> None:
-        """End the exchange. If the provider is still sending, its connection is closed."""
+        """End the exchange. If the provider is still sending, close the connection."""
         self._response.close()
 
 
 class Upstreams:
-    """Connections to the providers. Open this object in the event loop that uses it."""
+    """Connections to the providers. Open them in the event loop that uses them."""
 
     def __init__(
         self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
     ) -> None:
-        """`tell` is called with one sentence for a person; without it the sentences are logged."""
+        """Check the base URLs. `tell` gets sentences for a person, which are otherwise logged."""
         self._tell = tell or LOG.warning
         self._away: set[str] = set()
         given = {"anthropic": settings.upstream.anthropic, "openai": settings.upstream.openai}
         self._bases: dict[str, str] = {
             family: _checked(family, url) for family, url in given.items() if url
         }
-        # Proxies are read from the environment. Passwords in .netrc are not, because the client
-        # sends its own keys.
+        # Read proxies from the environment, but no passwords from .netrc: clients send their keys.
         self._proxies = {family: _proxy(url) for family, url in self._bases.items()}
         self._session: aiohttp.ClientSession | None = None
 
@@ -160,12 +159,12 @@ class Upstreams:
         return family in self._bases
 
     def is_usual(self, family: Family) -> bool:
-        """Return whether requests of this family go to the provider itself, not to a proxy."""
+        """Return True if requests of this family go to the provider itself, not to a proxy."""
         host = urlsplit(self._bases[family]).hostname or ""
         return host == _HOSTS[family] or host.endswith(f".{_HOSTS[family]}")
 
     def url(self, family: Family, target: str) -> str:
-        """Return the URL of a request. A base URL may end with the API version or not."""
+        """Return the URL of a request. The base URL may or may not end with the API version."""
         base = self._bases[family]
         versioned = target == "/v1" or target.startswith(("/v1/", "/v1?"))
         has_path = urlsplit(base).path not in ("", "/")
@@ -176,9 +175,8 @@ class Upstreams:
     async def send(
         self, family: Family, method: str, target: str, headers: Headers, body: bytes
     ) -> UpstreamReply:
-        """Send a request, and return when the reply starts. Send it a second time if the idle
-        connection was closed. `target` is path and query as the client wrote them, such as
-        `/v1/messages?beta=true`."""
+        """Send a request, and return when the reply begins. If an idle connection was closed, send
+        the request again. `target` is path and query, such as `/v1/messages?beta=true`."""
         import aiohttp
         from multidict import CIMultiDict
         from yarl import URL
@@ -222,8 +220,7 @@ class Upstreams:
 
 
 def why_away(error: BaseException) -> str:
-    """Return why no answer was received. The error's text is not used, because it may quote a URL
-    with a key."""
+    """Return why the provider did not answer. The error's own text may quote a URL with a key."""
     import aiohttp
 
     match error:
@@ -265,14 +262,13 @@ MOST_BYTES: Final = 100_000_000
 
 SHORT_BYTES: Final = 32_768
 LARGEST_PEEK: Final = 16_384
-"""The first event of a stream is read before it is relayed. If it is longer than this, it is
-relayed unread."""
+"""The first event of a stream is read before it is relayed, unless it is longer than this."""
 _CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "br", "zstd"})
 _OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 
 
 class KeptReply:
-    """The bytes of one reply, as they were relayed."""
+    """The bytes of one reply, as the client received them."""
 
     def __init__(self, content_type: str, coding: str) -> None:
         self.streamed: bool = "event-stream" in content_type
@@ -287,13 +283,12 @@ class KeptReply:
 
     @property
     def is_short(self) -> bool:
-        """True if reading the reply takes less time than switching to a thread."""
+        """True if reading the reply takes less time than starting a thread."""
         return self._size <= SHORT_BYTES
 
     def read(self) -> Any:
-        """Return the input of `observe`: a stream's events, or the bytes of the JSON body. If a
-        stream was interrupted, return the events before that. Raise FormatError if the reply cannot
-        be read."""
+        """Return the argument for `observe`: a stream's complete events, or the bytes of the JSON
+        body. Raise FormatError if the reply cannot be read."""
         if self._size > MOST_BYTES:
             raise FormatError(
                 f"the provider's reply is larger than {MOST_BYTES:,} bytes, so it is not stored"
@@ -319,8 +314,8 @@ def events_of(body: bytes) -> list[Any]:
 
 
 def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
-    """Decompress a body. If `whole` is false, it may be cut off anywhere. Raise FormatError if it
-    cannot be decompressed."""
+    """Decompress a body, which may be incomplete if `whole` is false. Raise FormatError on
+    failure."""
     for name in reversed([name.strip() for name in coding.lower().split(",") if name.strip()]):
         if name not in _CODINGS:
             raise FormatError(f"the content coding {name!r} is not supported")
@@ -337,7 +332,7 @@ def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
 
 
 def _unpack(body: bytes, coding: str) -> tuple[bytes, bool]:
-    """Return the decompressed body, and whether it was cut off because it is too large."""
+    """Return the decompressed body, and True if it was cut off because it is too large."""
     if coding == "identity":
         return body, False
     if coding == "br":
@@ -362,7 +357,7 @@ def _unpack(body: bytes, coding: str) -> tuple[bytes, bool]:
 
 
 def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
-    """Return the first complete event of a type not in `after`; None if there is none yet. A
+    """Return the first complete event whose type is not in `after`; None if there is none yet. A
     comment counts as an event."""
     whole, end, _ = begun.replace(b"\r\n", b"\n").rpartition(b"\n\n")
     if end and begun[:1] == b":":
@@ -376,10 +371,9 @@ def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
 async def begin_reading(
     reply: UpstreamReply, *, nearly_full: bool
 ) -> tuple[AsyncIterator[bytes], dict[str, Any] | None]:
-    """Check whether the provider refuses the request as too large, before the client sees anything.
-    Some providers answer 200 and refuse in the stream's first event. If the request is
-    `nearly_full`, also wait for the event after the opening events. Return the whole body in
-    chunks, and the refusal."""
+    """Before the client sees anything, check whether the provider refuses the request as too large.
+    Some providers send status 200 and refuse in the stream's first event. If the request is
+    `nearly_full`, also wait for the next event. Return the body in chunks, and the refusal."""
     chunks = reply.chunks()
     coding = reply.header("content-encoding")
     if reply.status >= 400:

@@ -1,7 +1,6 @@
 """Adds Recollect's hooks to an agent's settings, and removes them. A record in Recollect's data
-folder holds the original file, so that `uninstall` restores the same bytes. If the file was changed
-since, only Recollect's entries are removed. Recollect never writes the user's consent to hooks for
-Codex."""
+folder contains the original file, so that `uninstall` restores the same bytes. If the file has
+changed since, only Recollect's entries are removed. For Codex, the user must consent to hooks."""
 
 from __future__ import annotations
 
@@ -39,11 +38,11 @@ class InstallPlan:
     agent: AgentName
     path: Path
     before: str | None
-    """Content now; None if the file does not exist."""
+    """Content before the change; None if the file does not exist."""
     after: str | None
     """Content after the change; None removes the file."""
     clean: str | None = None
-    """Content without Recollect's hooks; None if there is no such file."""
+    """Content without Recollect's hooks; None if the file did not exist before them."""
     installs: bool
 
     @property
@@ -59,9 +58,9 @@ class InstallPlan:
 
 
 def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
-    """Return the file from which the agent reads hooks. In a project it is the file that is not
-    shared. Raise RecollectError if it is a link out of the project, because the project's author
-    could otherwise overwrite any file of the user."""
+    """Return the file from which the agent reads hooks; in a project, the one that is not shared.
+    Raise RecollectError if the file is a link out of the project, with which the project's author
+    could overwrite any file of the user."""
     if scope == "user":
         if agent == "codex":
             return codex_folder() / "hooks.json"
@@ -74,7 +73,7 @@ def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
 
 
 def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
-    """Return Recollect's entries by event. The agent's name is appended to `command`."""
+    """Return Recollect's entries by event. Each runs `command` with the agent's name."""
 
     def run(seconds: int, **fields: Any) -> list[Any]:
         hook = {"type": "command", "command": f"{command} {agent}", "timeout": seconds, **fields}
@@ -90,7 +89,7 @@ def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
 
 
 def is_ours(entry: Any) -> bool:
-    """Return whether all hooks of an entry run a command of Recollect."""
+    """Return True if all hooks of an entry run Recollect."""
     hooks = entry.get("hooks") if isinstance(entry, dict) else None
     if not isinstance(hooks, list) or not hooks:
         return False
@@ -99,7 +98,7 @@ def is_ours(entry: Any) -> bool:
 
 
 def plan_install(agent: AgentName, path: Path, command: str) -> InstallPlan:
-    """Plan the file with Recollect's hooks, replacing earlier ones."""
+    """Plan the settings file with Recollect's hooks, in place of earlier ones."""
     before = _text(path)
     clean = None if before is None else _without_ours(path, before)
     settings = _parse(path, clean or "")
@@ -113,14 +112,14 @@ def plan_install(agent: AgentName, path: Path, command: str) -> InstallPlan:
 
 
 def plan_uninstall(agent: AgentName, path: Path) -> InstallPlan:
-    """Plan the original file or, if it was changed since, the file without Recollect's entries."""
+    """Plan the original file or, if the file has changed since, one without Recollect's entries."""
     before = _text(path)
     after = None if before is None else _without_ours(path, before)
     return InstallPlan(agent=agent, path=path, before=before, after=after, installs=False)
 
 
 def carry_out(plan: InstallPlan) -> None:
-    """Write the planned change. A record keeps the original file until the hooks are removed."""
+    """Write the planned change. A record contains the original file until the hooks are removed."""
     file = _record_file(plan.path)
     record = _record(file)
     if plan.installs:
@@ -143,7 +142,7 @@ def carry_out(plan: InstallPlan) -> None:
     elif plan.after is None and plan.before is not None:
         plan.path.unlink(missing_ok=True)
         if record.get("made_folder"):
-            with suppress(OSError):  # Recollect has no entries in the file any more
+            with suppress(OSError):  # the file has no entries of Recollect any more
                 plan.path.parent.rmdir()
     file.unlink(missing_ok=True)
 
@@ -231,13 +230,12 @@ _PLUGIN_FILES: Final = (
 
 
 def openclaw_plugin() -> Path:
-    """Return the folder of OpenClaw's plugin, in Recollect's data folder. It is the same for all
-    versions."""
+    """Return the folder of OpenClaw's plugin. Every version of Recollect uses this path."""
     return data_home() / "openclaw-plugin"
 
 
 def put_openclaw_plugin() -> bool:
-    """Copy this version's plugin into that folder. Return whether anything changed."""
+    """Copy this version's plugin into its folder. Return True if this changed anything."""
     import recollect
 
     package = Path(recollect.__file__).parent
@@ -255,7 +253,7 @@ def put_openclaw_plugin() -> bool:
 
 
 def take_openclaw_plugin() -> bool:
-    """Remove the plugin's files and nothing else. Return whether there were any."""
+    """Remove the plugin's files and nothing else. Return False if there were none."""
     found = [file for name in _PLUGIN_FILES if (file := openclaw_plugin() / name).is_file()]
     for file in found:
         file.unlink()

@@ -1,6 +1,6 @@
 """Answers hooks of Claude Code and Codex: stores the transcript, and adds relevant memories to a
 prompt. Messages are identified by content, so a repeated hook stores nothing twice. If anything
-fails, the agent still gets an object that it accepts, within its time limit."""
+fails, the agent still gets an object that it accepts, within the agent's time limit."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from recollect.system.config.load import named_file
 from recollect.system.places import data_home, project_space
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
-"""Character limit of added context. Agents move longer texts into a file that no model reads."""
+"""Character limit of added context. Agents move longer texts into a file, which no model reads."""
 BLOCK_TOKENS: Final = 1_600
 STANDING_TOKENS: Final = 900
-"""Limit of the standing block. After a compaction it must fit together with the recalled block."""
+"""Token limit of the standing block, which must fit after a compaction, with a recalled block."""
 SETTLE_SECONDS: Final = 2.0
 MORE: Final = (
     "More is in memory: search it with Recollect's memory tools, or with the command "
@@ -56,13 +56,13 @@ _NOT_TYPED: Final = (
     "<local-command-",
 )
 WHOLE_SECONDS: Final = 1.5
-"""How long a hook waits until the messages before a compaction are stored."""
+"""Time that a hook waits until the messages before a compaction are stored."""
 CATCH_UP_SECONDS: Final = 30.0
 CATCH_UP_BYTES: Final = 64 << 20
 CATCH_UP_FILES: Final = 50
-"""Limits of reading other sessions when a session starts. The newest are read first."""
+"""Number of other sessions to read when a session starts, the newest first."""
 QUIET_SECONDS: Final = 5.0
-"""Agents may write to a transcript for this long after its last message."""
+"""Agents may write to a transcript for this long after the last message."""
 _MOST_SESSIONS: Final = 500
 _MOST_TRANSCRIPTS: Final = 64
 LOG: Final = logging.getLogger(__name__)
@@ -72,18 +72,18 @@ LOG: Final = logging.getLogger(__name__)
 class _HookSession:
     space: str
     prompt: str = field(default="", repr=False)
-    told_behind: int | None = None
-    """Number of compactions when context was last added at a session start; None after a prompt."""
+    context_added_at: int | None = None
+    """Number of compactions when a session start last added context; None after a prompt."""
     archived: tuple[int, ...] = ()
-    """State of the transcript file when all of it had been stored."""
-    whole_behind: int = 0
-    """Number of compactions whose earlier messages are stored too."""
-    keeps_whole: bool = False
-    """True while those earlier messages are being stored."""
+    """Size and time of the transcript file when the whole file had been stored."""
+    stored_compactions: int = 0
+    """Number of compactions whose earlier messages are stored."""
+    is_storing_earlier: bool = False
+    """True while messages from before a compaction are being stored."""
 
 
 class HookMemory:
-    """Answers the hooks of every session, each in the memory of its project."""
+    """Answers the hooks of every session with the memory of the session's project."""
 
     def __init__(self, settings: Settings) -> None:
         settings = settings.across_sessions()
@@ -103,19 +103,19 @@ class HookMemory:
         self._caught_up: dict[tuple[str, Path], tuple[int, int]] = {}
 
     async def answer(self, agent: AgentName, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the hook's output; {} if there is none, or after a failure."""
+        """Return the hook's output; {} if it has none, or after a failure."""
         event = str(payload.get("hook_event_name") or "")
         session_id = str(payload.get("session_id") or "")
         cwd = str(payload.get("cwd") or "")
         if not session_id or not Path(cwd).is_absolute() or payload.get("agent_id"):
             return {}  # the parent's transcript contains the subagent's messages
-        told = await attempted(self._answer(agent, event, session_id, cwd, payload))
-        if isinstance(told, Failure):
-            LOG.warning("hook %s of %s was not answered: %s", event, agent, told.said)
+        added = await attempted(self._answer(agent, event, session_id, cwd, payload))
+        if isinstance(added, Failure):
+            LOG.warning("hook %s of %s was not answered: %s", event, agent, added.said)
             return {}
-        if not told:
+        if not added:
             return {}
-        output = {"hookEventName": event, "additionalContext": told}
+        output = {"hookEventName": event, "additionalContext": added}
         return {"hookSpecificOutput": output}
 
     async def _answer(
@@ -167,7 +167,7 @@ class HookMemory:
         return known
 
     async def _answer_prompt(self, hook: _Hook, prompt: str) -> str:
-        hook.session.told_behind = None
+        hook.session.context_added_at = None
         if not prompt.strip() or prompt.lstrip().startswith(_NOT_TYPED):
             return ""
         hook.session.prompt = prompt
@@ -178,7 +178,7 @@ class HookMemory:
             context = await engine.prepare(hook.session_id, body, format=_FORMATS[hook.agent])
         if not any(isinstance(edit, Insert) for edit in context.report.new_edits):
             return ""
-        return hook.told(context, known=look.handed)
+        return hook.new_context(context, known=look.added)
 
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
         source = payload.get("source")
@@ -192,19 +192,21 @@ class HookMemory:
             return ""
         look = await asyncio.to_thread(hook.transcript.look)
         compactions = look.compactions
-        if hook.session.told_behind == compactions:
+        if hook.session.context_added_at == compactions:
             return ""
-        hook.session.told_behind = compactions
+        hook.session.context_added_at = compactions
         transcript = await asyncio.to_thread(read_whole, hook.agent, hook.transcript.path)
         newest = "" if transcript is None else newest_prompt(transcript)
         engine = hook.memory.engine
         body = request_with(None, hook.agent, hook.session.prompt or newest or "Go on.")
         context = await engine.preview(hook.session_id, body, format=_FORMATS[hook.agent])
-        laid_down = await self._laid_down(hook, transcript)
-        stands = look.handed if source == "resume" else frozenset()
-        return hook.told(context, laid_down, known=stands)
+        standing = await self._standing_block(hook, transcript)
+        known = look.added if source == "resume" else frozenset()
+        return hook.new_context(context, standing, known=known)
 
-    async def _laid_down(self, hook: _Hook, transcript: RecordedSession | None) -> list[Insert]:
+    async def _standing_block(
+        self, hook: _Hook, transcript: RecordedSession | None
+    ) -> list[Insert]:
         if transcript is None or not transcript.items:
             return []
         body = request_of([item.raw for item in transcript.items], hook.agent)
@@ -228,15 +230,15 @@ class HookMemory:
 
     async def _archive(self, hook: _Hook) -> None:
         """Store the messages that memory lacks. After a compaction, and for a session that is new
-        to this process, earlier messages are stored last. If they take long, they are stored in
-        parallel with the answer."""
+        to this process, earlier messages are stored last, in parallel with the answer if
+        necessary."""
         look = await asyncio.to_thread(hook.transcript.look)
         session = hook.session
         if not look.state or look.state != session.archived:
             await self._keep(hook, look.session)
             session.archived = look.state
-        if look.compactions != session.whole_behind and not session.keeps_whole:
-            session.keeps_whole = True
+        if look.compactions != session.stored_compactions and not session.is_storing_earlier:
+            session.is_storing_earlier = True
             work = self._later(self._keep_whole(hook, look.compactions))
             await asyncio.wait({work}, timeout=WHOLE_SECONDS)
 
@@ -244,13 +246,13 @@ class HookMemory:
         try:
             path = hook.transcript.path
             await self._keep(hook, await asyncio.to_thread(read_whole, hook.agent, path))
-            hook.session.whole_behind = compactions
+            hook.session.stored_compactions = compactions
         finally:  # after a failure, the next hook continues
-            hook.session.keeps_whole = False
+            hook.session.is_storing_earlier = False
 
     async def _catch_up(self, hook: _Hook) -> None:
-        """Store messages of the project's other sessions whose hooks did not run, newest first.
-        Transcripts of unknown sessions that are older than the hooks are skipped."""
+        """Store messages from the project's other sessions whose hooks did not run, newest first.
+        Skip transcripts of unknown sessions that are older than the hooks."""
         until = time.monotonic() + CATCH_UP_SECONDS
         path, space = Path(hook.transcript.path), hook.session.space
         since = await asyncio.to_thread(installed_at, hook.agent)
@@ -283,7 +285,7 @@ class HookMemory:
         is_new = said_at is None and other.modified_at >= since
         grew = said_at is not None and other.modified_at > said_at + QUIET_SECONDS
         if name in self._sessions or not (is_new or grew):
-            return  # the session's own hooks will run, or nothing is missing
+            return  # this session's own hooks will run, or nothing is missing
         session = _HookSession(space=hook.session.space)
         followed = FollowedTranscript(hook.agent, str(other.path))
         await self._keep(
@@ -293,7 +295,7 @@ class HookMemory:
     async def _keep(self, hook: _Hook, transcript: RecordedSession | None) -> None:
         if transcript is None or not transcript.items:
             return
-        # Wait until the prompt's own request is written, because the transcript contains it too.
+        # Wait until the prompt's own request is written: the transcript contains it, too.
         await hook.memory.engine.settle(SETTLE_SECONDS)
         await archive(
             hook.memory.engine,
@@ -365,7 +367,7 @@ class _Hook:
     memory: OpenMemory
     transcript: FollowedTranscript
 
-    def told(
+    def new_context(
         self, context: Context, before: Sequence[Insert] = (), *, known: frozenset[str]
     ) -> str:
         fresh: list[str] = []
@@ -375,7 +377,7 @@ class _Hook:
                 continue
             repeated = repeated_items(edit.text, known)
             left = without_items(edit.text, repeated)
-            # the neighbors of a message that is already there answer nothing
+            # leave out the neighbors of a hit that the window already contains
             if left and not (repeated and edit.stage == "inject" and not has_hit(left, hits)):
                 fresh.append(left)
                 known = known.union(recalled_items(left))
@@ -389,7 +391,7 @@ class _Hook:
 class _FoundTranscript:
     path: Path
     state: tuple[int, int]
-    """Size, and modification time in nanoseconds."""
+    """Size of the file, and its modification time in nanoseconds."""
 
     @property
     def modified_at(self) -> float:
@@ -419,7 +421,7 @@ def _space_of(agent: AgentName, path: Path) -> str | None:
 
 
 def request_with(transcript: RecordedSession | None, agent: AgentName, prompt: str) -> bytes:
-    """Build the agent's next request, as its transcript shows it."""
+    """Build the agent's next request from its transcript and the prompt."""
     raws: list[bytes] = []
     if transcript is not None:
         raws = [transcript.items[at].raw for at in transcript.current]
@@ -439,7 +441,7 @@ def request_of(raws: Sequence[bytes], agent: AgentName) -> bytes:
 
 
 def newest_prompt(transcript: RecordedSession) -> str:
-    """Return the user's last text that is not a tool result."""
+    """Return the user's last text, ignoring tool results."""
     for item in reversed(transcript.items):
         message = decode(item.raw)
         if not isinstance(message, dict) or message.get("role") != "user":
@@ -453,7 +455,7 @@ def newest_prompt(transcript: RecordedSession) -> str:
 
 
 def enter_data_folder() -> None:
-    """Change to Recollect's data folder, which relative names in the settings refer to."""
+    """Change to Recollect's data folder, because the user's settings may contain relative names."""
     named = named_file(None)
     if named:
         os.environ["RECOLLECT_CONFIG"] = str(named)
@@ -463,7 +465,7 @@ def enter_data_folder() -> None:
 
 
 def answer_alone(agent: AgentName, raw: bytes, seconds: float) -> bytes:
-    """Answer a hook in this process, with memories opened only for it."""
+    """Answer a hook in this process, with memories that are opened only for this hook."""
 
     async def answer() -> dict[str, Any]:
         enter_data_folder()

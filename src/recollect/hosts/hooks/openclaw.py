@@ -1,6 +1,6 @@
-"""Answers OpenClaw's context engine: assembles a turn's window, stores turns, compacts the past.
-The view refers to unchanged messages by place, so that OpenClaw sends its own objects. If
-Recollect's settings name no model, OpenClaw's own model writes summaries. The plugin receives the
+"""Answers OpenClaw's context engine: assembles a turn's window, stores turns, and compacts old
+messages. The view refers to unchanged messages by place, so that OpenClaw sends its own objects. If
+Recollect's settings name no model, OpenClaw's own model writes summaries: the plugin receives the
 prompt and sends the answer with its next request."""
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ LOG: Final = logging.getLogger(__name__)
 class _Conversation:
     messages: list[Any] = field(default_factory=list, repr=False)
     is_shown: bool = False
-    """True if `messages` are the whole session."""
+    """True if `messages` contains the whole session."""
     pending: list[Any] = field(default_factory=list, repr=False)
-    """Turns that are stored once the next assembly shows their place."""
+    """Turns to store once the next request to assemble a window shows their place."""
     window_tokens: int | None = None
     no_sooner: float = 0.0
-    """No compaction before this time, because the last one freed nothing."""
+    """Time before which no compaction runs, because the last one freed nothing."""
 
 
 class HostModel:
-    """A `Model` that asks OpenClaw's own model, through the plugin that waits for a compaction."""
+    """A `Model` that asks OpenClaw's own model, through a plugin that waits for a compaction."""
 
     name = ""
     window_tokens: int | None = None
@@ -82,7 +82,7 @@ class _Compaction:
     asked: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
     waiting: dict[str, asyncio.Future[Answer]] = field(default_factory=dict)
     host_left: bool = False
-    """True if a question was not answered, because OpenClaw's process may have ended."""
+    """True if the plugin did not answer a prompt, perhaps because OpenClaw's process has ended."""
 
     async def ask(self, prompt: Prompt) -> Answer:
         name = uuid.uuid4().hex
@@ -111,7 +111,7 @@ _running: Final[ContextVar[_Compaction | None]] = ContextVar("running", default=
 
 
 class OpenClawMemory:
-    """Answers the context engine of every OpenClaw session, each in the memory of its workspace."""
+    """Answers the context engine of OpenClaw's sessions, with the memories of their workspaces."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class OpenClawMemory:
     ) -> None:
         self._settings = replace(
             settings.across_sessions(),
-            # Compactions run only when OpenClaw asks for them, because only then can its model be
+            # Run compactions only when OpenClaw asks for them, because only then can its model be
             # asked. OpenClaw has already subtracted its reserve from the budget.
             compaction=replace(
                 settings.compaction, enabled=False, reserve_tokens=0, reserve_tokens_floor=0
@@ -138,8 +138,7 @@ class OpenClawMemory:
         self._compactions: OrderedDict[str, _Compaction] = OrderedDict()
 
     async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the plugin's answer; {} if there is none. Raise FormatError for an invalid
-        request."""
+        """Return the plugin's answer; {} without one. Raise FormatError for an invalid request."""
         if call == "answer":
             return await self._answered(payload)
         asked = _read(payload)
@@ -185,7 +184,7 @@ class OpenClawMemory:
 
     async def _committed(self, memory: OpenMemory, asked: _Asked) -> dict[str, Any]:
         """Store a turn after the known messages of its session. After a restart no messages are
-        known: such turns wait until OpenClaw sends the whole conversation."""
+        known, so turns wait until OpenClaw sends the whole conversation."""
         conversation = self._conversation(asked)
         if not conversation.is_shown:
             conversation.pending += asked.messages
@@ -292,7 +291,7 @@ class OpenClawMemory:
         return await self._next(running)
 
     async def close(self) -> None:
-        """End open compactions, store waiting turns, and close."""
+        """End open compactions, store waiting turns, and close the memories."""
         tasks = [one.task for one in self._compactions.values() if one.task is not None]
         for task in tasks:
             task.cancel()
@@ -319,8 +318,7 @@ class _Asked:
 
 
 def _with_times(rows: Sequence[Any], given: Sequence[Any], now: int) -> list[Any]:
-    """Give each message that Recollect added the time of the message after it, because OpenClaw
-    sorts messages by time."""
+    """Give each message from Recollect the time of the next one: OpenClaw sorts by time."""
     timed: list[Any] = []
     behind: object = now
     for row in reversed(rows):

@@ -1,6 +1,6 @@
-"""A growing transcript file: each read takes only the new lines. If the file was replaced,
-rewritten or shortened, it is read again from the start. An incomplete last line is left for the
-next read."""
+"""Reads a growing transcript file: each read returns only the new lines. If the file was replaced,
+rewritten or shortened, it is read again from the start. The next read returns an incomplete last
+line."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _BOUNDARY: Final[Mapping[AgentName, bytes]] = {
 }
 _HANDED: Final = b"<recalled-context"
 _COMPARED_BYTES: Final = 512
-"""Bytes at the end of the part already read that are compared, to detect a rewritten file."""
+"""Number of bytes before the new lines that are compared, to detect a rewritten file."""
 
 
 class GrowingReader(Protocol):
-    """Reads a transcript in portions."""
+    """Parses a transcript that arrives in portions."""
 
     def feed(self, data: bytes) -> None:
-        """Take the next lines."""
+        """Parse the next lines."""
 
     def session(self) -> RecordedSession:
-        """Return the session read so far."""
+        """Return the session, as far as it was read."""
 
 
 _READERS: Final[Mapping[AgentName, Callable[[], GrowingReader]]] = {
@@ -47,18 +47,18 @@ _READERS: Final[Mapping[AgentName, Callable[[], GrowingReader]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptLook:
-    """The contents of a transcript at one read."""
+    """The contents of a transcript at the time of one read."""
 
     session: RecordedSession | None = None
-    """The part since the last compaction; None if the file is missing or cannot be read."""
-    handed: frozenset[str] = field(default=frozenset(), repr=False)
-    """The passages and facts that hooks added in that part."""
+    """The session since the last compaction; None if the file is missing or cannot be read."""
+    added: frozenset[str] = field(default=frozenset(), repr=False)
+    """The passages and facts that hooks added to the session since the last compaction."""
     compactions: int = 0
     state: tuple[int, ...] = ()
 
 
 class FollowedTranscript:
-    """One transcript, from its last compaction on."""
+    """One transcript, read from its last compaction on."""
 
     def __init__(self, agent: AgentName, path: str) -> None:
         self._agent = agent
@@ -69,7 +69,7 @@ class FollowedTranscript:
 
     def _begin(self) -> None:
         self._reader = _READERS[self._agent]()
-        self._handed: frozenset[str] = frozenset()
+        self._added: frozenset[str] = frozenset()
         self._compactions = 0
         self._read_bytes = 0
         self._end = b""
@@ -111,7 +111,7 @@ class FollowedTranscript:
         self._take(data[:end])
         return TranscriptLook(
             session=self._reader.session() if self._read_bytes else None,
-            handed=self._handed,
+            added=self._added,
             compactions=self._compactions,
             state=state,
         )
@@ -125,13 +125,13 @@ class FollowedTranscript:
             self._compactions = compactions
             data = data[data.rfind(b"\n", 0, at) + 1 :]
         self._reader.feed(data)
-        self._handed |= handed_items(data)
+        self._added |= added_items(data)
         self._read_bytes = read_bytes
         self._end = (self._end + data[-_COMPARED_BYTES:])[-_COMPARED_BYTES:]
 
 
 def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
-    """Return the whole transcript, including the part before compactions; None if there is none."""
+    """Return the whole transcript, also before compactions; None if it cannot be read."""
     try:
         with open(path, "rb", opener=open_regular) as file:
             data = file.read(MOST_BYTES)
@@ -144,7 +144,7 @@ def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
     return reader.session()
 
 
-def handed_items(data: bytes) -> frozenset[str]:
+def added_items(data: bytes) -> frozenset[str]:
     """Return the passages and facts that hooks added to the conversation."""
     found: set[str] = set()
     for line in data.split(b"\n") if _HANDED in data else ():

@@ -1,4 +1,4 @@
-"""The MCP server: memory for every client of the Model Context Protocol."""
+"""The MCP server, which gives clients of the Model Context Protocol a memory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOrder:
-    """Which memory the server opens."""
+    """The memory that a client asks the server to open."""
 
     space: str
     store: str | None = None
     session: str | None = None
-    """The session whose memory it is; None for the whole space."""
+    """The session whose messages the client may see; None for the whole space."""
     config: Path | None = None

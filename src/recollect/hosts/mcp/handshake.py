@@ -1,7 +1,7 @@
-"""The tools that the server lists, and answers to the first requests of every client. Importing the
-official SDK takes a second of CPU time, and clients wait for the handshake and the list of tools.
-So this module answers these requests, with the same answers as the SDK (a test compares them).
-Unusual requests are left to the SDK."""
+"""The list of tools, and answers to the first requests of every MCP client. Importing the official
+SDK takes a second of CPU time, while clients wait for the handshake and the list of tools. So this
+module answers these requests, with the same answers as the SDK (a test compares them). The SDK
+answers others."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def scope_of(tool: str) -> KeyScope:
 
 
 def listed_tools() -> list[dict[str, Any]]:
-    """Return all tools as `tools/list` shows them, the same for every client."""
+    """Return all tools in the form of `tools/list`, which is the same for every client."""
     from recollect.core.formats.codec import tool_definition
     from recollect.hosts.tools.arguments import KINDS
 

@@ -1,5 +1,5 @@
-"""The memory that the MCP server answers from, opened when it is first needed. If opening fails,
-the call reports why, and the next call tries again."""
+"""The memory behind the MCP server, opened when a call first needs it. If opening fails, the call
+reports why, and the next call tries again."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 class ServedMemory(Protocol):
-    """A memory as the server uses it."""
+    """The memory that an MCP server needs."""
 
     @property
     def session(self) -> str | None:
-        """The session whose memory it is; None for the whole space."""
+        """The session whose messages the client may see; None for the whole space."""
 
     def engine(self, scope: KeyScope = "read") -> AbstractAsyncContextManager[Engine]:
-        """Return the open engine for one call. Raise RecollectError if there is none."""
+        """Return the open engine for one call. Raise RecollectError if it cannot be opened."""
 
     def refusal(self, scope: KeyScope) -> str:
-        """Return why a call that needs this scope is refused; empty if it is allowed."""
+        """Return the reason to refuse a call that needs this scope; empty if it is allowed."""
 
 
 class ClientMemory:
-    """The memory of one client. It stays open until the client leaves."""
+    """The memory of one client, which stays open until the client disconnects."""
 
     def __init__(
         self, order: MemoryOrder, pool: MemoryPool[Any, OpenMemory], key: Hashable
@@ -64,7 +64,7 @@ class ClientMemory:
         from recollect.adapters.wiring.stores import is_stored
 
         async with self.engine() as engine:
-            # a search must not create a memory
+            # this search must not create a memory
             if is_stored(self._order.store or engine.settings.store.url, self._order.space):
                 await engine.search("warm up", budget_tokens=1)
 
@@ -73,11 +73,11 @@ class ClientMemory:
 
 
 def order_pool(settings: Settings | None = None) -> MemoryPool[MemoryOrder, OpenMemory]:
-    """Make a pool of memories with stores of their own. Each is closed when its last client leaves.
-    Without `settings`, the user's own are loaded."""
+    """Make a pool of memories with their own stores, each closed when its last client disconnects.
+    Without `settings`, the user's settings are loaded."""
 
     def open_order(order: MemoryOrder) -> OpenMemory:
-        from recollect.adapters.wiring import open_memory  # slow to import
+        from recollect.adapters.wiring import open_memory  # this import is slow
 
         loaded = settings or load_settings(file=order.config, folder=None).settings
         engine = open_memory(
@@ -92,7 +92,7 @@ def order_pool(settings: Settings | None = None) -> MemoryPool[MemoryOrder, Open
 async def served_memory(
     order: MemoryOrder, pool: MemoryPool[Any, OpenMemory], key: Hashable
 ) -> AsyncIterator[ClientMemory]:
-    """Return the memory of one client, and warm it up in parallel."""
+    """Return the memory of one client. Load its models in parallel."""
     memory = ClientMemory(order, pool, key)
     warming = asyncio.ensure_future(attempted(memory.warm_up()))
     try:
@@ -105,7 +105,7 @@ async def served_memory(
 
 @asynccontextmanager
 async def only_memory(order: MemoryOrder) -> AsyncIterator[ClientMemory]:
-    """Return the memory of a process that serves nothing else."""
+    """Return the memory of a process that serves only this client."""
     pool = order_pool()
     try:
         async with served_memory(order, pool, order) as memory:

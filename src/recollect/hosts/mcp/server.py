@@ -1,7 +1,7 @@
-"""The MCP server: the low-level server of the official SDK over the memory tools. Invalid requests
-and failures of the memory do not stop it: both get an answer. Over streamable HTTP, it listens on
-this machine only by default. Every request must send a token, which other users of the machine
-cannot read."""
+"""The MCP server: the memory tools behind the low-level server of the official SDK. Invalid
+requests and failures of the memory get an answer, and do not stop the server. Over streamable HTTP,
+the server by default listens only on this machine. Every HTTP request must contain a token, which
+other users of the machine cannot read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Context = ServerRequestContext[Any, Any]
 CONFIRM_SECONDS: Final = 600.0
 _WHOLE_CHARS: Final = 4_000
-"""If a text is longer than this, a person sees each item as one line."""
+"""If a text is longer than this, the user is shown one line per item."""
 _QUESTION: Final = "forget"
 _FORM: Final[dict[str, Any]] = {
     "type": "object",
@@ -58,8 +58,7 @@ _FORM: Final[dict[str, Any]] = {
 
 
 def server_over(memory: ServedMemory, security: RequestStateSecurity | None = None) -> Server[Any]:
-    """Make the SDK's server with Recollect's handlers. `security` is for servers that share a
-    key."""
+    """Create the SDK's server with Recollect's handlers. Several servers may share `security`."""
     handlers = Handlers(memory)
     server: Server[Any] = Server(
         handshake.NAME,
@@ -73,7 +72,7 @@ def server_over(memory: ServedMemory, security: RequestStateSecurity | None = No
     server.middleware[:] = [
         one for one in server.middleware if type(one).__name__ != "OpenTelemetryMiddleware"
     ]
-    # seals the state that a client carries between a question and its reply
+    # seals the state that a client returns with the reply to a question
     server.middleware.append(
         RequestStateBoundary(
             security or RequestStateSecurity.ephemeral(), default_audience=handshake.NAME
@@ -83,7 +82,7 @@ def server_over(memory: ServedMemory, security: RequestStateSecurity | None = No
 
 
 class Handlers:
-    """The handlers of the protocol's methods."""
+    """The handlers of MCP's methods."""
 
     def __init__(self, memory: ServedMemory) -> None:
         self._memory = memory
@@ -99,7 +98,7 @@ class Handlers:
     async def call_tool(
         self, context: Context, params: types.CallToolRequestParams
     ) -> types.CallToolResult | types.InputRequiredResult:
-        """Call a tool. Problems of the call are reported in the answer."""
+        """Call a tool. The answer reports problems of the call."""
         if params.name not in TOOL_NAMES:
             raise MCPError(
                 code=types.INVALID_PARAMS, message=f"there is no tool {_sendable(params.name)[:80]}"
@@ -135,9 +134,9 @@ class Handlers:
 
 @dataclass(slots=True)
 class ForgetQuestion:
-    """Asks the client's user to confirm forgetting. Clients of older protocol revisions are asked
-    during the call. Newer clients get the question as the answer. They call again with the reply,
-    for the same content."""
+    """Asks the client's user to confirm forgetting. Clients of older protocol revisions get the
+    question during the call. Newer clients get the question as the answer, and call again with the
+    reply, which is valid only for the same content."""
 
     context: Context
     params: types.CallToolRequestParams
@@ -148,11 +147,11 @@ class ForgetQuestion:
         """True if the client can show forms to its user."""
         capabilities = self.context.session.client_capabilities
         wanted = None if capabilities is None else capabilities.elicitation
-        # in the revision before modes existed, naming no mode means forms
+        # in the revision without modes, clients that name no mode show forms
         return wanted is not None and (wanted.form is not None or wanted.url is None)
 
     async def ask(self, wanted: ForgetRequest) -> bool:
-        """Ask the user. Return True if they confirm."""
+        """Ask the client's user. Return True if the user confirms."""
         whole = wanted.whole()
         shown = whole if len(whole) <= _WHOLE_CHARS else str(wanted)
         text = _sendable(f"Forget this permanently?\n\n{shown}")

@@ -1,1 +1,1 @@
-"""`recollect serve`: memory over HTTP for many tenants, on one PostgreSQL database."""
+"""`recollect serve`: memories over HTTP for many tenants, on one PostgreSQL database."""

@@ -1,5 +1,5 @@
-"""The operations of the admin API, for keys with the scope `operator`. Only the command line
-creates such keys. The answers with a new key are never stored for an Idempotency-Key."""
+"""The operations of the admin API, for keys with the scope `operator`, which only the command line
+creates. Answers that contain a new key are never stored for an Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recollect.core.values.tenant import AuditRecord
 
 SPACES_A_CALL: Final = 20
-"""Spaces that one request deletes, so that it ends before its deadline."""
+"""Maximum number of spaces that one request deletes, so that it ends before its deadline."""
 _NO_KEY: Final = "the tenant has no working key with this id"
 
 
@@ -43,7 +43,7 @@ async def create_tenant(call: Call) -> m.TenantItem:
     try:
         return _tenant(await (await _admin(call)).create_tenant(body.name, _limits(body)))
     except RecollectError as error:
-        if type(error) is not RecollectError:  # the store's
+        if type(error) is not RecollectError:  # the store's own class
             raise
         raise Problem(ProblemKind.INVALID, str(error)) from None
 
@@ -54,13 +54,14 @@ async def show_tenant(call: Call) -> m.TenantItem:
 
 
 async def set_limits(call: Call) -> m.TenantItem:
-    """Change limits of a tenant. Nodes notice within seconds."""
+    """Change limits of a tenant. All nodes use the new limits within seconds."""
     one = await _asked(call)
     return _tenant(await (await _admin(call)).set_limits(one, _limits(call.body)))
 
 
 async def delete_tenant(call: Call) -> m.TenantDeletedAnswer:
-    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat it until `done`."""
+    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until `done` is
+    true."""
     one, certificates = await _asked(call), list[m.Record]()
     async with aclosing((await _admin(call)).delete_tenant(one)) as deleting:
         async for name, certificate in deleting:
@@ -87,7 +88,7 @@ async def create_key(call: Call) -> m.KeyMadeAnswer:
 
 
 async def rotate_key(call: Call) -> m.KeyMadeAnswer:
-    """Replace a key of a tenant. The old one keeps working for a while."""
+    """Replace a key of a tenant. The old key keeps working for a while."""
     grace = cast(m.RotateBody, call.body).grace_seconds
     one = await _asked(call)
     made = await (await _admin(call)).rotate_key(one, call.path["key"], grace=grace)
@@ -123,7 +124,7 @@ async def _admin(call: Call) -> Administration:
 
 
 async def _asked(call: Call) -> Tenant:
-    """Return the tenant that the path names by its id."""
+    """Return the tenant whose id is in the path."""
     try:
         id_ = UUID(call.path["tenant"])
     except ValueError:

@@ -17,8 +17,8 @@ from recollect.hosts.service.requests import Call
 Method: TypeAlias = Literal["GET", "POST", "DELETE"]
 Operation: TypeAlias = Callable[[Call], Awaitable[m.ApiAnswer]]
 Idempotency: TypeAlias = Literal["none", "again", "kept"]
-"""What an Idempotency-Key does if a request is repeated. "none": nothing, for reads. "again": the
-request runs again, which changes nothing. "kept": the first answer is returned."""
+"""How a request with a used Idempotency-Key is answered. "none": a read runs again. "again": the
+request runs again, which changes nothing. "kept": the client gets the first answer."""
 
 PREFIX: Final = "/v1"
 _IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -45,12 +45,12 @@ class ApiRoute:
     query: type[m.ApiBody] = m.NoQuery
     idempotency: Idempotency = "none"
     counted: bool = True
-    """True if it counts against the tenant's budgets."""
+    """True if requests count against the tenant's budgets."""
     needs_space: bool = False
-    """True if it writes only to an existing space."""
+    """True if the operation writes only to an existing space."""
     to_the_end: bool = False
-    """True if, with an Idempotency-Key, it finishes even if the client disconnects. A partial run
-    could not be distinguished from no run, and must not be repeated."""
+    """True if a request with an Idempotency-Key is finished even if the client disconnects. A
+    partial run would look like none, but must not be repeated."""
 
     @property
     def operation(self) -> str:
@@ -58,7 +58,7 @@ class ApiRoute:
 
     @property
     def writes(self) -> bool:
-        """True if it writes. A missing space is created, unless `needs_space`."""
+        """True if the operation writes. It creates a missing space, unless `needs_space`."""
         return self.scope == "write"
 
 

@@ -1,10 +1,12 @@
-"""The service as an HTTP application. It checks deadline and key first, then scope, the node's
-limits, the tenant's budgets, the body and the idempotency key. Only the key decides which tenant a
-request belongs to. Two requests with the same idempotency key never run at the same time.
+"""The service as an HTTP application.
 
-At the first SIGTERM or SIGINT a node answers /readyz with 503 and serves for another
+A node checks deadline and key first, then scope, the node's limits, the tenant's budgets, the body
+and the idempotency key. Only the key decides to which tenant a request belongs. Two requests with
+the same idempotency key never run at the same time.
+
+At the first SIGTERM or SIGINT, a node answers /readyz with 503 and serves for another
 `serve.drain_seconds`. Then it accepts no more requests, finishes open ones, and closes. A second
-signal skips the wait.
+signal ends the wait.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ from recollect.hosts.http import (
     Scope,
     Send,
     application,
-    aside_if_large,
+    in_thread_if_large,
     read_body,
     run_for_client,
 )
@@ -70,7 +72,7 @@ if TYPE_CHECKING:
     from recollect.hosts.service.metrics import Metrics
 
 AnswerMcp: TypeAlias = Callable[[Request, bytes, Principal], Awaitable[Response]]
-"""Answers an MCP message, given as a request whose body was read, for a tenant and a space."""
+"""Answers an MCP message for a tenant and a space. The message is a request whose body was read."""
 MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextManager[AnswerMcp]]
 """Opens the MCP server, given a node's memories and the deployment's secret."""
 T = TypeVar("T")
@@ -79,26 +81,26 @@ LOG: Final = logging.getLogger("recollect")
 MOST_BODY_BYTES: Final = 16_000_000
 MOST_REQUESTS: Final = 1_024
 TENANT_WAITING: Final = 64
-"""Number of a tenant's requests that may wait for their turn. More are refused with 429."""
+"""Number of a tenant's requests that may wait for their turn. Further requests get 429."""
 ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0
 BODY_SECONDS: Final = 30.0
-"""Time limit for receiving a body, whatever the request's deadline."""
+"""Time limit for receiving a body, independent of the request's deadline."""
 PURGE_SECONDS: Final = 3_600.0
 LEAST_SECONDS: Final = 0.01
 MCP_BYTES_PER_TOKEN: Final = 4
-"""An MCP message is charged by the size of its request and answer."""
+"""An MCP message is charged as one token per this many bytes of request and answer."""
 _HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 _SINGLE: Final = ("authorization", "idempotency-key", "x-request-timeout")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Admitted:
-    """A tenant's request that a node has received."""
+    """A tenant's request that a node has accepted."""
 
     principal: Principal
     body: bytes = field(repr=False)
     ends_at: float
-    """Its deadline, by the monotonic clock."""
+    """Deadline of the request, by the monotonic clock."""
 
     @property
     def seconds(self) -> float:
@@ -116,7 +118,8 @@ class Service:
         secret: bytes = b"",
         mcp: MountMcp | None = None,
     ) -> None:
-        """`secret` is the same on all nodes. `mcp` serves the paths that end in `/mcp`."""
+        """Create the application. All nodes have the same `secret`. `mcp` serves paths ending in
+        `/mcp`."""
         serve = settings.serve
         self._serve = serve
         self._settings = settings
@@ -158,7 +161,7 @@ class Service:
         return [*routes, Mount("/inspector", self._inspect)]
 
     async def _inspect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the inspector. Its pages are imported when somebody first asks for one."""
+        """Serve the inspector. The first request imports its pages."""
         if self._inspector is None:
             from recollect.hosts.inspector.app import Inspector
             from recollect.hosts.service.inspector import KeyAccess
@@ -289,7 +292,7 @@ class Service:
         async with self._admit(request, names, None, counted=True) as admitted:
             principal, space = admitted.principal, names["space"]
             async with self._queue.turn(principal.tenant.id, admitted.seconds):
-                # if the key may write, a tool creates the space when it writes
+                # if the key may write, a tool that writes creates the space
                 if "write" not in principal.key.scopes and not await (
                     await self.memories.records()
                 ).has_space(principal.tenant.id, space):
@@ -306,7 +309,7 @@ class Service:
     async def _admit(
         self, request: Request, names: dict[str, str], scope: KeyScope | None, *, counted: bool
     ) -> AsyncIterator[_Admitted]:
-        """Receive a tenant's request, and limit its time while the block runs."""
+        """Accept a tenant's request, and limit its time while the block runs."""
         for name in _SINGLE:
             if len(request.headers.getlist(name)) > 1:
                 raise Problem(ProblemKind.BAD_REQUEST, f"{name} appears twice")
@@ -369,7 +372,7 @@ class Service:
             raise Problem(ProblemKind.MEDIA_TYPE, "send the body as application/json")
         body: m.ApiBody | None = None
         if route.body is not None:
-            body = await aside_if_large(len(admitted.body), decoded, admitted.body, route.body)
+            body = await in_thread_if_large(len(admitted.body), decoded, admitted.body, route.body)
         return Call(
             tenant=admitted.principal.tenant,
             key=admitted.principal.key,
@@ -413,16 +416,16 @@ class Service:
         answer = await self._work(route, call)
         if isinstance(answer, Problem):
             raise answer
-        await asyncio.shield(self.memories.beside(self._settle(call)))
+        await asyncio.shield(self.memories.start_background(self._settle(call)))
         return answer
 
     async def _work(self, route: ApiRoute, call: Call) -> Response | Problem:
         def asked(use: ModelUse) -> None:
             if use.purpose == "summary":
                 call.tokens += use.input_tokens + use.output_tokens
-                # The call ran in parallel with the request, or was cancelled with it.
+                # The call ran in parallel with the request, or was cancelled with the request.
                 if call.is_charged:
-                    self.memories.beside(self._settle(call))
+                    self.memories.start_background(self._settle(call))
 
         metering = METER.set(asked)
         answer: m.ApiAnswer | Problem | Failure | None = None
@@ -431,7 +434,7 @@ class Service:
         finally:
             METER.reset(metering)
             if not isinstance(answer, m.ApiAnswer):
-                self.memories.beside(self._settle(call))
+                self.memories.start_background(self._settle(call))
         if isinstance(answer, Failure):
             problem = problem_of(answer.error, answer.said, keyed=call.keyed)
             if problem.kind is ProblemKind.INTERNAL:
@@ -445,7 +448,7 @@ class Service:
         tokens, call.tokens, call.is_charged = call.tokens, 0, True
         if time.monotonic() - self._purged_at > PURGE_SECONDS:
             self._purged_at = time.monotonic()
-            self.memories.beside(self._purge(call.now))
+            self.memories.start_background(self._purge(call.now))
         await self._charge(call.tenant, tokens)
 
     async def _charge(self, tenant: Tenant, tokens: int) -> None:
@@ -492,7 +495,7 @@ async def _read(request: Request, taking: Taking) -> bytes:
 
 
 async def _run_after_body(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
-    """Run `work`, and stop it if the client disconnects after it has sent its whole request."""
+    """Run `work`, and cancel it if the client disconnects after sending its whole request."""
     whole = asyncio.Event()
 
     async def receive_noted() -> Message:
@@ -514,7 +517,7 @@ def _answer_problem(request: Request, problem: Problem) -> Response:
 
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
-    """Make the application of a node. Raise SettingsError if its store is not a server."""
+    """Create the application of a node. Raise SettingsError if its store is not a server."""
     url = require_server(settings.store.url)
     return Service(settings, url, secret=deployment_secret(), mcp=mcp)
 
@@ -554,8 +557,7 @@ class NodeServer(HttpServer):
             self._on_ready()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Replace uvicorn's handler, which would end the process by the signal, as if it had
-        failed."""
+        """Replace uvicorn's handler, after which the process would end with a failure."""
         del sig, frame
         if self._service.draining:
             self._end()
@@ -563,7 +565,7 @@ class NodeServer(HttpServer):
         self._service.drain()
         loop = asyncio.get_running_loop()
         loop.call_later(self._drain_seconds, self._end)
-        loop.call_soon(self._on_draining)  # run outside of the signal handler
+        loop.call_soon(self._on_draining)  # the loop runs this outside of the signal handler
 
     def _end(self) -> None:
         self.force_exit = self.should_exit

@@ -1,6 +1,6 @@
 """The inspector for tenants. A browser sends the API key as the password of HTTP's basic
-authentication, with any user name. Only the key decides which memories it shows and what it may do.
-"""
+authentication, with any user name. Only the key decides which memories the user sees and may
+change."""
 
 from __future__ import annotations
 
@@ -86,7 +86,8 @@ class KeyAccess:
         memories: TenantMemories,
         settings: Settings,
     ) -> None:
-        """`principal_of` resolves an Authorization header, and counts the request."""
+        """Create the check. `principal_of` resolves an Authorization header, and counts
+        requests."""
         self._principal_of = principal_of
         self._memories = memories
         self._settings = settings
@@ -102,7 +103,7 @@ class KeyAccess:
             return PlainTextResponse(problem.reason, problem.kind.status, headers)
         return Visitor(
             spaces=TenantSpaces(principal, self._memories, self._settings),
-            # only who has the key can make the token of a form, and every node makes the same
+            # a form's token can only be made with the key, and is the same on every node
             secret=blake2b(_as_bearer(sent).encode(), person=b"recollect-ui").digest(),
             scopes=frozenset(principal.key.scopes),
         )

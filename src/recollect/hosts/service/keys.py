@@ -1,7 +1,7 @@
-"""API keys, their tenants, and changes to both. A key is `rk_TENANT_ID_SECRET`: two ids that may be
-shown, and 256 random bits with a checksum. The checksum refuses mistyped keys without a query. Only
-a hash is stored. A node caches a key for `KEY_SECONDS`. Invented keys neither evict valid ones nor
-delay other requests."""
+"""API keys and their tenants, and changes to both. A key has the form `rk_TENANT_ID_SECRET`: two
+ids that people may see, and 256 random bits with a checksum, by which a node refuses mistyped keys
+without a query. The database stores only a hash of the key. A node caches a key for `KEY_SECONDS`.
+Invented keys neither remove valid ones from the cache nor delay other requests."""
 
 from __future__ import annotations
 
@@ -77,18 +77,18 @@ def make_key(
 
 
 def read_key(text: str) -> GivenKey | None:
-    """Read the key of a request; None if it is malformed."""
+    """Parse the key of a request; None if it is malformed."""
     found = _KEY.fullmatch(text)
     if found is None or not hmac.compare_digest(_check(text[:-_CHECK_CHARS]), found[4]):
         return None
     tenant = UUID(bytes=b32decode(found[1].upper() + "======"))
-    if _spelled(tenant.bytes) != found[1]:  # the same bytes in a non-canonical encoding
+    if _spelled(tenant.bytes) != found[1]:  # another encoding of the same bytes
         return None
     return GivenKey(tenant=tenant, id=found[2], hash=_hash(text))
 
 
 def opens(given: GivenKey, known: ApiKey, *, now: float) -> bool:
-    """Return whether a request's key is this one, and is valid at this time."""
+    """Return True if a request's key is the `known` one, and valid at this time."""
     same = hmac.compare_digest(given.hash, known.hash)
     return same and known.tenant == given.tenant and known.is_valid(now)
 
@@ -99,13 +99,13 @@ def shown_key(key: ApiKey) -> str:
 
 
 def new_tenant(name: str, *, now: float) -> Tenant:
-    """Make a tenant with a new id, even if the name is in use."""
+    """Create a tenant with a new id, even if the name is in use."""
     return Tenant(id=uuid4(), name=name, created_at=now)
 
 
 @dataclass(frozen=True, slots=True)
 class Administration:
-    """Changes to tenants and keys, by a command or by the admin API. Each is in the audit log."""
+    """Changes tenants and keys, for commands and the admin API. The audit log has each change."""
 
     fleet: PostgresFleet
     actor: str
@@ -127,7 +127,7 @@ class Administration:
         return made
 
     async def set_limits(self, tenant: Tenant, limits: Mapping[LimitName, int | None]) -> Tenant:
-        """Set the limits that are given. None removes a limit."""
+        """Set these limits of a tenant. None removes a limit."""
         changed = tenant.limited(limits)
         if limits:
             await self.records.set_limits(changed, actor=self.actor, at=time.time())
@@ -149,7 +149,8 @@ class Administration:
         return made
 
     async def rotate_key(self, tenant: Tenant, key_id: str, *, grace: float) -> MadeKey | None:
-        """Replace a key. The old one works for `grace` seconds. None if there is no such key."""
+        """Replace a key by a new one, and let it expire after `grace` seconds. None if it is
+        unknown."""
         now = time.time()
         found = await self.records.key(tenant.id, key_id)
         if found is None:
@@ -163,23 +164,22 @@ class Administration:
         return made if done else None
 
     async def revoke_key(self, tenant: Tenant, key_id: str) -> bool:
-        """Return False if there is no active key with this id."""
+        """Revoke a key. Return False if the tenant has no active key with this id."""
         return await self.records.revoke_key(tenant, key_id, actor=self.actor, at=time.time())
 
     async def delete_space(self, tenant: Tenant, name: str) -> AsyncGenerator[Certificate]:
-        """Delete a space. Yield its certificate, then a second one if it was written to
-        meanwhile."""
+        """Delete a space. Yield its certificate, and another if a client wrote to it meanwhile."""
         store = await self.fleet.space(tenant_space(tenant.id, name))
         yield await delete_space(store, named=name, now=time.time())
         await self.records.remove_space(tenant, name, actor=self.actor, at=time.time())
-        # a node that still has the key cached may have written until then
+        # a node that has the key in its cache may have written until now
         late = await delete_space(store, named=name, now=time.time())
         if any(late.counts.values()):
             yield late
 
     async def delete_tenant(self, tenant: Tenant) -> AsyncGenerator[tuple[str, Certificate]]:
-        """Delete a tenant. Yield the name and certificates of each space. If the iteration stops
-        early, a further call continues."""
+        """Delete a tenant. Yield the name and the certificate of each space. If the iteration stops
+        early, another call continues it."""
         # Revoke the keys first, so that no client writes meanwhile.
         for key in await self.records.keys(tenant.id):
             await self.revoke_key(tenant, key.id)
@@ -209,14 +209,14 @@ def _hash(text: str) -> bytes:
 
 
 KEY_SECONDS: Final = 5.0
-"""Cache time of a key on a node. A revoked key may keep working for this long."""
+"""Time for which a node caches a key. A revoked key may keep working for this long."""
 MOST_KEYS: Final = 10_000
 MOST_REFUSED_KEYS: Final = 1_000
-"""Invalid keys are cached separately, so that invented keys evict no valid one."""
+"""Maximum number of cached invalid keys. Valid keys have a cache of their own."""
 KEYS_LOOKED_UP: Final = 2
-"""Limit of unknown keys that a node looks up in the database at the same time."""
+"""Maximum number of unknown keys that a node looks up in the database at the same time."""
 KEYS_WAITING: Final = 200
-"""Limit of waiting lookups. Further requests get Retry-After."""
+"""Maximum number of lookups that wait. Further requests get Retry-After."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,7 +229,7 @@ class Principal:
 
 
 class Principals:
-    """Resolves keys to tenants."""
+    """Finds the tenant of a key."""
 
     def __init__(self, memories: TenantMemories) -> None:
         self._memories = memories
@@ -239,7 +239,8 @@ class Principals:
         self._waiting = 0
 
     async def of(self, header: str) -> Principal:
-        """Return the sender. Raise a Problem if the key is unknown, expired or revoked."""
+        """Return the sender of a request by its Authorization header. Raise a Problem if the key is
+        unknown, expired or revoked."""
         scheme, _, text = header.partition(" ")
         given = read_key(text.strip()) if scheme.lower() == "bearer" else None
         found = None if given is None else await self._known(given)
@@ -270,7 +271,7 @@ class Principals:
         self._waiting += 1
         try:
             async with self._lookups:
-                # Another request may have looked it up meanwhile.
+                # Another request may have looked up this key meanwhile.
                 known = self._keys.get(given.hash)
                 return await self._looked_up(given) if known is None else known[1]
         finally:

@@ -1,5 +1,5 @@
-"""The limits of a tenant: its share of a node's turns and bodies, and its budgets. The database
-counts budgets for all nodes."""
+"""The limits of a tenant: its share of a node's turns and bodies, and its budgets, which the
+database counts for all nodes."""
 
 from __future__ import annotations
 
@@ -18,33 +18,32 @@ from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.telemetry import measured
 
 TOKENS_SECONDS: Final = 2.0
-"""How long a node caches its last count of a day's tokens."""
+"""Time for which a node caches the count of a tenant's tokens per day."""
 BYTES_SECONDS: Final = 10.0
-"""How long a node caches the stored bytes of a tenant."""
+"""Time for which a node caches a tenant's stored bytes."""
 MOST_TENANTS: Final = 100_000
-"""Tenants whose counts a node caches."""
+"""Maximum number of tenants whose counts a node caches."""
 READING_PART: Final = 4
-"""Of the requests that a node reads at the same time, a tenant may have a fourth."""
+"""A tenant's part of the requests that a node receives at the same time: 4 means a fourth."""
 BODY_BYTES: Final = 256_000_000
-"""Total size of bodies that a node holds. A tenant may use half of it."""
+"""Maximum size of all bodies in a node's RAM. One tenant may use half of it."""
 
 
 QUEUE_SECONDS: Final = 1.0
 """Retry-After for a tenant with too many waiting requests."""
 ACTIVE_SECONDS: Final = 2.0
-"""A tenant counts as active for this long after its last request."""
+"""A tenant counts as active for this long after a request."""
 SHARED_PART: Final = 4
-"""All active tenants together are guaranteed a fourth of the turns. A node has one processor, and a
-tenant with many running requests would slow down the others."""
+"""All active tenants together are guaranteed this part of the turns (4 means a fourth). A node has
+one processor, and a tenant with many running requests would slow down the others."""
 WAIT_PART: Final = 0.5
-"""A request waits at most this share of its deadline for a turn, so that time is left for its
-work."""
+"""A request waits at most this share of its time limit for a turn, to have time for its work."""
 
 
 class FairQueue:
-    """The turns of a node. The tenant with the fewest running requests gets the next turn. A tenant
-    that is alone gets half of the turns. Active tenants share a part of them, at least one each.
-    The requests of a tenant stay in order."""
+    """The turns of a node: the tenant with the fewest running requests gets the next turn. A single
+    active tenant gets half of the turns. All active tenants share a guaranteed part, at least one
+    turn each. The requests of a tenant start in order."""
 
     def __init__(self, turns: int, *, tenant_waiting: int) -> None:
         self._turns = self._free = turns
@@ -52,7 +51,7 @@ class FairQueue:
         self._running: Counter[UUID] = Counter()
         self._waiting: OrderedDict[UUID, deque[asyncio.Future[None]]] = OrderedDict()
         self._active: OrderedDict[UUID, float] = OrderedDict()
-        """Tenants by the time of their last request, least recently active first."""
+        """Time of each tenant's last request, the least recently active tenant first."""
 
     @property
     def running(self) -> int:
@@ -64,8 +63,8 @@ class FairQueue:
 
     @asynccontextmanager
     async def turn(self, tenant: UUID, seconds: float | None = None) -> AsyncIterator[None]:
-        """Wait for a turn. `seconds` is the time left until the deadline. Raise a Problem if too
-        many requests of the tenant wait, or if no turn is free in time."""
+        """Wait for a turn. Raise a Problem if too many requests of the tenant wait, or if no turn
+        is free in time. `seconds` is the time left until the deadline."""
         self._note_active(tenant)
         if self._free and not self._waiting.get(tenant) and self._has_share(tenant):
             self._begin(tenant)
@@ -87,7 +86,9 @@ class FairQueue:
             async with asyncio.timeout(None if seconds is None else WAIT_PART * seconds):
                 await place
         except (TimeoutError, asyncio.CancelledError) as error:
-            if place.done() and not place.cancelled():  # the turn was given at the same moment
+            if (
+                place.done() and not place.cancelled()
+            ):  # this request got its turn at the same moment
                 self._end(tenant)
             elif place in queue:
                 queue.remove(place)
@@ -131,7 +132,7 @@ class FairQueue:
 
 @dataclass(slots=True, eq=False)
 class Taking:
-    """One request while a node receives it."""
+    """A request while a node receives its body."""
 
     intake: Intake
     tenant: UUID
@@ -139,7 +140,7 @@ class Taking:
     is_read: bool = False
 
     def hold(self, size: int) -> None:
-        """Count more bytes of the body. Raise a Problem if the node holds too much."""
+        """Count more bytes of the body. Raise a Problem if the node holds too many bytes."""
         self.bytes_held += size
         self.intake.bytes_held[self.tenant] += size
         self.intake.all_bytes_held += size
@@ -169,7 +170,7 @@ class Intake:
 
     @contextmanager
     def request(self, tenant: UUID) -> Iterator[Taking]:
-        """Accept a request. Raise a Problem if there are too many."""
+        """Accept a request. Raise a Problem if the node holds too many."""
         if self.under_way >= self.most_requests:
             raise _node_busy()
         if self.reading[tenant] >= self.most_reading:
@@ -216,27 +217,27 @@ def quota_reached(quota: QuotaName, tenant: Tenant) -> Problem:
 
 
 class CountsStored(Protocol):
-    """Knows the size of what tenants store."""
+    """Reads how much tenants store."""
 
     async def used(self, tenant: UUID) -> Mapping[QuotaName, int]:
-        """Return what the tenant has stored."""
+        """Return how much the tenant stores."""
 
 
 class CountsSpending(Protocol):
-    """Counts the spending of all nodes."""
+    """Counts the spending of a tenant on all nodes."""
 
     async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
-        """Count an amount, and return the period's total."""
+        """Count an amount, and return the total of the period."""
 
     async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
-        """Return the period's total."""
+        """Return the total of the period."""
 
 
 @dataclass(slots=True)
 class _Share:
     period: int
     spent: int = 0
-    """Total of all nodes at the last count."""
+    """Total of all nodes when the node last counted."""
     heard_at: float | None = None
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -248,15 +249,15 @@ class Budgets:
         self._now = now
         self._shares: OrderedDict[tuple[UUID, BudgetName], _Share] = OrderedDict()
         self._bytes: OrderedDict[UUID, tuple[float, int]] = OrderedDict()
-        """Stored bytes of tenants with a quota, and when they were read."""
+        """Stored bytes of tenants with a quota, each with the time when they were read."""
 
     async def take_request(self, tenant: Tenant, records: CountsSpending) -> None:
-        """Count one request. Raise a Problem if the minute's budget is used up."""
+        """Count one request. Raise a Problem if this minute's budget is used up."""
         limit = tenant.requests_per_minute
         if limit is None:
             return
         share = self._share(tenant.id, "requests per minute")
-        # One at a time, because parallel counts would each hold a connection.
+        # Count one at a time, because parallel counts would each use a connection.
         async with share.asking:
             if share.spent < limit:
                 share.spent = await records.spend(tenant.id, "requests per minute", share.period, 1)
@@ -272,10 +273,12 @@ class Budgets:
         share = self._share(tenant.id, "tokens per day")
         if share.heard_at is None or (self._is_old(share) and not share.asking.locked()):
             async with share.asking:
-                if self._is_old(share):  # still old: no other request has counted meanwhile
+                if self._is_old(
+                    share
+                ):  # this count is still old: no other request has counted meanwhile
                     now = self._now()
                     heard = await records.spent(tenant.id, "tokens per day", share.period)
-                    # the total only grows, and a charge may have read a newer one meanwhile
+                    # The total only grows, and another charge may have read a newer one.
                     share.spent, share.heard_at = max(heard, share.spent), now
         if share.spent >= limit:
             raise self._spent("tokens per day", limit)
@@ -289,7 +292,7 @@ class Budgets:
             share.spent, share.heard_at = max(heard, share.spent), now
 
     async def check_bytes(self, tenant: Tenant, records: CountsStored) -> None:
-        """Raise a Problem if the messages of the tenant have reached their quota."""
+        """Raise a Problem if the tenant's stored messages have reached their quota."""
         if tenant.most_bytes is None:
             return
         heard_at, used = self._bytes.get(tenant.id, (0.0, 0))

@@ -1,6 +1,6 @@
-"""The MCP server on the nodes of a service. Each request is independent, for the tenant of its key
-and the space of its path. No state is kept between requests, so any node can answer any of them. A
-tool call is refused if the key lacks its scope."""
+"""The MCP server on the nodes of a service. A request belongs to the tenant of its key and the
+space in its path. Nodes keep no state between requests, so any node can answer any request. A tool
+call is refused if the key lacks the tool's scope."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _ASKED: Final[ContextVar[AskedMemory]] = ContextVar("recollect_asked_memory")
 
 
 class RequestMemory:
-    """Returns the memory of the current request."""
+    """Returns the memory that belongs to the current request."""
 
     session: str | None = None
 
@@ -54,8 +54,7 @@ class RequestMemory:
 
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
-        """Return the engine of the request's tenant and space. The space is created if a tool
-        writes to it."""
+        """Return the engine for the request's space, which a tool that writes creates."""
         asked = _ASKED.get()
         tenant, space = asked.principal.tenant, asked.principal.space
         if scope != "write":
@@ -70,14 +69,16 @@ class RequestMemory:
         try:
             yield asked.engine
         finally:
-            # List the space again, because it may have been deleted meanwhile. Otherwise writes,
-            # even those of a cancelled request, could not be found.
-            listing = self._memories.beside(records.add_space(tenant, space, at=time.time()))
+            # List the space again, because it may have been deleted meanwhile. Otherwise no list
+            # would contain what this request wrote, even if it was cancelled.
+            listing = self._memories.start_background(
+                records.add_space(tenant, space, at=time.time())
+            )
             self._memories.measure(tenant, space)
         await asyncio.shield(listing)
 
     def refusal(self, scope: KeyScope) -> str:
-        """Return why the key lacks this scope; empty if it has it."""
+        """Return why the key lacks this scope; empty if the key has it."""
         if scope in _ASKED.get().principal.key.scopes:
             return ""
         return f"this needs a key with the scope {scope}"
@@ -85,8 +86,8 @@ class RequestMemory:
 
 @contextlib.asynccontextmanager
 async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncIterator[AnswerMcp]:
-    """Return the handler for paths that end in `/mcp`, while the block runs. `secret` is the
-    deployment's: with it, any node accepts the answer to another node's question."""
+    """Return the handler for paths that end in `/mcp`, while the block runs. `secret` is the same
+    on all nodes, so that any node accepts the answer to another node's question."""
     key = blake2b(secret, digest_size=32, person=b"recollect-mcp").digest()
     server = server_over(
         RequestMemory(memories),
@@ -98,7 +99,7 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
         server,
         json_response=True,
         stateless=True,
-        # the service has checked the sender, and cookies grant no access
+        # the service has checked the key, and cookies grant no access
         security_settings=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
 
@@ -116,7 +117,7 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
 
 async def _collect(app: ASGIApp, request: Request, body: bytes) -> Response:
     """Return an application's answer to a request whose body was read. The answer is one JSON
-    object, so nothing is lost by waiting for its end."""
+    object, so it need not be streamed."""
     left, messages = [body], list[Message]()
 
     async def receive() -> Message:

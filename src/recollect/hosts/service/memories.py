@@ -1,5 +1,5 @@
-"""The open memories of a node, one per space of a tenant, over one connection pool. A session is
-loaded for each request and stored at its end, so any node can serve the next request. A memory is
+"""The open memories of a node, one per space of a tenant, over one connection pool. Each request
+loads its session and stores it at the end, so any node can serve the next request. A memory is
 found by tenant and name, and only the key decides the tenant."""
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger("recollect")
 CLOSE_SECONDS: Final = 5.0
 SPARE_CONNECTIONS: Final = 4
-"""Connections for keys, budgets and idempotency keys, in addition to those of requests."""
+"""Number of connections for keys, budgets and idempotency keys, besides those for requests."""
 MOST_SECONDS: Final = 120.0
-"""The longest X-Request-Timeout."""
+"""Maximum value of X-Request-Timeout."""
 OPEN_SPACES: Final = 512
-"""Most memories open at once on a node. The least recently used ones are closed."""
+"""Maximum number of memories that a node has open. The least recently used ones are closed."""
 LISTED_SPACES: Final = 100_000
-"""Most spaces that a node remembers as listed."""
+"""Maximum number of spaces that a node remembers as listed under their tenant."""
 PROBE_SECONDS: Final = 1.0
-"""How long the result of the database check is cached."""
+"""Time for which a node caches the result of its check of the database."""
 DISK_SECONDS: Final = 5.0
-"""How often a readiness check tries to write to the server's disk."""
+"""Interval at which readiness checks try to write to the server's disk."""
 _FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
 OPEN_AGAIN_SECONDS: Final = 1.0
 MEASURE_SECONDS: Final = 60.0
-"""How often a node measures a space that is written to."""
+"""Interval at which a node measures a space that clients write to."""
 _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
     "missing": "schema-missing",
     "old": "schema-old",
@@ -65,13 +65,12 @@ class TenantMemory(OpenMemory):
     """The open memory of a tenant's space."""
 
     measured_at: float = 0.0
-    """When its size was measured last, by the monotonic clock."""
+    """Time of the last measurement of the space's size, by the monotonic clock."""
     turns: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     @asynccontextmanager
     async def session(self, session: str) -> AsyncIterator[None]:
-        """Run the requests of one session on a node one after the other, and release the session
-        afterwards."""
+        """Run a session's requests on this node one by one, and release the session after each."""
         async with self.turns.setdefault(session, asyncio.Lock()):
             try:
                 yield
@@ -80,15 +79,14 @@ class TenantMemory(OpenMemory):
 
 
 class TenantMemories:
-    """The database of a service and its open memories."""
+    """The database of a service, and the node's open memories."""
 
     def __init__(self, settings: Settings, url: str) -> None:
         # A batch is in the database when its request is answered. Stopping earlier and writing it
         # again from a spool would double the work of an overloaded node.
         patience = max(settings.store.write_seconds, MOST_SECONDS)
         store = replace(settings.store, write_seconds=patience)
-        # Jobs may take seconds of CPU time. If they ran in this process, every request would wait
-        # for them.
+        # Jobs may take seconds of CPU time, and in this process would delay every request.
         jobs = replace(settings.jobs, in_process=settings.jobs.in_process and settings.serve.jobs)
         self._settings = replace(settings.across_sessions(), store=store, jobs=jobs)
         self._url = url
@@ -106,7 +104,7 @@ class TenantMemories:
         self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
-        """Return the database. Raise StoreError if it cannot be opened now."""
+        """Return the spaces of the database. Raise StoreError if it cannot be opened now."""
         if self._fleet is not None:
             return self._fleet
         loop = asyncio.get_running_loop()
@@ -142,8 +140,7 @@ class TenantMemories:
         return await (await self.fleet()).space(tenant_space(tenant, space))
 
     async def warm_up(self) -> None:
-        """Load the models and modules that the first request needs. Sends nothing over the
-        network."""
+        """Load the models and modules that the first request needs, without using the network."""
         chosen = await asyncio.to_thread(choose_embedders, self._settings)
         local = [embedder for embedder in chosen.used if embedder.kind != "remote"]
         for embedder in local:
@@ -155,7 +152,7 @@ class TenantMemories:
             await engine.close()
 
     def memory(self, tenant: UUID, space: str) -> AbstractAsyncContextManager[TenantMemory]:
-        """Return the memory of a tenant's space. It stays open while the block runs."""
+        """Return the memory of a tenant's space, which stays open while the block runs."""
         return self._memories.use((tenant, space))
 
     def _open(self, key: tuple[UUID, str]) -> TenantMemory:
@@ -175,8 +172,8 @@ class TenantMemories:
     def measure(
         self, tenant: Tenant, space: str, memory: TenantMemory | None = None
     ) -> asyncio.Task[None] | None:
-        """Count the bytes of a space's messages, if the tenant has a quota. With `memory`, at most
-        once per minute."""
+        """Count the bytes of a space's messages, if the tenant has a quota; per `memory` once a
+        minute."""
         if tenant.most_bytes is None:
             return None
         if memory is not None:
@@ -184,7 +181,7 @@ class TenantMemories:
             if memory.measured_at and now - memory.measured_at < MEASURE_SECONDS:
                 return None
             memory.measured_at = now
-        return self.beside(self._measured(tenant.id, space))
+        return self.start_background(self._measured(tenant.id, space))
 
     async def _measured(self, tenant: UUID, space: str) -> None:
         fleet = await self.fleet()
@@ -192,8 +189,8 @@ class TenantMemories:
         await fleet.tenants().set_bytes(tenant, space, size)
 
     def is_listed(self, tenant: UUID, space: str) -> bool:
-        """Return whether this node has listed the space under its tenant, or found it there. If
-        another node has deleted it meanwhile, the next write creates it again (`was_made`)."""
+        """Return True if this node has listed the space under its tenant, or found it listed. If
+        another node deletes the space, the next write creates it again (`was_made`)."""
         return (tenant, space) in self._listed
 
     def note_listed(self, tenant: UUID, space: str) -> None:
@@ -202,7 +199,7 @@ class TenantMemories:
             self._listed.popitem(last=False)
 
     def was_made(self, tenant: UUID, space: str) -> bool:
-        """Return whether a write of this node created the space since the last call."""
+        """Return True if a write of this node has created the space since the last call."""
         made = set[str]() if self._fleet is None else self._fleet.made
         named = tenant_space(tenant, space)
         was_made = named in made
@@ -210,12 +207,12 @@ class TenantMemories:
         return was_made
 
     def drop(self, tenant: UUID, space: str) -> None:
-        """Close a memory whose space was deleted."""
+        """Close the memory of a deleted space."""
         self._listed.pop((tenant, space), None)
         self._memories.drop((tenant, space))
 
-    def beside(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Start work that no request waits for. `close` waits for it for a limited time."""
+    def start_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Start work for which no request waits. `close` waits for the work for a limited time."""
         task = asyncio.create_task(work)
         self._beside.add(task)
         task.add_done_callback(self._over)
@@ -227,15 +224,14 @@ class TenantMemories:
             LOG.debug("background work of a request failed: %s", type(error).__name__)
 
     async def not_ready(self) -> NotReady | None:
-        """Return why the database cannot be used, or None. At most one query per second, for all
-        callers."""
+        """Return why the database cannot be used, or None, with at most one query per second."""
         now = asyncio.get_running_loop().time()
         probe = self._probe
         if probe is None or (probe.done() and now - self._probed_at > PROBE_SECONDS):
             work = asyncio.wait_for(self._asked(), CLOSE_SECONDS)
             probe = self._probe = asyncio.create_task(attempted(work))
             probe.add_done_callback(self._note_probed)
-        asked = await asyncio.shield(probe)  # the first caller may disconnect while others wait
+        asked = await asyncio.shield(probe)  # other callers wait even if the first one disconnects
         return "unreachable" if isinstance(asked, Failure) else asked
 
     def _note_probed(self, probe: asyncio.Task[NotReady | Failure | None]) -> None:
@@ -255,7 +251,7 @@ class TenantMemories:
         return "disk-full" if fleet.pool.disk_is_full else None
 
     async def close(self) -> None:
-        """Finish pending writes, and close everything."""
+        """Finish pending writes, and close the memories and the database."""
         if self._beside:
             await asyncio.wait(self._beside, timeout=CLOSE_SECONDS)
         await self._memories.close()

@@ -1,4 +1,4 @@
-"""The metrics of a node or a worker, for Prometheus. Labels come from small fixed sets. They never
+"""The metrics of a node or a worker, for Prometheus. Labels come from small fixed sets, and never
 contain a tenant, a space, a session or message content. /metrics has its own thread, and its own
 port because tenants must not see it."""
 
@@ -42,7 +42,7 @@ REFUSALS: Final = frozenset(
         "quota-reached",
     }
 )
-"""Problems that an operator may have to fix."""
+"""Kinds of problems that an operator may have to fix."""
 
 
 _COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -113,13 +113,13 @@ class Metrics:
             "recollect_jobs_due_age_seconds", "How long the oldest due job has waited",
             registry=made,
         )  # fmt: skip
-        self.jobs_due_age.set(nan)  # a node does not query this value, and 0 would be wrong
+        self.jobs_due_age.set(nan)  # a node does not know this value, and 0 would be wrong
 
     def watch(
         self, pool: Callable[[], Pool | None], *, waiting: Callable[[], int] | None = None,
         memories: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        """Read these values at every scrape."""
+        """Read the values of these callables at every scrape."""
         self._pools.pool = pool
         if waiting is not None:
             self._waiting.set_function(waiting)
@@ -216,7 +216,8 @@ class PoolCollector(Collector):
 
 
 def metrics_server(metrics: Metrics, host: str, port: int) -> BackgroundServer:
-    """Make the server of the metrics, at any path. Raise RecollectError if the port is taken."""
+    """Create the server for the metrics, at any path. Raise RecollectError if the port is in
+    use."""
     opened = listen_on(host, port, mend="set another as telemetry.metrics_port")
     pages = Mount("/", make_asgi_app(metrics.registry))
     return BackgroundServer(HttpServer(application([pages])), opened)

@@ -74,7 +74,7 @@ class PrepareBody(ApiBody):
 
 
 class PreparedAnswer(ApiAnswer):
-    """The request to send instead."""
+    """The request to send to the model instead, and its report."""
 
     wire_request: Annotated[WireObject, about("The request to send to the provider")] = field(
         name="request"
@@ -105,7 +105,7 @@ class ObserveBody(ApiBody):
 
 
 class ObservedAnswer(ApiAnswer):
-    """Values learned from the reply."""
+    """The values that Recollect learned from the reply."""
 
     archived: Annotated[
         Literal["store"] | None, about("Where the turn is stored: `store`, or null if nowhere")
@@ -117,7 +117,7 @@ class ObservedAnswer(ApiAnswer):
 
 
 class IngestBody(ApiBody):
-    """Messages that did not pass through `prepare`."""
+    """Messages to store that did not pass through `prepare`."""
 
     messages: Annotated[
         list[WireObject],
@@ -136,7 +136,7 @@ class IngestBody(ApiBody):
 
 
 class IngestedAnswer(ApiAnswer):
-    """Number of stored messages."""
+    """The number of stored messages."""
 
     read: Annotated[int, about("How many messages were received")]
     stored: Annotated[int, about("How many of them are new")]
@@ -157,7 +157,7 @@ class CompactBody(ApiBody):
 
 
 class CompactedAnswer(ApiAnswer):
-    """The result of a compaction. Its receipt has the details."""
+    """The result of a compaction. The compaction's receipt has the details."""
 
     compacted: Annotated[bool, about("True if a summary now replaces older messages")]
     convergence: Annotated[str, about("`reduced`, `irreducible` or `failed`")]
@@ -176,7 +176,7 @@ class UndoneAnswer(ApiAnswer):
 
 
 class PageQuery(ApiBody):
-    """The page of a list."""
+    """Selects a page of a list."""
 
     cursor: Annotated[
         Annotated[str, Meta(max_length=2_000)] | None,
@@ -260,7 +260,7 @@ class ReceiptsAnswer(ApiAnswer):
 
 
 class ReceiptAnswer(ApiAnswer):
-    """Details that a compaction kept, and details that it lost."""
+    """The details that a compaction kept, and those that it lost."""
 
     number: Annotated[int, about("Its number, from 1")]
     at: Annotated[float, about("When")]
@@ -290,12 +290,12 @@ class ReplayAnswer(ApiAnswer):
 
     @property
     def request(self) -> bytes:
-        """The request, as JSON."""
+        """The past request, as JSON."""
         return bytes(self.wire_request)
 
 
 class SegmentItem(ApiAnswer):
-    """A message of the archive."""
+    """A message in an export or a list."""
 
     id: Annotated[str, about("Its id")]
     sequence: Annotated[int, about("Its place in the order of arrival")]
@@ -327,7 +327,7 @@ class FactItem(ApiAnswer):
 
 
 class ExportAnswer(ApiAnswer):
-    """A page of everything stored: messages in order of arrival, then facts."""
+    """A page of an export: messages in order of arrival, then facts."""
 
     segments: Annotated[list[SegmentItem], about("Messages in the order of arrival")]
     facts: Annotated[list[FactItem], about("Facts; they follow the last message")]
@@ -335,7 +335,7 @@ class ExportAnswer(ApiAnswer):
 
 
 class FactsQuery(PageQuery):
-    """Which facts to list."""
+    """Selects the facts to list."""
 
     session: Annotated[Name | None, about("Only the facts that this session may see")] = None
     superseded: Annotated[bool, about("Also facts that are no longer valid")] = False
@@ -360,21 +360,21 @@ class FactBody(ApiBody):
 
 
 class FactWrittenAnswer(ApiAnswer):
-    """Outcome of writing the statement."""
+    """The result of storing a statement as a fact."""
 
     id: Annotated[str, about("The id of the fact")]
     outcome: Annotated[str, about("Whether the fact is new, already known, or replaces another")]
 
 
 class FactForgetQuery(ApiBody):
-    """Data to forget together with a fact."""
+    """What to forget together with a fact."""
 
     sources: Annotated[bool, about("Also its source messages")] = False
     versions: Annotated[bool, about("Also its earlier and later versions")] = False
 
 
 class ForgetBody(ApiBody):
-    """Data to forget permanently. Set at least one selector."""
+    """What to forget permanently. Set at least one selector."""
 
     segments: Annotated[list[Name], Meta(max_length=1_000), about("Ids of messages")] = []
     sessions: Annotated[list[Name], Meta(max_length=1_000), about("Whole sessions, by name")] = []
@@ -388,7 +388,7 @@ class ForgetBody(ApiBody):
 
 
 class ForgetPreview(ApiAnswer):
-    """Data that forgetting would remove. Nothing was changed."""
+    """The data that forgetting would remove. This request has not changed anything."""
 
     segments: Annotated[int, about("How many messages would be removed")]
     segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]
@@ -398,7 +398,7 @@ class ForgetPreview(ApiAnswer):
 
 
 class ForgottenAnswer(ApiAnswer):
-    """Removed data, or the preview."""
+    """The removed data, or the preview."""
 
     certificate: Annotated[
         Record | None,
@@ -408,7 +408,7 @@ class ForgottenAnswer(ApiAnswer):
 
 
 class CertificateAnswer(ApiAnswer):
-    """Record of what was removed and where, without message content."""
+    """A record of what was removed and where, without message content."""
 
     certificate: Annotated[Record, about("Counts and coverage, sealed with a checksum")]
 
@@ -437,7 +437,7 @@ class BudgetItem(ApiAnswer):
 
 
 class QuotaItem(ApiAnswer):
-    """A quota, and how much of it is used."""
+    """A quota, and how much of it the tenant uses."""
 
     quota: Annotated[QuotaName, about("`spaces`, or `bytes` of stored messages")]
     limit: Annotated[int | None, about("The quota; null: none")]
@@ -445,7 +445,7 @@ class QuotaItem(ApiAnswer):
 
 
 class TenantAnswer(ApiAnswer):
-    """The key's tenant and scopes."""
+    """The tenant of a key, and the scopes of the key."""
 
     tenant: Annotated[str, about("The tenant's id")]
     name: Annotated[str, about("The tenant's name")]
@@ -456,7 +456,7 @@ class TenantAnswer(ApiAnswer):
 
 
 class AuditItem(ApiAnswer):
-    """An administrative action."""
+    """An administrative action, as the audit log records it."""
 
     at: Annotated[float, about("When")]
     actor: Annotated[str, about("The key, or who ran a command")]
@@ -472,7 +472,7 @@ class AuditAnswer(ApiAnswer):
 
 
 class LimitsBody(ApiBody):
-    """Limits of a tenant. A missing field leaves its limit as it is; null removes the limit."""
+    """Limits of a tenant. A missing field leaves its limit unchanged; null removes the limit."""
 
     requests_per_minute: Annotated[Limit, about("Requests per minute")] = msgspec.UNSET
     tokens_per_day: Annotated[Limit, about("Tokens per day")] = msgspec.UNSET
@@ -481,13 +481,13 @@ class LimitsBody(ApiBody):
 
 
 class TenantBody(LimitsBody, kw_only=True):
-    """A tenant to create, and its limits. Missing limits are unlimited."""
+    """A tenant to create, and its limits. A missing limit means unlimited."""
 
     name: Annotated[Name, about("Its name, unique in the service")]
 
 
 class TenantItem(ApiAnswer):
-    """A tenant and its limits; null: none."""
+    """A tenant and its limits. A limit of null means unlimited."""
 
     id: Annotated[str, about("Its id, for the paths of this API")]
     name: Annotated[str, about("Its name")]
@@ -506,7 +506,7 @@ class TenantsAnswer(ApiAnswer):
 
 
 class TenantDeletedAnswer(ApiAnswer):
-    """Deleted data of a tenant."""
+    """The deleted data of a tenant."""
 
     certificates: Annotated[list[Record], about("One per deleted space")]
     done: Annotated[bool, about("False if spaces are left: send the request again, as a new one")]
@@ -524,7 +524,7 @@ class KeyBody(ApiBody):
 
 
 class RotateBody(ApiBody):
-    """Order to replace a key."""
+    """How to replace a key."""
 
     grace_seconds: Annotated[Seconds, about("Seconds for which the old key keeps working")] = (
         86_400.0
@@ -550,7 +550,7 @@ class KeysAnswer(ApiAnswer):
 
 
 class KeyMadeAnswer(ApiAnswer):
-    """A new key. Save it now: it cannot be shown again."""
+    """A new key. Save the key now, because Recollect cannot show it again."""
 
     key: Annotated[str, about("The key itself")]
     record: Annotated[KeyItem, about("What is stored about it")]

@@ -1,6 +1,6 @@
-"""The operations of the API. A successful answer is sent only after the data is in the store.
-Otherwise the answer is a problem, and the client may retry. Answers stored for an Idempotency-Key
-contain no message content."""
+"""The operations of the API. A success is answered only after the data is in the store. Otherwise
+the answer is a problem, and the client may retry. Answers to an Idempotency-Key contain no
+content."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from recollect.core.values.report import Report, StageLine
 from recollect.core.values.segment import SegmentId, StoredSegment
 from recollect.core.values.tenant import PERIOD_SECONDS, AuditRecord, tenant_space
 from recollect.core.values.upkeep import Certificate, ForgetOrder
-from recollect.hosts.http import aside_if_large
+from recollect.hosts.http import in_thread_if_large
 from recollect.hosts.inspect.sessions import read_receipts
 from recollect.hosts.service import models as m
 from recollect.hosts.service.memories import TenantMemories
@@ -66,8 +66,7 @@ def _kept(where: ReleasedTo | None) -> Any:
 
 
 def _loaded(lines: Iterable[StageLine]) -> None:
-    """Raise a Problem if the session was not loaded, because turns of other nodes would be counted
-    again."""
+    """Raise a Problem if the session was not loaded: its turns would be counted again."""
     causes = {reason.cause for line in lines for reason in line.reasons if line.stage == "load"}
     if Cause.SESSION_NOT_LOADED in causes:
         raise Problem(
@@ -85,7 +84,7 @@ def _object(raw: msgspec.Raw) -> bytes:
 
 
 async def prepare(call: Call) -> m.PreparedAnswer:
-    """Shape a request: valid, within its window, with relevant memories."""
+    """Prepare a request: valid, within its window, with relevant memories."""
     body, session = cast(m.PrepareBody, call.body), call.session
     request = _object(body.request)
     async with call.memory() as memory, memory.session(session):
@@ -105,7 +104,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
     call.tokens += context.report.tokens_after
     return m.PreparedAnswer(
         wire_request=msgspec.Raw(context.request),
-        # None if the request could not be read and is sent unchanged.
+        # `report` is None if the request could not be read and is sent unchanged.
         turn=context.report.turn if is_read else None,
         archived=where if is_read else None,
         tokens_before=context.report.tokens_before,
@@ -124,12 +123,12 @@ def _recall_outcome(report: Report) -> str:
 
 
 async def observe(call: Call) -> m.ObservedAnswer:
-    """Store the model's reply to a turn, and learn from its usage."""
+    """Store the model's reply to a turn, and learn the window's use from its token usage."""
     body, session = cast(m.ObserveBody, call.body), call.session
     raw = bytes(body.reply).strip()
     if raw[:1] not in (b"{", b"["):
         raise Problem(ProblemKind.INVALID, "expected a provider's reply, or its stream's events")
-    reply = raw if raw.startswith(b"{") else await aside_if_large(len(raw), _events, raw)
+    reply = raw if raw.startswith(b"{") else await in_thread_if_large(len(raw), _events, raw)
     async with call.memory() as memory, memory.session(session):
         engine = memory.engine
         learned = await engine.observe(session, reply, turn=body.turn)
@@ -138,7 +137,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
         if unknown:
             raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
         _kept(await engine._release(session, call.seconds))
-        where = _kept(learned.archived)  # None if nothing of the reply is stored
+        where = _kept(learned.archived)  # None: no part of the reply is stored
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     told = learned.to_dict()
     return copied(
@@ -154,7 +153,7 @@ def _events(raw: bytes) -> list[Any]:
 
 
 async def ingest(call: Call) -> m.IngestedAnswer:
-    """Store messages outside of `prepare`."""
+    """Store messages that do not pass through `prepare`."""
     body = cast(m.IngestBody, call.body)
     raws = [_object(raw) for raw in body.messages]
     empty = [number for number, raw in enumerate(raws) if not is_message(raw)]
@@ -266,7 +265,7 @@ async def turns(call: Call) -> m.TurnsAnswer:
 
 
 async def replay(call: Call) -> m.ReplayAnswer:
-    """Rebuild a past request; names what was redacted, forgotten or has expired."""
+    """Rebuild a past request, and name its redacted, forgotten and expired parts."""
     async with call.store() as store:
         found = await rebuild_request(store, call.session, call.number)
     if isinstance(found, NotRebuilt):
@@ -329,7 +328,7 @@ def _fact_place(one: Fact) -> list[Any]:
 
 
 async def add_fact(call: Call) -> m.FactWrittenAnswer:
-    """Add a fact. It replaces the fact that it corrects; a known fact stays unchanged."""
+    """Add a fact, which replaces the fact that it corrects, unless memory has it already."""
     body = cast(m.FactBody, call.body)
     if not body.content.strip():
         raise Problem(ProblemKind.INVALID, "content must not be empty")
@@ -408,7 +407,7 @@ async def spaces(call: Call) -> m.SpacesAnswer:
 
 
 async def delete(call: Call) -> m.CertificateAnswer:
-    """Delete a space with everything in it."""
+    """Delete a space with its whole content."""
     records = await call.memories.records()
     if not await records.has_space(call.tenant.id, call.space):
         raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space with this name")
@@ -422,7 +421,7 @@ async def delete(call: Call) -> m.CertificateAnswer:
 
 
 async def tenant(call: Call) -> m.TenantAnswer:
-    """Show the key's tenant, its scopes, and what is used of its budgets and quotas."""
+    """Show the key's tenant and scopes, and how much of its budgets and quotas the tenant uses."""
     records = await call.memories.records()
     budgets = []
     for budget in PERIOD_SECONDS:
@@ -491,7 +490,7 @@ async def _note(call: Call, act: str, subject: str) -> None:
         noted = await attempted(_noted(call.memories, record))
         if not isinstance(noted, Failure):
             return
-        if seconds is None:  # the work is done, so its certificate is returned in any case
+        if seconds is None:  # the work is done, so return its certificate in any case
             LOG.error("%r is missing in the audit log of %s: %s", act, call.tenant.id, noted.said)
         else:
             await asyncio.sleep(seconds)

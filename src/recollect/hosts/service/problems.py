@@ -1,4 +1,4 @@
-"""The problems that answers report, each with its status, sent as problem+json (RFC 9457)."""
+"""The problems that answers report, each with its HTTP status, sent as problem+json (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recollect.hosts.service.models import ProblemAnswer
 
 
 class ProblemKind(Enum):
-    """A stable name for programs, the status, and a title."""
+    """A kind of problem: a stable name for programs, the HTTP status, and a title."""
 
     BAD_REQUEST = ("bad-request", 400, "The request cannot be read")
     UNAUTHORIZED = ("unauthorized", 401, "No valid key")
@@ -61,7 +61,7 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
 
     @property
     def reason(self) -> str:
-        """The problem's name in logs and metrics. Each budget has its own."""
+        """The problem's name in logs and metrics. Each budget has its own name."""
         if self.kind is ProblemKind.BUDGET:
             return "tokens" if self.budget == "tokens per day" else "rate"
         return self.kind.label
@@ -101,16 +101,14 @@ SCHEMA_SECONDS: Final = 30.0
 
 
 def again(*, keyed: bool) -> str:
-    """Return the advice for a temporary problem. `keyed` means that the request has an
-    Idempotency-Key."""
+    """Return advice for a temporary problem. `keyed`: the request has an Idempotency-Key."""
     if keyed:
         return "try again, with the same Idempotency-Key: nothing is done twice"
     return "try again"
 
 
 def problem_of(error: type[BaseException], said: str, *, keyed: bool = False) -> Problem:
-    """Return the problem for one of Recollect's errors, with the error's text if that may be
-    shown."""
+    """Return the problem for one of Recollect's errors, with its text if clients may see it."""
     for kind, problem in _PASSING:
         if issubclass(error, kind):
             return Problem(problem, again(keyed=keyed), retry_after=1.0)

@@ -1,8 +1,9 @@
-"""Requests of the API, read and checked. An invalid request raises a Problem that names the fault.
+"""Parses and checks requests of the API. An invalid request raises a Problem that names the fault.
 
-A request with an Idempotency-Key is executed once. If it is sent again, it gets the same answer.
-The first request claims the key in the database for a limited time, and its answer is stored. The
-key is released only if nothing was done. Once work has begun, nothing stops it.
+A request with an Idempotency-Key is executed once. If a client sends it again, the client gets the
+same answer. The first request claims the key in the database for a limited time, and stores its
+answer there. The key is released only if the request did nothing. No node stops work that has
+begun.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _MOST_NAME: Final = 512
 
 
 def read_names(request: Request) -> dict[str, str]:
-    """Return the names in a request's path. Raise a Problem if one cannot be read."""
+    """Return the names in a request's path. Raise a Problem if a name cannot be read."""
     names: dict[str, str] = {}
     for part, text in request.path_params.items():
         try:
@@ -59,7 +60,7 @@ def read_names(request: Request) -> dict[str, str]:
 
 
 def read_query(raw: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
-    """Read the parameters of a request. Raise a Problem if they are invalid."""
+    """Parse the query of a request. Raise a Problem if it is invalid."""
     try:
         text = raw.decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
@@ -74,7 +75,7 @@ def read_query(raw: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
 
 
 def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
-    """Read the body of a request. Raise a Problem if it is invalid."""
+    """Parse the body of a request. Raise a Problem if it is invalid."""
     try:
         body.decode()  # a body that is passed on unread must be valid UTF-8 too
         return msgspec.json.decode(body, type=kind)
@@ -90,11 +91,11 @@ _MARK_BYTES: Final = 12
 
 
 class Cursors:
-    """Makes cursors, which name the next page of a list. A cursor is valid for one list of one
-    tenant. It holds a position, and a keyed hash over the position and the list."""
+    """Creates and checks cursors, which name the next page of a list. A cursor is valid for one
+    list of one tenant. It contains a position, and a keyed hash over the position and the list."""
 
     def __init__(self, secret: bytes) -> None:
-        """`secret` is the same on all nodes of a service."""
+        """Create cursors with `secret`, which is the same on all nodes of a service."""
         self._key = blake2b(secret, digest_size=32, person=b"recollect-page").digest()
 
     def write(self, position: Any, place: Sequence[str]) -> str:
@@ -102,7 +103,7 @@ class Cursors:
         return urlsafe_b64encode(self._mark(told, place) + told).rstrip(b"=").decode()
 
     def read(self, text: str, place: Sequence[str], kind: type) -> Any:
-        """Return the position in a cursor. Raise a Problem if it belongs to another list."""
+        """Return the position in a cursor. Raise a Problem if the cursor is for another list."""
         try:
             raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
             mark, told = raw[:_MARK_BYTES], raw[_MARK_BYTES:]
@@ -136,13 +137,13 @@ class Call:
     body: Any
     now: float
     seconds: float
-    """Seconds left until its deadline, approximately."""
+    """Approximate number of seconds until the request's deadline."""
     writes: bool
     needs_space: bool = False
-    """True if it writes only to a space that exists."""
+    """True if the request writes only to a space that exists."""
     keyed: bool = False
     tokens: int = field(default=0)
-    """Tokens of its input and of model calls, for the tenant's budget."""
+    """Tokens of the request's input and of model calls, for the tenant's budget."""
     is_charged: bool = False
 
     @property
@@ -165,7 +166,7 @@ class Call:
 
     @asynccontextmanager
     async def memory(self) -> AsyncIterator[TenantMemory]:
-        """Return the memory of the space. The space must exist if the request only reads."""
+        """Return the memory of the request's space. A read of a missing space raises a Problem."""
         records = await self.memories.records()
         if not self.writes and not await records.has_space(self.tenant.id, self.space):
             raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
@@ -184,11 +185,11 @@ class Call:
                 yield memory
                 ended = True
             finally:
-                # List the space again if it was deleted meanwhile. Otherwise writes, even those of
-                # a cancelled request (which does not wait for this), could not be found.
+                # List the space again if it was deleted meanwhile. Otherwise no list would contain
+                # what this request wrote, even if it was cancelled.
                 was_made = self.memories.was_made(self.tenant.id, self.space)
                 if self.writes and (was_made or not ended):
-                    listing = self.memories.beside(
+                    listing = self.memories.start_background(
                         records.add_space(self.tenant, self.space, at=self.now)
                     )
                 if self.writes:
@@ -216,9 +217,9 @@ class Call:
 LOG: Final = logging.getLogger("recollect")
 LEASE_MARGIN_SECONDS: Final = 1.0
 FINISH_SECONDS: Final = 15.0
-"""Time beyond a request's deadline for work that must finish."""
+"""Time after a request's deadline for work that must finish."""
 KEEP_AGAIN_SECONDS: Final = (0.1, 2.0)
-"""First and longest delay between attempts to store an answer. Delays double."""
+"""First and longest delay between attempts to store an answer. Each delay doubles."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -231,9 +232,9 @@ class KeyClaim:
     key_hash: bytes = field(repr=False)
     token: str = field(repr=False)
     ends_at: float
-    """Time after which another request may take over, by the event loop's clock."""
+    """Time after which another request may claim the key, by the event loop's clock."""
     keeps_answer: bool
-    """True if the answer itself is stored, not only that the request is done."""
+    """True if the whole answer is stored, not only the fact that the request is done."""
     to_the_end: bool
     is_done: bool = False
     """True once the work is done and must never be repeated."""
@@ -244,8 +245,8 @@ class IdempotencyKeys:
     """The idempotency keys of a deployment's requests."""
 
     def __init__(self, memories: TenantMemories, secret: bytes, *, keep_seconds: float) -> None:
-        """`secret` is the deployment's. With it, keys and requests are hashed, so the database
-        reveals neither."""
+        """Create the keys. All nodes hash keys and requests with `secret`, so that the database
+        reveals none."""
         self._memories, self._keep_seconds = memories, keep_seconds
         self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
 
@@ -258,8 +259,8 @@ class IdempotencyKeys:
         keeps_answer: bool,
         to_the_end: bool,
     ) -> KeyClaim | Response | None:
-        """Return a claim to execute the request (method, target and body), or its earlier answer.
-        None means: execute it again."""
+        """Claim a request (method, target and body), so that this node executes it. Return a claim,
+        the earlier answer to the request, or None to execute it again."""
         if _TOKEN.fullmatch(key) is None:
             raise Problem(
                 ProblemKind.BAD_REQUEST,
@@ -314,8 +315,8 @@ class IdempotencyKeys:
         work: Callable[[], Awaitable[Response | Problem]],
         settle: Callable[[], Awaitable[None]],
     ) -> Response:
-        """Run the claimed request, store its answer, then charge its usage."""
-        task = self._memories.beside(self._done_once(claim, work, settle))
+        """Run the claimed request, store its answer, and then charge its usage."""
+        task = self._memories.start_background(self._done_once(claim, work, settle))
         try:
             answer = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -343,13 +344,13 @@ class IdempotencyKeys:
             return answer
         claim.is_done = True
         kept = bytes(answer.body) if claim.keeps_answer else b""
-        self._memories.beside(self._keep_answer(claim, answer.status_code, kept))
-        await claim.was_tried.wait()  # if storing the answer failed, the caller still gets it
+        self._memories.start_background(self._keep_answer(claim, answer.status_code, kept))
+        await claim.was_tried.wait()  # the client gets the answer even if storing it failed
         await settle()
         return answer
 
     def _release(self, claim: KeyClaim) -> None:
-        self._memories.beside(
+        self._memories.start_background(
             attempted(claim.records.release(claim.tenant, claim.key_hash, claim.token))
         )
 

@@ -1,6 +1,5 @@
 """Metrics and logs of a node or a worker. A log line must never contain a body, a query, a header,
-a key or a name that a tenant chose. A space appears as a keyed hash, which is the same on all nodes
-of a deployment."""
+a key or a name that a tenant chose. A space appears as a keyed hash, the same on all nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def telling(settings: Settings) -> Iterator[Metrics | None]:
-    """Report metrics and logs while the block runs."""
+    """Record metrics and write logs while the block runs."""
     telemetry = settings.telemetry
     metrics = None
     with ExitStack() as ending:
@@ -59,18 +58,18 @@ _HEALTH: Final = frozenset({"healthz", "readyz"})
 
 
 def space_mark(space: str, secret: bytes) -> str:
-    """Return a keyed hash for a space. Logs contain it instead of the name."""
+    """Return a keyed hash of a space's name, which logs contain instead of the name."""
     key = blake2b(secret, digest_size=32, person=b"recollect-logs").digest()
     return blake2b(space.encode("utf-8", "surrogatepass"), key=key, digest_size=8).hexdigest()
 
 
 @dataclass(slots=True, kw_only=True)
 class RequestRecord:
-    """The data of a request that may be logged."""
+    """The data of a request that a log may contain."""
 
     id: str = field(default_factory=lambda: uuid4().hex)
     operation: str = "other"
-    """Name of the operation, from a fixed list, whatever the path is."""
+    """Name of the operation, from a fixed list."""
     status: int = 0
     """HTTP status; 0 if the client disconnected before the answer."""
     tenant: UUID | None = None
@@ -84,7 +83,7 @@ class RequestRecord:
             heard.ended("done", self.reason)
 
     def log(self, seconds: float, secret: bytes) -> None:
-        """Write the log line, except for successful health checks."""
+        """Write the log line of a request, except for successful health checks."""
         well = self.operation in _HEALTH and self.status == 200
         if well or not REQUESTS.isEnabledFor(logging.INFO):
             return
@@ -107,8 +106,7 @@ def write_line(logger: logging.Logger, level: int, event: str, fields: dict[str,
 
 
 class LineFormatter(logging.Formatter):
-    """Formats one line per record. An exception is logged by class and origin, never with its
-    text."""
+    """Formats one line per record. An exception is logged by class and origin, without its text."""
 
     def __init__(self, log_format: LogFormat) -> None:
         super().__init__()
@@ -135,14 +133,16 @@ class LineFormatter(logging.Formatter):
 
 
 def begin_logging(log_format: LogFormat) -> logging.Handler:
-    """Log to standard error; other packages only from WARNING on."""
+    """Log to standard error; log other packages only from WARNING on."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(log_format))
     root, own = logging.getLogger(), logging.getLogger("recollect")
     root.addHandler(handler)
     own.setLevel(logging.INFO)
     if logging.lastResort is not None:
-        own.removeHandler(logging.lastResort)  # the command's own handler, which writes plain text
+        own.removeHandler(
+            logging.lastResort
+        )  # remove the command's own handler, which writes plain text
     return handler
 
 

@@ -1,1 +1,1 @@
-"""Memory tools for agents; `recollect.tools` has the public names."""
+"""Memory tools for agents. `recollect.tools` contains the public names."""

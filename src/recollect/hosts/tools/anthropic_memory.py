@@ -1,7 +1,7 @@
 """Anthropic's own memory tool (`memory_20250818`): files under /memories, stored in the space.
 Answers have the wording that Anthropic documents, because Claude expects it. Each file is one item
-of the archive, so no file is written to the disk. A file is durable when the call returns, and
-secrets in it are masked."""
+of the archive, not a file on the disk. A change of a file is durable when the call returns, and
+secrets in the file are masked."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ ROOT: Final = "/memories"
 TOOL_TYPE: Final = "memory_20250818"
 TOOL_NAME: Final = "memory"
 MOST_CHARS: Final = 200_000
-"""Size limit per file. Claude is instructed to keep its files short, and reads them in full."""
+"""Maximum size of a file. Claude is instructed to keep its files short, and reads them in full."""
 _MOST_PATH_CHARS: Final = 400
 _SESSIONS: Final = f"{FILE_SESSIONS}{ROOT}/"
 _LISTED_LEVELS: Final = 2
 _SNIPPET_LINES: Final = 2
 _MOST_RACES: Final = 30
 _PAUSE_SECONDS: Final = 0.005
-"""Mean pause after the second lost race. It grows with each, so that one process gets ahead."""
+"""Average pause after another process changed the file twice. The pause grows with each attempt, so
+that one process can finish."""
 _BUSY: Final = "Another process keeps changing the file: view it and try again."
 _Path: TypeAlias = str
 """Path relative to /memories; empty for the folder itself."""
@@ -40,15 +41,15 @@ _Files: TypeAlias = Mapping[_Path, StoredItem]
 
 
 class _Refused(Exception):  # noqa: N818 - it is an answer
-    """The answer that the model gets if a command is refused."""
+    """Raised with the answer for the model if a command is refused."""
 
 
 class _Changed(Exception):  # noqa: N818 - the command is carried out again
-    """Raised if another process changed the file after it was read."""
+    """Raised if another process changed the file after this one read it."""
 
 
 def _place(path: _Path) -> ItemPlace:
-    """Split a path into namespace labels and key. Labels must not contain a full stop."""
+    """Split a path into the labels of a namespace, without full stops, and a key."""
     return tuple(path.split(".")), ""
 
 
@@ -232,7 +233,7 @@ class BlockingAnthropicMemoryTool:
         self.definition: Callable[[], dict[str, Any]] = tool.definition
 
     def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
-        """Same as `AnthropicMemoryTool.call`, but blocks."""
+        """Run a command as `AnthropicMemoryTool.call` does, but block until it is done."""
         return self._memory._wait(self._tool.call(arguments))
 
 
@@ -247,12 +248,9 @@ def anthropic_memory_tool(memory: BlockingEngine) -> BlockingAnthropicMemoryTool
 def anthropic_memory_tool(
     memory: Engine | BlockingEngine,
 ) -> AnthropicMemoryTool | BlockingAnthropicMemoryTool:
-    """Make a handler for Anthropic's memory tool. Its files are under /memories in the space, for
-    every session.
-
-    Add `definition()` to the tools of a request, and pass the input of each `memory` call to
-    `call`.
-    """
+    """Create a handler for Anthropic's memory tool. All sessions of the space share its files under
+    /memories. Add `definition()` to the tools of a request, and pass the input of each `memory`
+    call to `call`."""
     if isinstance(memory, BlockingEngine):
         return BlockingAnthropicMemoryTool(AnthropicMemoryTool(memory.engine), memory)
     return AnthropicMemoryTool(memory)
@@ -299,7 +297,7 @@ class _Arguments:
         return given[0], given[1]
 
     def path(self, name: str) -> _Path:
-        """Return the path of a file or folder. Refuse it unless it is under /memories."""
+        """Return the path of a file or folder. Refuse a path that is not under /memories."""
         given = self.text(name)
         parts = given.split("/")
         if parts[:2] != ["", ROOT[1:]]:

@@ -1,6 +1,6 @@
-"""The memory tools and their arguments, declared once. Both the JSON Schema and the check of
-arguments come from the same types. Wrong arguments never raise: the model gets an answer that it
-can act on."""
+"""The memory tools and their arguments, declared once: the JSON Schema and the check of arguments
+use the same types. Wrong arguments never raise an error; the answer explains them, so that the
+model can correct the call."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ToolName: TypeAlias = Literal[
 MOST_AROUND: Final = 10
 MOST_FORGOTTEN: Final = 20
 _MOST_CHARS: Final = 400_000
-"""Longer arguments are refused without parsing, because no model writes such a call."""
+"""Arguments longer than this are refused without parsing, because no model writes such a call."""
 _SHOWN_CHARS: Final = 120
 _DATE: Final = "a day (2026-02-10) or a moment (2026-02-10T14:30)"
 
@@ -138,7 +138,7 @@ class ToolKind:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Return the JSON Schema of its arguments, without references."""
+        """Return the JSON Schema of the tool's arguments, without references."""
         _, shapes = msgspec.json.schema_components([self.arguments])
         shape = dict(shapes[self.arguments.__name__])
         for described in ("title", "description"):
@@ -211,13 +211,12 @@ KINDS: Final[Mapping[str, ToolKind]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BadArguments:
-    """Unusable arguments, and how to fix them."""
+    """Arguments that a tool cannot use, and how to fix them."""
 
     problem: str = field(repr=False)
 
     def describe(self, kind: ToolKind) -> str:
-        """Write the answer to the model. It contains nothing from memory, so it is not marked as
-        recalled."""
+        """Write the answer to the model. It contains no memory, so it is not marked as recalled."""
         shape = kind.parameters
         required = shape.get("required", [])
         takes = ", ".join(
@@ -233,7 +232,7 @@ class BadArguments:
 def read_arguments(
     kind: ToolKind, given: Mapping[str, Any] | str | bytes | None
 ) -> Arguments | BadArguments:
-    """Read the arguments of a call, given as an object or as the provider's JSON."""
+    """Parse the arguments of a call, given as an object or as the provider's JSON."""
     if isinstance(given, str | bytes):
         if len(given) > _MOST_CHARS:
             return BadArguments(problem="the arguments are too long")
@@ -268,8 +267,8 @@ def _accept(shape: Mapping[str, Any]) -> str:
 
 
 def moment(text: str, *, end: bool = False) -> float | None:
-    """Read a day or a time in UTC as seconds since the epoch. A day gives its start, or its end
-    with `end`. None for an empty text."""
+    """Parse a day or a time in UTC as seconds since the epoch; None for an empty text. A day means
+    its start, or its end if `end` is true."""
     if not text:
         return None
     try:

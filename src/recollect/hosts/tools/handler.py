@@ -1,7 +1,7 @@
-"""Answers the calls of memory tools: one handler for every wire format. It never raises because of
-a model's input or a store that is down. An answer stays within its budget and is marked as
-recalled. Forgetting needs a person's confirmation. A fact that a model stores has the trust of the
-model's words, and replaces no preference, decision or rule of the user."""
+"""Answers the calls of memory tools: one handler for every wire format. Neither a model's input nor
+a store that is down raises an error. An answer stays within its budget and is marked as recalled.
+Forgetting needs a person's confirmation. A fact that a model stores is trusted like the model's
+words, and replaces no preference, decision or rule of the user."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ ANSWER_TOKENS: Final = 2_500
 """Default token limit of an answer: one or two pages."""
 LEAST_TOKENS: Final = 200
 _SEARCH_SHARE: Final = 1.2
-"""Budget of the search, as a multiple of the answer's budget. It is larger because hits in the same
-message share one heading."""
+"""Token budget of the search, as a multiple of the answer's: hits in one message share a
+heading."""
 _HITS_WITH_LINES: Final = 24
 _LINE_CHARS: Final = 160
 _PROSE_CHARS: Final = 4_000
@@ -65,8 +65,8 @@ _LEAST_ID_CHARS: Final = 4
 _MOST_NAMED: Final = 5
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _SHORT_ID: Final = re.compile(rf"([0-9]{{1,15}})\.([0-9a-f]{{1,{ID_CHECK_CHARS}}})")
-"""Pattern of a short id. Some characters after the dot are required, so that a number that a model
-invents finds nothing."""
+"""Pattern of a short id. It has characters after the dot, so that an invented number matches
+nothing."""
 _FORMATS: Final[tuple[DefinitionFormat, ...]] = (
     "anthropic",
     "openai-chat",
@@ -81,7 +81,7 @@ class MemoryAnswer:
 
     text: str = field(repr=False)
     is_error: bool = False
-    """True if the call failed. The text gives the reason and what to do."""
+    """True if the call failed. The text gives the reason and the fix."""
 
     def __str__(self) -> str:
         return self.text
@@ -89,24 +89,24 @@ class MemoryAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetRequest:
-    """Facts and messages that a model wants forgotten, for a person to confirm."""
+    """Facts and messages that a model wants to forget, for a person to confirm."""
 
     facts: tuple[Fact, ...]
     messages: tuple[Segment, ...]
 
     def __str__(self) -> str:
-        """Show one line per fact and message."""
+        """List each fact and message on one line."""
         messages = [f"{forget_line(one)}: {plain(one.text)}" for one in self.messages]
         return "\n".join([*map(fact_line, self.facts), *messages])
 
     def whole(self) -> str:
-        """Show facts and messages, with every message in full and indented."""
+        """List the facts, and every message in full and indented."""
         messages = [f"{forget_line(one)}\n{indented(one.text)}" for one in self.messages]
         return "\n".join([*map(fact_line, self.facts), *messages])
 
 
 Confirm: TypeAlias = Callable[[ForgetRequest], bool | Awaitable[bool]]
-"""Asks a person to confirm. A plain function runs in a thread."""
+"""Asks a person to confirm forgetting. A plain function runs in a thread."""
 
 
 class ToolOptions(TypedDict, total=False):
@@ -118,7 +118,7 @@ class ToolOptions(TypedDict, total=False):
 
 
 class MemoryTools:
-    """The memory tools of one memory. Call `memory_tools` to make them."""
+    """The memory tools of one memory, created by `memory_tools`."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class MemoryTools:
         return cast(tuple[ToolName, ...], tuple(KINDS))
 
     def definitions(self, format: DefinitionFormat) -> list[dict[str, Any]]:  # noqa: A002
-        """Return the tool definitions for a request in this format, or for an MCP server."""
+        """Return the tools' definitions for a request in this format, or for an MCP server."""
         if format not in _FORMATS:
             raise ValueError(f"format must be one of {', '.join(_FORMATS)}, not {format!r}")
         return [
@@ -149,7 +149,7 @@ class MemoryTools:
     async def call(
         self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None
     ) -> MemoryAnswer:
-        """Run a call. `arguments` is an object, or the JSON that the provider sent."""
+        """Call a tool. `arguments` is an object, or the JSON that the provider sent."""
         kind = KINDS.get(name)
         if kind is None:
             text = f"There is no memory tool {plain(name)!r}; there are {', '.join(KINDS)}."
@@ -168,8 +168,7 @@ class MemoryTools:
         return MemoryAnswer(text=text, is_error=isinstance(done, Failure))
 
     async def lines(self, name: ToolName, **arguments: Any) -> list[str]:
-        """Answer a person: return the lines of an answer without the surrounding block. Raises
-        RecollectError."""
+        """Call a tool for a person: return the answer's lines without the block around them."""
         read = read_arguments(KINDS[name], arguments)
         if isinstance(read, BadArguments):
             raise RecollectError(read.problem)
@@ -236,9 +235,9 @@ class MemoryTools:
     async def _printed_for(
         self, hits: Sequence[StoredSegment], query: str
     ) -> dict[SegmentId, tuple[StoredSegment, str]]:
-        """For each hit next to tool output, find the most relevant line of that output; each output
-        is quoted once. People ask for a tool's finding in the words of their order or of the reply,
-        and the output line often contains none of these."""
+        """For each hit next to tool output, find the most relevant line of that output; quote each
+        output once. A question repeats the words of the user's order or of the reply, but the line
+        of output that answers it often contains none of these words."""
         exchanges = await self._lookup.exchanges(hits[:_HITS_WITH_LINES])
         outputs = {
             one.segment.id: one for near in exchanges.values() for one in near if _is_output(one)
@@ -331,7 +330,7 @@ class MemoryTools:
         return answer
 
     async def _file_lines(self, asked: GetArguments) -> AnswerLines:
-        """Show the stored lines of a memory file. The file itself is not read."""
+        """Show the stored lines of a memory file, without reading the file itself."""
         sections = await self._lookup.file(asked.path)
         placed = sorted(
             ((_first_line(one.segment), one) for one in sections), key=lambda pair: pair[0]
@@ -483,7 +482,7 @@ class MemoryTools:
 
 
 class BlockingMemoryTools:
-    """`MemoryTools` for code without an event loop. Call `memory_tools` to make them."""
+    """`MemoryTools` for code without an event loop, created by `memory_tools`."""
 
     def __init__(self, tools: MemoryTools, memory: BlockingEngine) -> None:
         self._tools = tools
@@ -494,7 +493,7 @@ class BlockingMemoryTools:
     def call(
         self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None
     ) -> MemoryAnswer:
-        """Same as `MemoryTools.call`, but blocks."""
+        """Call a tool as `MemoryTools.call` does, but block until it is done."""
         return self._memory._wait(self._tools.call(name, arguments))
 
 
@@ -509,12 +508,12 @@ def memory_tools(memory: BlockingEngine, **options: Unpack[ToolOptions]) -> Bloc
 def memory_tools(
     memory: Engine | BlockingEngine, **options: Unpack[ToolOptions]
 ) -> MemoryTools | BlockingMemoryTools:
-    """Make the memory tools of an open memory.
+    """Create the memory tools of an open memory.
 
-    Without a `session` the tools see the whole space. With one, they see its messages, memory
-    files, and facts that belong to it or to no session, unless `recall.scope = "space"`. `confirm`
-    asks a person before anything is forgotten. Without it nothing is forgotten, and the answer
-    names the command to run. `answer_tokens` limits the length of an answer.
+    Without a `session` the tools see the whole space. With a `session`, they see its messages,
+    memory files, and facts that belong to it or to no session, unless `recall.scope = "space"`.
+    `confirm` asks a person before anything is forgotten. Without `confirm`, nothing is forgotten,
+    and the answer names the command to run. `answer_tokens` limits the length of an answer.
     """
     if isinstance(memory, BlockingEngine):
         return BlockingMemoryTools(MemoryTools(memory.engine, **options), memory)

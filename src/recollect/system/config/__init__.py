@@ -1,7 +1,6 @@
-"""The settings: each is declared once, read from several sources with strict checks, and never
-changes.
+"""The settings: each is declared once, read from several sources with strict checks, and immutable.
 
-docs/reference/settings.md is generated from here (`just docs`).
+`just docs` generates docs/reference/settings.md from this package.
 """
 
 from recollect.system.config.keys import Key as Key
