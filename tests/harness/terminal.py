@@ -194,13 +194,6 @@ class Terminal:
             assert time.monotonic() < until, "\n".join(self.shown())
             time.sleep(0.05)
 
-    def wait_until_gone(self, text: str, seconds: float = 60.0) -> None:
-        """Until the text stands nowhere on the screen."""
-        until = time.monotonic() + seconds
-        while any(text in line for line in self.shown()):
-            assert time.monotonic() < until, "\n".join(self.shown())
-            time.sleep(0.01)
-
     def wait_until_ended(self, seconds: float = 60.0) -> int:
         """Until the program has ended; its exit code."""
         return self.process.wait(timeout=seconds)

@@ -1,9 +1,8 @@
 """What holds of recall whatever is said, asked and found: bounds, order, budgets."""
 
 import asyncio
-import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.sizes import at_size
-from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
+from tests.unit.search.candidates import DAY, NOW, candidate
 from tests.unit.turn.memories import Memory, entries, memory, user
 
 from recollect.core.rules.tokens import Weigher, count_text, count_text_openclaw
@@ -20,17 +19,11 @@ from recollect.core.search.dates import days_meant, windows_asked
 from recollect.core.search.identifiers import identifiers_in, words_of
 from recollect.core.search.names import date_words_in, names_in, speaker_of
 from recollect.core.search.question import read_question
-from recollect.core.search.rank import Weighing, fuse, rank
 from recollect.core.search.tokenize import MOST_OF_ONE, pack
 from recollect.core.turn.inject import inject
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId
-from recollect.core.values.recall import (
-    Candidate,
-    EmbedderKind,
-    Neighbour,
-    Surroundings,
-)
+from recollect.core.values.recall import Candidate
 
 WORDS = ("crane", "quay", "green", "north", "boat", "hm")
 TEXTS = st.lists(st.sampled_from(WORDS), max_size=8).map(" ".join)
@@ -96,72 +89,6 @@ def passages(draw: st.DrawFn) -> list[Candidate]:
             )
         )
     return held
-
-
-@st.composite
-def searches(draw: st.DrawFn) -> tuple[str, list[Candidate], Surroundings, Weighing]:
-    held = draw(passages())
-    split = draw(st.integers(1, len(held)))
-    names = sorted({one.segment for one in held})
-    beside = draw(
-        st.lists(
-            st.tuples(
-                st.sampled_from(names), st.sampled_from(names), st.sampled_from([-2, -1, 1, 2])
-            ),
-            max_size=6,
-        )
-    )
-    around = Surroundings(
-        passages=tuple(held[split:]),
-        neighbours=tuple(
-            Neighbour(segment=one, of=other, distance=far)
-            for one, other, far in beside
-            if one != other
-        ),
-    )
-    both: tuple[EmbedderKind, ...] = ("onnx", "static")
-    kinds = both[: len(held[0].similarities)]
-    weighing = Weighing(kinds=kinds, decay_per_day=draw(st.sampled_from([1.0, 0.99, 0.5])), now=NOW)
-    question = f"what of {draw(TEXTS)} did Ann say in May 2025?"
-    return question, held[:split], around, weighing
-
-
-@given(searches(), st.randoms(use_true_random=False))
-@settings(max_examples=at_size(ci=40, full=200))
-def test_the_order_of_what_was_found_does_not_matter(search: Any, chance: random.Random) -> None:
-    question, held, around, weighing = search
-
-    def shuffled(values: Sequence[Any]) -> tuple[Any, ...]:
-        return tuple(chance.sample(list(values), len(values)))
-
-    made = found([*held, *around.passages])
-    first = rank(asking(question), replace(made, passages=tuple(held)), around, weighing)
-    again = rank(
-        asking(question),
-        replace(made, passages=shuffled(held)),
-        Surroundings(passages=shuffled(around.passages), neighbours=shuffled(around.neighbours)),
-        weighing,
-    )
-    assert again.passages == first.passages
-    assert again.scores == first.scores
-    assert again.hits(99) == first.hits(99)
-
-
-@given(searches())
-@settings(max_examples=at_size(ci=40, full=200))
-def test_parts_add_up_and_bounds_hold(search: Any) -> None:
-    question, held, around, weighing = search
-    ranking = rank(asking(question), found(held), around, weighing)
-    hits = ranking.hits(99)
-    assert len(hits) == len(held) + len(around.passages)
-    for hit in hits:
-        assert hit.score == pytest.approx(math.fsum(part.points for part in hit.parts), abs=1e-6)
-        assert 0.0 <= hit.score <= 4.0
-        assert all(part.points > 0 or part.name == "age" for part in hit.parts)
-        assert all(part.why for part in hit.parts)
-    assert list(ranking.scores) == sorted(ranking.scores, reverse=True)
-    fused = fuse(held, found(held), asking(question).words, (0.4, 0.2)[: len(held[0].similarities)])
-    assert all(0.0 <= score <= 1.0 + 1e-12 for score in fused.scores)
 
 
 @given(

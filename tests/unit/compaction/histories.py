@@ -6,7 +6,7 @@ from typing import Any
 from recollect.core.formats.codec import CODECS
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.align import LastRequest, enter, read
-from recollect.core.values.edit import Cut, Insert
+from recollect.core.values.edit import Cut
 from recollect.core.values.history import Entry
 from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.model import FormatName, WireRules
@@ -66,14 +66,3 @@ def cut_at(at: int, number: int = 1, **more: Any) -> Cut:
 def covering(entries: tuple[Entry, ...], at: int) -> tuple[MessageId, ...]:
     """The identities of what a cut before this place stands for."""
     return tuple(entry.id for entry in entries[:at])
-
-
-def block_at(at: int | None, text: str = "recalled") -> Insert:
-    return Insert(
-        anchor=None if at is None else key(at),
-        placement="head" if at is None else "before",
-        text=text,
-        stage="inject",
-        reason=NOT_RUN,
-        turn=1,
-    )

@@ -20,13 +20,11 @@ from recollect.core.values.message import EntryKey
 from recollect.core.values.model import LimitDoubt, Overflow
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (
-    CandidateQuery,
-    Candidates,
     Recalled,
     RecalledFact,
     RecallRequest,
 )
-from recollect.errors import StaleSession, StoreError
+from recollect.errors import StaleSession
 from recollect.system.config import build
 
 
@@ -332,13 +330,6 @@ class TestBlocking:
             assert blocking.observe("s", {"usage": {"input_tokens": 50}}).usage is not None
             assert blocking.session("s").state.calibration.reported_tokens == 50
 
-    def test_it_can_be_closed_twice_and_says_so_afterwards(self) -> None:
-        blocking = BlockingEngine(Engine())
-        blocking.close()
-        blocking.close()
-        with pytest.raises(RuntimeError, match="closed"):
-            blocking.prepare("s", request("hello"))
-
 
 def observed(error: Any, *said: str, model: str = "some-model") -> tuple[Any, int]:
     """What an error teaches after a request, and the window of the next one."""
@@ -521,21 +512,3 @@ def test_the_turn_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broke
     failed = [line for line in context.report.failures if line.stage == "recall"]
     assert len(failed) == 1
     assert "crane" not in str(failed), "a failure never quotes what was said"
-
-
-def test_vectors_that_cannot_be_compared_leave_the_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    search = SQLiteStore.candidates
-
-    async def compare(self: SQLiteStore, query: CandidateQuery) -> Candidates:
-        if query.vectors:
-            raise StoreError("vectors of 64 dimensions, not 256")
-        return await search(self, query)
-
-    monkeypatch.setattr(SQLiteStore, "candidates", compare)
-    context = asked(tmp_path, "hash")
-    assert TOLD in str(context.request)
-    assert "searched by words only: vectors of 64 dimensions" in "".join(
-        line.said for line in context.report.lines
-    )

@@ -86,14 +86,6 @@ def test_file_of_another_space_is_refused(tmp_path: Path) -> None:
         asyncio.run(SQLiteStore.open(path, space="other"))
 
 
-async def test_closed_store_says_so(tmp_path: Path) -> None:
-    store = await SQLiteStore.open(tmp_path / "space.db", space="mine")
-    await store.close()
-    await store.close()
-    with pytest.raises(StoreError, match="closed"):
-        await store.stats()
-
-
 def test_what_is_no_memory_is_refused(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as database:

@@ -49,20 +49,6 @@ def test_a_turn_that_changed_nothing_says_so() -> None:
     assert failed == "No failures"
 
 
-def test_what_failed_is_on_the_last_line() -> None:
-    class Broken:
-        async def recall(self, request: object) -> Any:
-            raise RuntimeError(SAID)
-
-    engine = Engine(Settings(window_tokens=4_000), recaller=Broken())
-    context = asyncio.run(engine.prepare("work", {"messages": talk(2)}))
-    assert (
-        str(context.report)
-        .splitlines()[2]
-        .startswith("Failed: recall: unexpected error (RuntimeError): ")
-    )
-
-
 def test_everything_is_ready_for_json_and_nothing_that_was_said_stands_in_it() -> None:
     context = prepared(60)
     told = json.loads(json.dumps(context.report.to_dict()))
