@@ -125,11 +125,9 @@ async def browser() -> AsyncIterator[Tab]:
         process = subprocess.Popen(
             [
                 *(PROGRAM, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"),
-                *(
-                    "--disable-dev-shm-usage",
-                    "--remote-debugging-port=0",
-                    f"--user-data-dir={folder}",
-                ),
+                *("--disable-quic", "--disable-background-networking", "--disable-sync"),
+                *("--disable-component-update", "--disable-dev-shm-usage"),
+                *("--remote-debugging-port=0", f"--user-data-dir={folder}"),
                 "about:blank",
             ],
             stderr=subprocess.PIPE,

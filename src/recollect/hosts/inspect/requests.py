@@ -13,6 +13,7 @@ from recollect.core.formats.codec import CODECS
 from recollect.core.formats.turn_records import (
     OutcomeChanges,
     combine_outcomes,
+    in_order,
     read_outcomes,
     read_report,
 )
@@ -22,6 +23,7 @@ from recollect.core.turn.query import OWN_MARKS
 from recollect.core.turn.token_kinds import TurnFigures
 from recollect.core.values.model import FormatName
 from recollect.core.values.reason import Cause
+from recollect.core.values.report import Fate
 from recollect.errors import FormatError, RecollectError
 from recollect.hosts.inspect.turns import (
     MessageFate,
@@ -31,7 +33,6 @@ from recollect.hosts.inspect.turns import (
     shown_block,
     shown_text,
     tool_names,
-    turn_from_json,
     words_of,
 )
 
@@ -93,67 +94,68 @@ async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
     made = OutcomeChanges()
     with suppress(FormatError):  # the request itself is still readable
         if record.report is not None and record.report in pieces:
+            report = read_report(pieces[record.report].body, made)
             known = [pieces[name].body for name in record.outcomes if name in pieces]
             made = combine_outcomes([read_outcomes(body) for body in known])
-            report = read_report(pieces[record.report].body, made)
     earlier = [one.number for one in await store.records(session) if one.number < number]
     previous = await store.turn(session, earlier[-1]) if earlier else None
     before = frozenset(() if previous is None else previous.rows)
     stored = report.get("figures")
     figures = None if stored is None else TurnFigures.from_dict(stored)
     ratio = float(report.get("calibration_ratio") or 1.0)
-    rows, after = rebuilt.rows, sorted(place for place, _ in made.own)
-    messages = [
-        replace(
-            one,
-            tokens_before=round(one.tokens_before * ratio),
-            tokens_after=round(one.tokens_after * ratio),
-            is_new=one.row is not None and one.row < len(rows) and rows[one.row] not in before,
-        )
-        for one in _placed(turn_from_json(report).messages, after, figures, len(rows))
-    ]
+    new = [row not in before for row in rebuilt.rows]
     return TurnRequest(
         session=session,
         rebuilt=rebuilt,
         report=report,
         figures=figures,
         ratio=ratio,
-        messages=tuple(messages),
+        messages=tuple(_placed(made, figures, new, ratio)),
     )
 
 
 def _placed(
-    fates: Sequence[MessageFate],
-    after: Sequence[int],
-    figures: TurnFigures | None,
-    rows: int,
+    made: OutcomeChanges, figures: TurnFigures | None, new: Sequence[bool], ratio: float
 ) -> Iterable[MessageFate]:
     """Pair the received messages with the sent rows. Outcomes are recorded only for messages that
-    were not sent as they came, and for added rows, which come `after` these places."""
-    own = [one for one in fates if one.number is None]
-    added: dict[int, list[MessageFate]] = {}
-    for place, one in zip(after, own, strict=False):
-        added.setdefault(place + 1, []).append(one)
-    outcomes = {one.number: one for one in fates if one.number is not None}
-    unsent = sum(one.fate != "changed" for one in outcomes.values()) - len(own)
-    count = figures.messages if figures is not None else rows + unsent
-    merges = count - unsent - rows
+    were not sent as they came, and for added rows, which come after a place."""
+
+    def found(fate: Fate, row: int | None) -> MessageFate:
+        return MessageFate(
+            number=None if fate.place is None else fate.place + 1,
+            role=fate.role,
+            fate=fate.fate,
+            reasons=fate.reasons[-1:] if fate.fate == "left out" else fate.reasons,
+            tokens_before=round(fate.tokens_before * ratio),
+            tokens_after=round(fate.tokens_after * ratio),
+            key=fate.key,
+            row=row,
+            is_new=row is not None and row < len(new) and new[row],
+        )
+
+    outcomes = {one.place: one for one in in_order(made)}
+    added: dict[int, list[Fate]] = {}
+    for place, one in made.own:
+        added.setdefault(place, []).append(one)
+    unsent = sum(one.fate != "changed" for one in made.fates.values()) - len(made.own)
+    count = figures.messages if figures is not None else len(new) + unsent
+    merges = count - unsent - len(new)
     row, was_changed = 0, False
-    for number in range(count + 1):
-        outcome = outcomes.get(number)
-        if outcome is None and number:
-            yield _KEPT(number=number, row=row)
+    for place in range(-1, count):
+        outcome = outcomes.get(place)
+        if outcome is None and place >= 0:
+            yield _KEPT(number=place + 1, row=row, is_new=row < len(new) and new[row])
             row, was_changed = row + 1, False
         elif outcome is not None and outcome.fate == "changed":
             causes = {reason.cause for reason in outcome.reasons}
             joined = merges > 0 and was_changed and not causes.isdisjoint(_JOINED)
             merges -= joined
-            yield replace(outcome, row=row - joined)
+            yield found(outcome, row - joined)
             row, was_changed = row + (not joined), True
         elif outcome is not None:
-            yield outcome
-        for one in added.get(number, ()):
-            yield replace(one, row=row)
+            yield found(outcome, None)
+        for one in added.get(place, ()):
+            yield found(one, row)
             row, was_changed = row + 1, False
 
 
@@ -269,9 +271,8 @@ class RequestReader:
             if was is None and own is not None:
                 was = own.segment.text.encode()
             left, right = compare_bytes(was, bodies.get(self._turn.row_of(one)))
-            found.append(
-                Diff(message=shown, same=before[id(one)], left=left, right=right, is_text=is_text)
-            )
+            same = before[id(one)]
+            found.append(Diff(message=shown, same=same, left=left, right=right, is_text=is_text))
         return found
 
     async def _originals(

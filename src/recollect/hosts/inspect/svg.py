@@ -82,7 +82,6 @@ class _Column:
     came: int
     kinds: Mapping[ShownKind, int]
     dollars: float
-    """The cost of its most expensive turn."""
 
 
 def timeline(
