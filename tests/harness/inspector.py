@@ -91,7 +91,7 @@ def inspector() -> Iterator[Visit]:
     """Run an inspector, and sign a visitor in."""
     shown = LocalInspector(load_settings().settings)
     server = HttpServer(shown, stop_seconds=1, on_stop=shown.end)
-    with BackgroundServer(server, listen_on("127.0.0.1", 0, mend="")) as running:
+    with BackgroundServer(server, listen_on("127.0.0.1", 0, fix="")) as running:
         yield Visit(address=running.url, link=shown.link(running.url)).sign_in()
 
 

@@ -33,7 +33,7 @@ async def count(request: Request) -> JsonAnswer:
 @pytest.fixture
 def address() -> Iterator[tuple[str, int]]:
     app = application([Route("/", count, methods=["GET", "POST"])])
-    with BackgroundServer(HttpServer(app), listen_on("127.0.0.1", 0, mend="")) as running:
+    with BackgroundServer(HttpServer(app), listen_on("127.0.0.1", 0, fix="")) as running:
         at = urlsplit(running.url)
         yield at.hostname or "", at.port or 0
 
@@ -119,7 +119,7 @@ def test_connections_that_rest_and_answers_that_take_long_are_left_alone(
 def test_a_token_of_any_letters_is_accepted(token: str) -> None:
     own = Middleware(OwnPagesOnly, local=True, token=token)
     app = application([Route("/", count, methods=["POST"])], middleware=[own])
-    with BackgroundServer(HttpServer(app), listen_on("127.0.0.1", 0, mend="")) as running:
+    with BackgroundServer(HttpServer(app), listen_on("127.0.0.1", 0, fix="")) as running:
         for sent, status in ((token.encode(), 200), (token.encode() + b"\xe9", 401)):
             headers = {b"authorization": b"Bearer " + sent}
             assert httpx2.post(running.url, headers=headers).status_code == status
@@ -132,7 +132,7 @@ def test_a_server_that_does_not_start_says_why() -> None:
         yield
 
     app = application([], lifespan=broken)
-    with listen_on("127.0.0.1", 0, mend="") as opened:
+    with listen_on("127.0.0.1", 0, fix="") as opened:
         with (
             pytest.raises(RecollectError, match="did not start: the database is missing"),
             BackgroundServer(HttpServer(app), opened),

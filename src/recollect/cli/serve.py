@@ -394,7 +394,7 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
     # Report wrong settings before imports that take seconds.
     require_server(settings.store.url)
     host_and_port = (settings.serve.host, settings.serve.port)
-    with bind_socket(*host_and_port, mend="set another as serve.port") as opened:
+    with bind_socket(*host_and_port, fix="set another as serve.port") as opened:
         _serve(settings, opened, address_of(opened))
 
 

@@ -45,7 +45,7 @@ def ui(*, port: int, no_browser: bool, in_daemon: bool) -> None:
 
     inspector = LocalInspector(load_settings().settings)
     server = HttpServer(inspector, stop_seconds=1, on_stop=inspector.end)
-    opened = listen_on("127.0.0.1", port, mend="name another as --port")
+    opened = listen_on("127.0.0.1", port, fix="name another as --port")
     click.echo(f"The inspector listens on {address_of(opened)}. Ctrl-C stops it.", err=True)
     _show(inspector.link(address_of(opened)), no_browser=no_browser)
     with contextlib.suppress(KeyboardInterrupt):  # the server has already shut down

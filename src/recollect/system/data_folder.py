@@ -1,7 +1,6 @@
-"""The folder of all data, found without importing anything else of Recollect but its errors.
+"""The folder of all data, for hooks, which must start fast: an agent waits for them.
 
-A hook needs it while an agent waits, and importing `platformdirs` would take longer than the hook
-itself.
+This module imports only Recollect's errors. `platformdirs` would take longer than a hook.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ _USUAL = {
 
 
 def absolute_path(variable: str, value: str) -> str:
-    """Read the path in a variable, with `~` expanded. Raise SettingsError if it is relative: it
-    would name a file in the current folder, which may be a cloned repository."""
+    """Read the path in a variable, with `~` expanded. Raise SettingsError for a relative path,
+    which would name a file in the current folder: that may be a cloned repository."""
     path = os.path.expanduser(value)  # noqa: PTH111 - pathlib is slow to import
     if os.path.isabs(path):  # noqa: PTH117
         return path
@@ -28,7 +27,7 @@ def absolute_path(variable: str, value: str) -> str:
 
 
 def data_folder() -> str:
-    """Return `RECOLLECT_HOME`, else the platform's folder for a program's data."""
+    """Return `RECOLLECT_HOME`, or else the platform's folder for a program's data."""
     given = os.environ.get("RECOLLECT_HOME")
     if given:
         return absolute_path("RECOLLECT_HOME", given)

@@ -1,6 +1,6 @@
 """Durable files, locks between processes, safe reading of a project's files, and secrets.
 
-A life lock shows that a process is alive: the system releases it when the process dies.
+A life lock shows that a process is alive, because the system releases it when the process ends.
 """
 
 from __future__ import annotations
@@ -23,18 +23,16 @@ from recollect.errors import RecollectError
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 MODE: Final = 0o600
 STEP_SECONDS: Final = 3.0
-"""How long one step waits for other processes. Each of their steps is a read, a write and a
-sync."""
+"""Time that one step (a read, a write and a sync) waits for the steps of other processes."""
 NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER_STEP: int = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | NO_LINK
-"""Flags to open a folder on the way to a file. If the system supports it, the folder may be entered
-but not listed."""
-# The polling interval does not grow: with a long wait, new callers would always be first.
+"""Flags to open a folder on the path to a file. With `O_PATH`, the folder need not be readable."""
+# The polling interval does not grow, because new callers would then get the lock before older ones.
 _PAUSE_SECONDS: Final = (0.0005, 0.003)
 
 
 def sync_file(descriptor: int) -> None:
-    """Write the file to the disk, and return when it is there."""
+    """Write the file to the disk, and wait until it is there."""
     if _FULL_SYNC is not None:  # on macOS a plain sync may stop at the drive's cache
         fcntl.fcntl(descriptor, _FULL_SYNC)
     else:
@@ -42,7 +40,7 @@ def sync_file(descriptor: int) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make added, replaced and removed names in a folder durable."""
+    """Make changes to the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -51,7 +49,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Create a folder and its missing parents, each for its owner only, and durable."""
+    """Create a folder and its missing parents durably, each for its owner only."""
     if folder.is_dir():
         return
     if not folder.parent.exists():
@@ -62,8 +60,8 @@ def make_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, mode: int = MODE) -> Iterator[BinaryIO]:
-    """Open a file that gets its name only when it is complete and on the disk. Until then its name
-    is random, so that an attacker cannot place a link there."""
+    """Open a temporary file, which replaces the file at `path` when it is complete and on the disk.
+    Its name is random, so that an attacker cannot place a link there."""
     with _beside(path, mode) as (file, beside):
         yield file
         file.flush()
@@ -73,13 +71,13 @@ def replacing(path: Path, *, mode: int = MODE) -> Iterator[BinaryIO]:
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = MODE) -> None:
-    """Replace a file: after a power failure it has all of the new content or all of the old."""
+    """Replace a file so that a power failure leaves all of the new content or all of the old."""
     with replacing(path, mode=mode) as file:
         file.write(content)
 
 
 def create_file(path: Path, content: bytes) -> bool:
-    """Write a complete file, for its owner only. Return False and change nothing if it exists."""
+    """Write a new file durably, for its owner only. Return False if the file exists."""
     with _beside(path, MODE) as (file, beside):
         file.write(content)
         file.flush()
@@ -104,7 +102,7 @@ def _beside(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 class LifeLock:
-    """A lock that is held until it is released or the process ends."""
+    """A lock that lasts until it is released or the process ends."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -112,7 +110,7 @@ class LifeLock:
 
     @classmethod
     def take(cls, path: Path) -> LifeLock | None:
-        """Take the lock under this name; None if a running process has it."""
+        """Take the lock of this name; return None if a running process has it."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
         if not try_lock(descriptor) or not same_file(descriptor, path):
             os.close(descriptor)
@@ -120,7 +118,7 @@ class LifeLock:
         return cls(path, descriptor)
 
     def release(self, *, remove: bool) -> None:
-        """Release the lock. `remove` also removes its file."""
+        """Release the lock. `remove` also deletes the lock's file."""
         if remove:
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
@@ -128,8 +126,8 @@ class LifeLock:
 
 
 def try_lock(descriptor: int, seconds: float = 0.0) -> bool:
-    """Lock an open file within this time. Return False if that fails. The lock ends when the file
-    is closed. It polls, because a wait inside the system cannot be cancelled."""
+    """Lock an open file. Return False if that takes longer than `seconds`. Closing the file ends
+    the lock. The function polls, because a wait inside the system cannot be cancelled."""
     until = time.monotonic() + seconds
     while True:
         with contextlib.suppress(BlockingIOError):
@@ -141,7 +139,7 @@ def try_lock(descriptor: int, seconds: float = 0.0) -> bool:
 
 
 def same_file(descriptor: int, path: Path) -> bool:
-    """Return whether the open file is still the one under this name."""
+    """Return True if this name still belongs to the open file."""
     try:
         there = path.stat()
     except FileNotFoundError:
@@ -150,13 +148,13 @@ def same_file(descriptor: int, path: Path) -> bool:
     return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
 
 
-# The author of a project chose the names of its files. `MEMORY.md` may be a link to a private key
-# or a pipe that never ends, or may become one while it is read.
+# The author of a project chose the names of its files: `MEMORY.md` may be a link to a private key
+# or a pipe that never ends, or may become one while Recollect reads it.
 
 
 def open_plain(path: Path) -> int:
     """Open a file for reading. Raise OSError if its absolute path contains a link, or it is not a
-    regular file. Does not wait for the writer of a pipe."""
+    regular file. Never wait for the writer of a pipe."""
     folder = os.open(path.anchor, FOLDER_STEP)
     try:
         for step in path.parts[1:-1]:
@@ -169,8 +167,8 @@ def open_plain(path: Path) -> int:
 
 
 def open_regular(path: str, flags: int) -> int:
-    """Open a file by its name or a link. Raise OSError if it is not a regular file. Use it as the
-    `opener` of `open`. Like `open_plain`, it does not wait."""
+    """Open a regular file by its name or by a link to it, for use as the `opener` of `open`. Raise
+    OSError for another kind of file, without waiting for the writer of a pipe."""
     return _require_regular(os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC))
 
 
@@ -182,8 +180,8 @@ def _require_regular(descriptor: int) -> int:
 
 
 def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file and its stat. Raise OSError as `open_plain` does, or if the file has more than
-    `most` bytes."""
+    """Read a file and its stat. Raise OSError as `open_plain` does, or if it is over `most`
+    bytes."""
     descriptor = open_plain(path)
     try:
         parts: list[bytes] = []
@@ -199,8 +197,7 @@ def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
 
 
 def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file of a folder. A link may be followed if it stays inside; otherwise OSError is
-    raised."""
+    """Read a file of a folder. Raise OSError if the name is a link that leads out of the folder."""
     root = Path(os.path.realpath(folder))
     path = Path(os.path.realpath(root / name, strict=True))
     if not path.is_relative_to(root):
@@ -209,11 +206,9 @@ def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_resu
 
 
 def own_secret(file: Path) -> str:
-    """Read the secret in this file. Create it if it is missing (mode 0600).
-
-    Two processes that start at the same time get the same secret. Raise RecollectError if the file
-    is empty, or if other users can read it.
-    """
+    """Return the secret in this file, and create the file first if it is missing (mode 0600). Two
+    processes that start at the same time get the same secret. Raise RecollectError if the file is
+    empty, or if other users can read it."""
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         create_file(file, secrets.token_urlsafe(32).encode())

@@ -1,7 +1,7 @@
-"""HTTP for models and embeddings: connections, retries, and failures of the network.
+"""HTTP for models and embedders: connections, retries, and failures of the network.
 
-The driver's own errors contain the request, so they are replaced by a `NetworkTrouble`. The driver
-is imported with the first call. A client is closed with the event loop that used it.
+The HTTP driver's own errors contain the request, so this module replaces them by a
+`NetworkTrouble`. The first call imports the driver. A client is closed with its event loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LONGEST_ASKED_SECONDS: Final = 86_400.0
 
 
 class TroubleCause(Enum):
-    """Why no answer was received."""
+    """Why the server did not answer."""
 
     ADDRESS = "the address cannot be used"
     UNREACHABLE = "no server answers at the address"
@@ -38,7 +38,7 @@ class TroubleCause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NetworkTrouble:
-    """A missing answer, without the request that the driver's error contains."""
+    """A failure of the network, without the request that the driver's error contains."""
 
     kind: TroubleCause
     name: str
@@ -47,25 +47,24 @@ class NetworkTrouble:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTry:
-    """A failed attempt: the error to raise, and whether to retry first."""
+    """A failed attempt: the error to raise, and whether a retry may help."""
 
     error: Exception
     again: bool = False
     asked_seconds: float | None = None
-    """Seconds that the server asks to wait."""
+    """Number of seconds that the server asks clients to wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retries:
-    """Limits of retries, and the pauses between them."""
+    """How often to retry, and how long to pause."""
 
     times: int = 2
     first_seconds: float = 0.5
     longest_seconds: float = 5.0
 
     def pause(self, tried: int) -> float:
-        """Return the pause before the next attempt. It is random, so that clients do not retry at
-        the same time."""
+        """Return a random pause, so that clients do not all retry at the same time."""
         drawn = random.uniform(1.0, 2.0)  # noqa: S311
         return min(self.longest_seconds, self.first_seconds * 2.0**tried * drawn)
 
@@ -73,11 +72,9 @@ class Retries:
 async def try_again(
     once: Callable[[], Awaitable[T | FailedTry]], *, retries: Retries, until: float
 ) -> T:
-    """Return the first successful result. No pause lasts beyond `until` (monotonic).
-
-    Recollect's own pause is the minimum, even if the server asks for none. Otherwise many clients
-    that retry at once would keep an overloaded server down.
-    """
+    """Return the first successful result. No pause lasts beyond `until` (monotonic). Each pause is
+    at least Recollect's own, even if the server asks for none. Otherwise many clients that retry at
+    once would keep an overloaded server down."""
     tried = 0
     while True:
         result = await once()
@@ -92,7 +89,7 @@ async def try_again(
 
 
 async def attempt(work: Awaitable[T]) -> T | NetworkTrouble:
-    """Return the work's result, or the network's failure."""
+    """Return the result of the work, or the failure of the network."""
     try:
         return await work
     except TimeoutError as error:
@@ -105,8 +102,8 @@ async def attempt(work: Awaitable[T]) -> T | NetworkTrouble:
 
 
 def _cause(error: Exception) -> TroubleCause | None:
-    """Classify an error of the driver; None for any other. Nothing is imported here: that takes 0.1
-    s, and the work has already done it in a thread."""
+    """Classify an error of the driver; return None for any other error. The driver is not imported
+    here, because that takes 0.1 s, and the work has already imported it in a thread."""
     httpx2 = sys.modules.get("httpx2")
     if httpx2 is None:
         return None
@@ -126,20 +123,20 @@ class _LoopClient(NamedTuple):
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Connections:
-    """The clients of one server, one per event loop."""
+    """Connections to one server, with one client per event loop."""
 
     feature: str
-    """The name of the feature that needs the HTTP driver, for an error."""
+    """Name of the feature that needs the HTTP driver, for an error message."""
     connect_seconds: float
     read_seconds: float | None
     idle: int
-    """Most connections that stay open without a request."""
+    """Maximum number of connections that stay open without a request."""
     _lines: PerLoop[_LoopClient] = field(default_factory=lambda: PerLoop(), init=False)
 
     async def send(
         self, method: str, url: str, *, headers: Mapping[str, str], content: bytes | None = None
     ) -> httpx2.Response:
-        """Return an answer whose body is not read yet. The driver's errors pass through."""
+        """Send a request, and return the response without its body. Raises the driver's errors."""
         client = await self._client()
         request = client.build_request(method, url, headers=dict(headers), content=content)
         request.url = _quiet_url()(request.url)
@@ -172,7 +169,7 @@ class Connections:
 
 
 class PerLoop(Generic[T]):
-    """One value per running event loop. Values of closed loops are dropped."""
+    """One value per running event loop. The values of closed loops are dropped."""
 
     def __init__(self) -> None:
         self._values: dict[asyncio.AbstractEventLoop, T] = {}
@@ -181,7 +178,7 @@ class PerLoop(Generic[T]):
         return self._values.get(asyncio.get_running_loop())
 
     def put(self, value: T) -> T:
-        """Store a value for this loop. If another task was first, return its value."""
+        """Store a value for this loop, unless another task has. Return the stored value."""
         for gone in [loop for loop in self._values if loop.is_closed()]:
             del self._values[gone]
         return self._values.setdefault(asyncio.get_running_loop(), value)
@@ -200,12 +197,12 @@ def import_driver(feature: str) -> Any:
 
 
 def is_sendable_key(key: str) -> bool:
-    """Return whether a key can be sent. If not, the driver's error would quote the header."""
+    """Return False if a header cannot contain this key: the driver's error would quote it."""
     return key.isascii() and key.isprintable() and " " not in key
 
 
 def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a server asks to wait, from any known header; None if it does not."""
+    """Return the pause in seconds that a server's headers ask for; None if they do not."""
     if "retry-after-ms" in headers:
         return read_seconds(headers["retry-after-ms"], per=1000.0)
     after = headers.get("retry-after")
@@ -231,8 +228,7 @@ def read_seconds(text: str, *, per: float = 1.0) -> float | None:
 
 @cache
 def _certificates() -> Any:
-    """Load the trusted certificates once per process, because that takes longer than a
-    connection."""
+    """Load the trusted certificates once per process: loading takes longer than a connection."""
     import httpx2
 
     return httpx2.create_ssl_context()

@@ -1,7 +1,6 @@
 """Listening sockets of Recollect's servers, and checks that a request comes from this machine.
 
-A web page in a browser can reach every port of this machine, but cannot forge the headers Host and
-Origin.
+A web page can send requests to every port of this machine, but cannot forge Host and Origin.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from recollect.errors import RecollectError
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 BACKLOG: Final = 2_048
-"""Number of connections that may wait to be accepted, so that a burst is not refused."""
+"""Number of connections that may wait to be accepted, so that a burst of them is not refused."""
 
 
-def listen_on(host: str, port: int, *, mend: str, backlog: int = BACKLOG) -> socket.socket:
-    """Open a listening socket. Raise RecollectError with the advice `mend` if the port is taken."""
-    opened = bind_socket(host, port, mend=mend)
+def listen_on(host: str, port: int, *, fix: str, backlog: int = BACKLOG) -> socket.socket:
+    """Open a listening socket. Raise RecollectError with the advice `fix` if the port is in use."""
+    opened = bind_socket(host, port, fix=fix)
     opened.listen(backlog)
     return opened
 
 
-def bind_socket(host: str, port: int, *, mend: str) -> socket.socket:
-    """Bind a socket that does not listen yet. Until its server is ready, clients are refused
-    instead of waiting. Raise RecollectError with the advice `mend` if the port is taken."""
+def bind_socket(host: str, port: int, *, fix: str) -> socket.socket:
+    """Bind a socket that does not listen yet, so that clients are refused until its server is
+    ready. Raise RecollectError with the advice `fix` if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     opened = socket.socket(family, socket.SOCK_STREAM)
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,7 +36,7 @@ def bind_socket(host: str, port: int, *, mend: str) -> socket.socket:
     except OSError as error:
         opened.close()
         raise RecollectError(
-            f"port {port} of {host} cannot be used ({error.strerror}): {mend}, or stop what "
+            f"port {port} of {host} cannot be used ({error.strerror}): {fix}, or stop what "
             "listens there"
         ) from error
     return opened
@@ -49,8 +48,8 @@ def address_of(opened: socket.socket) -> str:
 
 
 def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Return the user whose process has the other end of a local connection. None if the system
-    does not report it (only Linux does), or the connection uses IPv6."""
+    """Return the user whose process has the other end of a local connection. Return None if the
+    system does not report it (only Linux does), or the connection uses IPv6."""
     try:
         mine, theirs = (_as_kernel_writes(address) for address in (client, server))
         lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
@@ -69,7 +68,7 @@ def _as_kernel_writes(address: tuple[str, int]) -> str:
 
 
 def host_of(address: str) -> str | None:
-    """Parse the host of an address such as `//host:port`; None if it is invalid."""
+    """Return the host in an address such as `//host:port`; None if the address is invalid."""
     try:
         return urlsplit(address).hostname
     except ValueError:
@@ -77,13 +76,12 @@ def host_of(address: str) -> str | None:
 
 
 def names_this_machine(host: str) -> bool:
-    """Return whether the header Host is one of this machine's own names."""
+    """Return True if the header Host contains one of this machine's own names."""
     return host_of(f"//{host}") in LOOPBACK
 
 
 def is_own_page(origin: str, *, served_as: str | None = None) -> bool:
-    """Return whether the header Origin is empty, or names a page of this machine or of the
-    requested host."""
+    """Return True if Origin is empty, or names a page of this machine or of the requested host."""
     if not origin:
         return True
     named = host_of(origin) if origin.startswith(("http://", "https://")) else None

@@ -1,5 +1,4 @@
-"""Names of Recollect's folders and files on this machine, and of other agents' folders. Opens
-nothing.
+"""Paths of Recollect's folders and files on this machine, and of other agents' folders.
 
 `RECOLLECT_HOME` moves data and settings into one folder. Two spaces never share a file.
 """
@@ -18,16 +17,16 @@ _PROJECT_MARKS: Final = (".git", "recollect.toml")
 
 
 def data_home() -> Path:
-    """Return the folder of all data: `RECOLLECT_HOME`, else the platform's data folder."""
+    """Return the folder of all data: `RECOLLECT_HOME`, or else the platform's data folder."""
     return Path(data_folder())
 
 
 def config_home() -> Path:
-    """Return the folder of the user's settings: `RECOLLECT_HOME`, else the platform's."""
+    """Return the folder of the user's settings: `RECOLLECT_HOME`, or else the platform's."""
     home = data_home()
     if os.environ.get("RECOLLECT_HOME"):
         return home
-    import platformdirs  # slow to import, and hooks do not need it
+    import platformdirs  # this import is slow, and hooks do not need it
 
     return platformdirs.user_config_path("recollect", appauthor=False)
 
@@ -55,37 +54,36 @@ def sessions_folder(space: str) -> Path:
 
 
 def chat_history_file(space: str) -> Path:
-    """Return the file of lines typed in the chats of a space."""
+    """Return the file with the lines typed in the chats of a space."""
     return sessions_folder(space) / "chat_history"
 
 
 def spool_folder() -> Path:
-    """Return the folder of batches that wait for a store."""
+    """Return the folder of spools, in which batches wait while a store is down."""
     return data_home() / "spool"
 
 
 def mcp_token_file() -> Path:
-    """Return the file of the token that clients of the MCP server send over HTTP."""
+    """Return the file with the token that MCP clients send over HTTP."""
     return data_home() / "mcp" / "token"
 
 
 def installation_secret_file() -> Path:
-    """Return the file with this installation's hash key. It is not used if RECOLLECT_SECRET is
-    set."""
+    """Return the file with this installation's hash key. RECOLLECT_SECRET overrides it."""
     return data_home() / "secret"
 
 
 def models_folders() -> tuple[Path, ...]:
-    """Return the folders that are searched for models: `RECOLLECT_MODELS` if it is set, then
-    `models` in the data folder. New models are stored in the first."""
+    """Return the folders in which to find models: `RECOLLECT_MODELS` if it is set, then `models` in
+    the data folder. New models are stored in the first one."""
     given = os.environ.get("RECOLLECT_MODELS")
     own = data_home() / "models"
     return (Path(absolute_path("RECOLLECT_MODELS", given)), own) if given else (own,)
 
 
 def file_name(name: str) -> str:
-    """Convert a name to a part of a file name: readable, and different for different names."""
-    from hashlib import blake2b  # slow to import, and an agent may wait for its hook
+    """Convert a name to a readable part of a file name. Different names give different results."""
+    from hashlib import blake2b  # this import is slow, and an agent may be waiting for a hook
 
     spoken = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:_SPOKEN_CHARS]
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
@@ -93,10 +91,10 @@ def file_name(name: str) -> str:
 
 
 def project_space(cwd: str) -> str:
-    """Return the space of a folder: that of the project it belongs to, else its own."""
+    """Return the space of a folder: the space of its project, or else the folder's own."""
     folder = Path(cwd)
     for parent in (folder, *folder.parents):
-        # an unreadable folder contains none of these
+        # an unreadable folder is no project
         if any(os.path.exists(parent / mark) for mark in _PROJECT_MARKS):  # noqa: PTH110
             return str(parent)
     return str(folder)

@@ -1,6 +1,6 @@
 """Text that people type and read: lines that are safe to print, and sizes as people write them.
 
-This module must stay fast to load, because every command uses it.
+This module must import quickly, because every command uses it.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ _SEQUENCE = re.compile(
     r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"  # OSC, DCS
     r"|\x1b[ -/]*[0-~]?"
 )
-# Variation selectors change the width of the character before them, differently on every terminal.
+# On terminals, variation selectors change the width of the character before them in different ways.
 _SELECTORS = re.compile("[\ufe00-\ufe0f]")
-# Control characters except newline and tab, marks of reading direction, lone surrogates.
+# Matches control characters (not newline and tab), marks of reading direction, surrogates.
 _ACTED_UPON = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 
 
 def harmless(text: str) -> str:
-    """Remove characters that control a terminal. Newlines and tabs stay. It works on single
-    characters, so a stream may be cut anywhere."""
+    """Remove characters that control a terminal, but keep newlines and tabs. Each character is
+    judged alone, so a stream may be cut anywhere."""
     return _ACTED_UPON.sub("", text)
 
 
 def plain_line(text: str) -> str:
-    """Format one line for printing: no escapes, no controls, white space joined."""
+    """Format a text as one line, without escapes, control characters and repeated white space."""
     if text.isprintable() and text.isascii() and "  " not in text:
         return text.strip()
     text = _SELECTORS.sub("", _SEQUENCE.sub("", text))
@@ -47,7 +47,7 @@ def plain_line(text: str) -> str:
 
 
 def plain_block(text: str) -> str:
-    """Format text for a page: no escapes and no controls. Line breaks, tabs and spaces stay."""
+    """Format a text for a page, without escapes and control characters. White space stays."""
     if text.isascii() and text.isprintable():
         return text
     text = _SEQUENCE.sub("", text.replace("\r\n", "\n"))

@@ -1,7 +1,6 @@
-"""Reports what a process does to listeners, such as metrics.
+"""Reports the actions of a process to listeners, such as metrics.
 
-Reports never contain content: names come from a fixed set, attributes are numbers, ids and model
-names.
+Reports contain no content: names come from a fixed set, attributes are numbers, ids and models.
 """
 
 from __future__ import annotations
@@ -23,24 +22,24 @@ CountedEvent: TypeAlias = Literal["recall", "compaction"]
 
 @dataclass(slots=True, eq=False)
 class Measured:
-    """A measured action. Enter it when the action begins, leave it when it ends."""
+    """A context manager that measures an action, from entering to leaving its block."""
 
     kind: MeasuredKind
     name: str
     attributes: dict[str, Attribute] = field(default_factory=dict, init=False)
     outcome: str = field(default="done", init=False)
     error: str = field(default="", init=False)
-    """The error's name from a fixed set: the name of a problem, or the class of an exception."""
+    """Name of the error, from a fixed set: a kind of problem, or the class of an exception."""
     seconds: float = field(default=0.0, init=False)
     _began: float = field(default=0.0, init=False)
 
     def note(self, **attributes: Attribute) -> None:
-        """Add attributes. `__` in a name means a dot."""
+        """Add attributes to the report. `__` in a name means a dot."""
         for name, value in attributes.items():
             self.attributes[name.replace("__", ".")] = value
 
     def ended(self, outcome: str, error: str = "") -> None:
-        """Set the outcome that is reported if nothing is raised."""
+        """Set the outcome to report if the block raises no exception."""
         self.outcome, self.error = outcome, error
 
     def __enter__(self) -> Self:
@@ -57,14 +56,14 @@ class Measured:
     ) -> None:
         self.seconds = time.perf_counter() - self._began
         if kind is not None and not self.error:
-            # a cancelled action has not failed: its caller stopped waiting
+            # A cancelled action has not failed: its caller stopped waiting.
             self.ended("failed" if issubclass(kind, Exception) else "cancelled", kind.__name__)
         for listener in LISTENERS:
             listener.ended(self)
 
 
 class TelemetryListener(Protocol):
-    """Receives measurements. It must not raise, block, or keep its arguments."""
+    """Receives reports. A listener must not raise, block, or keep its arguments."""
 
     def began(self, what: Measured) -> None:
         """Receive the start of an action."""
@@ -77,14 +76,14 @@ class TelemetryListener(Protocol):
 
 
 LISTENERS: Final[list[TelemetryListener]] = []
-"""Listeners of this process. Empty unless it is a server whose operator turned telemetry on."""
-_UNHEARD: Final = Measured("stage", "")
-"""Shared object that is used if there is no listener."""
+"""Listeners of this process. They are empty except in a server with telemetry turned on."""
+_UNREPORTED: Final = Measured("stage", "")
+"""An object that reports nothing, shared by all callers while there is no listener."""
 
 
 def measured(kind: MeasuredKind, name: str) -> Measured:
-    """Measure an action that is about to begin. `name` is from a fixed set."""
-    return Measured(kind, name) if LISTENERS else _UNHEARD
+    """Measure an action that is about to begin. `name` comes from a fixed set, without content."""
+    return Measured(kind, name) if LISTENERS else _UNREPORTED
 
 
 def count(event: CountedEvent, **labels: str) -> None:
@@ -94,8 +93,7 @@ def count(event: CountedEvent, **labels: str) -> None:
 
 @contextmanager
 def unmeasured() -> Iterator[None]:
-    """Report nothing to listeners, for work that no caller asked for. Do not use it while other
-    work runs."""
+    """Report nothing during the block, for work that no caller asked for. No other work may run."""
     heard = LISTENERS.copy()
     LISTENERS.clear()
     try:
@@ -106,7 +104,7 @@ def unmeasured() -> Iterator[None]:
 
 @contextmanager
 def logging_to(handler: logging.Handler) -> Iterator[None]:
-    """Send all log records to this handler only."""
+    """Send all log records only to this handler."""
     logs = (logging.getLogger(), logging.getLogger("recollect"))
     usual = [(log, log.handlers[:]) for log in logs]
     logs[0].handlers, logs[1].handlers = [handler], []

@@ -52,7 +52,7 @@ class Node(BackgroundServer):
     ) -> None:
         self.settings = node_settings(database, given=given, **changes)
         self.service: Service = service_of(self.settings, mcp=mcp)
-        opened = listen_on(self.settings.serve.host, self.settings.serve.port, mend="")
+        opened = listen_on(self.settings.serve.host, self.settings.serve.port, fix="")
         super().__init__(NodeServer(self.service, self.settings), opened)
 
 

@@ -148,7 +148,7 @@ class Daemon:
         if self._pages is None:
             pages = BackgroundServer(
                 HttpServer(self._inspector, stop_seconds=1, on_stop=self._inspector.end),
-                listen_on("127.0.0.1", 0, mend="try again"),
+                listen_on("127.0.0.1", 0, fix="try again"),
             )
             self._pages = await asyncio.to_thread(pages.__enter__)
         return JsonAnswer({"link": self._inspector.link(self._pages.url)})

@@ -21,7 +21,7 @@ from recollect.system.places import project_space
 def listening_socket(settings: Settings) -> socket.socket:
     """Return the socket on which to serve. Raise RecollectError if the port is in use."""
     gateway = settings.gateway
-    return listen_on(gateway.host, gateway.port, mend="set another as gateway.port")
+    return listen_on(gateway.host, gateway.port, fix="set another as gateway.port")
 
 
 def server_of(gateway: Gateway) -> HttpServer:

@@ -196,7 +196,7 @@ _STOP_SECONDS: Final = 3
 def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:
     """Serve until a signal arrives."""
     token, where = access_token()
-    opened = listen_on(host, port, mend="name another as --port")
+    opened = listen_on(host, port, fix="name another as --port")
     url = f"{address_of(opened)}{PATH}"
     click.echo(f"Recollect's MCP server listens on {url}", err=True)
     if where is None:

@@ -218,6 +218,6 @@ class PoolCollector(Collector):
 def metrics_server(metrics: Metrics, host: str, port: int) -> BackgroundServer:
     """Create the server for the metrics, at any path. Raise RecollectError if the port is in
     use."""
-    opened = listen_on(host, port, mend="set another as telemetry.metrics_port")
+    opened = listen_on(host, port, fix="set another as telemetry.metrics_port")
     pages = Mount("/", make_asgi_app(metrics.registry))
     return BackgroundServer(HttpServer(application([pages])), opened)

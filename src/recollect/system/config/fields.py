@@ -1,5 +1,4 @@
-"""Declares what a project may set, and reads one value. msgspec checks the value; this module
-words the error."""
+"""Declares what a project may set, and parses one value with msgspec, but with its own errors."""
 
 from __future__ import annotations
 
@@ -23,11 +22,11 @@ T = TypeVar("T")
 
 Text = Annotated[str, Meta(pattern=r"\S")]
 GREATEST: Final = 10**15
-"""Largest number accepted. Larger ones have no use, and large integers do not fit a float."""
+"""Largest number that a setting accepts. A float cannot contain every larger integer."""
 SECONDS: Final = {"unit": "seconds"}
-"""Marks a type that also accepts durations such as "5m" (in `extra`)."""
+"""Marks a type (in `extra`) that also accepts durations such as "5m"."""
 NONE_WORD = "none"
-"""How "no value" is written in a file or a variable, because TOML has no null."""
+"""Means "no value" in a file or a variable, because TOML has no null."""
 
 _UNIT_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?\s*(?:ms|[smhdw])\s*)+")
@@ -39,8 +38,8 @@ _SHOWN_CHARS = 60
 
 @dataclass(frozen=True, slots=True)
 class ProjectRule:
-    """Which values a project's recollect.toml may set before the user trusts the file. `values`
-    lists them. None allows every value, or every number from `least` on."""
+    """The values that a project's recollect.toml may set before the user trusts the file. `values`
+    lists them; None allows every value, or every number from `least` on."""
 
     values: tuple[Any, ...] | None
     least: int | None = None
@@ -58,33 +57,32 @@ class ProjectRule:
 
 
 ANY: Final = ProjectRule(None)
-"""The project may set it: it names no server, path, model, text or command, turns on nothing that
-costs money, and weakens no protection."""
+"""The project may set any value: the setting names no server, path, model, text or command, turns
+on nothing that costs money, and weakens no protection."""
 ASK: Final = ProjectRule(())
-"""Only the user may set it, or a project whose file the user trusts (`recollect trust`)."""
+"""Only the user may set a value, or a project whose file the user trusts (`recollect trust`)."""
 
 
 def only(*values: Any) -> ProjectRule:
-    """Let the project set only these values: those that protect more, or allow less, than the
-    others."""
+    """Let the project set only these values, which protect more or allow less than the others."""
     return ProjectRule(values)
 
 
 def at_least(number: int) -> ProjectRule:
-    """Let the project set this number or more. A smaller number would make the user's model run
-    more often."""
+    """Let the project set this number or more. A smaller one would run the user's model more
+    often."""
     return ProjectRule(None, number)
 
 
 def setting(default: T, project: ProjectRule) -> T:
-    """Declare a setting's default, and what a project may set. A setting with a plain default has
-    the rule `ASK`."""
+    """Declare a setting's default, and what a project may set. Other settings have the rule
+    `ASK`."""
     declared: Any = dataclasses.field(default=default, metadata={"project": project})
     return declared  # type: ignore[no-any-return]
 
 
 class Validated:
-    """A group of settings that raises if a value does not fit."""
+    """A group of settings that raises an error if a value does not fit."""
 
     __slots__ = ()
 
@@ -105,20 +103,20 @@ def _hints_of(group: type) -> Mapping[str, Any]:
 
 @cache
 def value_hints(group: type) -> Mapping[str, Any]:
-    """Return the types of a group's own values, by field name."""
+    """Return the types of a group's own settings, by field name."""
     hints = _hints_of(group).items()
     return {name: hint for name, hint in hints if not dataclasses.is_dataclass(hint)}
 
 
 def inner_groups(group: type) -> Mapping[str, type]:
-    """Return the groups in a group, by field name."""
+    """Return a group's inner groups, by field name."""
     hints = _hints_of(group).items()
     return {name: hint for name, hint in hints if name not in value_hints(group)}
 
 
 def read_value(hint: Any, value: Any, *, text: bool = False) -> Any:
-    """Read the value of a setting of this type. The `ValueError` states which values are valid.
-    With `text` the value comes from an environment variable."""
+    """Parse the value of a setting of this type. The `ValueError` names the valid values. `text`
+    means that the value comes from an environment variable."""
     try:
         return convert(_prepare(hint, value, text=text), hint, strict=not text)
     except (ValidationError, ValueError, OverflowError):
@@ -163,7 +161,7 @@ def _parts(hint: Any) -> tuple[Any, Meta | None, bool]:
 
 
 def expects(hint: Any) -> str:
-    """Describe the accepted values, in words that complete "must be …"."""
+    """Describe the values that a type accepts, to complete "must be …"."""
     kind, bounds, optional = _parts(hint)
     if get_origin(kind) is Literal:
         words = "one of " + ", ".join(f'"{option}"' for option in get_args(kind))
@@ -178,8 +176,7 @@ def expects(hint: Any) -> str:
 
 
 def holds_text(hint: Any) -> bool:
-    """Return whether the setting accepts free text: a server, a path, a key, a model, a command,
-    words."""
+    """Return True if the setting accepts free text: a server, path, key, model, command, words."""
     kind = _parts(hint)[0]
     return kind is str or (get_origin(kind) is tuple and holds_text(get_args(kind)[0]))
 

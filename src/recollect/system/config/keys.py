@@ -1,4 +1,4 @@
-"""The settings as a flat table of dotted keys, and the reading of a value from a source.
+"""The settings as a flat table of dotted keys, and the parsing of a value from a source.
 
 The table is made from the dataclasses in `settings`. This module knows the two spellings of a key
 (`hard_cap_tokens`, `hardCapTokens`), and raises the errors for unknown keys and invalid values.
@@ -40,7 +40,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """Origin of a value: its file, preset or variable, and the key as written there."""
+    """Origin of a value: its file, preset or variable, and the key as it is spelled there."""
 
     kind: SourceKind
     name: str = ""
@@ -58,7 +58,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenValue:
-    """A value that was read and checked, and its source."""
+    """A checked value and its source."""
 
     value: Any
     source: Source
@@ -66,12 +66,12 @@ class GivenValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """A note for the user about a key. It is not an error."""
+    """A note for the user about a key, which is not an error."""
 
     key: str
     message: str
     without_effect: bool = False
-    """True if the key was read but has no effect."""
+    """True if Recollect knows the key but ignores its value."""
 
     def __str__(self) -> str:
         return f"{self.key}: {self.message}"
@@ -109,7 +109,7 @@ def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
 
 
 def build(values: Mapping[str, Any]) -> Settings:
-    """Build the settings with these values. Every other key keeps its default."""
+    """Build the settings with these values, and defaults for all other keys."""
     if unknown := values.keys() - known_keys().keys():
         raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}")
     settings: Settings = _build_group(Settings, "", values)
@@ -133,7 +133,7 @@ def value_of(settings: Settings, path: str) -> Any:
 
 
 def fit(path: str, value: Any, source: Source, *, text: bool = False) -> Any:
-    """Convert a value for its setting, or raise an error that names the key and where it is set."""
+    """Convert a value for its setting, or raise an error that names the key and its source."""
     try:
         return read_value(known_keys()[path].hint, value, text=text)
     except ValueError as problem:
@@ -142,7 +142,7 @@ def fit(path: str, value: Any, source: Source, *, text: bool = False) -> Any:
 
 
 def put(given: dict[str, GivenValue], path: str, value: GivenValue) -> None:
-    """Add one value. Two spellings of one key in the same source are an error."""
+    """Add one value. Raise an error if the same source has the key in another spelling."""
     if path in given:
         raise SettingsError(
             f"{value.source} and {given[path].source} both set {path}; keep one of them"
@@ -162,7 +162,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def text_of(data: bytes, path: Path) -> str:
-    """Decode a settings file without a byte order mark and with plain line ends."""
+    """Decode a settings file, without a byte order mark and with plain line ends."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
@@ -180,7 +180,7 @@ def snake_case(spelled: str) -> str:
 def unknown_key(
     path: str, source: Source, *, known_as: Callable[[str], str] = str
 ) -> SettingsError:
-    """Return the error for an unknown key. It suggests the nearest known key."""
+    """Return the error for an unknown key, which suggests the most similar known key."""
     groups = () if source.kind == "environment" else known_groups()
     nearest = _nearest_key(path, (*known_keys(), *groups))
     hint = f"did you mean {known_as(nearest)}?" if nearest else "`recollect doctor` lists every key"
@@ -188,12 +188,9 @@ def unknown_key(
 
 
 def _nearest_key(path: str, known: Iterable[str]) -> str | None:
-    """Find the known key that is nearest to an unknown one.
-
-    Only keys of the typed group are suggested, because a key of another group changes something
-    else. Keys of `redaction` are suggested only if that group was typed, because they protect
-    secrets.
-    """
+    """Find the known key that is most similar to an unknown one. Only keys of the typed group are
+    suggested, because a key of another group changes something else. Keys of `redaction` are
+    suggested only if the user typed that group, because they protect secrets."""
     guarded = not path.startswith(_GUARDED)
     paths = [one for one in known if not (guarded and one.startswith(_GUARDED))]
     group, dot, _ = path.partition(".")
@@ -201,11 +198,11 @@ def _nearest_key(path: str, known: Iterable[str]) -> str | None:
         groups = {one.partition(".")[0] for one in paths if "." in one}
         meant = _closest(group, groups, 0.75)
         return _closest(path, [one for one in paths if meant and one.startswith(f"{meant}.")], 0.6)
-    # A variable whose group ends with a single underscore starts with the group's name.
+    # Find a group's key after a variable with only one underscore between group and key.
     named = [one for one in paths if "." not in one or path.startswith(one.partition(".")[0])]
     if close := _closest(path, named, 0.6):
         return close
-    # The group is missing, and only one group has this key.
+    # Find a key without its group if only one group has this key.
     names = Counter(one.rpartition(".")[2] for one in paths)
     by_name = {name: one for one in paths if names[name := one.rpartition(".")[2]] == 1}
     return by_name.get(_closest(path, by_name, 0.75) or "")

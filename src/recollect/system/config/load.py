@@ -1,8 +1,8 @@
 """Joins all sources of settings: argument > environment > file > openclaw.json > preset > default.
 
-If the user names a file, only that file is read. Otherwise the user's own recollect.toml is read,
-then the current project's, which may set fewer keys (`trust` decides). An unknown key, an invalid
-value or a repeated key raises a `SettingsError` that names the key, where it is set and the fix.
+If the user names a file, Recollect reads only that file. Otherwise it reads the user's own
+recollect.toml, then the current project's, which may set fewer keys (`trust` decides). A wrong key
+or value raises a `SettingsError` that names the key, its source and the fix.
 """
 
 from __future__ import annotations
@@ -69,11 +69,10 @@ NOT_SETTINGS = frozenset(
 _DEFAULT = Source(kind="default")
 _LOG = logging.getLogger("recollect.config")
 _logged: set[str] = set()
-"""Lines about settings that this process has logged. Each is logged once."""
+"""Lines about settings that this process has logged, to log each only once."""
 
 OPENCLAW: Mapping[str, Any] = {
-    # Recall whole messages by OpenClaw's score, in its own line format, without Recollect's
-    # evidence.
+    # Recall whole messages by OpenClaw's score, in its line format, without Recollect's evidence.
     "recall.method": "openclaw",
     "recall.embedder": "hash",
     "recall.scope": "session",
@@ -88,13 +87,13 @@ OPENCLAW: Mapping[str, Any] = {
     "recall.decay_per_day": 0.995,
     "recall.hybrid.vector_weight": 0.7,
     "recall.hybrid.text_weight": 0.3,
-    # Trim before compaction on every turn, and stop as soon as the request is within the limit.
+    # Trim on every turn before a compaction is considered, and stop as soon as the request fits.
     "turn.trim_first": True,
     "trim.low_water_ratio": 1.0,
     "trim.protect_first_user": False,
     # Clear an old result completely.
     "pruning.hard_clear.line_chars": 0,
-    # Count ceil(len/3) tokens, and never correct that by the provider's reports.
+    # Count ceil(len/3) tokens, and never correct this number by the provider's reports.
     "tokens.counter": "openclaw",
     "tokens.calibrate": False,
     # Write summaries in one pass, and add nothing to them.
@@ -105,20 +104,20 @@ OPENCLAW: Mapping[str, Any] = {
     "index.eviction_days": 90,
     "workspace.skip_bootstrap": False,
 }
-"""OpenClaw's behavior according to its design documents, else to its code."""
+"""The behavior that OpenClaw's design documents describe, or else that of its code."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {"recollect": {}, "openclaw": OPENCLAW}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedSettings:
-    """The active settings, their sources, and notices about them."""
+    """The active settings, the source of each, and notices about them."""
 
     settings: Settings
     sources: Mapping[str, Source]
     notices: tuple[Notice, ...]
     project_notice: str = ""
-    """Which part of the project's recollect.toml is ignored, and why; empty if nothing is."""
+    """Names the ignored part of the project's recollect.toml, and why; empty if there is none."""
 
 
 def load_settings(
@@ -133,10 +132,10 @@ def load_settings(
 
     If `file` or RECOLLECT_CONFIG names a file, no other file is read. A file that ends in `.json`
     or `.json5` is read as an openclaw.json. Otherwise the user's own recollect.toml is read, and
-    the one in `folder`, or in the current folder if `folder` has none. That file may come from a
-    stranger. So keys that only the user may set, and files with errors, are ignored with a notice
-    until the user runs `recollect trust`. With `folder=None` no project's file is read. Without
-    `environment`, the process's own is read.
+    the project's: the one in `folder`, or in the current folder if `folder` has none. The project's
+    file may come from a stranger. So keys that only the user may set, and files with errors, are
+    ignored with a notice until the user runs `recollect trust`. With `folder=None` no project's
+    file is read. Without `environment`, the process's own is read.
     """
     variables = os.environ if environment is None else environment
     named = named_file(file, variables)
@@ -153,7 +152,7 @@ def load_settings(
         project = _project_part(folder)
         from_files = {**from_own, **project.values}
     from_arguments = _read_table(arguments or {}, kind="argument", name="")
-    # Lowest priority first: each later source overrides the earlier ones.
+    # Add the source of lowest priority first: each later source overrides the earlier ones.
     explicit = {**from_files, **read_environment(variables), **from_arguments}
     preset = explicit["preset"].value if "preset" in explicit else known_keys()["preset"].default
     imported, notices = read_openclaw(openclaw, preset=preset) if openclaw else ({}, [])
@@ -185,7 +184,7 @@ class _ProjectPart:
     values: Mapping[str, GivenValue] = field(default_factory=dict)
     notice: str = ""
     untrusted: Path | None = None
-    """The file that set the values, if the user does not trust it."""
+    """The file with these values, if the user does not trust it."""
 
 
 def _project_part(folder: Path | None) -> _ProjectPart:
@@ -219,8 +218,7 @@ def _log_once(notice: str) -> str:
 def named_file(
     given: Path | str | None, environment: Mapping[str, str] | None = None
 ) -> Path | None:
-    """Return the settings file that the user named: an argument, or an absolute path in
-    RECOLLECT_CONFIG."""
+    """Return the settings file that the user named, as an argument or in RECOLLECT_CONFIG."""
     if given:
         return Path(given).expanduser()
     variables = os.environ if environment is None else environment
@@ -233,7 +231,7 @@ def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
     text = text_of(data, path)
     try:
         table = tomllib.loads(text)
-    except (ValueError, RecursionError) as problem:  # also raised for a number with 5,000 digits
+    except (ValueError, RecursionError) as problem:  # a number with 5,000 digits raises this, too
         last = f"at the end, line {text.count(chr(10)) + 1}"
         place = str(problem).replace("at end of document", last)
         raise SettingsError(f"{path} is not valid TOML: {place}; correct that line") from None
@@ -241,8 +239,8 @@ def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
-    """Read the values of variables. Their names are RECOLLECT_ and the key, with groups joined by
-    two underscores."""
+    """Parse the values of environment variables. Their names are RECOLLECT_ and the key, with
+    groups joined by two underscores."""
     given: dict[str, GivenValue] = {}
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:

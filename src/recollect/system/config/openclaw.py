@@ -1,8 +1,8 @@
 """Reads the settings of an existing openclaw.json (JSON5).
 
-If keys of OpenClaw's memory blocks have no effect here, one notice lists them. The rest of the file
-is ignored. Includes are not followed, no command is started, no unused value is shown, and no
-provider's key is read. If two switches contradict each other, off wins.
+If keys of OpenClaw's memory blocks have no effect in Recollect, one notice lists them. The rest of
+the file is ignored. Recollect does not follow includes, start commands, show unused values, or read
+a provider's key. If two switches contradict each other, the value is off.
 """
 
 from __future__ import annotations
@@ -103,10 +103,10 @@ OPENCLAW_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         f"{_ENTRY}.enabled": _RECALL,
     },
 }
-"""Every key that is read, by block, and the setting that it sets."""
+"""Every key of OpenClaw that Recollect reads, by block, and the setting that the key sets."""
 
 _BLOCKS: Final = ("memory.qmd", *(f"{snake_case(block)}." for block in OPENCLAW_KEYS if block))
-"""The blocks about memory. The notice lists those of their keys that have no effect here."""
+"""OpenClaw's blocks about memory. The notice lists their keys that have no effect in Recollect."""
 _SWITCHES: Final = {
     "agents.defaults.memoryContext.enabled": (_RECALL, _INGEST),
     "agents.defaults.memorySearch.enabled": (_RECALL,),
@@ -125,13 +125,13 @@ _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "tools.allow": lambda value: ["*"] if value == [] else value,
     "ttl": _minutes,
 }
-"""Values that OpenClaw writes differently."""
+"""Conversions of values that OpenClaw writes differently."""
 
 
 @cache
 def routes() -> Mapping[str, tuple[str, str]]:
-    """Return every key of OpenClaw that is read, by its path in snake case, with Recollect's key
-    and the original name."""
+    """Return every key of OpenClaw that Recollect reads, by its path in snake case, with
+    Recollect's key and the original name."""
     return {
         snake_case(f"{block}.{name}".lstrip(".")): (to, name)
         for block, names in OPENCLAW_KEYS.items()
@@ -148,27 +148,27 @@ def _prefixes() -> frozenset[str]:
 
 @dataclass(slots=True)
 class _OpenClawFile:
-    """One file being read: the remaining keys, and the values so far."""
+    """A file that is being read: the remaining keys, and the values so far."""
 
     name: str
     leaves: dict[str, tuple[str, Any]] = field(default_factory=dict)
     given: dict[str, GivenValue] = field(default_factory=dict)
     ignored: list[str] = field(default_factory=list)
-    """The keys that have no effect here."""
+    """The keys that have no effect in Recollect."""
     notices: list[Notice] = field(default_factory=list)
 
     def source(self, spelled: str) -> Source:
         return Source(kind="openclaw", name=self.name, key=spelled)
 
     def flag(self, path: str) -> tuple[str, bool] | None:
-        """Take a switch out of the remaining keys."""
+        """Remove a switch from the remaining keys, and return its source and value."""
         found = self.leaves.pop(snake_case(path), None)
         if found is not None and not isinstance(found[1], bool):
             raise SettingsError(f"{self.source(found[0])} must be true or false, not {found[1]!r}")
         return found
 
     def put(self, to: str, spelled: str, value: Any) -> Any:
-        """Set one of Recollect's keys. If two keys of the file set it, they must agree."""
+        """Set one of Recollect's keys. Two keys of the file that set it must agree."""
         source = self.source(spelled)
         given = GivenValue(value=fit(to, value, source), source=source)
         before = self.given.setdefault(to, given)
@@ -181,7 +181,7 @@ class _OpenClawFile:
 
 
 def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], list[Notice]]:
-    """Read the values of an openclaw.json, and notices about them."""
+    """Parse the values of an openclaw.json. Return them, and notices about them."""
     reading = _OpenClawFile(name=str(path))
     document = _parse(path)
     _collect(document, reading)
@@ -189,7 +189,7 @@ def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], li
     for foreign, (spelled, value) in reading.leaves.items():
         to, name = routes()[foreign]
         if to == "recall.min_score" and preset != "openclaw":
-            reading.ignored.append(spelled)  # OpenClaw's score is relative, Recollect's is absolute
+            reading.ignored.append(spelled)  # OpenClaw's score is relative; Recollect's is absolute
         elif to == "recall.remote.provider" and value == "local":
             reading.put("recall.embedder", spelled, "transformer")
         elif to == "recall.remote.provider" and value == "auto":
@@ -210,7 +210,7 @@ def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], li
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
-    import json5  # slow to import, and most programs have no such file
+    import json5  # this import is slow, and most programs have no such file
 
     text = text_of(read_bytes(path), path)
     try:
@@ -251,8 +251,8 @@ def _collect(
 
 
 def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
-    """Turn memory off if a switch does, or if the memory-context plugin is not used. The plugin is
-    used if its entry is enabled and it has the memory slot."""
+    """Turn memory off if a switch does, or if the memory-context plugin is not used. OpenClaw uses
+    the plugin if its entry is enabled and the memory slot names it."""
     slot_key, slot = reading.leaves.pop(_SLOT, (_SLOT, None))
     if slot is not None and not isinstance(slot, str):
         raise SettingsError(

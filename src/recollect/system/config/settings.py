@@ -1,7 +1,7 @@
 """Every setting: its type with bounds, its default, what a project may set, and its effect.
 
-The string after a setting is its line in docs/reference/settings.md. A `Settings` that exists is
-valid: each group checks its values when it is created.
+docs/reference/settings.md shows the string after each setting. A `Settings` object is always valid,
+because each group checks its values when it is created.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from recollect.system.config.fields import (
 )
 
 CALIBRATED_MIN_SCORE = 0.2
-"""Lowest score that is recalled, unless `recall.min_score` is set."""
+"""Lowest score of a recalled passage, unless `recall.min_score` is set."""
 FALLBACK_WINDOW_TOKENS = 200_000
-"""The window size if neither the settings, the table of models nor the provider names one."""
+"""Size of the window if neither the settings, the table of models nor the provider reports it."""
 
 Preset = Literal["recollect", "openclaw"]
 RecallMethod = Literal["recollect", "openclaw"]
@@ -533,8 +533,8 @@ class DaemonSettings(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Validated):
-    """Every setting. `Settings()` has the defaults; `load_settings` reads the sources. A preset
-    named here is not applied: use `load_settings`."""
+    """All settings. `Settings()` has the defaults; `load_settings` reads the sources.
+    `Settings(preset=…)` does not apply the preset; `load_settings` does."""
 
     preset: Preset = "recollect"
     """Set of values for many settings at once. A setting that you set yourself wins over the
@@ -564,7 +564,7 @@ class Settings(Validated):
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
 
     def across_sessions(self) -> Settings:
-        """Return the settings with `recall.scope` "space" unless the user chose a scope."""
+        """Return the settings with `recall.scope` set to "space", unless the user chose a scope."""
         if self.recall.scope != "auto":
             return self
         return replace(self, recall=replace(self.recall, scope="space"))

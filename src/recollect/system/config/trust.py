@@ -1,9 +1,10 @@
-"""Decides what a project's recollect.toml may set, and records which of them the user trusts.
+"""Decides what a project's recollect.toml may set, and records the files that the user trusts.
 
 The file may come from a stranger: a cloned repository, an agent, another user. It may set what
-`ProjectRule` allows. The rest is applied only after `recollect trust` has recorded the hash of path
-and content. The file is read once, so that the hashed bytes are the parsed bytes. A link, a pipe or
-a huge file is not read. A record is valid only if the user owns it and no other user can write it.
+`ProjectRule` allows. Its other settings apply only after `recollect trust` has recorded a hash of
+its path and content. Each file is read once, so that the hashed bytes are the parsed bytes. Links,
+pipes and huge files are not read. A record is valid only if the user owns it and no other user can
+write it.
 """
 
 from __future__ import annotations
@@ -25,10 +26,9 @@ from recollect.system.places import trust_folder, user_settings_file
 
 FILE_NAME: Final = "recollect.toml"
 MOST_BYTES: Final = 64 * 1024
-"""Size limit. A settings file with every key and a comment for each takes a third of this."""
+"""Maximum bytes of a project's file. All keys with a comment each need a third of this."""
 MOST_LINE_BYTES: Final = 2_000
-"""Length limit of a line. Python's parser needs 17 seconds for a key of 30,000 parts on one
-line."""
+"""Maximum bytes of a line. Python's parser needs 17 s for a key of 30,000 parts on one line."""
 _MOST_RECORD_BYTES: Final = 64 * 1024
 _SHOWN_KEYS: Final = 5
 _SHOWN_CHARS: Final = 300
@@ -37,10 +37,10 @@ _WRITABLE_BY_OTHERS: Final = 0o022
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectFile:
-    """A recollect.toml that was found in a folder, read once."""
+    """A recollect.toml in a folder, read once."""
 
     path: Path
-    """Absolute path; no folder in it is a link."""
+    """Absolute path of the file, without links."""
     data: bytes = field(repr=False)
 
     @property
@@ -51,7 +51,7 @@ class ProjectFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnreadFile:
-    """A recollect.toml that was found but not read, and why."""
+    """A recollect.toml that exists but was not read, and the reason."""
 
     path: Path
     reason: str
@@ -62,14 +62,14 @@ class UnreadFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustRecord:
-    """A project file that the user trusts, with its content at that time."""
+    """A project's file that the user trusts, and its content when the user decided this."""
 
     path: Path
     digest: str
 
 
 def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
-    """Read a folder's recollect.toml; None if there is none, or if it is the user's own file."""
+    """Read a folder's recollect.toml; return None if it is missing, or is the user's own file."""
     path = Path(os.path.realpath(folder)) / FILE_NAME
     if path == Path(os.path.realpath(user_settings_file())):
         return None
@@ -87,7 +87,7 @@ def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
 
 
 def withheld_values(given: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
-    """Return the values of a project's file that only the user may decide."""
+    """Return the values in a project's file that only the user may decide."""
     keys = known_keys()
     return {path: one for path, one in given.items() if not keys[path].project.allows(one.value)}
 
@@ -124,7 +124,7 @@ def is_trusted(file: ProjectFile) -> bool:
 
 
 def record_trust(file: ProjectFile) -> None:
-    """Record that the user trusts this content at this path. It replaces an earlier record."""
+    """Record that the user trusts this content at this path, in place of an earlier record."""
     record = _record_file(file.path)
     content = json.dumps({"path": str(file.path), "digest": file.digest}).encode()
     try:
@@ -152,7 +152,7 @@ def revoke_trust(path: Path) -> bool:
 
 
 def trust_records() -> list[TrustRecord]:
-    """Return every valid record, by path."""
+    """Return every valid record, sorted by path."""
     folder = trust_folder()
     if not _is_own_folder(folder):
         return []
@@ -162,8 +162,8 @@ def trust_records() -> list[TrustRecord]:
 
 
 def _record_file(path: Path) -> Path:
-    """Return the record of the file at this path. There is one per path, so the user is asked again
-    if an old content returns."""
+    """Return the path of the record for a project's file. A file has only one record, so the user
+    is asked again even if the file returns to an earlier content."""
     return trust_folder() / sha256(os.fsencode(path)).hexdigest()
 
 
