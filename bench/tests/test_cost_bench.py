@@ -83,16 +83,8 @@ def test_names_are_identifiers_and_not_words_or_the_words_of_tools() -> None:
     )
     found = Naming({"reservation_id"}).names_in(text)
     assert {
-        "https://example.org/a/b",
-        "src/app/main.py",
-        "main.py",
-        "parse_header",
-        "AgentSession",
-        "3f2a9bc",
-        "1234567",
-        "ENOENT",
-        "TS2345",
-        "ZFA04Y",
+        *("https://example.org/a/b", "src/app/main.py", "main.py", "parse_header", "AgentSession"),
+        *("3f2a9bc", "1234567", "ENOENT", "TS2345", "ZFA04Y"),
     } <= found
     assert not {"called", "plainly", "reservation_id", "commit"} & found
 
@@ -254,10 +246,7 @@ def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_thresh
     assert [line.split()[0] for line in told] == ["retention_64k.held"]
     bad = _result(120.0, 2)
     assert {line.split()[0] for line in misses(bad)} == {
-        "cost_64k",
-        "recovered_64k",
-        "retention_64k.tuned",
-        "retention_64k.held",
+        *("cost_64k", "recovered_64k", "retention_64k.tuned", "retention_64k.held"),
     }
     assert math.isnan(good.value(OPENCLAW, "cost", 64_000, "held"))
 

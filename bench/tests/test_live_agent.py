@@ -61,15 +61,11 @@ def test_a_run_has_a_part_for_each_summariser_and_number_of_statements() -> None
         strategy=("oracle",), window=(16_000,), summaries=("junk", "none"), statements=(0, 40)
     )
     assert [part.name for part in result.parts] == [
-        "agent_16k_static_junk",
-        "agent_16k_static_junk_40",
-        "agent_16k_static_none",
+        *("agent_16k_static_junk", "agent_16k_static_junk_40", "agent_16k_static_none"),
         "agent_16k_static_none_40",
     ]
     parts = run(strategy=("oracle",), window=(16_000,)).parts
     assert [part.name for part in parts] == [
-        "agent_16k_static_junk",
-        "agent_16k_static_junk_200",
-        "agent_16k_static_plausible",
+        *("agent_16k_static_junk", "agent_16k_static_junk_200", "agent_16k_static_plausible"),
         "agent_16k_static_plausible_200",
     ]

@@ -11,12 +11,7 @@ from hypothesis import strategies as st
 from tests.conversations import write_anthropic, write_chat, write_pi, write_responses
 from tests.conversations.beyond import spoil
 from tests.conversations.resends import (
-    blocks_to_strings,
-    encoded,
-    move_cache_marks,
-    reorder_keys,
     resend,
-    strings_to_blocks,
 )
 from tests.conversations.script import (
     CODE_BITS,
@@ -29,22 +24,10 @@ from tests.conversations.script import (
     tidy_turns,
 )
 
-from recollect.testing.provider_rules import FORMAT_NAMES
-
 __all__ = [
-    "FORMAT_NAMES",
-    "blocks_to_strings",
-    "bodies",
-    "bodies_with_system_inside",
-    "body_from",
-    "encoded",
-    "move_cache_marks",
-    "reorder_keys",
-    "resend",
-    "resends",
-    "strings_to_blocks",
-    "valid_bodies",
-    "windows",
+    *("FORMAT_NAMES", "blocks_to_strings", "bodies", "bodies_with_system_inside", "body_from"),
+    *("encoded", "move_cache_marks", "reorder_keys", "resend", "resends", "strings_to_blocks"),
+    *("valid_bodies", "windows"),
 ]
 
 Body = dict[str, Any]

@@ -22,16 +22,9 @@ from typing import Any, NoReturn
 
 MESSAGE_BYTES = 1 << 20
 MODULES = (
-    "recollect.cli",
-    "recollect.cli.sessions",
-    "recollect.cli.memory",
-    "recollect.core.engine",
-    "recollect.core.facts.book",
-    "recollect.adapters.stores.sqlite",
-    "recollect.adapters.wiring.memory",
-    "numpy",
-    "rich.console",
-    "rich.table",
+    *("recollect.cli", "recollect.cli.sessions", "recollect.cli.memory", "recollect.core.engine"),
+    *("recollect.core.facts.book", "recollect.adapters.stores.sqlite"),
+    *("recollect.adapters.wiring.memory", "numpy", "rich.console", "rich.table"),
 )
 _forking: subprocess.Popen[bytes] | None = None
 _line: socket.socket | None = None

@@ -36,15 +36,8 @@ def test_a_round_of_tools_over_http(tmp_path: Path, wire: WireName) -> None:
     for asked in server.asked:
         assert violations(wire, asked.body) == []
         assert [tool_name(tool) for tool in asked.body["tools"]] == [
-            "read",
-            "write",
-            "edit",
-            "bash",
-            "memory_search",
-            "memory_get",
-            "memory_store",
-            "memory_recall",
-            "memory_forget",
+            *("read", "write", "edit", "bash", "memory_search", "memory_get", "memory_store"),
+            *("memory_recall", "memory_forget"),
         ]
     assert harness.messages()[-1]["usage"]["totalTokens"] == 110
 

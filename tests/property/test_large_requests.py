@@ -19,27 +19,9 @@ from recollect.system.config import build
 from recollect.testing.provider_rules import violations
 
 WORDS = [
-    "crane",
-    "winch",
-    "harbour",
-    "cargo",
-    "anchor",
-    "manifest",
-    "pilot",
-    "tug",
-    "berth",
-    "quay",
-    "def",
-    "return",
-    "import",
-    "config",
-    "error",
-    "retry",
-    "src/app/models.py",
-    "0x7f3a",
-    "timeout",
-    "deploy",
-    "rollback",
+    *("crane", "winch", "harbour", "cargo", "anchor", "manifest", "pilot", "tug", "berth", "quay"),
+    *("def", "return", "import", "config", "error", "retry", "src/app/models.py", "0x7f3a"),
+    *("timeout", "deploy", "rollback"),
 ]
 TURNS = 500
 CHARS_A_TOKEN = 5.0

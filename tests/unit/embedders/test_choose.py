@@ -1,6 +1,5 @@
 """Choosing an embedder: the best that is here, and what is said of the rest."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -106,24 +105,3 @@ def test_the_measured_model_comes_first_of_several(models: Path) -> None:
         write_model(models / name, model=graph(np.eye(7)))
     chosen = choose("onnx", models=[models])
     assert chosen.used[0].name.startswith("onnx:all-MiniLM-L6-v2-int8:")
-
-
-def test_choosing_imports_no_heavy_package_and_loads_nothing(models: Path) -> None:
-    program = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from recollect.adapters.wiring.models import choose\n"
-        "chosen = choose('auto', models=[Path(sys.argv[1])])\n"
-        "assert len(chosen.used) == 2, chosen.said\n"
-        "assert not any(embedder.ready for embedder in chosen.used)\n"
-        "heavy = ('onnxruntime', 'tokenizers', 'wordllama', 'httpx2')\n"
-        "print([name for name in heavy if name in sys.modules])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, str(models)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    assert done.stdout == "[]\n"

@@ -26,20 +26,9 @@ def call(name: str, **arguments: object) -> ToolCall:
 @pytest.mark.parametrize(
     "name",
     [
-        "WebFetch",
-        "WebSearch",
-        "web_fetch",
-        "web_search",
-        "fetch",
-        "http_get",
-        "browser_navigate",
-        "playwright_get_text",
-        "mcp__playwright__browser_snapshot",
-        "mcp__fetch__fetch",
-        "read_url",
-        "URLReader",
-        "google_search",
-        "web_search_tool_result",
+        *("WebFetch", "WebSearch", "web_fetch", "web_search", "fetch", "http_get"),
+        *("browser_navigate", "playwright_get_text", "mcp__playwright__browser_snapshot"),
+        *("mcp__fetch__fetch", "read_url", "URLReader", "google_search", "web_search_tool_result"),
         "gmail_read_thread",
     ],
 )

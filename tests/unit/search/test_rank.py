@@ -8,16 +8,14 @@ from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 
 from recollect.core.search.dates import windows_asked
 from recollect.core.search.rank import (
-    NEIGHBOUR_SHARE,
     ROLE_POINTS,
     SPEAKER_POINTS,
     Ranking,
     Weighing,
-    lift_neighbours,
     rank,
 )
 from recollect.core.search.tokenize import MOST_OF_ONE, pack
-from recollect.core.values.recall import Candidate, Hit, Neighbour, Surroundings
+from recollect.core.values.recall import Candidate, Hit, Surroundings
 from recollect.core.values.segment import SegmentId
 
 NOTHING_AROUND = Surroundings()
@@ -35,16 +33,6 @@ def names(ranking: Ranking) -> list[str]:
 
 def part(hit: Hit, name: str) -> float:
     return sum(part.points for part in hit.parts if part.name == name)
-
-
-class TestAround:
-    def test_what_a_tool_printed_takes_nothing_from_the_message_behind_it(self) -> None:
-        """It answers the one before: user, result, user, result."""
-        asked, result = SegmentId("asked"), SegmentId("result")
-        behind = (Neighbour(segment=result, of=asked, distance=1),)
-        before = (Neighbour(segment=result, of=asked, distance=-1),)
-        lent = [lift_neighbours({asked: 1.0}, near, {result}, {asked}) for near in (behind, before)]
-        assert lent == [{result: NEIGHBOUR_SHARE}, {}]
 
 
 class TestEvidence:
@@ -118,23 +106,6 @@ class TestRank:
             "words": "2 of 2 words",
             "vector": "0.61 by onnx",
         }
-
-    def test_at_least_goes_by_words_and_vectors_alone(self) -> None:
-        """What a neighbour or a date lends must not carry a passage over a threshold."""
-        hit = candidate("hit", "the green crane at the quay", role="assistant")
-        far = candidate("far", "a crane, among many other things that were said at that time")
-        beside = candidate("beside", "it is so")
-        around = Surroundings(
-            passages=(beside,),
-            neighbours=(Neighbour(segment=beside.segment, of=hit.segment, distance=1),),
-        )
-        everything = ranked("green crane quay", hit, far, around=around)
-        assert everything.scores[names(everything).index("beside")] > 0.5
-        kept = everything.at_least(0.5)
-        assert names(kept) == ["hit"]
-        assert kept.hits(9)[0].score == everything.scores[names(everything).index("hit")]
-        assert names(everything.at_least(0.0)) == names(everything)
-        assert everything.at_least(1.1).hits(9) == ()
 
 
 def packed(costs: list[int], budget: int, **more: Any) -> list[int]:

@@ -34,13 +34,21 @@ def stored(index: SessionIndex, key: str = "main") -> dict[str, object]:
     return found
 
 
-def test_a_session_is_begun_once(index: SessionIndex) -> None:
+def test_a_session_is_begun_once_begun_anew_under_its_key_and_removed(index: SessionIndex) -> None:
     assert index.sessions().get("main") is None
     record = index.open("main")
     assert index.open("main") == index.sessions().get("main")
     assert index.open("main").session_id == record.session_id
     assert stored(index) == {"sessionId": record.session_id, "updatedAt": 1771000000125}
     assert stat.S_IMODE(index.path.stat().st_mode) == 0o600
+    old = index.open("main")
+    new = index.begin_anew("main")
+    assert new.session_id != old.session_id
+    assert index.sessions().get("main") == SessionRecord.read(stored(index))
+    index.open("main")
+    assert index.remove("main")
+    assert not index.remove("main")
+    assert index.sessions() == {}
 
 
 def test_fields_of_others_are_kept(index: SessionIndex) -> None:
@@ -63,20 +71,6 @@ def test_a_change_of_nothing_writes_nothing(index: SessionIndex) -> None:
     before = index.path.stat().st_mtime_ns
     index.update("main", lambda record: replace(record))
     assert index.path.stat().st_mtime_ns == before
-
-
-def test_begin_anew_keeps_the_key(index: SessionIndex) -> None:
-    old = index.open("main")
-    new = index.begin_anew("main")
-    assert new.session_id != old.session_id
-    assert index.sessions().get("main") == SessionRecord.read(stored(index))
-
-
-def test_remove(index: SessionIndex) -> None:
-    index.open("main")
-    assert index.remove("main")
-    assert not index.remove("main")
-    assert index.sessions() == {}
 
 
 @pytest.mark.parametrize("content", ['{"main":', "[]", '{"main": 3}'])

@@ -55,16 +55,11 @@ def test_a_file_has_one_spool_by_whatever_path(
 @pytest.mark.parametrize(
     "spelled",
     [
-        "postgresql://db/memory",
-        "postgres://db/memory",
-        "postgresql://db:5432/memory",
-        "postgresql://DB/memory",
-        "postgresql://app:secret@db/memory",
+        *("postgresql://db/memory", "postgres://db/memory", "postgresql://db:5432/memory"),
+        *("postgresql://DB/memory", "postgresql://app:secret@db/memory"),
         "postgresql://db/memory?sslmode=require&application_name=a",
-        "postgresql:///memory?host=db",
-        "postgresql://db?dbname=memory",
-        "postgresql://memory@db",
-        "postgresql://app:secret%zz@db/memory",  # libpq refuses these two
+        *("postgresql:///memory?host=db", "postgresql://db?dbname=memory"),
+        *("postgresql://memory@db", "postgresql://app:secret%zz@db/memory"),
         "postgresql://app:secret@db/memory?pgbouncer=true",
     ],
 )

@@ -88,11 +88,7 @@ class TestDefinitions:
         assert violations(format_name, body) == []
         named = [one.get("function", one) for one in tools]
         assert [one["name"] for one in named] == [
-            "memory_search",
-            "memory_get",
-            "memory_store",
-            "memory_recall",
-            "memory_forget",
+            *("memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"),
         ]
         key = "input_schema" if format_name == "anthropic" else "parameters"
         for one in named:

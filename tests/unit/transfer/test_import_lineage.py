@@ -21,9 +21,7 @@ from recollect.system.config import build
 
 SPACE = "lineage"
 RECORDINGS = (
-    "pi_before-compaction.jsonl.gz",
-    "pi_large-session.jsonl.gz",
-    "codex_session.jsonl.gz",
+    *("pi_before-compaction.jsonl.gz", "pi_large-session.jsonl.gz", "codex_session.jsonl.gz"),
     "codex_session_patches.jsonl.gz",
 )
 

@@ -129,10 +129,7 @@ async def test_files_become_segments_that_are_found_with_file_and_line(tmp_path:
         assert look.skipped == ()
         held = await space.held()
         assert sorted(held) == [
-            "MEMORY.md:3",
-            "MEMORY.md:6",
-            "MEMORY.md:9",
-            "memory/2026-02-10.md:1",
+            *("MEMORY.md:3", "MEMORY.md:6", "MEMORY.md:9", "memory/2026-02-10.md:1"),
             "memory/people/anna.md:1",
         ]
         one = held["MEMORY.md:6"].segment
@@ -293,11 +290,7 @@ async def test_extra_paths_are_files_folders_and_globs(
         files = space.files(*extra)
         look = await files.look()
         assert sorted(outcomes(look)) == [
-            "README.txt",
-            "docs/a.md",
-            "docs/x/y/b.md",
-            "log/1.md",
-            "wiki/w.md",
+            *("README.txt", "docs/a.md", "docs/x/y/b.md", "log/1.md", "wiki/w.md"),
             "~/notes/deep/boats.md",
         ]
         assert [(one.file, one.reason) for one in look.skipped] == [("absent", "it does not exist")]

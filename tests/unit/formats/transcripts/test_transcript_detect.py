@@ -106,15 +106,8 @@ JSON = st.recursive(
         | st.dictionaries(
             st.sampled_from(
                 [
-                    "type",
-                    "id",
-                    "parentId",
-                    "uuid",
-                    "parentUuid",
-                    "message",
-                    "role",
-                    "content",
-                    "payload",
+                    *("type", "id", "parentId", "uuid", "parentUuid", "message", "role"),
+                    *("content", "payload"),
                 ]
             ),
             inner,
