@@ -50,7 +50,9 @@ _END_CHARS: Final = 60
 @click.argument(
     "workspace", default=".", type=click.Path(path_type=Path, exists=True, file_okay=False)
 )
-@click.option("-m", "--message", help="Send this, or a /command, print the reply and exit.")
+@click.option(
+    "-m", "--message", help="Send TEXT (a message or a /command), print the reply and exit."
+)
 @click.option(
     "--provider",
     metavar="NAME",
@@ -71,9 +73,12 @@ _END_CHARS: Final = 60
     type=click.Choice(["auto", "ask", "allow", "off"]),
     default="auto",
     show_default=True,
-    help="Choose how commands run. auto: in bubblewrap if it is installed, else ask each time.",
+    help="Choose how the model's commands run. auto: in bubblewrap (a sandbox) if it is "
+    "installed, else as ask. ask: after your yes. allow: without asking. off: not at all.",
 )
-@click.option("--network", is_flag=True, help="Give commands in bubblewrap network access.")
+@click.option(
+    "--network", is_flag=True, help="Give the model's commands in bubblewrap network access."
+)
 def chat(
     *,
     workspace: Path,
@@ -92,7 +97,8 @@ def chat(
     bash: BashChoice,
     network: bool,
 ) -> None:
-    """Talk to an agent that works in WORKSPACE and remembers. Default: the current folder.
+    """Talk to Recollect's own agent, which works in the folder WORKSPACE and has a memory. Default:
+    the current folder.
 
     \b
     recollect chat                        in this folder
@@ -185,14 +191,17 @@ def _settings_text(settings: dict[str, str] | None) -> str:
 @click.argument(
     "folder", type=click.Path(path_type=Path, file_okay=False), default=Path(), metavar="[FOLDER]"
 )
-@click.option("--yes", is_flag=True, help="Take the first model that it finds, without asking.")
+@click.option(
+    "--yes", is_flag=True, help="Name the first model that the command finds, without asking."
+)
 @click.option(
     "--workspace",
     is_flag=True,
     help="Also create the chat agent's files: AGENTS.md, SOUL.md, TOOLS.md and others.",
 )
 def init(*, folder: Path, yes: bool, workspace: bool) -> None:
-    """Create recollect.toml in FOLDER, and name a model in it. Overwrites nothing.
+    """Create a settings file, recollect.toml, in FOLDER, and name a model in it. Overwrites
+    nothing.
 
     Offers the models whose API key is in the environment, and a llama.cpp server on this machine.
     """
@@ -274,9 +283,10 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 
     A recollect.toml in a folder may set budgets and windows. Everything else in it (servers, paths,
     models, stores, redaction and similar) is ignored until you trust the file. FILE must be named
-    recollect.toml. Shows these settings and asks; settings with a server, path or key come first.
-    If the file changes later, you have to trust it again. With --json it shows long values in full,
-    does not ask, and trusts the file only with --yes. Exits 1 if the file is not trusted.
+    recollect.toml. The command shows the ignored settings and asks. Settings with a server, path or
+    key come first. If the file changes later, you have to trust it again. With --json it shows long
+    values in full, does not ask, and trusts the file only with --yes. Exits 1 if the file is not
+    trusted.
     """
     if listing:
         _list_trusted(as_json=as_json)

@@ -113,7 +113,8 @@ def hook(*, agent: str) -> None:
 @click.option(
     "--session",
     metavar="NAME",
-    help="Serve only what this session may see. Default: the whole memory.",
+    help="Serve only messages of this session, memory files and shared facts. Default: the whole"
+    " memory.",
 )
 @click.option("--config", type=click.Path(path_type=Path), help="Use this settings file.")
 @click.option(
@@ -146,8 +147,8 @@ def mcp(
     claude mcp add recollect -- recollect mcp    the memory of this project, for Claude Code
     recollect mcp --http                         for clients that connect; runs until Ctrl-C
 
-    Over HTTP every request needs a token: the value of RECOLLECT_MCP_TOKEN, else one that Recollect
-    creates and keeps in the data folder.
+    Over HTTP, every request needs a token. It is the value of RECOLLECT_MCP_TOKEN, or else a token
+    that Recollect creates and keeps in the data folder.
     """
     require_extra("mcp")
     if url == "":

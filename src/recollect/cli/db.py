@@ -71,9 +71,10 @@ def db() -> None:
 @_password_option
 @database_options
 async def init(*, server: str, app_role: str, password_file: TextIO | None, as_json: bool) -> None:
-    """Create the schema and the application's role, with timeouts and logging. Safe to run again.
+    """Create the schema and the role that the application uses. Safe to run again.
 
-    Exits 1 if a superuser still has to run a statement.
+    Also sets timeouts for that role, and keeps message content out of the server's log. If a
+    setting needs a superuser, prints the statement and exits 1.
     """
     from recollect.adapters.stores.postgres.schema import initialize
 
@@ -93,8 +94,8 @@ async def init(*, server: str, app_role: str, password_file: TextIO | None, as_j
     type=click.Choice(["pre", "post", "all"]),
     default="all",
     show_default=True,
-    help="Run these steps. pre: before the new version starts. post: after the last older "
-    "version has stopped.",
+    help="Run only these steps. pre: steps for before the new version starts. post: steps for "
+    "after the last older version has stopped.",
 )
 @_password_option
 @click.option("--dry-run", is_flag=True, help="List the steps, and run none.")
@@ -110,8 +111,8 @@ async def migrate(
 ) -> None:
     """Migrate a database to this version's schema.
 
-    Waits at most 3 seconds for a lock, then lets other queries run and tries again. Recollect
-    migrates SQLite files when it opens them.
+    If a table is locked, waits at most 3 seconds, then lets other queries run and tries again.
+    Recollect migrates SQLite files when it opens them.
     """
     from recollect.adapters.stores.postgres import schema
 
@@ -142,8 +143,8 @@ async def migrate(
 async def distribute(*, server: str, app_role: str, shard_count: int | None, as_json: bool) -> None:
     """Distribute the tables over the nodes of a Citus cluster. Safe to run again.
 
-    Run it after every migration, because new tables stay on the coordinator until then. Removes
-    existing rows from the coordinator's files.
+    Run it after every migration, because new tables are on the coordinator only until then. Moves
+    existing rows to the nodes, and removes the copies on the coordinator.
     """
     from recollect.adapters.stores.postgres import admin
 

@@ -58,8 +58,9 @@ _OWN_HOSTS: Final = {
 def doctor(*, with_settings: bool, as_json: bool) -> None:
     """Check the data folder, store, embedder, provider and permissions. Changes nothing.
 
-    Lists problems and the fix for each. Exits 1 if something does not work. --settings prints every
-    setting in force and its source, and marks those that are not at their default (●).
+    Lists problems and the fix for each. Exits 1 if something does not work. --settings also prints
+    every setting with its value and the source of the value. ● marks settings that differ from
+    their default.
     """
     try:
         loaded = config.load_settings()
@@ -264,7 +265,8 @@ def list_(*, as_json: bool) -> None:
 def download_(*, name: str, repository: str | None, again: bool, as_json: bool) -> None:
     """Download the model NAME and verify each of its files.
 
-    After an interruption, complete files are not fetched again. Set HF_ENDPOINT to use another hub.
+    If a download was interrupted, run the command again: it fetches only missing files. Set
+    HF_ENDPOINT to use another hub than Hugging Face.
     """
     from recollect.adapters.embedders.download import download, hub_model
 

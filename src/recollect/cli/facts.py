@@ -80,7 +80,7 @@ async def facts_list(
     search: str,
     memory: Memory,
 ) -> None:
-    """List the facts of a memory: pinned ones first, then by time."""
+    """List the facts of a memory: pinned facts first, then the others by time."""
     from recollect.adapters.session.clean_files import resolve_sessions
     from recollect.core.facts.history import FactFilter
 
@@ -136,7 +136,7 @@ def _list_lines(facts: Sequence[Fact], every: Sequence[Fact]) -> Iterator[str]:
 @click.argument("id_", metavar="ID")
 @memory_options
 async def facts_why(*, id_: str, memory: Memory) -> None:
-    """Show the messages that support a fact, and all its versions, oldest first.
+    """Show the messages that a fact is based on, and all versions of the fact, oldest first.
 
     ID is the id of any version, or an id prefix.
     """
@@ -232,16 +232,16 @@ def _version_lines(version: FactVersion) -> Iterator[str]:
     "--type",
     "kind",
     type=TypeChoice(EXTRACTED_TYPES),
-    help="Type of the fact. Default: chosen by its words.",
+    help="Type of the fact. Default: derived from its words.",
 )
 @click.option(
     "--subject", default="", metavar="NAME", help="The thing or person that the fact is about."
 )
 @new_memory_options
 async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: Memory) -> None:
-    """Write a fact in your own words. Pass - to read it from standard input.
+    """Store TEXT as a fact. Pass - to read TEXT from standard input.
 
-    Replaces the facts that it corrects; they stay as its history.
+    If the fact corrects earlier facts, it replaces them. They stay as its history.
     """
     async with memory.open() as store:
         written = await fact_book(store, memory.settings).add(text, type=kind, subject=subject)
@@ -293,10 +293,10 @@ def _written_line(written: FactWritten) -> str:
 
 @click.command("pin")
 @click.argument("id_", metavar="ID")
-@click.option("--off", is_flag=True, help="Unpin it.")
+@click.option("--off", is_flag=True, help="Unpin the fact.")
 @memory_options
 async def facts_pin(*, id_: str, off: bool, memory: Memory) -> None:
-    """Rank a fact first in recall, and protect it from being replaced by extracted facts."""
+    """Pin a fact: repeat it in every request, and let no extracted fact replace it."""
     async with memory.open() as store:
         book = fact_book(store, memory.settings)
         done = await (book.unpin(id_) if off else book.pin(id_))
@@ -310,7 +310,7 @@ async def facts_pin(*, id_: str, off: bool, memory: Memory) -> None:
 @click.argument("id_", metavar="ID")
 @memory_options
 async def facts_expire(*, id_: str, memory: Memory) -> None:
-    """End the validity of a fact: it stays in its history, and is not recalled."""
+    """Mark a fact as no longer true: it is not recalled any more, and stays as history."""
     async with memory.open() as store:
         fact = await fact_book(store, memory.settings).expire(id_)
     lines = [f"expired: {shown_id(fact.id)}", f"     {statement(fact)}"]

@@ -49,7 +49,7 @@ _workspace_option = click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Also search the daily notes of this workspace, memory/YYYY-MM-DD.md.",
+    help="Also search the chat agent's daily notes in this workspace: memory/YYYY-MM-DD.md.",
 )
 
 
@@ -57,7 +57,13 @@ _workspace_option = click.option(
 @click.option(
     "--segment", "segments", multiple=True, metavar="ID", help="Forget the message with this id."
 )
-@click.option("--session", "sessions", multiple=True, metavar="NAME", help="Forget this session.")
+@click.option(
+    "--session",
+    "sessions",
+    multiple=True,
+    metavar="NAME",
+    help="Forget the messages of this session.",
+)
 @click.option(
     "--before",
     metavar="WHEN",
@@ -91,11 +97,11 @@ async def memory_forget(
 ) -> None:
     """Remove messages permanently, and print a certificate.
 
-    Removes them from archive, index, vectors, facts, ledger, jobs and spool, and from the chat
-    transcripts of this space. They stay removed if a client sends its history again. --segment,
-    --matching and --pattern also remove copies of the content in other sessions. --session, --since
-    and --before remove only the messages that they select. If you combine them, a message must
-    match all of them.
+    Removes them from the store, the search index, facts, recorded requests and waiting writes, and
+    from the chat transcripts of this memory. They stay removed if a client sends its history again.
+    --segment, --matching and --pattern also remove copies of the content in other sessions.
+    --session, --since and --before remove only the messages that they select. If you combine these
+    three, a message must match all that you pass.
     """
     from recollect.adapters.session.clean_files import resolve_sessions
     from recollect.core.upkeep.masks import own_patterns
@@ -216,11 +222,11 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
 async def redact(
     *, apply_: bool, patterns: tuple[str, ...], pii: bool, workspace: Path | None, memory: Memory
 ) -> None:
-    """Find secrets in stored data; with --apply, mask them.
+    """Count secrets in stored data. With --apply, mask them.
 
-    Searches archive, facts, ledger, summaries, session states, jobs and spool, and the chat
-    transcripts of this space. The rest of each message stays and can be recalled. Exits 1 if
-    secrets remain unmasked.
+    Searches messages, facts, recorded requests, summaries, session states, jobs, waiting writes,
+    and the chat transcripts of this memory. The rest of each message stays and can be recalled.
+    Exits 1 if secrets remain unmasked.
     """
     from recollect.core.upkeep import certificates
     from recollect.core.upkeep.masks import Masks, own_patterns

@@ -46,7 +46,7 @@ _SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
     help="Listen on this port; 0 picks a free one. Default: gateway.port [8788].",
 )
 def gateway(*, port: int | None) -> None:
-    """Run a gateway that gives memory to any agent that uses its URL as the base URL.
+    """Run a gateway: any agent that uses its URL as the base URL gets a memory.
 
     \b
     recollect gateway     runs until Ctrl-C, and prints the base URL with its token
@@ -91,12 +91,12 @@ def gateway(*, port: int | None) -> None:
 @click.option(
     "--summaries",
     is_flag=True,
-    help="Have the agent's own model write a summary when the window fills, with its key. Costs "
-    "at most jobs.day_tokens per day. Default: old messages leave the request, and are recalled "
-    "when they are needed.",
+    help="Let the agent's own model write a summary when the window fills, with the agent's key."
+    " Uses at most jobs.day_tokens per day. Default: Recollect leaves old messages out of "
+    "the request, and recalls them when they are needed.",
 )
 def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries: bool) -> None:
-    """Run AGENT with memory, through a gateway that stops when the agent exits.
+    """Run AGENT with memory. Its requests pass through a gateway that stops when AGENT exits.
 
     \b
     recollect wrap claude                 with this folder's memory
@@ -227,11 +227,13 @@ def run_agent(command: list[str], environment: dict[str, str]) -> int:
 @click.option("--once", is_flag=True, help="Show the newest requests and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def tail(*, url: str | None, once: bool, as_json: bool) -> None:
-    """Watch gateways: tokens in and out, what was trimmed and recalled and why, cost, added time.
+    """Watch the requests of a gateway: tokens in and out, what was left out or recalled and why,
+    cost, added time.
 
     Finds your running gateways, also those that `recollect wrap` started. Tokens received and sent
-    are estimates. The provider reports cache share and output. The cost follows the list prices, or
-    models.prices. Shows no message content. Ctrl-C prints the totals and exits.
+    are estimates. The share read from the cache and the output are those that the provider reports.
+    The cost follows the list prices, or models.prices. Shows no message content. Ctrl-C prints the
+    totals and exits.
     """
     gateway = _gateway(url)
     if as_json:

@@ -67,12 +67,13 @@ _ENDINGS: Final = (".jsonl", ".json", ".gz", ".ndjson", ".zst")
 @click.option(
     "--session",
     metavar="NAME",
-    help="Import into this session, instead of the one that the file names.",
+    help="Import into this session. Default: the session that the file names.",
 )
 @click.option(
     "--restore",
     is_flag=True,
-    help="Read your own export: each fact keeps its author, trust level and pin.",
+    help="Treat PATH as your own export: each fact keeps its author, trust level and pin. "
+    "Default: facts get no pin, and no more trust than the assistant's words.",
 )
 @new_memory_options
 def import_(
@@ -523,9 +524,9 @@ def _short(path: str) -> str:
 async def export(*, folder: Path, force: bool, memory: Memory) -> None:
     """Export a memory to segments.jsonl and knowledge.jsonl in DIR.
 
-    `recollect import --restore DIR` imports them again. To export a chat session, type /export in
-    the chat. Exits 1 if messages that wait for the store (in the spool)
-    are missing from the files.
+    `recollect import --restore DIR` imports the files again. To export a chat session, type /export
+    in the chat. Exits 1 if the files lack messages that still wait in the spool, the local file for
+    writes while the store is down.
     """
     from recollect.core.transfer.openclaw import export_facts, export_segments
     from recollect.system.durable import replacing

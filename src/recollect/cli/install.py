@@ -53,7 +53,8 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Show the changes withou
 @_dry_run
 @json_option
 def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
-    """Add memory to AGENT: hooks in its settings, answered by `recollect daemon`.
+    """Add memory to AGENT: write hooks into its settings. A hook is a command that the agent runs
+    at certain events.
 
     \b
     recollect install claude-code            for all your projects
@@ -61,7 +62,7 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
     recollect install codex                  then allow the hooks
     recollect install openclaw               installs its plugin
 
-    Changes nothing else in the settings; `recollect uninstall` restores them.
+    Changes nothing else in the settings. `recollect uninstall` restores them.
     """
     _change(agent, project=project, dry_run=dry_run, as_json=as_json, remove=False)
 

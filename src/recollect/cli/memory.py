@@ -203,7 +203,7 @@ def _message_text(stored: StoredSegment, *, whole: bool) -> str:
     show_default=True,
     metavar="N",
     type=click.IntRange(min=1),
-    help="Show at most this many.",
+    help="Show at most this many matches.",
 )
 @click.option("--session", metavar="NAME", help="Search only this session.")
 @click.option(

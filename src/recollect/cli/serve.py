@@ -71,7 +71,8 @@ MOST_REPORTED: Final = 1_000
 )
 @json_option
 def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: bool) -> None:
-    """Run background jobs: embedding, fact extraction, packing of the word index, expiry.
+    """Run background jobs: compute vectors, extract facts, reorder the word index, delete expired
+    data.
 
     Runs until it gets a signal. Serves every space of a server, or every memory of this machine.
     Start more workers to run more jobs at once.

@@ -51,8 +51,8 @@ session_argument: Final = click.argument("session", default="", metavar="[SESSIO
 @click.option(
     "--live",
     is_flag=True,
-    help="Explain a session of a running gateway. FILE is its name, or the end of its name. "
-    "Default: the newest session.",
+    help="Explain a session of a running gateway. FILE is then the session's name, or the end of"
+    " its name. Default: the newest session.",
 )
 @click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
 @click.option(
@@ -75,10 +75,11 @@ def explain(
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Show where the tokens of a session go and what becomes of each message.
+    """Show how many tokens each part of a session takes, and what Recollect would do with each
+    message.
 
-    FILE is a session of pi, OpenClaw, Claude Code or Codex, a list of messages or
-    a request body, gzipped or not; the format is detected. Pass - to read standard input.
+    FILE is a session of pi, OpenClaw, Claude Code or Codex, a list of messages, or the body of a
+    request. It may be gzipped, and its format is detected. Pass - to read standard input.
     """
     if live:
         from recollect.cli.gateway import show_live
@@ -238,10 +239,10 @@ def _receipt_lines(found: Receipts) -> list[str]:
 @click.option("--list", "listed", is_flag=True, help="List the stored turns.")
 @memory_options
 async def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> None:
-    """Print the request of a past turn, byte for byte as it was sent.
+    """Print the request of a past turn as it was sent.
 
-    Each request is one turn, as in reports, receipts and `recollect explain`.
-    SESSION is an id, an id prefix or a name. Default: the session used last.
+    Each request is one turn, as in reports, receipts and `recollect explain`. SESSION is an id, an
+    id prefix or a name. Default: the session used last.
     """
     from recollect.core.engine.rebuild import NotRebuilt, Rebuilt, kept_turns, rebuild_request
     from recollect.hosts.inspect.turns import MOST_LISTED, shown_text, turns_text
@@ -302,10 +303,10 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
 @session_argument
 @memory_options
 async def undo(*, session: str, memory: Memory) -> None:
-    """Undo a session's last compaction: requests contain the original messages again.
+    """Undo a session's last compaction: its next requests contain the original messages again.
 
-    A running agent still sends one turn with the summary before the undo takes effect.
-    SESSION is an id, an id prefix or a name. Default: the session used last.
+    A running agent still sends one turn with the summary before the undo takes effect. SESSION is
+    an id, an id prefix or a name. Default: the session used last.
     """
     from recollect.adapters.wiring import open_memory
     from recollect.system.config.settings import Models

@@ -90,7 +90,7 @@ def tenant() -> None:
 @click.argument("name")
 @service_options
 async def create_tenant(*, name: str, memory: Memory) -> None:
-    """Create a tenant. Unlimited unless you set limits with `recollect tenant limits`."""
+    """Create a tenant. It has no limits unless you set them with `recollect tenant limits`."""
     shown = plain_line(name)
     async with administration(memory) as service:
         new = await service.create_tenant(name)
@@ -136,7 +136,7 @@ def _limit_option(name: str, help_text: str) -> Callable[[Any], Any]:
 @_limit_option("--most-bytes", "Limit the bytes of all stored messages, as UTF-8.")
 @service_options
 async def set_limits(*, name: str, memory: Memory, **given: int | None) -> None:
-    """Show or set a tenant's limits. Limits that you do not pass stay; 0 removes a limit.
+    """Show a tenant's limits, or set those that you pass. 0 removes a limit.
 
     Takes effect on all nodes within seconds.
     """
@@ -153,8 +153,9 @@ async def set_limits(*, name: str, memory: Memory, **given: int | None) -> None:
 async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     """Delete a tenant with its keys, its spaces and all their content.
 
-    Prints one line per deleted space; with --json, the certificate of each. A space to which a
-    client still wrote meanwhile has a second one.
+    Prints one line per deleted space. With --json, prints the certificate of each space, and last
+    the tenant's id. If a client wrote to a space during the deletion, that space is deleted twice
+    and printed twice.
     """
     from recollect.core.upkeep.certificates import certificate_json
 
@@ -185,9 +186,9 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
 )
 @service_options
 async def show_audit(*, name: str | None, limit: int, memory: Memory) -> None:
-    """Show the changes to tenants, keys and spaces, newest first.
+    """Show the log of changes to tenants, keys and spaces, newest first.
 
-    NAME is a tenant's name or id, also of a deleted one. Default: all tenants.
+    NAME is the name or id of a tenant, which may be deleted. Default: all tenants.
     """
     async with service_of(memory) as fleet:
         tenants = [None] if name is None else await _find_logged(fleet, name)
@@ -232,10 +233,14 @@ def key() -> None:
     "scopes",
     multiple=True,
     type=click.Choice(get_args(KeyScope)),
-    help="Grant this permission; may be repeated. Default: read and write.",
+    help="Grant only this permission; may be repeated. Default: read and write.",
 )
 @click.option("--name", default="", help="Name of the key in lists.")
-@click.option("--expires", metavar="AGE", help="Let the key expire after this time: 90d, 12h, 5m.")
+@click.option(
+    "--expires",
+    metavar="AGE",
+    help="Let the key expire after this time: 90d, 12h, 5m. Default: never.",
+)
 @service_options
 async def create_key(
     *,
@@ -301,11 +306,11 @@ async def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
     metavar="AGE",
     default="24h",
     show_default=True,
-    help="Keep the old key working for this long.",
+    help="Let the old key work for this long: 24h, 30m.",
 )
 @service_options
 async def rotate_key(*, tenant_name: str, key_id: str, grace: str, memory: Memory) -> None:
-    """Create a replacement key. The old one keeps working for --grace."""
+    """Create a new key with the same scopes as KEY. KEY keeps working for the time of --grace."""
     seconds = _age(grace, "--grace")
     async with administration(memory) as service:
         owner = await find_tenant(service.fleet, tenant_name)
@@ -362,7 +367,7 @@ def space() -> None:
 @space.command("list")
 @service_options
 async def list_spaces(*, memory: Memory) -> None:
-    """List the memories of a store. The most recently used comes last. Default: those of this
+    """List the memories of a store, the most recently used last. Default: the memories of this
     machine."""
     from recollect.adapters.wiring import stored_spaces
 
@@ -388,9 +393,9 @@ async def list_spaces(*, memory: Memory) -> None:
 async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memory) -> None:
     """Delete a memory and all its content, and print a certificate.
 
-    Deletes the archive, index, vectors, facts, ledger, jobs, tombstones and the spool on this
-    machine. Deletes an SQLite memory as a whole file. The certificate lists the copies that this
-    command cannot delete, such as backups.
+    Deletes messages, facts, recorded requests, jobs, and this machine's writes that wait for the
+    store. Also deletes the marks that keep forgotten messages out. An SQLite memory is deleted as a
+    whole file. The certificate lists the copies that this command cannot delete, such as backups.
     """
     from recollect.adapters.wiring.stores import delete_stored_space
     from recollect.core.upkeep.certificates import certificate_json, certificate_text

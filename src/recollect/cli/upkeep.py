@@ -55,7 +55,8 @@ _MOST_JOBS: Final = 100
 )
 @new_memory_options
 async def memory_add(*, text: str, session: str, memory: Memory) -> None:
-    """Store a note, as if you had sent it to an agent. Pass - to read it from standard input."""
+    """Store TEXT as a note, as if you had sent it to an agent. Pass - to read TEXT from standard
+    input."""
     from recollect.core.engine.lookup import keep_note
     from recollect.core.rules.tokens import Weigher
 
@@ -88,7 +89,7 @@ async def memory_add(*, text: str, session: str, memory: Memory) -> None:
 @click.option(
     "--withdraw",
     is_flag=True,
-    help="Remove the content of these folders from the memory instead.",
+    help="Remove the content of these folders from the memory, instead of reading it.",
 )
 @new_memory_options
 async def memory_index(*, folders: tuple[Path, ...], withdraw: bool, memory: Memory) -> None:
@@ -184,8 +185,8 @@ def _print_indexed(look: MemoryFilesResult) -> None:
 async def memory_reindex(*, memory: Memory) -> None:
     """Rebuild the search index, and compute vectors that are missing.
 
-    Recollect also computes missing vectors in the background; this command does it now. Rebuild
-    only if the release notes ask for it.
+    Recollect also computes missing vectors in the background; this command computes them now. The
+    index needs a rebuild only if the release notes say so.
     """
     from recollect.adapters.wiring.models import choose_embedders
     from recollect.core.upkeep.chores import reindex
@@ -227,10 +228,11 @@ async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) 
 
 
 @click.command("check")
-@click.option("--retry", is_flag=True, help="Queue the batches again that the store refused.")
+@click.option("--retry", is_flag=True, help="Queue again the writes that the store refused.")
 @memory_options
 async def memory_check(*, retry: bool, memory: Memory) -> None:
-    """Check the store, and the spool that holds writes on this machine while the store is down.
+    """Check the store, and the spool: a file on this machine that holds writes while the store is
+    down.
 
     Exits 1 if it finds a problem. Shows the spool even if the store is down.
     """
@@ -275,12 +277,18 @@ def _spool_problems(state: SpoolState) -> list[str]:
 
 
 @click.command("scrub")
-@click.option("--admin-url", metavar="URL", help="PostgreSQL: connect as the owner of the tables.")
+@click.option(
+    "--admin-url",
+    metavar="URL",
+    help="PostgreSQL URL that logs in as the owner of the tables. Needed if the store's URL logs"
+    " in as another role.",
+)
 @memory_options
 async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     """Erase deleted data from the database files. May take long.
 
-    On PostgreSQL, locks each table with content while it is rewritten.
+    On PostgreSQL, rewrites all tables with content, if data of this memory was removed. Each table
+    is locked meanwhile. --space may name a deleted memory.
     """
     from recollect.adapters.wiring.stores import scrub_store
 
@@ -306,16 +314,17 @@ async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     flag_value=_EVERY_KIND,
     type=_JOB_KINDS,
     metavar="KIND",
-    help="Undo --pause.",
+    help="Start jobs of this kind again, after --pause.",
 )
 @click.option("--revive", is_flag=True, help="Queue jobs again that failed too often.")
 @memory_options
 async def memory_jobs(
     *, pause: str | None, resume: str | None, revive: bool, memory: Memory
 ) -> None:
-    """List the background jobs of a memory; pause, resume and revive them.
+    """List the background jobs of a memory. With an option, pause, resume or revive them.
 
-    KIND is extract, embed, expire or pack; without it, all kinds.
+    KIND is extract (find facts), embed (compute vectors), expire (delete old records) or pack
+    (reorder the word index). Without KIND, an option applies to all kinds.
     """
     from recollect.core.upkeep.jobs import day_of
 
