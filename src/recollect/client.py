@@ -5,7 +5,7 @@
         reply = ...  # send prepared.request, which is JSON as bytes, to the model
         client.observe("user-17", "chat-3", reply, turn=prepared.turn)
 
-Each request that changes data has its own idempotency key. So the client can repeat a request that
+Each request that changes data has its own idempotency key. The client can repeat a request that
 failed on the network or on a node, and nothing is done twice. Calls block: from an event loop, make
 them in a thread.
 """

@@ -134,7 +134,7 @@ class StoreError(RecollectError):
 
 
 class StoreUnavailable(StoreError):  # noqa: N818
-    """The store is unreachable or too busy. In a turn, the spool takes the messages."""
+    """The store is unreachable or too busy. In a turn, messages go to the spool instead."""
 
 
 class SchemaMismatch(StoreError):  # noqa: N818
@@ -150,7 +150,7 @@ class StoreReplaced(StoreUnavailable):
 
 
 class BatchRefused(StoreError):  # noqa: N818
-    """The store can never take this batch. `recollect memory check` shows it: report a defect."""
+    """The store can never store this batch. `recollect memory check` shows it: report a defect."""
 
 
 class StaleFacts(StoreError):  # noqa: N818

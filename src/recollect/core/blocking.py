@@ -1,5 +1,5 @@
-"""An engine for code without an event loop. It has the same calls, and runs them in a background
-thread."""
+"""An engine for code without an event loop. The blocking engine has the same calls, and runs them
+in a background thread."""
 
 from __future__ import annotations
 
@@ -87,13 +87,13 @@ class BlockingEngine:
         return self.engine.on(name, hook)
 
     def delete_space(self) -> Certificate:
-        """Same as `Engine.delete_space`, but blocks. It then stops the background thread."""
+        """Same as `Engine.delete_space`, but blocks, and then stops the background thread."""
         certificate = self._wait(self.engine.delete_space())
         self.close()
         return certificate
 
     def close(self) -> None:
-        """Same as `Engine.close`. It then stops the background thread; later calls fail."""
+        """Same as `Engine.close`, but also stops the background thread; later calls fail."""
         if self._loop.is_closed():
             return
         try:
@@ -138,7 +138,7 @@ def _fact_call(
 
 
 class BlockingFactBook:
-    """A `FactBook` for code without an event loop. It has the same methods, which block."""
+    """A `FactBook` for code without an event loop, with the same methods, which block."""
 
     def __init__(self, book: FactBook, wait: _Waits) -> None:
         self._book = book

@@ -53,13 +53,13 @@ class Boundary:
         """Run a stage without I/O, in a thread if it may take long. Return `unchanged` if it
         fails."""
         started = time.perf_counter()
-        with measured("stage", stage) as heard:
+        with measured("stage", stage) as measure:
             try:
                 aside = in_thread or (self._off_the_loop and not self._is_quick)
                 result = await asyncio.to_thread(work) if aside else work()
                 reasons = reason(result)
             except Exception as error:  # noqa: BLE001 - the boundary
-                self._failed(stage, error, started, heard)
+                self._failed(stage, error, started, measure)
                 return unchanged
         self._line(stage, "done", reasons, started)
         return result
@@ -77,16 +77,16 @@ class Boundary:
         started = time.perf_counter()
         left = max(0.0, self._waits_until - time.monotonic())
         allowed = min(left, self._stage_seconds if seconds is None else seconds)
-        with measured("stage", stage) as heard:
+        with measured("stage", stage) as measure:
             try:
                 result = await asyncio.wait_for(start(), allowed)
                 reasons = reason(result)
             except TimeoutError:
-                heard.ended("late", "late")
+                measure.ended("late", "late")
                 self._line(stage, "late", Reason(Cause.LATE, seconds=allowed), started)
                 return unchanged
             except Exception as error:  # noqa: BLE001 - the boundary
-                self._failed(stage, error, started, heard)
+                self._failed(stage, error, started, measure)
                 return unchanged
         self._line(stage, "done", reasons, started)
         return result
@@ -108,11 +108,13 @@ class Boundary:
         self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=0.0))
 
     def add(self, lines: Iterable[StageLine]) -> None:
-        """Add lines about work that ran in parallel with the turn."""
+        """Add report lines about work that ran in parallel with the turn."""
         self.lines.extend(lines)
 
-    def _failed(self, stage: StageName, error: Exception, started: float, heard: Measured) -> None:
-        heard.ended("failed", type(error).__name__)
+    def _failed(
+        self, stage: StageName, error: Exception, started: float, measure: Measured
+    ) -> None:
+        measure.ended("failed", type(error).__name__)
         self._line(stage, "failed", _reason_of(error), started)
 
     def _line(
@@ -147,8 +149,8 @@ class Failure:
 
 
 class Component:
-    """Whether a component works. Each change is logged once. It is down from its first failure
-    until it has worked again for every user (session or kind of job) that it failed for."""
+    """Whether a component works. Each change is logged once. A component is down from its first
+    failure until it works again for each session or kind of job for which it failed."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -247,7 +249,7 @@ class BoundedTasks:
 
 
 async def done_within(running: asyncio.Task[Any], seconds: float) -> bool:
-    """Return whether a task ends within this many seconds. If not, the task continues."""
+    """Return whether a task ends within this many seconds. A late task continues."""
     done, _ = await asyncio.wait({running}, timeout=max(0.0, seconds))
     return bool(done)
 

@@ -82,7 +82,7 @@ class RecognizeOverflow(Protocol):
 
 
 class Recaller(Protocol):
-    """Finds memories relevant to a turn. The engine limits how long that may take."""
+    """Finds memories relevant to a turn. The engine limits the time for that."""
 
     async def recall(self, request: RecallRequest) -> Recalled:
         """Return relevant stored content that the request does not show yet, within the budget."""
@@ -97,8 +97,8 @@ class StandingRecaller(Protocol):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors. Its name is known before it is loaded. No method blocks the event
-    loop. A turn skips an embedder that is not ready."""
+    """Turns texts into vectors. An embedder's name is known before it is loaded. No method blocks
+    the event loop. A turn skips an embedder that is not ready."""
 
     @property
     def name(self) -> str:
@@ -127,7 +127,7 @@ class Embedder(Protocol):
 
 class Model(Protocol):
     """A language model that writes summaries and extracts facts. `ask` answers or raises a
-    ModelError. It applies its own deadline and retries. Errors never quote message content."""
+    ModelError, and applies its own deadline and retries. Errors never quote message content."""
 
     @property
     def name(self) -> str:
@@ -162,8 +162,8 @@ class Archive(Protocol):
     unreadable record is skipped, and `check` reports it."""
 
     async def write(self, batch: Batch) -> WriteResult:
-        """Write a batch, all or nothing. It is durable when this returns. If a new fact is refused
-        because it was forgotten, the fact that it would have replaced stays valid."""
+        """Write a batch, all or nothing. The batch is durable when `write` returns. If a new fact
+        is refused because it was forgotten, the fact that it would have replaced stays valid."""
 
     async def session(self, session: SessionId) -> StoredSession | None:
         """Return the state of a session; None if nothing is stored."""
@@ -208,7 +208,7 @@ class Archive(Protocol):
         those before it, newest first."""
 
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
-        """Return a segment's passages. Their `words` may be empty."""
+        """Return a segment's passages, whose `words` may be empty."""
 
     async def replace_passages(self, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
         """Index these segments again. If the span of a passage changed, its vectors are removed."""
@@ -266,7 +266,7 @@ class JobQueue(Protocol):
         max_attempts: int = 5,
     ) -> Lease | None:
         """Claim the oldest due job of these kinds; None if there is none. A job whose lease expired
-        is due again. Its tokens are charged to the budget of `day`. A job that was claimed
+        is due again. The job's tokens are charged to the budget of `day`. A job that was claimed
         `max_attempts` times without a result is marked dead."""
 
     async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
@@ -321,7 +321,7 @@ class Ledger(Protocol):
         """Return the hashes of sent messages that quote one of these messages."""
 
     async def compactions(self, session: SessionId) -> tuple[CompactionRecord, ...]:
-        """Return the compactions of a session by number. Those that were undone are missing."""
+        """Return the compactions of a session by number, except those that were undone."""
 
     async def expire(self, *, before: float) -> int:
         """Remove turns recorded before this time, and pieces that no other turn uses. Messages that
@@ -333,9 +333,9 @@ class Upkeep(Protocol):
 
     async def forget(self, order: ForgetOrder) -> Forgotten:
         """Remove segments and everything that quotes them, and write tombstones, all in one write.
-        A message that is not stored gets a tombstone too. Facts are removed if they are named or
-        rest only on removed segments. A session without segments loses its jobs. If a later batch
-        quotes a forgotten message, it is stored without the quote."""
+        A message that is not stored gets a tombstone too. Facts are removed if they are named, or
+        if only removed segments support them. A session without segments loses its jobs. If a later
+        batch quotes a forgotten message, it is stored without the quote."""
 
     async def bodies(
         self, kind: BodyKind, *, after: str | None = None, limit: int = 100
@@ -348,7 +348,7 @@ class Upkeep(Protocol):
         replaced."""
 
     async def scrub(self) -> ScrubResult:
-        """Remove deleted bytes from the store's files as well. This may take long."""
+        """Remove deleted bytes from the store's files as well, which may take long."""
 
     async def check(self) -> CheckResult:
         """Check the integrity of the database and the rules that Recollect's data must follow."""
@@ -361,7 +361,7 @@ class Upkeep(Protocol):
 
 
 class Store(Archive, JobQueue, Ledger, Upkeep, Protocol):
-    """The memory of one space. Its methods cannot access another space."""
+    """The memory of one space, whose methods cannot access another space."""
 
     space: SpaceId
 
@@ -371,15 +371,15 @@ class Spool(Protocol):
     durable. Records are returned in order. An incomplete last record is dropped and reported."""
 
     async def append(self, record: bytes) -> None:
-        """Append a record. It is durable when this returns."""
+        """Append a record, which is durable when `append` returns."""
 
     async def scan(self, pick: Callable[[bytes], _Picked | None]) -> list[_Picked]:
         """Call `pick` on each waiting record, in order and in a thread. Return the results that are
         not None."""
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
-        """Pass each record to `take`, in order, and remove it when `take` returns. Exceptions of
-        `take` pass through. Return the number of records taken."""
+        """Pass each record to `take`, in order, and remove it when `take` returns. An exception of
+        `take` is raised. Return the number of records taken."""
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
         """Replace each record by the result of `change`; None drops the record. Return how many
@@ -392,7 +392,7 @@ class Spool(Protocol):
         """Return the number of waiting records."""
 
     async def close(self) -> None:
-        """Close the file. Waiting records stay in it."""
+        """Close the file. Records in the file are not lost."""
 
 
 async def read_pages(

@@ -364,8 +364,8 @@ def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violatio
 
 def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
     """Errors: "Item 'rs_…' of type 'reasoning' was provided without its required following item"
-    (openai-node#1567, vercel/ai#7099). That item is the model's own: more reasoning, an assistant
-    message or a call, never the end, a user's message or a tool's output."""
+    (openai-node#1567, vercel/ai#7099). The following item is the model's own: more reasoning, an
+    assistant message or a call, never the end, a user's message or a tool's output."""
     for place, (where, item) in enumerate(items):
         if item.get("type") != "reasoning":
             continue

@@ -142,7 +142,7 @@ def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
 def _roles(messages: list[_Message], *, system_inside: bool = False) -> Iterator[Violation]:
     """`roles must alternate between "user" and "assistant"`; the first must be the user's. With
     `system_inside` system messages may follow a user's, as captured of Claude Code 2.1.325, and
-    roles restart after them. More than one in a row was not seen, but is accepted."""
+    roles restart after them. Several system messages in a row were not seen, but are accepted."""
     before = None
     for count, message in enumerate(messages):
         role, where = message.role, f"messages[{message.place}].role"
@@ -261,8 +261,8 @@ def _server_pairs(messages: list[_Message]) -> Iterator[Violation]:
 
 
 def _still_running(identity: str, messages: list[_Message]) -> bool:
-    """Return whether a call without a result may still be running. That is so if only results of
-    the calls next to it, and replies in which its code makes more calls, follow."""
+    """Return whether a call without a result may still be running: only results of the calls next
+    to it, and replies in which its code makes more calls, follow."""
     calls: set[str] = set()
     for place, message in enumerate(messages):
         if place % 2:

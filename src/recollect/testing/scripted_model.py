@@ -1,5 +1,5 @@
-"""A model for tests, without a network: it answers from a script. It fails on a call that the
-script does not expect, and `check` fails if steps are unused. A step is a text, an `Answer`, an
+"""A model for tests, without a network: it answers from a script. The model fails on a call that
+the script does not expect, and `check` fails if steps are unused. A step is a text, an `Answer`, an
 exception to raise, a `ReplyEvent` or a list of them. The script can also be a function of the
 prompt (or request) that returns one of these. Provider adapters are not imported, because this
 model tests them."""

@@ -361,7 +361,7 @@ def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "his
 
 
 def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> Prompt:
-    """Write the prompt for notes on a turn whose beginning is cut off. Such notes continue the
+    """Write the prompt for notes on a turn whose beginning is cut off. The answer continues the
     previous notes on this turn."""
     held = [_tagged("previous-summary", defuse(previous))] if previous else []
     going_on = (

@@ -1,6 +1,6 @@
-"""Collects files, failures, names and lines that must remain after a cut, without a model. They
-come from messages and the previous compaction, never from a summary. Also assembles the whole
-summary and limits its size."""
+"""Collects files, failures, names and lines that must remain after a cut, without a model. Such
+details come from messages and the previous compaction, never from a summary. Also assembles the
+whole summary and limits its size."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ _OWN_LINE: Final = re.compile(rf"^-(?={_VERBATIM[1:]})", re.M)
 def failures(
     entries: Sequence[Entry], before: Sequence[ToolFailure] = ()
 ) -> tuple[ToolFailure, ...]:
-    """Return tool failures that were not followed by a success, oldest first. Those from the
-    previous compaction count as older."""
+    """Return tool failures that were not followed by a success, oldest first. `before` are failures
+    from the previous compaction."""
     standing: dict[tuple[str, str], ToolFailure] = {
         (failure.tool, failure.said.split(": ", 1)[0]): failure for failure in before
     }

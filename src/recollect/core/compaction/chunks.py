@@ -200,7 +200,7 @@ class ReadPiece:
 
 
 class PieceWriter:
-    """Converts each message to text and counts its tokens. Both are cached."""
+    """Converts each message to text and counts its tokens, both with a cache."""
 
     __slots__ = ("_count", "_known", "rules")
 
@@ -282,7 +282,7 @@ def _runs(oversized: Sequence[Entry], place: dict[int, int]) -> list[tuple[Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """Sizes of pieces and summaries. They are reduced if a call fails."""
+    """Sizes of pieces and summaries, which are reduced if a call fails."""
 
     scribe: PieceWriter = field(repr=False)
     count_tokens: Callable[[str], int] = field(repr=False)

@@ -195,10 +195,10 @@ def _in_speech(message_text: MessageText) -> Iterator[_ProbeCandidate]:
         )
 
     by_tool = message_text.speaker in ("call", "tool")
-    if message_text.failed_call and (told := tells_the_error(message_text.text)):
-        start = message_text.text.find(told)
-        text = bounded(one_line(told), 0, 0, _STATEMENT_CHARS)
-        yield made("attempt", text, start, start + len(told))
+    if message_text.failed_call and (error := tells_the_error(message_text.text)):
+        start = message_text.text.find(error)
+        text = bounded(one_line(error), 0, 0, _STATEMENT_CHARS)
+        yield made("attempt", text, start, start + len(error))
     fenced, errors = False, 0
     for start, end in sentence_spans(message_text.text):
         sentence = message_text.text[start:end]

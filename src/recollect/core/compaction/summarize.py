@@ -384,8 +384,8 @@ def _audit(text: str, draft: _Draft, plan: CutPlan) -> AuditResult:
 
 
 def _asked_in_vain(lacks: AuditResult, previous_summary: str) -> bool:
-    """Return whether the summary lacks only headings that the previous one lacks too. Then asking
-    again does not help."""
+    """Return whether the summary lacks only headings that the previous one lacks too, so that
+    asking again does not help."""
     if not previous_summary or lacks.identifiers or lacks.ask:
         return False
     return set(lacks.sections) <= set(audit(previous_summary, ()).sections)

@@ -83,7 +83,7 @@ class DurableArchive:
         sent_again: bool = False,
     ) -> None:
         """`sent_again` means that the caller repeats a batch that the store does not accept in
-        time. Such a batch is dropped instead of spooled."""
+        time, so the batch is dropped instead of spooled."""
         self._sent_again = sent_again
         self._open_store = open_store
         self._open_spool = open_spool
@@ -130,10 +130,10 @@ class DurableArchive:
         """True if batches are waiting in the spool or in RAM."""
         return self.where != "store"
 
-    def trouble(self, *, told: Container[object] = ()) -> str:
-        """Return the problems of the store and the spool as text, without those in `told`."""
+    def trouble(self, *, reported: Container[object] = ()) -> str:
+        """Return the problems of the store and the spool as text, without those in `reported`."""
         texts = []
-        if self._spooling and self._drain_said and self._drain_said not in told:
+        if self._spooling and self._drain_said and self._drain_said not in reported:
             texts.append(f"messages wait in the spool (a local file): {self._drain_said}")
         if self.set_aside:
             texts.append(
@@ -143,8 +143,8 @@ class DurableArchive:
         return "; ".join(texts)
 
     def has_given_up(self) -> bool:
-        """True if no message could be stored for `undurable_seconds`. Then unstored messages may be
-        left out of requests too, which would otherwise grow without limit."""
+        """True if no message could be stored for `undurable_seconds`. After that, requests may
+        leave out unstored messages, because requests would otherwise grow without limit."""
         since, patience = self._nowhere_since, self.undurable_seconds
         if since is None or time.monotonic() - since < patience:
             return False
@@ -294,7 +294,7 @@ class DurableArchive:
     async def waiting_for(
         self, session: SessionId, *, seconds: float
     ) -> tuple[SessionWrite, ...] | Failure:
-        """Return session states waiting in the spool, oldest first. They are newer than the
+        """Return session states that wait in the spool, oldest first. All are newer than the
         store's."""
         await self._settle_in()
         await self._look_at_spool()

@@ -53,7 +53,7 @@ class MeteredModel:
         return self._model.window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Return the model's answer. Its tokens are counted even if the call fails."""
+        """Return the model's answer. The tokens of a call are counted even if the call fails."""
         answer: Answer | None = None
         try:
             answer = await self._model.ask(prompt)
@@ -209,8 +209,7 @@ def runner_of(
     used: Used = lambda _: None,
     on_end: Callable[[str, Failure | None], None] = lambda _kind, _failure: None,
 ) -> JobRunner:
-    """Make a worker for this space. It calls `on_end` after each job, `used` after each model
-    call."""
+    """Make a worker for this space, which calls `on_end` per job and `used` per model call."""
     clock = clock or SystemClock()
     if model is not None:
         model = metered(model, store, clock, used)

@@ -265,11 +265,11 @@ class _Moment:
             limit_tokens=limits.limit_tokens,
             requests=requests_of(given.state),
         )
-        told = {"saves": int(price.saves), "breaks": int(price.breaks), "requests": price.requests}
+        cost = {"saves": int(price.saves), "breaks": int(price.breaks), "requests": price.requests}
         if price.pays:
-            self.boundary.note("prune", "done", Reason(Cause.PAYS, **told))
+            self.boundary.note("prune", "done", Reason(Cause.PAYS, **cost))
         else:
-            self.boundary.note("prune", "skipped", Reason(Cause.PAYS_TOO_LITTLE, **told))
+            self.boundary.note("prune", "skipped", Reason(Cause.PAYS_TOO_LITTLE, **cost))
         return price.pays
 
     async def _trim(self, draft: Draft) -> Draft:

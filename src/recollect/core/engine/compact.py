@@ -333,8 +333,8 @@ class Compactor:
         mask = TextMask(self._settings.redaction, session.keeping.secrets)
         read = await asyncio.to_thread(mask_input, plan, newest_cut(draft.edits), mask)
         read = replace(read, instructions=mask.text(order.instructions))
-        supplied, told = await self._supplied(draft, read, whose)
-        notes = (*answered.notes, *told)
+        supplied, hook_notes = await self._supplied(draft, read, whose)
+        notes = (*answered.notes, *hook_notes)
         if isinstance(supplied, NoSummary):
             return replace(nothing, notes=notes, reason=supplied.reason)
         rules_text = mask.text(await asyncio.to_thread(self._critical_rules))

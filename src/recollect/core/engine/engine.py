@@ -81,7 +81,7 @@ SHORT_EVENTS = 100
 
 
 class Engine(StoredMemory):
-    """A memory of one space. It fits requests into the window, and stores their messages."""
+    """A memory of one space, which fits requests into the window and stores their messages."""
 
     def __init__(
         self,
@@ -434,7 +434,7 @@ class Engine(StoredMemory):
         corrects the window size. `reply` is the object your client returned or raised, as object,
         mapping, bytes or list of events. `turn` is the request that it answers; a reply to an
         earlier request is not stored. Without `wait`, `observe` returns before the reply is stored.
-        `mark` adds marks, by which `find_sessions` finds this session."""
+        `mark` returns keys under which `find_sessions` then finds this session."""
         handle = self._handle(session)
         check_reply(reply)
         async with handle.lock:
@@ -531,7 +531,7 @@ class Engine(StoredMemory):
             now=self._clock.now(),
             mask=TextMask(self.settings.redaction, handle.keeping.secrets),
             forgotten=handle.keeping.forgotten,
-            told=self._told.marks,
+            answers=self._told.marks,
             seal=self._seal,
             remembered=handle.remembered,
         )

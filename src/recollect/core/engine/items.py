@@ -63,7 +63,7 @@ class NewItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredItem:
-    """A stored value. Its secrets are masked."""
+    """A stored value, with its secrets masked."""
 
     namespace: Namespace
     key: str

@@ -97,8 +97,8 @@ class SessionKeeper:
 
     def note_trouble(self, boundary: Boundary) -> None:
         """Report problems of the store and the spool, unless the report contains them."""
-        told = {reason.numbers.get("error") for line in boundary.lines for reason in line.reasons}
-        if trouble := self.archive.trouble(told=told):
+        known = {reason.numbers.get("error") for line in boundary.lines for reason in line.reasons}
+        if trouble := self.archive.trouble(reported=known):
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
 
     async def load(
@@ -551,11 +551,11 @@ async def embed_now(
     for embedder in embedders:
         if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
             continue
-        with measured("embedder", embedder.name) as heard:
-            heard.note(texts=len(texts))
+        with measured("embedder", embedder.name) as measure:
+            measure.note(texts=len(texts))
             values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
             if isinstance(values, Failure):
-                heard.ended("failed", values.error.__name__)
+                measure.ended("failed", values.error.__name__)
         dimensions = embedder.dimensions
         if isinstance(values, Failure) or vector_problem(
             values, wanted=len(texts), dimensions=dimensions

@@ -164,8 +164,8 @@ class RecordedOutcomes:
 
 
 _STEP: Final = 4
-"""A record is at most a fourth of the size of the one before it. So a turn writes little more than
-its changes, and few records are read to restore the outcomes."""
+"""A record is at most a fourth of the size of the one before it. A turn thus writes little more
+than its changes, and few records are read to restore the outcomes."""
 _LEAST_WEIGHT: Final = 8
 
 
@@ -303,8 +303,8 @@ def record_turn(
 
 
 def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
-    """Return whether the request can be rebuilt byte for byte. It cannot if JSON keys are escaped
-    or occur twice."""
+    """Return whether the request can be rebuilt byte for byte: not if a JSON key is escaped or
+    occurs twice."""
     if not as_it_came or request.body is None:
         return True
     filled = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
@@ -385,11 +385,11 @@ class ArchiveState:
     """True if the store skipped the last write, because another process had written first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
-    """Messages that neither the store nor the spool accepted. They are held in RAM."""
+    """Messages that neither the store nor the spool accepted, and that are held in RAM."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
     """Messages that the store refused because they are forgotten. No later text may quote them."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """Secrets of the session, never stored. They are masked also where they lack a label."""
+    """Secrets of the session, never stored. A secret is masked also where it lacks a label."""
     judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     writer: StateWriter = field(default_factory=StateWriter, repr=False)

@@ -31,8 +31,8 @@ class MemoryLookup:
     """The memory of a space, limited to what one session may see."""
 
     def __init__(self, engine: Engine, session: SessionId | None = None) -> None:
-        """`session` limits the memory to what this session may see (`recall.scope`). Without it,
-        the whole space is visible."""
+        """`session` limits the memory to what this session may see (`recall.scope`). Without
+        `session`, the whole space is visible."""
         self._engine = engine
         self._own_session = session
         self._session = None if engine.settings.recall.scope == "space" else session

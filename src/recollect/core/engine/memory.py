@@ -269,7 +269,7 @@ class StoredMemory:
         return await book.forget(order)
 
     async def delete_space(self) -> Certificate:
-        """Delete the whole space: its store and its spooled batches. This memory is closed first.
+        """Delete the whole space: its store and its spooled batches. The memory is closed first.
         Close the space in all other processes before this call."""
         self._check_open()
         if self._delete_stored is None:

@@ -172,14 +172,14 @@ class Observer:
         if keeper is None:
             return entries, None
         if entries:
-            heard = StoredReply(session=session.id, turn=requests_of(session.state))
+            stored = StoredReply(session=session.id, turn=requests_of(session.state))
             session.state = with_reply(session.state, entries, session.sent_messages)
             keeper.keep_reply(
                 session.id,
                 entries,
                 session.keeping,
                 now=self._memory._clock.now(),
-                pieces=reply_pieces(marks, heard),
+                pieces=reply_pieces(marks, stored),
             )
         if not wait:
             await asyncio.sleep(0)  # start the write before returning

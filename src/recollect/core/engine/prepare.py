@@ -133,7 +133,7 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
             given.weigher,
             given.remembered,
             given.state.blocks,
-            given.told,
+            given.answers,
             given.seal,
         ),
         unchanged=None,

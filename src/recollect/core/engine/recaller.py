@@ -45,8 +45,8 @@ REST_SECONDS: Final = 30.0
 LOAD_SECONDS: Final = 0.5
 QUICK_KINDS: Final = ("hash", "static")
 _LOADS_QUICKLY: Final = ("static",)
-"""Kinds of embedders whose loading the first question waits for. Otherwise a program that starts
-per turn would never use vectors."""
+"""Kinds of embedders whose loading the first question waits for, because a program that starts per
+turn would otherwise never use vectors."""
 _QUESTIONS_KEPT: Final = 64
 _SCALES: Final[dict[str, Scale | None]] = {}
 """Scales by embedder name, measured once per process."""
@@ -208,8 +208,8 @@ class QuestionVectors:
 
 async def _embedded(embedder: Embedder, text: str) -> bytes:
     embed = embedder.embed_questions if isinstance(embedder, EmbedsQuestions) else embedder.embed
-    with measured("embedder", embedder.name) as heard:
-        heard.note(texts=1)
+    with measured("embedder", embedder.name) as measure:
+        measure.note(texts=1)
         answer = await embed([text])
     if wrong := vector_problem(answer, wanted=1, dimensions=embedder.dimensions):
         raise EmbedderError(wrong)

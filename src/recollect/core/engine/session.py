@@ -1,6 +1,6 @@
 """A session's handle, the results of turns and replies, checks of arguments, and marks (keyed
-hashes). `ToolAnswers` stores which messages each answer of a memory tool quotes. So every process
-knows which stored copies of the answer to delete when one of the messages is forgotten."""
+hashes). `ToolAnswers` stores which messages each answer of a memory tool quotes. When one of these
+messages is forgotten, every process can then delete its copies of the answer."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from recollect.errors import FormatError
 
 
 class Session:
-    """A handle of a conversation. It holds the session's state between turns."""
+    """A handle of a conversation, which holds the session's state between turns."""
 
     def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
         self.id = id
@@ -435,9 +435,9 @@ class StoredReply:
     turn: int
 
 
-def reply_pieces(marks: Sequence[str], heard: StoredReply) -> tuple[LedgerPiece, ...]:
+def reply_pieces(marks: Sequence[str], reply: StoredReply) -> tuple[LedgerPiece, ...]:
     """Make the ledger pieces with which `find_sessions` finds the session of a reply."""
-    body = {"session": heard.session, "turn": heard.turn}
+    body = {"session": reply.session, "turn": reply.turn}
     return tuple(_piece("heard", mark, body) for mark in marks)
 
 

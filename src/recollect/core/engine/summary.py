@@ -183,8 +183,8 @@ KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
 """Shares of the usual number of newest tokens that are not cut, tried until the request fits."""
 FITS_RATIO = 0.9
 LINES_PART = 8
-"""The lines after the summary have at most one part in this many of the summarized tokens.
-Otherwise a small cut would free nothing."""
+"""The lines after the summary have at most one part in this many of the summarized tokens, because
+a small cut would otherwise free nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +242,8 @@ def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoC
 
 
 def mask_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInput:
-    """Mask secrets in all input of a compaction. They could not be recognized in a summary, which
-    may lack their labels."""
+    """Mask secrets in all input of a compaction. A summary may lack the labels by which secrets are
+    recognized."""
     summarized = redact_entries(plan.summarized, mask)
     split = len(plan.history)
     plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])

@@ -244,9 +244,9 @@ class FactBook:
         trust: Trust = "high",
         source: SegmentId | None = None,
     ) -> FactWritten:
-        """Add a statement. If it corrects a fact, that fact is replaced. If it exists, nothing
-        changes. It is valid from `at`, or from now. `source` is a message that supports it; the
-        fact is trusted no more than that message."""
+        """Add a statement. A statement that corrects a fact replaces it; a known one changes
+        nothing. The fact is valid from `at`, or from now. `source` is a message that supports the
+        fact, which is then trusted no more than that message."""
         self._check_writable()
         content, masked = self._clean(text)
         about = " ".join(self._clean(subject)[0].casefold().split()) if subject.strip() else ""
@@ -299,7 +299,7 @@ class FactBook:
         return await retry_if_stale(lambda: self._pin(id, pinned=False))
 
     async def expire(self, id: str) -> Fact:  # noqa: A002
-        """End a fact's validity now. It stays as history, and is not recalled."""
+        """End a fact's validity now. The fact stays in its history, but is not recalled."""
         self._check_writable()
         return await retry_if_stale(lambda: self._expire(id))
 

@@ -244,7 +244,7 @@ def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact,
 
 
 def close_fact(old: Fact, new: Fact) -> Fact:
-    """Return the old fact, replaced by the new one. Both get the same property name."""
+    """Return the old fact, replaced by the new one, with the same property name as the new one."""
     named = old if old.subject else new
     return replace(
         old,

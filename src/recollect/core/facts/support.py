@@ -313,8 +313,8 @@ class SpokenStatement:
     words: frozenset[str] = field(repr=False)
 
 
-def read_statement(text: str, heard: Sequence[str] = ()) -> SpokenStatement:
-    """Prepare a statement. `heard` are the users' messages before it, in lower case."""
+def read_statement(text: str, earlier: Sequence[str] = ()) -> SpokenStatement:
+    """Prepare a statement. `earlier` are the users' messages before it, in lower case."""
     names = (
         *map(str.casefold, shapes_in(text)),
         *(word.casefold() for word in _CODED.findall(text)),
@@ -323,7 +323,7 @@ def read_statement(text: str, heard: Sequence[str] = ()) -> SpokenStatement:
     return SpokenStatement(
         runs=tuple(_runs(text.casefold())),
         new_names=frozenset(
-            name for name in names if not any(name in message for message in heard)
+            name for name in names if not any(name in message for message in earlier)
         ),
         is_order=is_order(text),
         words=content_words(text),

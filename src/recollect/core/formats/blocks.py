@@ -33,7 +33,7 @@ CACHE_MARKS = frozenset({"cache_control", "cachePoint"})
 
 
 def read_wire(raw: bytes) -> dict[str, Any]:
-    """Decode one message as an object. If it is not an object, treat it as a user's text."""
+    """Decode one message as an object. Anything but an object is treated as a user's text."""
     value = decode(raw)
     if type(value) is dict:
         return value
@@ -127,7 +127,7 @@ def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
 
 
 def reword_result(content: Any, text: str) -> Any:
-    """Replace the text of a result's content. Other blocks do not change."""
+    """Replace the text of a result's content. Blocks other than text do not change."""
     if not isinstance(content, list):
         return text
     spelled: dict[str, Any] | None = None
@@ -277,7 +277,7 @@ def result_type(
 
 
 def pair_types(call: str, output: str, run_by: RunBy = "client") -> tuple[BlockType, BlockType]:
-    """Describe the block types of a call and its result. Both name the call in `call_id`."""
+    """Describe the block types of a call and its result, which both name the call in `call_id`."""
     role: Role = "tool" if run_by == "client" else "assistant"
     result = result_type(output, run_by, (call,), "call_id", role)
     return call_type(call, run_by, "call_id"), result

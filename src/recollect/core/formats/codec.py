@@ -35,7 +35,7 @@ class Codec(Protocol):
         """Read one message leniently. Never raises on JSON that it does not understand."""
 
     def compose(self, slot: Slot) -> bytes:
-        """Write one message of the view. The same slot always gives the same bytes."""
+        """Write one message of the request. The same slot always gives the same bytes."""
 
     def claims_body(self, body: Fields) -> bool:
         """Return whether only a request of this format can have these keys."""

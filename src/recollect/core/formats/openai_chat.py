@@ -84,7 +84,7 @@ ROLES: Final = frozenset(_ROLES)
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
-"""Fields that a server sends whole, maybe in each chunk. Other strings arrive in parts."""
+"""Fields that a server sends whole, maybe in each chunk. All other strings arrive in parts."""
 
 _CHAT_THINKING: Final = ("reasoning_content", "reasoning")
 

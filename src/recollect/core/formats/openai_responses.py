@@ -66,7 +66,7 @@ from recollect.errors import FormatError
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
 
 TEXT_ANSWERED = frozenset(ARGUMENTS)
-"""Types of calls whose output may be plain text. Others need structured output."""
+"""Types of calls whose output may be plain text. All other calls need structured output."""
 
 TEXT_OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
@@ -379,7 +379,7 @@ def _call(wire: dict[str, Any], kind: str) -> ToolCall:
 
 
 def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
-    """Return whether the provider runs this item's tool search. Such items name no call."""
+    """Return whether the provider runs this item's tool search; its items then name no call."""
     return kind in ("tool_search_call", "tool_search_output") and (
         wire.get("execution") == "server" or not wire.get("call_id")
     )

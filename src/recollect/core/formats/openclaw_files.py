@@ -123,8 +123,8 @@ def own_keys(fact: Fact) -> dict[str, Any]:
 
 
 def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
-    """Return the fact with the values that a line has under Recollect's own keys. Its trust level,
-    author and pin are used only if `restored`."""
+    """Return the fact with the values that a line has under Recollect's own keys. The line's trust
+    level, author and pin are used only if `restored`."""
     line = dict(value)
     made_by = _MAKERS.get(text_at(line, "madeBy") or "", "import")
     trust = _TRUSTS.get(text_at(line, "trust") or "", "medium")

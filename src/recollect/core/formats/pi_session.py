@@ -258,7 +258,7 @@ def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
 
 
 def custom_value(stamp: Stamp, *, custom_type: str, data: Any = None) -> dict[str, Any]:
-    """Build an entry that stores the state of an extension. It is never sent to the model."""
+    """Build an entry that stores an extension's state, which is never sent to the model."""
     return {**_with({"type": "custom", "customType": custom_type}, data=data), **stamp.fields()}
 
 

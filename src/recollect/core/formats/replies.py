@@ -1,6 +1,6 @@
-"""A provider's reply: reads its messages, usage or error. It may be a dict, bytes, an object of a
-client library or an exception; reading never raises. A message read from a reply gets the same id
-as when the client resends it."""
+"""A provider's reply: reads its messages, usage or error. A reply may be a dict, bytes, an object
+of a client library or an exception; reading never raises. A message read from a reply gets the same
+id as when the client resends it."""
 
 from __future__ import annotations
 
@@ -121,8 +121,8 @@ def read_error(reply: Any) -> ReplyError | None:
     error = fields.get("error") or plain_mapping(fields.get("response")).get("error")
     if not error:
         return None
-    told = plain_mapping(error).get("message")
-    message = told if isinstance(told, str) else str(error)
+    text = plain_mapping(error).get("message")
+    message = text if isinstance(text, str) else str(error)
     return ReplyError(
         status=status if isinstance(status, int) else None, message=message, body=fields
     )

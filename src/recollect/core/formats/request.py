@@ -317,7 +317,7 @@ def _input_items(raw: bytes) -> list[bytes]:
 
 
 def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
-    """Return whether thinking is enabled. It is off by default only in Anthropic's format."""
+    """Return whether thinking is enabled, which only Anthropic's format turns off by default."""
     if format_name != "anthropic":
         return True
     asked = decode(raw) if raw else None

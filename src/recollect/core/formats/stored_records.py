@@ -368,8 +368,8 @@ def _reason(kind: type, value: Any) -> Any:
 
 
 def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
-    """Return the messages of the widest cut; None if they are stored separately. Other cuts cover
-    the first of these messages."""
+    """Return the messages of the widest cut; None if they are stored separately. The other cuts
+    cover the first of these messages."""
     unknown = False
     for edit in held:
         if isinstance(edit.get("covers"), dict):
@@ -413,8 +413,7 @@ _LEVELS: Final = 3
 
 
 class SoughtText:
-    """A text to forget. Matches ignore case and JSON escapes. If it is unclear whether a text
-    matches, it counts as a match."""
+    """A text to forget. Case and JSON escapes are ignored, and an unclear match counts."""
 
     __slots__ = ("_folded",)
 

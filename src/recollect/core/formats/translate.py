@@ -26,7 +26,7 @@ PROVIDERS: Mapping[FormatName, str] = {name: wire.provider for name, wire in WIR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaker:
-    """The model that a request is sent to. It gets back only the thinking that it wrote."""
+    """The model that a request is sent to. A model gets back only thinking that it wrote itself."""
 
     format: FormatName
     model: str
@@ -168,7 +168,7 @@ def broken_off(
     error: str | None = None,
     usage: Usage | None = None,
 ) -> dict[str, Any]:
-    """Build the message of an aborted or failed reply. It is never sent to a model."""
+    """Build the message of an aborted or failed reply, which is never sent to a model."""
     content = [{"type": "text", "text": text}] if text else []
     return _assistant_message(
         content, speaker, stop_reason=reason, usage=usage, timestamp=timestamp, error=error

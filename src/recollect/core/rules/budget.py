@@ -105,8 +105,7 @@ def limits_of(
     window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> WindowLimits:
     """Return every threshold of a window. `output_tokens` is reserved for the reply, because
-    providers count prompt and reply against the window. If it is more than half of the window, it
-    is ignored."""
+    providers count prompt and reply against the window. More than half of the window is ignored."""
     compaction = settings.compaction
     reserve = min(
         max(compaction.reserve_tokens, compaction.reserve_tokens_floor),
@@ -155,7 +154,7 @@ def limits_beside(
     fixed_tokens: int, window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> tuple[WindowLimits, int]:
     """Return the thresholds, and the space left, if system prompt and tools alone fill the window.
-    No request can fit then, but the window size may be a wrong guess. So half of the window is
+    No request would fit, but the window size may be a wrong guess. Half of the window is therefore
     reserved for the conversation, and the cache stays valid."""
     room = window_tokens // PROMPT_ROOM_SHARE
     reserve = limits_of(window_tokens, settings, output_tokens=output_tokens).reserve_tokens

@@ -1,6 +1,6 @@
 """The id of a message, and its key at a position in a history. An id is a keyed hash of role and
-canonical content. A key also includes all messages before it. So a repeated "ok" has one id and two
-keys, and a resent history has the same keys up to its first difference."""
+canonical content. A key also includes all messages before it. A repeated "ok" thus has one id and
+two keys, and a resent history has the same keys up to its first difference."""
 
 from __future__ import annotations
 

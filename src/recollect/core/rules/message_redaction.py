@@ -1,7 +1,7 @@
 """Masks secrets in JSON and in messages before they are stored. A JSON string is decoded before it
-is searched, because an escape can hide a secret. It is searched together with its key, because a
-name can announce a secret. Keys, ids and order do not change. Masking a second time changes
-nothing. The time is linear."""
+is searched, because an escape can hide a secret, and searched together with its key, because a name
+can announce a secret. Keys, ids and order do not change. Masking a second time changes nothing. The
+time is linear."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ shows to be secrets."""
 
 @dataclass(slots=True)
 class TextMask:
-    """Masks texts, and remembers the secrets to find them in later texts. They are never stored."""
+    """Masks texts, and remembers their secrets (never stored) to find them in later texts."""
 
     settings: Redaction
     secrets: dict[str, None] = field(default_factory=dict, repr=False)

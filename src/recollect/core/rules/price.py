@@ -69,8 +69,8 @@ def price_edit(
     requests: int,
 ) -> EditPrice:
     """Estimate the price of an edit that frees tokens after the first `before_tokens`. So far,
-    `requests` requests produced a history of `history_tokens`. As many more are expected, unless
-    the window is full before: then an edit batch is due anyway."""
+    `requests` requests produced a history of `history_tokens`. As many more requests are expected,
+    but no more than fit the window, because an edit batch is due anyway when it is full."""
     price = CACHE_PRICES[format_name]
     pace = max(1.0, history_tokens / max(1, requests))
     ahead = max(1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace)))

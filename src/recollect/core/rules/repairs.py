@@ -40,7 +40,7 @@ class Unit:
 
     __slots__ = ("_pieces", "anonymous", "intact", "role", "source")
     passes_through = False
-    """Several messages that need no repair. They are not split into pieces."""
+    """Several messages that need no repair and are not split into pieces."""
 
     def __init__(self, source: Row, pieces: list[SlotPiece] | None = None) -> None:
         self.source: Row = source

@@ -43,7 +43,7 @@ class TokenFormat:
     opening: str
     """Pattern of the token's start, or of the whole token if many words begin with the prefix."""
     public: bool = False
-    """True if tokens may be in public code. Then samples are common, such as an alphabet."""
+    """True if tokens may be in public code, where samples such as an alphabet are common."""
 
 
 _NAMED = {"<alnum>": _ALNUM, "<word>": _WORD, "<hex>": _HEX, "<base64>": _BASE64, "<uuid>": _UUID}

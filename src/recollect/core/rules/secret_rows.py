@@ -131,8 +131,8 @@ TRAILING = ".,;:!?)]}>*_…"
 
 
 def _is_alone(match: re.Match[str], value: str) -> bool:
-    told = MEASURED.search(match.string, match.start(), match.start("value"))
-    return told is None and is_strong(value)
+    measured = MEASURED.search(match.string, match.start(), match.start("value"))
+    return measured is None and is_strong(value)
 
 
 def _is_code(match: re.Match[str], _: str) -> bool:

@@ -103,7 +103,7 @@ class SearchedText:
 
 
 class Keywords(Generic[Rule]):
-    """Rules by keyword."""
+    """Finds rules by the keywords in a text."""
 
     def __init__(self, rules: Iterable[tuple[str, Rule]]) -> None:
         self._rules = [(declare(keyword), keyword, rule) for keyword, rule in rules]
@@ -241,7 +241,7 @@ class Row:
     keywords: str
     """Keywords in lower case, separated by bars. The text must contain one of them."""
     written: str
-    """The pattern of the match. Its last named group is the secret."""
+    """The pattern of the match, whose last named group is the secret."""
     judge: Callable[[str], bool] | None = None
     place: RowPlace = RowPlace.AT
     check: Callable[[re.Match[str], str], bool] | None = None

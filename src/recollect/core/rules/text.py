@@ -41,7 +41,7 @@ _OPENING = "【〔〖［⟦❲⁅﹝⦗「『"
 _CLOSING = "】〕〗］⟧❳⁆﹞⦘」』"
 _BRACKETS = str.maketrans(_OPENING + _CLOSING, "[" * len(_OPENING) + "]" * len(_CLOSING))
 QUOTED = "> "
-"""Prefix that makes a line that looks like a speaker's label a quotation."""
+"""Prefix of a line that looks like a speaker's label, so that it reads as a quotation."""
 
 
 def clean_text(text: str) -> str:
@@ -213,9 +213,9 @@ def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = Non
 
 
 def without_recalled_blocks(text: str, *, any_spelling: bool) -> str:
-    """Remove recalled blocks. With `any_spelling`, every similar tag at the start of a line opens a
-    block, which without a closing tag extends to the end. Without it, only Recollect's exact tags
-    with a closing tag count, because tools and models may quote files that mention the tags."""
+    """Remove recalled blocks: with `any_spelling`, from every similar tag at the start of a line to
+    its closing tag or the end; otherwise only between Recollect's exact tags, because tools and
+    models may quote files that mention the tags."""
     if "<recalled-context" not in text:
         return text
     kept: list[str] = []

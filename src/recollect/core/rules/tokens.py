@@ -38,8 +38,8 @@ _JPEG_BARE_MARKERS = frozenset(range(0xD0, 0xD9)) | {0x01}
 
 
 def count_image(*, media_type: str | None, data: str | None) -> int:
-    """Return the highest cost of an image among the providers. Its size is known if `data` is
-    base64 or a data URL."""
+    """Return the highest cost of an image among the providers. The size of an image is known if
+    `data` is base64 or a data URL."""
     if data is None or (media_type is not None and not media_type.startswith("image/")):
         return UNKNOWN_IMAGE_TOKENS
     size = _image_size_px(data)
@@ -296,8 +296,8 @@ def _rare_units(text: str, data: bytes) -> int:
 
 def _row_units(chunk: bytes, row: bytes, costs: bytes) -> int:
     """Add up the costs of byte pairs in a chunk; `row` holds the class of each byte. Classes are
-    below 16, so shifting all of them by half a byte, as one large integer, makes one byte per pair.
-    This takes four passes in C."""
+    below 16, so shifting all of them by half a byte, as one large integer, makes one byte per pair,
+    in four passes in C."""
     each = int.from_bytes(row, "big")
     if not each:
         return 0
@@ -324,7 +324,7 @@ CALL_TOKENS = 10
 SEALED_CHARS_A_TOKEN = 6
 """Characters per token of encrypted reasoning, which is base64."""
 CARRIED_DATA_CHARS_A_TOKEN = 20
-"""Characters per token of a document's base64. It costs far less than text, because providers
+"""Characters per token of a document's base64, which costs far less than text, because providers
 convert it to pages."""
 LONG_DATA_CHARS = 4096
 

@@ -80,8 +80,8 @@ class TimeWindow:
 
 
 def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
-    """Return the time windows that a question names. They are widened, because an event of May may
-    be mentioned in June."""
+    """Return the time windows that a question names, widened, because an event of May may be
+    mentioned in June."""
     lowered = question[:_READ_CHARS].lower()
     windows: dict[TimeWindow, None] = {}
     this_year = _day(asked_at).year

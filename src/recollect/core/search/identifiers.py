@@ -176,7 +176,7 @@ def names_in(text: str) -> Iterator[str]:
 
 def words_of(written: str) -> tuple[str, ...]:
     """Return the words that a text with this identifier must contain, one per indexed part.
-    `src/app.py` gives one; `ABC-123` and `--dry-run` give two."""
+    `src/app.py` gives one word; `ABC-123` and `--dry-run` give two words."""
     pieces = filter(None, map(tokenize, _PIECES.split(written)))
     return tuple(dict.fromkeys(max(words, key=len) for words in pieces))
 

@@ -92,7 +92,7 @@ def _begins_sentence(question: str, match: re.Match[str]) -> bool:
 
 
 def date_words_in(question: str) -> frozenset[str]:
-    """Return words of a question that only give a date, because messages do not contain theirs."""
+    """Return the words of a question that only give a date: no message contains its own date."""
     words = [match[0] for match in _WORDS.finditer(question)]
     lowered = [word.lower() for word in words]
     certain = [

@@ -1,5 +1,5 @@
 """Scores messages and facts like OpenClaw, for `recall.method = "openclaw"`: `0.7 * cosine + 0.3 *
-BM25`, times `0.995 ** days`. It searches whole messages that are no longer in the request, and adds
+BM25`, times `0.995 ** days`. Whole messages that are no longer in the request are searched, with
 two messages before and after a hit. Ties are ordered by arrival."""
 
 from __future__ import annotations

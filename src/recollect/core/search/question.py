@@ -82,8 +82,8 @@ def is_echo(question: Question, candidate: Candidate) -> bool:
 
 
 def only_asks(text: str) -> bool:
-    """Return whether a message contains only questions, in English, German or Chinese. If it is
-    unclear, return False."""
+    """Return whether a message contains only questions, in English, German or Chinese. Unclear
+    messages return False."""
     if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
         return False
     sentences = [each.strip() for each in _SENTENCE_ENDS.split(text)]
@@ -292,9 +292,9 @@ def what_asks(text: str) -> Asks:
     if len(text) > _ASKING_CHARS:
         text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
     asking: Asks = "other"
-    for told in filter(None, map(str.strip, _SENTENCES.split(text))):
-        marked = told.endswith(("?", "？"))
-        sentence = _asking_clause(told) if marked else told
+    for part in filter(None, map(str.strip, _SENTENCES.split(text))):
+        marked = part.endswith(("?", "？"))
+        sentence = _asking_clause(part) if marked else part
         if _ORDERS.match(sentence):
             if _RECOUNTS.search(sentence):
                 return "past"
@@ -306,7 +306,7 @@ def what_asks(text: str) -> Asks:
                 return "past"
             if asking != "question":
                 general = _SEEKS_ADVICE.search(sentence) and not _OURS.search(sentence)
-                brings_along = len(told.split()) > _SHORT_QUESTION
+                brings_along = len(part.split()) > _SHORT_QUESTION
                 asking = "advice" if general or brings_along else "question"
         elif _REMINDS.search(sentence):
             return "past"

@@ -148,8 +148,8 @@ def fuse(
 
 
 def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
-    """Combine the similarities of each passage; None if it has no vector. The weight of a missing
-    vector goes to the others. Working embedder by embedder takes a quarter of the time of working
+    """Combine the similarities of each passage; None if it has no vector. The other vectors get the
+    weight of a missing one. Working embedder by embedder takes a quarter of the time of working
     passage by passage."""
     points = [0.0] * len(passages)
     weights = [0.0] * len(passages)

@@ -1,6 +1,6 @@
 """Recognizes standing instructions, decisions, tasks, attempts and errors (English and Chinese). A
-message such as "Always answer in metric units" applies to questions that share no word with it. So
-it is marked when indexed, is a candidate for every query, and is ranked higher."""
+message such as "Always answer in metric units" applies to questions that share no word with it.
+Such messages are marked when indexed, are candidates for every query, and are ranked higher."""
 
 from __future__ import annotations
 
@@ -158,9 +158,9 @@ def tells_the_error(text: str) -> str:
     """Return the most informative line of a failed result, else its first line. The last line of a
     traceback names the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
-    told = [line for line in told if not line.startswith("Traceback")]
-    return told[-1] if told else (lines or [""])[0]
+    found = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
+    found = [line for line in found if not line.startswith("Traceback")]
+    return found[-1] if found else (lines or [""])[0]
 
 
 _KINDS: Final[tuple[tuple[ProbeKind, re.Pattern[str]], ...]] = (

@@ -1,6 +1,6 @@
 """Turns text into the words that lexical search counts, the same way for index and question. Words
 are case-folded (NFKC), without English stop words, stemmed if ASCII. Scripts without spaces become
-characters and pairs. `getUserName` and `src/payment/webhook.ts` also become their pieces.
+characters and pairs. `getUserName` and `src/payment/webhook.ts` also become their parts.
 
 Also splits a message into passages, which are indexed and recalled: at newlines, else at sentences,
 else at spaces. Passages are in order, do not overlap, and omit only white space.
@@ -253,7 +253,8 @@ Ranked = TypeVar("Ranked")
 MOST_OF_ONE: Final = 2
 """Maximum number of passages per message in a block (docs/contributing/sources.md)."""
 MOST_OF_RESULT: Final = 4
-"""The same for a relevant tool output: words do not show which of its lines is the answer."""
+"""Maximum number of passages per relevant tool output: words do not show which line is the
+answer."""
 _NEARLY_FULL_TOKENS: Final = 8
 _MOST_MISFITS: Final = 200
 """After this many passages that did not fit, none is expected to fit."""

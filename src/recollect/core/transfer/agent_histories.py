@@ -259,7 +259,7 @@ def _openclaw_lines(path: Path, session: str) -> bytes:
 
 
 def _openclaw_line(text: object, packed: object) -> bytes:
-    """Decode an event. If it is unreadable, return a line that the reader reports as skipped."""
+    """Decode an event; an unreadable one becomes a line that the reader reports as skipped."""
     if isinstance(packed, bytes) and text is None:
         try:
             return unpack(packed)

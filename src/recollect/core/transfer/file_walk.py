@@ -1,8 +1,8 @@
 """Finds the files that Recollect follows for changes: a workspace's memory files, and paths in the
-settings. Such a path is a file, a folder or a glob (with `**`), relative to the workspace or `~`.
-Only names and sizes are read, in a thread. Symbolic links out of these paths are not followed. A
-file is found once, loops end, and the number of names is limited. Every skipped path is reported.
-If a folder cannot be listed, its files are not treated as deleted."""
+settings. A path in the settings is a file, a folder or a glob (with `**`), relative to the
+workspace or `~`. Only names and sizes are read, in a thread. Symbolic links out of these paths are
+not followed. A file is found once, loops end, and the number of names is limited. Every skipped
+path is reported. If a folder cannot be listed, its files are not treated as deleted."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class _FileWalk:
         return None
 
     def _report_unreadable(self, path: Path, error: OSError) -> None:
-        """Report an unreadable file. It exists, so its sections must not be removed."""
+        """Report an unreadable file. An unreadable file exists, so its sections are not removed."""
         if not _is_missing(path):
             self._skip(path, f"it cannot be read: {error.strerror or type(error).__name__}")
             self.found.unlisted.append(self._followed.label_of(path))

@@ -1,6 +1,6 @@
 """Follows memory files: reads them at the start and at intervals, stores sections that changed, and
 removes those that the files no longer contain. A scan compares the files with the store, so it
-needs no other state. It never blocks the event loop or changes a file. A second scan changes
+needs no other state. A scan never blocks the event loop or changes a file. A second scan changes
 nothing. Forgotten sections are not stored again. Sections of unreadable files are not removed. A
 scan that fails or hangs never affects a turn."""
 

@@ -56,7 +56,7 @@ class FileCounts:
 
     messages: ImportCounts = field(default_factory=ImportCounts)
     altered: int = 0
-    """Number of lines with a secret. They are stored masked, so an export is different there."""
+    """Number of lines with a secret, stored masked, so that an export is different there."""
     passed_over: tuple[str, ...] = ()
 
     def plus(self, other: FileCounts) -> FileCounts:
@@ -119,8 +119,8 @@ async def _write_lines(
 
 
 def _segment(line: SegmentLine, rules: ImportRules, session: str | None) -> Segment:
-    """Return the segment of a line, without its text. Its key is made from the line's id, because a
-    line has no position in a history."""
+    """Return the segment of a line, without its text. The segment's key is made from the line's id,
+    because a line has no position in a history."""
     message = Message(role=line.role, parts=(Text(text=line.content),), raw=b"")
     identity = identify(message, rules.secret)
     named = line.id.encode("utf-8", "surrogatepass")

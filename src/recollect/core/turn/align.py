@@ -35,7 +35,7 @@ SPARE_ROWS = 256
 
 
 class Reading(NamedTuple):
-    """A message with computed values. It is a tuple, because a request creates thousands."""
+    """A message with computed values, as a tuple, because a request creates thousands."""
 
     message: Message
     id: MessageId
@@ -51,7 +51,7 @@ StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ..
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRequest:
-    """The last request of a session. It is a cache: without it, results are the same."""
+    """The last request of a session, only a cache: without it, results are the same."""
 
     format: str = ""
     raws: tuple[bytes, ...] = ()
@@ -81,11 +81,11 @@ def read(
     weigher: Weigher,
     remembered: LastRequest,
     blocks: Collection[str] = (),
-    told: Mapping[str, tuple[MessageId, ...]] | None = None,
+    answers: Mapping[str, tuple[MessageId, ...]] | None = None,
     seal: SealSecret | None = None,
 ) -> ReadResult:
     """Read messages that were not at this position in the last request. `blocks` are hashes of the
-    session's recalled blocks and tool answers. `told` maps hashes of recent answers of memory tools
+    session's recalled blocks and tool answers. `answers` maps hashes of answers of memory tools
     to the messages that each quotes."""
     settled = _settled(raws, remembered)
     fresh: list[Reading] = []
@@ -96,7 +96,7 @@ def read(
             if blocks and message.role == "user":
                 message = _without_own_blocks(message, blocks, secret)
             if _ANSWER_SIGN in raw:
-                message = _with_told_results(message, blocks, told or {}, secret, seal)
+                message = _with_quotes(message, blocks, answers or {}, secret, seal)
             reading = _reading_of(message, codec, secret, weigher)
         fresh.append(reading)
     return ReadResult(settled=remembered.entries[:settled], fresh=tuple(fresh))
@@ -200,10 +200,10 @@ def _without_own_blocks(message: Message, blocks: Collection[str], secret: bytes
     return replace(message, flaws=(*message.flaws, *own)) if own else message
 
 
-def _with_told_results(
+def _with_quotes(
     message: Message,
     blocks: Collection[str],
-    told: Mapping[str, tuple[MessageId, ...]],
+    answers: Mapping[str, tuple[MessageId, ...]],
     secret: bytes,
     seal: SealSecret | None,
 ) -> Message:
@@ -211,9 +211,9 @@ def _with_told_results(
     for at, part in enumerate(message.parts):
         if isinstance(part, ToolResult) and part.text.startswith(TOOL_OPENING):
             mark = block_mark(part.text, secret)
-            known = mark in told or mark in blocks
+            known = mark in answers or mark in blocks
             if known or (seal is not None and is_sealed(part.text, seal())):
-                given[at] = replace(part, recalls=told.get(mark, ()))
+                given[at] = replace(part, recalls=answers.get(mark, ()))
     if not given:
         return message
     parts = [given.get(at, part) for at, part in enumerate(message.parts)]

@@ -60,7 +60,7 @@ class TurnInput:
     mask: TextMask = field(repr=False)
     forgotten: AbstractSet[MessageId] = frozenset()
     """Forgotten messages that a client still sends. No stored text may quote them."""
-    told: Mapping[str, tuple[MessageId, ...]] = field(default_factory=dict, repr=False)
+    answers: Mapping[str, tuple[MessageId, ...]] = field(default_factory=dict, repr=False)
     """Hashes of recent answers of memory tools, and the messages that each answer quotes."""
     remembered: LastRequest = field(repr=False)
     may_compact: bool = False

@@ -1,8 +1,8 @@
 """The gate: decides whether a turn refers to something that is no longer in the request, so that
-memory is searched for it. It opens if memory contains terms that the request lacks, or if a
-calibrated probability is high enough. It must open rarely, because an unneeded block costs tokens
-and the provider's cache. Also contains other steps of recall without I/O. The view is the request's
-messages."""
+memory is searched for it. The gate opens if memory contains terms that the request lacks, or if a
+calibrated probability is high enough. The gate must open rarely, because an unneeded block costs
+tokens and the provider's cache. Also contains other steps of recall without I/O. The view is the
+request's messages."""
 
 from __future__ import annotations
 

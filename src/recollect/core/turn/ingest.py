@@ -271,7 +271,7 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
 
 
 def _only_asks_memory(entry: Entry) -> bool:
-    """Return whether a message only calls memory tools. It would match its own query best."""
+    """Return whether a message only calls memory tools, and would match its own query best."""
     said = [part for part in entry.parts if not isinstance(part, Thinking)]
     said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
     return bool(said) and all(

@@ -136,9 +136,9 @@ def block_text(recalled: Recalled) -> str:
     return write_block(recalled.facts, recalled.passages)
 
 
-def repeated_items(text: str, told: Collection[str]) -> tuple[str, ...]:
-    """Return the passages and facts in the text's blocks whose sentences are all in `told`."""
-    held = {said for item in told for said in _without_marks(item)}
+def repeated_items(text: str, known: Collection[str]) -> tuple[str, ...]:
+    """Return the passages and facts in the text's blocks whose sentences are all in `known`."""
+    held = {said for item in known for said in _without_marks(item)}
 
     def is_held(said: str) -> bool:
         return said in held or all(said[a:b] in held for a, b in sentence_spans(said))

@@ -184,8 +184,8 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not speaker:
         return False
     lately = visible[-_LATELY:]
-    heard = Counter(speaker_of(spoken_text(entry)) for entry in lately if _asks(entry))
-    if not any(name not in ("", speaker) and heard[name] >= _SPEAKS for name in heard):
+    speakers = Counter(speaker_of(spoken_text(entry)) for entry in lately if _asks(entry))
+    if not any(name not in ("", speaker) and speakers[name] >= _SPEAKS for name in speakers):
         return False
     to_you = asks in ("question", "advice") and _YOU.search(text) is not None
     # a question about what all participants agreed on

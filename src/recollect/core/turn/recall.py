@@ -177,7 +177,7 @@ class _MemorySearch:
         return self.reads.segments
 
     async def judged(self) -> _Judged:
-        """Query the store, and ask the gate. If it stays closed and the view has part of an
+        """Query the store, and ask the gate. If the gate stays closed and the view has part of an
         exchange, search the missing part."""
         question, asked = self.question, self.asked
         candidates, shown = await self._looked_up()
@@ -281,7 +281,7 @@ class _MemorySearch:
 
     @property
     def itself(self) -> SegmentId | None:
-        """The segment of the message that asks."""
+        """The segment of the user message that this turn answers."""
         request = self.request
         return None if request.asking is None else known_id(request.session, request.asking)
 

@@ -124,7 +124,7 @@ def stand(
     rules and decisions. Text of `summary` is not repeated. `mask` masks secrets in stored texts.
     `known` caches statements. The edit names the messages that it repeats in full."""
     known = {} if known is None else known
-    told = one_line(summary).casefold()
+    quoted = one_line(summary).casefold()
     for key in known.keys() - {entry.key for entry in left}:
         del known[key]
     chosen_facts = list(facts)
@@ -133,7 +133,7 @@ def stand(
     statements = [
         statement
         for statement in _statements(() if _between_people(left) else left, mask, known)
-        if (among_tools or _states_rule(statement.text)) and statement.text.casefold() not in told
+        if (among_tools or _states_rule(statement.text)) and statement.text.casefold() not in quoted
     ]
     chosen = [  # a cached text may contain text that is now known to be a secret
         replace(statement, text=mask(statement.text))

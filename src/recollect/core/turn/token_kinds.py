@@ -92,7 +92,7 @@ class TurnFigures:
     """Sizes of a request, as received and as sent."""
 
     came: Mapping[TokenKind, int]
-    """Calibrated tokens by kind, as received. Their sum is the one in the report."""
+    """Calibrated tokens by kind, as received, whose sum is the one in the report."""
     sent: Mapping[TokenKind, int]
     messages: int
     rows: int

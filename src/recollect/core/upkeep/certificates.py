@@ -134,7 +134,7 @@ def extend_certificate(
     covers: Iterable[str],
     cannot: Iterable[str],
 ) -> Certificate:
-    """Add work outside of the store to a certificate, and compute its checksum again."""
+    """Add work that was done outside of the store to a certificate, with a new checksum."""
     return seal(
         replace(
             certificate,

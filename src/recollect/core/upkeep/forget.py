@@ -1,6 +1,6 @@
 """Forgets messages: removes them everywhere, and makes a certificate without content. Tombstones
-are written first, so that no message is stored again. Then matches of a pattern in other records
-are masked, and spools are cleaned. After a crash, forget again to complete it."""
+are written first, so that no message is stored again. Matches of a pattern in other records are
+masked next, and spools are cleaned. After a crash, repeat `forget` to complete it."""
 
 from __future__ import annotations
 

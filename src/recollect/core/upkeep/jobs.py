@@ -1,6 +1,6 @@
 """Runs the jobs of a space, in a worker or inside an engine. Only `complete` writes a result, and
-in the same write it removes the job. So each result is written exactly once, even if workers crash.
-A job is stopped if its lease is lost. Failures are reported without content."""
+in the same write it removes the job. Each result is thus written exactly once, even if workers
+crash. A job is stopped if its lease is lost. Failures are reported without content."""
 
 from __future__ import annotations
 

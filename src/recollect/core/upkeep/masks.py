@@ -224,7 +224,8 @@ def _bodies(value: Any) -> Iterator[Any]:
 
 
 def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
-    """Yield every text in JSON, including JSON inside its strings. Other bytes are one text."""
+    """Yield every text in JSON, also in JSON inside its strings. Bytes without JSON are one
+    text."""
     with suppress(FormatError):
         raw = texts_of_outcomes(raw) or raw
     if not is_json(raw):

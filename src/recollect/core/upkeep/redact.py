@@ -1,6 +1,6 @@
 """Redacts: masks secrets in stored content. Spools come first, then messages with the facts that
 they support, then all other records. Ids, order and times do not change. A second run finds
-nothing. After a crash, redact again to complete it."""
+nothing. After a crash, repeat `redact` to complete it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def mask_segment(
 
 
 def mask_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fact:
-    """Mask a fact. Its evidence moves with the masked texts."""
+    """Mask a fact, and adapt its evidence to the masked texts."""
     texts = (fact.content, fact.context, fact.subject, fact.attribute)
     content, context, subject, attribute = (masks.text(text) for text in texts)
     number, imported = split_foreign(fact.foreign or "")

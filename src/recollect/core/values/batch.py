@@ -19,8 +19,8 @@ PieceHash = NewType("PieceHash", str)
 PieceKind: TypeAlias = Literal[
     "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
-"""Kinds of pieces. Most are parts of a request; a "row" is one message. A "told" piece lists the
-messages that a memory tool quotes, a "heard" piece the session that got a reply."""
+"""Kinds of ledger pieces. Most are parts of a request; a "row" is one message. A "told" piece lists
+the messages that a memory tool quotes, a "heard" piece the session that got a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +100,8 @@ class NewJob:
 
 
 def extract_job(session: str, *, run_at: float, left: bool, cost_tokens: int = 0) -> NewJob:
-    """Make a job that extracts facts from a session's new messages. With `left`, messages are no
-    longer in the request, so the job does not wait until the session is idle."""
+    """Make a job that extracts facts from a session's new messages. `left` means that messages are
+    no longer in the request: the job then does not wait until the session is idle."""
     return NewJob(
         kind=EXTRACT_JOB,
         key=extract_key(session, left=left),
@@ -196,12 +196,12 @@ class Batch:
     compactions: tuple[CompactionRecord, ...] = field(default=(), repr=False)
     """A compaction whose session and number are stored already is ignored."""
     fact_vectors: tuple[FactVectorSet, ...] = field(default=(), repr=False)
-    """Vectors of stored facts or of facts in this batch. Others are skipped."""
+    """Vectors of facts that are stored or in this batch; vectors of other facts are skipped."""
     extracted: tuple[ExtractedTo, ...] = ()
     """Up to which segment facts were extracted, per session. A lower value is ignored."""
     facts_revision: int | None = None
-    """Revision of the facts when they were read for this batch (`Archive.facts_revision`). If it
-    has changed, the whole batch is refused with `StaleFacts`."""
+    """Revision of the facts when they were read for this batch (`Archive.facts_revision`). If the
+    revision has changed, the whole batch is refused with `StaleFacts`."""
 
     @property
     def empty(self) -> bool:
@@ -216,7 +216,7 @@ class WriteResult:
     stored: tuple[SegmentId, ...] = ()
     known: tuple[SegmentId, ...] = ()
     forgotten: tuple[SegmentId, ...] = ()
-    """Forgotten segments. They were refused, with facts and vectors made from them."""
+    """Forgotten segments, which were refused, with facts and vectors made from them."""
     session_stale: bool = False
     """True if the store had a newer state. The state and its turn records were not written."""
     session_cleaned: bool = False

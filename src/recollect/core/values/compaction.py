@@ -29,7 +29,7 @@ class CutPlan:
     anchor: EntryKey
     history: tuple[Entry, ...] = field(repr=False)
     turn_prefix: tuple[Entry, ...] = field(default=(), repr=False)
-    """Start of the turn that the cut splits. It is summarized separately."""
+    """Start of the turn that the cut splits, which is summarized separately."""
     continues_turn: bool = False
     """True if the previous cut split this turn as well."""
     kept: tuple[Entry, ...] = field(default=(), repr=False)
@@ -94,11 +94,11 @@ class Probe:
     kind: ProbeKind
     text: str = field(repr=False)
     sentence: str = field(repr=False)
-    """Sentence that contains the name or value. A query of memory would use it."""
+    """Sentence around the name or value, from which a query of memory would be made."""
     source: MessageId
     key: EntryKey
     stands: bool = False
-    """True if the user decided it. It must be in the summary, or repeated in every request."""
+    """True if the user decided it, so that the summary or every request must contain it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class Receipt:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON. It quotes the checked names and values."""
+        """Return a dictionary for JSON, which quotes the checked names and values."""
         return {
             "in_summary": self.count("in summary"),
             "recallable": self.count("recallable"),
@@ -200,7 +200,7 @@ class CompactionResult:
         return f"compaction {self.number}: {self.reason}, {text}{known}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON. It quotes the summary and the receipt."""
+        """Return a dictionary for JSON, which quotes the summary and the receipt."""
         return {
             "number": self.number,
             "trigger": self.trigger,

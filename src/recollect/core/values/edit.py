@@ -166,8 +166,8 @@ def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repair:
-    """A change that the provider's rules require, such as a result for every call. It is computed
-    each turn instead of stored, so that a late result can replace a placeholder."""
+    """A change that the provider's rules require, such as a result for every call. Repairs are
+    computed each turn instead of stored, so that a late result can replace a placeholder."""
 
     kind: RepairKind
     anchor: EntryKey | None

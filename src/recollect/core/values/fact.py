@@ -137,8 +137,8 @@ class FactDraft:
     subject: str = field(default="", repr=False)
     attribute: str = field(default="", repr=False)
     lineage: tuple[SegmentId, ...] = ()
-    """Less trusted segments whose words the statement repeats. They lower its trust, and forgetting
-    one of them removes the fact."""
+    """Less trusted segments whose words the statement repeats. A repeated segment lowers the
+    statement's trust, and forgetting the segment removes the fact."""
 
     @property
     def joint(self) -> bool:

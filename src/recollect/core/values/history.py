@@ -22,7 +22,7 @@ class Breaker:
     refills: int = 0
     """Consecutive compactions after which the window was almost as full as before."""
     opened_at: float | None = None
-    """Time at which compaction was suspended. It stays suspended until one succeeds."""
+    """Time at which compaction was suspended, until one succeeds."""
     last_turn: int | None = None
     """Number of requests prepared before the last compaction that reduced the view."""
 
@@ -47,8 +47,8 @@ _MOST_UNSEEN_TOKENS = 50_000
 class TokenCalibration:
     """Corrects token estimates by the provider's counts, per model and session. The anchor is the
     last request: `reported_tokens` and `estimated_tokens` (uncalibrated). The next request mostly
-    repeats it, so only the difference is estimated. `earlier` holds such pairs of shorter requests
-    that grew into the anchor: they give the cost of its older parts."""
+    repeats it, so only the difference is estimated. `earlier` holds both numbers of shorter
+    requests that grew into the anchor, which give the cost of its older parts."""
 
     ratio: float = 1.0
     samples: int = 0
@@ -193,7 +193,7 @@ class SessionState:
     dormant if the newest history lacks their messages, because the client took another branch."""
 
     turn: int = 0
-    """Version of the state. It grows with each request, compaction, undo and note."""
+    """Version of the state, which grows with each request, compaction, undo and note."""
     requests: int = 0
     """Number of prepared requests. Reports, receipts and `replay` call this the turn."""
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
@@ -221,8 +221,8 @@ class SessionState:
     """Number of compactions at the last note-taking turn; None if there was none."""
     breaker: Breaker = field(default_factory=Breaker)
     blocks: tuple[str, ...] = field(default=(), repr=False)
-    """Hashes of the newest recalled blocks (`rules.identity.block_mark`). They identify blocks that
-    a client sends back."""
+    """Hashes (`rules.identity.block_mark`) of the newest recalled blocks, which identify blocks
+    that a client sends back."""
 
 
 def requests_of(state: SessionState) -> int:

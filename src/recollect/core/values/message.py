@@ -57,7 +57,7 @@ class Other:
     answers: CallId | None = None
     """Id of a call of a provider-run tool whose result this block is or may be."""
     certain: bool = True
-    """False if the block's type is unknown. Then no rule requires a call or a result for it."""
+    """False if the block's type is unknown, so that no rule requires a call or a result for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +85,8 @@ class ToolResult:
     alternative: CallId | None = None
     """Id of another kind of call. The result answers it if no call with `call_id` waits."""
     recalls: tuple[MessageId, ...] | None = None
-    """Messages that the result quotes, if a memory tool of Recollect made it. Such a result is not
-    stored again, and no facts are extracted from it. None for any other result."""
+    """Messages that the result quotes, if a memory tool of Recollect made it; None for any other
+    result. An answer of a memory tool is not stored again, and no facts are extracted from it."""
 
     @property
     def text(self) -> str:
@@ -105,8 +105,8 @@ Part: TypeAlias = Text | Thinking | Image | ToolCall | ToolResult | Other
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flaw:
-    """A defect that a provider refuses. If `part` is set, remove that part. Otherwise writing the
-    message again fixes it."""
+    """A defect that a provider refuses. Remove `part` if it is set; in other cases, writing the
+    message again fixes the defect."""
 
     part: int | None
     reason: Reason

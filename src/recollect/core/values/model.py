@@ -14,7 +14,7 @@ FormatName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request, split into its messages and the rest. `body` is the HTTP body. If it is None,
+    """A request, split into its messages and the rest. `body` is the HTTP body. If `body` is None,
     `origin` is the caller's mapping and `objects` are its message objects. Unchanged messages are
     sent as they were received."""
 
@@ -172,7 +172,7 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplyDone:
-    """The whole reply. It is the last event of every stream that did not fail."""
+    """The whole reply, as the last event of every stream that did not fail."""
 
     reply: Mapping[str, Any] = field(repr=False)
     """The reply as one object, as if it had not been streamed. Pass it to `observe`."""

@@ -1,5 +1,5 @@
 """Reasons in reports: a cause from a fixed list, with its numbers. Code compares causes. People
-read the sentence, which only this module writes. Stores hold only the cause, so you may reword."""
+read the sentence, which only this module writes. Stores hold the cause: sentences may change."""
 
 from __future__ import annotations
 

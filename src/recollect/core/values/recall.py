@@ -192,14 +192,14 @@ RecallScope: TypeAlias = Literal["session", "space"]
 
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
-"""These are OpenClaw's tags, because other programs recognize them."""
+"""Both lines are OpenClaw's tags, because other programs recognize these tags."""
 TOOL_OPENING: Final = '<recalled-context source="memory-tools">'
 """First line of a memory tool's answer. Anyone can write this line; only the seal proves that the
 answer is genuine."""
 MEMORY_TOOLS: Final = frozenset(
     {"memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"}
 )
-"""Names of the memory tools (`recollect.tools`). Their calls contain nothing new to remember."""
+"""Names of the memory tools (`recollect.tools`), whose calls contain nothing to remember."""
 
 
 def is_memory_tool(name: str) -> bool:
@@ -327,11 +327,11 @@ class RecallRequest:
     shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
     """Ids of the messages in the request, because another session may have stored the same ones."""
     questions_only: Container[EntryKey] = field(default=frozenset(), repr=False)
-    """Messages of the request in which the user only asks. They contain no answers."""
+    """Messages of the request in which the user only asks, and which contain no answers."""
     shown_in_part: Mapping[EntryKey, tuple[EntryKey, ...]] = field(default_factory=dict, repr=False)
     """Messages whose turn has a shortened result, each with all messages of that turn."""
     asking: EntryKey | None = None
-    """The newest user message. It is not searched, because it is most similar to itself."""
+    """The newest user message, which is not searched, because it is most similar to itself."""
     uses_tools: bool = False
     view: Sequence[str] = field(default=(), repr=False)
     scope: RecallScope = "space"

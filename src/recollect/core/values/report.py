@@ -49,8 +49,8 @@ class BatchMoment:
 
 Outcome: TypeAlias = Literal["done", "nothing", "failed", "late", "skipped"]
 AGENTS_OWN_WINDOW_TOKENS: Final = 100_000_000
-"""Window size for sessions whose agent manages a window of unknown size. It is so large that
-nothing is trimmed or compacted."""
+"""Window size for sessions whose agent manages a window of unknown size: so large that nothing is
+trimmed or compacted."""
 WindowSource: TypeAlias = Literal["settings", "model", "provider", "assumed"]
 FateKind: TypeAlias = Literal["kept", "changed", "left out", "summarized", "inserted"]
 
@@ -125,7 +125,7 @@ class Report:
     model: str | None
     window_tokens: int
     window_source: WindowSource
-    """Where the window size comes from. If it is "assumed", set `window_tokens`."""
+    """Where the window size comes from. If the source is "assumed", set `window_tokens`."""
     reserve_tokens: int
     limit_tokens: int
     fixed_tokens: int
@@ -144,7 +144,7 @@ class Report:
 
     @property
     def over_limit(self) -> bool:
-        """True if the request is still over its limit. A line gives the reason."""
+        """True if the request is still over its limit. A report line gives the reason."""
         return self.tokens_after > self.limit_tokens
 
     @property

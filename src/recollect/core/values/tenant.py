@@ -116,8 +116,8 @@ class IdempotentAnswer:
 
 
 def tenant_space(tenant: UUID, name: str) -> SpaceId:
-    """Return the name of a tenant's space in the store. It begins with the tenant's id, which has a
-    fixed length, so that no tenant can name another's space."""
+    """Return the name of a tenant's space in the store. The name begins with the tenant's id, which
+    has a fixed length, so that no tenant can name another's space."""
     return f"{tenant}/{name}"
 
 

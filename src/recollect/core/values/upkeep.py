@@ -43,7 +43,7 @@ class SpaceSummary:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stats:
     """Counts of a space. `noise` messages are stored but not indexed. `pieces` belong to the
-    ledger. `tombstones` keep forgotten messages out. `vectors` are counted by embedder."""
+    ledger. `tombstones` block forgotten messages. `vectors` are counted by embedder."""
 
     space: str
     engine: str
@@ -77,7 +77,7 @@ class ForgetOrder:
     `message_ids`): every copy of the message is removed, and it is never stored again. By place
     (all of `sessions`, `said_after` and `said_before` must match): only the segments there are
     removed and blocked. Copies in other places remain, and so do ledger pieces, jobs and quotes
-    that are also about those."""
+    that concern these copies."""
 
     at: float
     segments: tuple[SegmentId, ...] = ()
@@ -99,7 +99,7 @@ class ForgetOrder:
 
     @property
     def by_time(self) -> bool:
-        """True if a time limit is set. Then no session is removed as a whole."""
+        """True if a time limit is set, so that no session is removed as a whole."""
         return self.said_before is not None or self.said_after is not None
 
     def said_then(self, said_at: float) -> bool:
@@ -155,7 +155,7 @@ class RewriteOrder:
 
     at: float
     segments: tuple[NewSegment, ...] = field(default=(), repr=False)
-    """Segments with new texts, tags and passages. Their vectors are deleted."""
+    """Segments with new texts, tags and passages, whose old vectors are deleted."""
     bodies: tuple[NewBody, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
     """Facts whose text changes, or whose evidence moves within these segments."""
@@ -169,7 +169,7 @@ class Rewritten:
 
     segments: tuple[SegmentId, ...] = ()
     bodies: int = 0
-    """Number of replaced bodies. Others were deleted or changed in the meantime."""
+    """Number of replaced bodies, without those deleted or changed in the meantime."""
     vectors: int = 0
     cannot: tuple[str, ...] = ()
 

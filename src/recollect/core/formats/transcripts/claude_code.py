@@ -1,4 +1,4 @@
-"""Reader of Claude Code's session files (docs/contributing/sources.md). It skips unknown lines,
+"""Reader of Claude Code's session files (docs/contributing/sources.md). Unknown lines are skipped,
 because the format is undocumented. The lines of one response form one assistant message, and the
 results of its calls form one user message. The branch to the newest line is found by `parentUuid`,
 never by `logicalParentUuid`."""

@@ -196,14 +196,13 @@ class ModelRuns:
     _answered: list[int] = field(default_factory=list)
 
     def answer(self, item: int, *, shown: ShownItems) -> None:
-        """Add an item by the model. If it is the first of its call, `shown` was the model's
-        input."""
+        """Add an item by the model. If it begins a call, `shown` was the model's input."""
         if not self._answered:
             self._shown = shown
         self._answered.append(item)
 
     def close(self, usage: Usage | None = None) -> None:
-        """End the current call. Without one, the usage belongs to the last call without usage."""
+        """End the current call. If none is open, `usage` belongs to the last call without usage."""
         if self._answered:
             self._found.append(
                 RecordedRequest(shown=self._shown, answered=tuple(self._answered), usage=usage)
