@@ -111,7 +111,7 @@ def why_text(report: Report, wanted: str, *, which: str) -> str:
 
 
 async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
-    """Show what a compaction kept and lost: the newest, or the one with this number."""
+    """Show the receipt of a compaction: of the newest, or of the one with this number."""
     from recollect.hosts.inspect.drawn import Sheet, as_text, draw_receipt
     from recollect.hosts.inspect.sessions import read_receipts
 

@@ -230,7 +230,7 @@ Notes that must last go into memory/ in the workspace. If there is nothing to sa
 
 
 def system_prompt(tools: Sequence[Tool], project_context: str) -> str:
-    """Write the system prompt. The same files always give the same prompt."""
+    """Write the system prompt. Unchanged files give an unchanged prompt."""
     parts = [OWN_WORDS]
     if tools:
         named = ", ".join(tool.name for tool in tools)
@@ -317,8 +317,7 @@ def _chat_output_tokens(shape: Shape) -> int | None:
 def with_user_text(
     messages: Sequence[Mapping[str, Any]], text: str, shape: Shape
 ) -> list[Mapping[str, Any]]:
-    """Add a user message. Anthropic's roles alternate, so the text joins a message of tool
-    results."""
+    """Add a user message, or join it to tool results, because Anthropic's roles alternate."""
     if shape.speaker.format == "openai-responses":
         block = {"type": "input_text", "text": text}
         return [*messages, {"type": "message", "role": "user", "content": [block]}]

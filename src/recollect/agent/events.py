@@ -134,7 +134,7 @@ class Told:
 
     text: str = field(repr=False)
     data: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The same content as a JSON value, if there is one."""
+    """The same content as `text`, as a JSON value, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

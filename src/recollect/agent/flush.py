@@ -54,8 +54,8 @@ def day_note(now: float) -> str:
 
 
 def note_file(root: Path, today: str, given: str | None) -> str | None:
-    """Resolve a path that the model wrote; None if the model may not write there. Another day's
-    notes become `today`, and `memory.md` becomes an existing `MEMORY.md`."""
+    """Resolve a path that the model wrote; None if the model may not write there. A path to another
+    day's notes becomes `today`'s, and `memory.md` becomes an existing `MEMORY.md`."""
     path = Path(given or "")
     if path.suffix == ".md" and path.parent.name == FOLDER and ".." not in path.parts:
         return today

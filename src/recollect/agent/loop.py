@@ -205,9 +205,8 @@ class Agent:
         self.conversation.transcript.close()
 
     async def run(self, text: str) -> AsyncGenerator[AgentEvent, None]:
-        """Run one turn or one command. The last event is `Ended`. To leave earlier, use
-        `contextlib.aclosing`, which aborts the turn. Raise RuntimeError if another run is
-        active."""
+        """Run one turn or one command. The last event of a run is `Ended`. To leave earlier, use
+        `contextlib.aclosing`, which aborts it. Raise RuntimeError if another run is active."""
         try:
             async with asyncio.timeout(LEFT_SECONDS):
                 while not self._idle.is_set():  # Python may close an abandoned run only now
@@ -444,8 +443,7 @@ def memory_agent_tools(
     window_tokens: int | None,
     confirm: Confirm | None = None,
 ) -> tuple[Tool, ...]:
-    """Create the memory tools that fit the window; none without a store. `session` names the
-    session."""
+    """Create the memory tools that fit the window, for the session that `session` returns."""
     if not MemoryLookup(engine).is_stored:
         return ()
     answer_tokens = ANSWER_TOKENS

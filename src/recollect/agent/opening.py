@@ -1,6 +1,6 @@
 """Opens an agent with its memory, models, transcript and workspace files.
 
-Closing the agent also closes these. If opening fails, everything that is already open is closed.
+Closing the agent, or a failure to open it, also closes its memory, models and transcript.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
 
 WINDOW_SECONDS = 5.0
-"""Time limit for a server to report its window. Without a report, an overflow reveals the
-window."""
+"""Time limit for a server to report its window, which otherwise an overflow reveals."""
 
 
 @runtime_checkable

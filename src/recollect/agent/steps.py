@@ -239,10 +239,10 @@ class TurnSteps:
     clock: Clock
     max_output_tokens: int | None
     first_run: bool
-    """True before the first reply. Then the system prompt contains BOOTSTRAP.md."""
+    """True before the first reply, when the system prompt still contains BOOTSTRAP.md."""
     work: AbortableWork
     last: SentRequest | None = None
-    """The last request; None as soon as the next request would be different."""
+    """The last request; None if the next request would be different."""
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
     _sent: SentRequest | None = None
@@ -254,8 +254,7 @@ class TurnSteps:
 
     @property
     def window_tokens(self) -> int | None:
-        """Return the model's window as set or reported, but not more than the engine has
-        learned."""
+        """Return the model's window as set or reported, at most what the engine has learned."""
         known = self.engine.settings.window_tokens or self.model.window_tokens
         learned = self.engine.session(self.conversation.session_id).state.learned_window_tokens
         return min((one for one in (known, learned) if one), default=None)
@@ -318,8 +317,7 @@ class TurnSteps:
     async def _listen(
         self, sent: SentRequest, reply: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
-        """Yield the parts of a reply to show. If the stream breaks off, record the received
-        part."""
+        """Yield the parts of a reply to show. Record what was received if the stream breaks off."""
         queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
         filtered = SilentFilter()
         try:

@@ -132,7 +132,7 @@ def _short_help(name: str) -> str | None:
 
 
 class CommandLine(LazyGroup):
-    """The commands of this package and of installed packages. It prints errors in one line."""
+    """The commands of this package and of installed packages, with errors printed in one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         from importlib.metadata import entry_points  # most commands do not need it

@@ -1,7 +1,7 @@
 """`recollect chat`, `init` and `trust`: Recollect's own agent, and the settings file of a folder.
 
 `init` looks for a model of a provider whose key is in the environment, or of a llama.cpp server on
-this machine: it sends one request to 127.0.0.1. It writes and shows no key.
+this machine: it sends one request to 127.0.0.1. `init` writes and shows no key.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 def daemon() -> None:
     """Manage the background process that answers the hooks of agents.
 
-    It starts when a hook needs it, stops when it is idle, and restarts after an upgrade. Hooks work
-    without it, but more slowly.
+    The daemon starts when a hook needs it, stops when it is idle, and restarts after an upgrade.
+    Hooks work without it, but more slowly.
     """
 
 

@@ -1,6 +1,6 @@
 """`recollect doctor`: checks the installation, and shows the value and the source of every setting.
 
-`doctor` changes nothing and sends no key. It only tests a connection to the provider.
+`doctor` changes nothing and sends no key. `doctor` only tests a connection to the provider.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`recollect memory forget`, `facts forget` and `redact`: remove or mask stored data permanently.
 
-Without `--yes`, `forget` lists what it would remove, and asks. Its certificate contains no message
-content. `redact` prints counts, kinds and session names, never a secret or a part of one.
+Without `--yes`, `forget` lists what it would remove, and asks. The certificate of `forget` contains
+no message content. `redact` prints counts, kinds and session names, but no secrets.
 """
 
 from __future__ import annotations

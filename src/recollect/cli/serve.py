@@ -99,7 +99,7 @@ class WorkLog:
         self.found: int = 0
         self._as_lines = as_lines
         self._reported: set[str] = set()
-        """Problems with models that were reported. Each is reported once."""
+        """Problems with models that were reported, because each is reported only once."""
 
     def report(
         self, text: str, *, level: int = logging.INFO, space: str = "", **fields: object
@@ -253,7 +253,7 @@ class ServerWorker:
         self._visited: set[str] = set()
         self._quiet_until: dict[str, float] = {}
         self._trouble = ""
-        """Why the server did not answer the last time. Each reason is reported once."""
+        """Why the server did not answer last, because each reason is reported only once."""
         self._unreached: tuple[str, ...] = ()
         self._purged_at = -PURGE_SECONDS
 

@@ -229,10 +229,10 @@ async def choose_space(
 ) -> str:
     """Choose the space that commands use in a folder if the user names none.
 
-    It is the memory of the folder's project, which hooks, `wrap`, MCP and imports use, or else the
-    memory of the folder itself, which a chat creates. If neither exists, commands that only read
-    use the memory `default`, which programs with the library create. A file given as the store has
-    one space, which is used. A store from `--store` does not belong to the folder.
+    The default is the memory of the folder's project, which hooks, `wrap`, MCP and imports use, or
+    else the memory of the folder itself, which a chat creates. If neither exists, commands that
+    only read use the memory `default`, which programs with the library create. A file given as the
+    store has one space, which is used. A store from `--store` does not belong to the folder.
     """
     from recollect.adapters.wiring import is_server, sqlite_path, stored_spaces
     from recollect.adapters.wiring.stores import is_stored

@@ -1,9 +1,8 @@
 """LangGraph: a store of values under keys, backed by a memory.
 
-    store = RecollectStore(memory)
-    graph = builder.compile(checkpointer=checkpointer, store=store)
+store = RecollectStore(memory) graph = builder.compile(checkpointer=checkpointer, store=store)
 
-Each item is one stored message, in a session named after its namespace. It is masked, searched,
+Each item is one stored message, in a session named after its namespace. Items are masked, searched,
 forgotten and backed up like other messages. If memory fails, the store raises.
 """
 

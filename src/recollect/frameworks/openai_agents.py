@@ -1,15 +1,15 @@
 """The OpenAI Agents SDK: a session whose requests a memory shapes.
 
-    session = RecollectSession("my-session", memory)
-    await Runner.run(agent, "Hello", session=session, run_config=session.run_config())
+session = RecollectSession("my-session", memory) await Runner.run(agent, "Hello", session=session,
+run_config=session.run_config())
 
 The SDK reads the whole history from a session and adds the items of each turn. Before every model
 call, the filter in the run's config (`run_config`) selects the items to send.
 
 With Chat Completions, the SDK gives all items the same placeholder id, and requires an id on
-assistant messages. So placeholders are removed before memory reads the items, and changed items get
-one again (the SDK removes it for Responses). If the SDK can write the original items but not the
-view, the original items are sent.
+assistant messages. So Recollect removes placeholder ids before memory reads the items, and gives
+changed items a placeholder id again (the SDK removes it for Responses). If the SDK can write the
+original items but not the view, the original items are sent.
 """
 
 from __future__ import annotations
@@ -64,8 +64,7 @@ class RecollectSession:
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
     ) -> list[TResponseInputItem]:
-        """Return the whole conversation. The filter of `run_config` selects each request's
-        items."""
+        """Return the whole conversation. The filter of `run_config` selects the items to send."""
         del wrapper
         return await self.history.get_items(limit)
 
@@ -89,8 +88,7 @@ class RecollectSession:
         return await self.history.pop_item()
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
-        """Remove all items from the session. The memory keeps the messages until you forget
-        them."""
+        """Remove all items from the session. The memory still has the messages."""
         del wrapper
         await self.history.clear_session()
 

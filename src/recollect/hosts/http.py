@@ -35,7 +35,7 @@ from recollect.system.loopback import address_of, host_of, is_own_page, names_th
 CANCEL_SECONDS: Final = 0.2
 """Pause before a request whose client has disconnected is cancelled again."""
 HEAD_BYTES: Final = 65_536
-"""Limit of request line and headers together. The last chunk may exceed it by the same amount."""
+"""Limit of a request's line and headers. The last chunk may exceed the limit by the same amount."""
 HEAD_SECONDS: Final = 30.0
 """Time limit for receiving a request's head, from its first byte or the connection."""
 LARGE_BYTES: Final = 65_536
@@ -244,7 +244,7 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class HttpServer(uvicorn.Server):
-    """The HTTP server of an application. It adds no headers of its own and logs nothing."""
+    """The HTTP server of an application, without uvicorn's own headers and logs."""
 
     def __init__(
         self,

@@ -61,7 +61,7 @@ def make_folder(folder: Path) -> None:
 @contextlib.contextmanager
 def replacing(path: Path, *, mode: int = MODE) -> Iterator[BinaryIO]:
     """Open a temporary file, which replaces the file at `path` when it is complete and on the disk.
-    Its name is random, so that an attacker cannot place a link there."""
+    The temporary name is random, so that an attacker cannot place a link there."""
     with _beside(path, mode) as (file, beside):
         yield file
         file.flush()
@@ -180,8 +180,7 @@ def _require_regular(descriptor: int) -> int:
 
 
 def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file and its stat. Raise OSError as `open_plain` does, or if it is over `most`
-    bytes."""
+    """Read a file and its stat. Raise OSError as `open_plain` does, or beyond `most` bytes."""
     descriptor = open_plain(path)
     try:
         parts: list[bytes] = []

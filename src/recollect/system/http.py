@@ -1,7 +1,7 @@
 """HTTP for models and embedders: connections, retries, and failures of the network.
 
 The HTTP driver's own errors contain the request, so this module replaces them by a
-`NetworkTrouble`. The first call imports the driver. A client is closed with its event loop.
+`NetworkTrouble`. The first request imports the driver. A client is closed with its event loop.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class Retries:
 async def try_again(
     once: Callable[[], Awaitable[T | FailedTry]], *, retries: Retries, until: float
 ) -> T:
-    """Return the first successful result. No pause lasts beyond `until` (monotonic). Each pause is
-    at least Recollect's own, even if the server asks for none. Otherwise many clients that retry at
-    once would keep an overloaded server down."""
+    """Return the first successful result. No pause lasts beyond `until` (monotonic). A pause is at
+    least Recollect's own, even if the server asks for none, because many clients that retry at once
+    would keep an overloaded server down."""
     tried = 0
     while True:
         result = await once()

@@ -28,8 +28,8 @@ _ACTED_UPON = re.compile(
 
 
 def harmless(text: str) -> str:
-    """Remove characters that control a terminal, but keep newlines and tabs. Each character is
-    judged alone, so a stream may be cut anywhere."""
+    """Remove characters that control a terminal, but keep newlines and tabs. Single characters
+    decide, so a stream may be cut anywhere."""
     return _ACTED_UPON.sub("", text)
 
 

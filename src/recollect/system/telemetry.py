@@ -76,7 +76,7 @@ class TelemetryListener(Protocol):
 
 
 LISTENERS: Final[list[TelemetryListener]] = []
-"""Listeners of this process. They are empty except in a server with telemetry turned on."""
+"""Listeners of this process: none, except in a server with telemetry turned on."""
 _UNREPORTED: Final = Measured("stage", "")
 """An object that reports nothing, shared by all callers while there is no listener."""
 

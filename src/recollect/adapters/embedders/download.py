@@ -1,4 +1,4 @@
-"""Downloads an embedding model from the Hugging Face hub into a folder of its own.
+"""Downloads an embedding model from the Hugging Face hub into its own folder.
 
 The download verifies each file in a temporary folder, and then renames the folder, so that
 Recollect never loads an incomplete model. Functions block the calling thread. Recollect reads and
@@ -22,8 +22,7 @@ from recollect.errors import EmbedderError
 
 HUB: Final = "https://huggingface.co"
 RECORD: Final = "model.json"
-"""Name of the file that records the repository, the commit and the checksums of a downloaded
-model."""
+"""Name of the file that records a downloaded model's repository, commit and checksums."""
 _GRAPH: Final = "onnx/model.onnx"
 _REQUIRED: Final = (_GRAPH, "tokenizer.json")
 _OPTIONAL: Final = (
@@ -45,8 +44,8 @@ class HubModel:
     repository: str
     revision: str = "main"
     checksums: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 by path, for files whose checksum several sources confirm. Other files are checked
-    against the hub's own checksum."""
+    """SHA-256 by path, if several sources confirm it. For other files, the hub's checksum
+    counts."""
     megabytes: int = 0
     """Approximate size of the download; 0 if unknown."""
     languages: str = ""
@@ -102,8 +101,7 @@ class Downloaded:
 
 
 def hub_model(name: str, repository: str | None = None) -> HubModel:
-    """Return the known model with this name, or describe the hub's repository
-    `OWNER/NAME[@REVISION]`."""
+    """Return the known model with this name, or one of the hub as `OWNER/NAME[@REVISION]`."""
     if repository is not None:
         path, _, revision = repository.partition("@")
         return HubModel(name=name, repository=path, revision=revision or "main")
@@ -118,8 +116,7 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
 def download(
     model: HubModel, models: Path, *, again: bool = False, quiet: bool = True
 ) -> Downloaded:
-    """Download a model into `models`. `again` replaces an installed model; `quiet` hides progress
-    bars."""
+    """Download a model into `models`. `again` replaces an installed one; `quiet` hides progress."""
     if not _NAME.fullmatch(model.name):
         raise EmbedderError(
             f"{model.name!r} is not a valid model name: use letters, digits, . _ and -"
@@ -140,8 +137,7 @@ def download(
 
 
 def read_record(folder: Path) -> Mapping[str, str]:
-    """Read the checksums of a model's files from its `model.json`; empty if a user copied the model
-    there by hand."""
+    """Read the checksums of a model from its `model.json`; empty if a user copied it by hand."""
     try:
         record = json.loads((folder / RECORD).read_bytes())
     except (OSError, ValueError):

@@ -1,9 +1,9 @@
 """The hash and the static embedder, and the parts that local embedders share.
 
 Embedders run in threads of this module. In asyncio's own pool, a model that hangs while loading
-would hang the program, because a closing loop waits for its pool. Each model is loaded once. After
-a failed load, Recollect waits `RETRY_SECONDS` before it loads the model again, so that not every
-turn waits for a failure.
+would hang the program, because a closing loop waits for its pool. Each embedder loads its model
+once. After a failed load, Recollect waits `RETRY_SECONDS` before it loads the model again, so that
+not every turn waits for a failure.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _ending = threading.Event()
 def unit_vectors(
     rows: ArrayLike, *, count: int, dimensions: int, embedder: str
 ) -> tuple[bytes, ...]:
-    """Scale the rows to length one and return them as bytes. Raise EmbedderError unless there are
-    `count` valid vectors."""
+    """Scale the rows to length one, and return them as bytes. Raise EmbedderError unless all are
+    valid."""
     try:
         wide = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
@@ -80,8 +80,7 @@ def unit_vectors(
 
 
 def nothing(dimensions: int) -> Rows:
-    """Return the vector of an empty text: the first axis, which is similar to no other text's
-    vector."""
+    """Return the vector of an empty text: the first axis, similar to no other text's vector."""
     row = np.zeros(dimensions, np.float32)
     row[0] = 1.0
     return row
@@ -174,8 +173,7 @@ async def embed_in_chunks(
     size: int,
     name: str,
 ) -> tuple[bytes, ...]:
-    """Return the vectors of all texts, computed in one thread per chunk. A cancelled call skips the
-    remaining chunks."""
+    """Return the vectors of all texts, one thread per chunk. Cancelling skips remaining chunks."""
     made: list[bytes] = []
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
@@ -184,12 +182,9 @@ async def embed_in_chunks(
 
 
 def _await_end() -> None:
-    """Wait for running work before the interpreter ends.
-
-    Python kills a daemon thread that returns to a finalizing interpreter. Inside onnxruntime's C++
-    code, this aborts the process. Python calls this function earlier, with the other `atexit`
-    handlers.
-    """
+    """Wait for running work before the interpreter ends. Python kills a daemon thread that returns
+    to a finalizing interpreter. Inside onnxruntime's C++ code, this aborts the process. `atexit`
+    handlers such as this one run earlier."""
     _ending.set()
     until = time.monotonic() + END_SECONDS
     # The user pressed Ctrl-C: do not wait any longer.
@@ -231,8 +226,7 @@ class LoadedEmbedder(Generic[T]):
         await self.model()
 
     async def model(self) -> T:
-        """Return the model; load it first if necessary. Raise MissingExtra or EmbedderError if that
-        fails."""
+        """Return the model, loaded if necessary. Raise MissingExtra or EmbedderError on failure."""
         failing = (
             f"{self.name} could not be loaded: install it again, or set recall.embedder to another"
         )
@@ -266,8 +260,7 @@ def package_folder(name: str) -> Path | None:
 
 
 def import_package(package: str, *, feature: str, extra: str) -> Any:
-    """Import a package. Raise MissingExtra if it is not installed, or its own error if it is
-    broken."""
+    """Import a package. Raise MissingExtra if it is missing, or its own error if it is broken."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -309,7 +302,7 @@ class HashEmbedder:
     """Embeds as OpenClaw does: adds up a text's character trigrams in 384 numbers.
 
     The definition must never change under this embedder's name, because stored vectors are compared
-    with new ones. The text is prepared in these steps: take the first 2,000 characters, in lower
+    with new ones. A text is prepared in these steps: keep its first 2,000 characters, in lower
     case. Replace every run of white space by one space, and every character but letters, numbers,
     white space and `@.+-` by a space. Strip spaces at the ends, then add one before and after. The
     SHA-256 of each trigram in UTF-8 gives its place (the first four bytes, little-endian, modulo
@@ -445,8 +438,8 @@ class _Table:
 
 
 def static_package() -> Path:
-    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError if they are not
-    installed."""
+    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError if it is
+    missing."""
     package = package_folder("wordllama")
     if package is None or package_folder("tokenizers") is None:
         raise MissingExtra(feature=FEATURE, extra=EXTRA)

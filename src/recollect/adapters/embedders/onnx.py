@@ -2,14 +2,11 @@
 
 A text has the same vector whatever other texts are in its batch. A graph that is quantized while it
 runs (int8) scales its numbers over the whole batch. So each graph is tested when it is loaded: if
-other texts change a vector, texts are run one by one.
+other texts change a vector, texts go through the graph one by one.
 
-    model.onnx (or onnx/model.onnx)       the graph
-    tokenizer.json                        the tokenizer
-    sentence_bert_config.json             max_seq_length                    optional
-    tokenizer_config.json                 model_max_length                  optional
-    1_Pooling/config.json                 mean or cls                       optional
-    config_sentence_transformers.json     the default prompt, as a prefix   optional
+model.onnx (or onnx/model.onnx) the graph tokenizer.json the tokenizer sentence_bert_config.json
+max_seq_length optional tokenizer_config.json model_max_length optional 1_Pooling/config.json mean
+or cls optional config_sentence_transformers.json the default prompt, as a prefix optional
 """
 
 from __future__ import annotations
@@ -31,8 +28,7 @@ from recollect.errors import EmbedderError
 Pooling: TypeAlias = Literal["mean", "cls"]
 
 MAX_TOKENS: Final = 256
-"""The onnx embedder reads this many tokens of a text, or fewer if the model accepts fewer. Passages
-have about 150."""
+"""Maximum number of tokens read of a text. The model may accept fewer. Passages have about 150."""
 _RECIPE: Final = "1"
 """Increase this number if `onnx.py` makes different vectors from the same files."""
 _GRAPHS: Final = ("model.onnx", "onnx/model.onnx")
@@ -191,8 +187,7 @@ class OnnxEmbedder(local.LoadedEmbedder["_Graph"]):
 
     def _load(self) -> _Graph:
         graph = _Graph(self._folder, threads=self._threads)
-        # If the files were replaced after the start, the vectors must not be stored under the old
-        # name.
+        # If the files were replaced, the vectors must not be stored under the old name.
         if read_model_folder(self._folder.path).name != self.name:
             raise EmbedderError(
                 f"the model in {self._folder.path} was replaced while it was in use: restart the "

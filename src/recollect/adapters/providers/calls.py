@@ -24,7 +24,7 @@ from recollect.system import http
 _PASSING: Final = frozenset({408, 409, 425, 429})
 _CODE: Final = re.compile(r"[A-Za-z_]{1,60}")
 _ACCOUNT_EMPTY: Final = frozenset({"insufficient_quota", "billing_error", "insufficient_balance"})
-"""Error codes for empty accounts. Some arrive with status 429, but a retry does not help."""
+"""Error codes for empty accounts. A retry does not help, even if the status is 429."""
 
 _STATUS_OF_CODE: Final[Mapping[str, int]] = {
     # Anthropic's error types. An error event in a stream has a type but no status.
@@ -53,8 +53,7 @@ _STATUS_OF_CODE: Final[Mapping[str, int]] = {
 
 
 class FieldRefused(ModelRefused):
-    """Raised if the server refused a field that not every server knows. The request may succeed
-    without it."""
+    """Raised if the server refused a field without which the request may succeed."""
 
     def __init__(self, message: str, name: str) -> None:
         super().__init__(message)
@@ -256,8 +255,7 @@ class Reply:
         return await http.attempt(self._next(within))
 
     async def close(self) -> None:
-        """Release the connection. If the reply was not read to its end, the connection is
-        closed."""
+        """Release the connection. Close it if the reply was not read to its end."""
         await self._opened.aclose()
 
     async def _next(self, within: float) -> bytes | None:
@@ -295,8 +293,7 @@ class Calls:
             await reply.close()
 
     async def begin(self, path: str, body: Body) -> Reply:
-        """Send a request, and wait for the reply's first bytes, within the deadline. The caller
-        must close the reply."""
+        """Send a request, and wait for the first bytes of a reply, which the caller must close."""
         return await self._begin(path, body, time.monotonic() + self._deadline)
 
     async def next(self, reply: Reply, *, within: float | None = None) -> bytes | None:
@@ -310,14 +307,12 @@ class Calls:
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
-        """Close a reply whose last event was received. If the reply was read to its end, its
-        connection is reused."""
+        """Close a reply after its last event. If it was read to its end, keep its connection."""
         await reply.piece(within=_LAST_BYTES_SECONDS)
         await reply.close()
 
     async def look(self, url: str) -> Mapping[str, Any]:
-        """Read the JSON object at a URL of this server; return an empty one if that fails. This
-        method never raises."""
+        """Read the JSON object at a URL of this server. Return an empty one instead of raising."""
         content = await http.attempt(self._get(url))
         try:
             value = decode(content) if isinstance(content, bytes) else None

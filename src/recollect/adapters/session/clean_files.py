@@ -1,7 +1,7 @@
 """Deletes and masks content in session files: transcripts, daily notes, and input typed in chats.
 
-Only files of the space's sessions and of the named workspace are changed, never files behind a
-link. Each file is replaced atomically. If a running agent has a transcript open, the result reports
+Only files of the space's sessions and of the named workspace change, never the target of a link. A
+changed file is replaced atomically. If a running agent has a transcript open, the result reports
 that file instead of changing it. Reports contain no content.
 """
 
@@ -196,8 +196,7 @@ class _Walk:
                 self.cannot.append(line)
 
     def _change(self, path: Path, place: str) -> None:
-        """Change a file, but first read it without its lock, so that unaffected files stay
-        unlocked."""
+        """Change a file. Read it without its lock first, so that unaffected files stay free."""
         change: _Change | None = None
         try:
             if path.is_symlink():
@@ -309,8 +308,7 @@ class _Forgetting(_Walk):
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
 
     def _forget_input(self, data: bytes) -> _Change:
-        """Remove lines of typed input. A session is matched by its messages: input names no
-        session."""
+        """Remove lines of typed input, which names no session: compare it with messages."""
         pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
         left = [piece for piece in pieces if not self._is_forgotten_input(piece)]
         return _Change(data=_bytes("".join(left)), does={INPUTS: len(pieces) - len(left)})

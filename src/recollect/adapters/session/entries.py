@@ -41,8 +41,7 @@ WITHDRAWN: Final = (
     "The summary that stood here was withdrawn: something that it stood for was forgotten."
 )
 LEAST_CHARS: Final = 12
-"""A shorter text is forgotten only if it is a whole message: "yes, do it" is part of many
-others."""
+"""A shorter text is only forgotten as a whole message: "yes, do it" is part of many others."""
 
 # Fields that define a session's structure. They are not content, so masking skips them.
 _ENTRY_NAMES: Final = frozenset(
@@ -58,8 +57,8 @@ _MESSAGE_NAMES: Final = frozenset(
 _SIGNATURES: Final = ("textSignature", "thinkingSignature", "thoughtSignature")
 _BLOCK_NAMES: Final = frozenset({"type", "id", "name", "mimeType", *_SIGNATURES})
 _DETAILS: Final = (UNDOES, "recollect")
-"""Keys of a compaction's `details` that contain only numbers and ids. The agent writes the
-second."""
+"""Keys of a compaction's `details` whose values are only numbers and ids. `recollect` is the
+agent's own."""
 _SETTINGS_OF_A_SESSION: Final = ("model_change", "thinking_level_change", "session")
 _SPOKEN_FIELDS: Final = {"session_info": "name", "label": "label"}
 _OWN_KINDS: Final = "recollect."  # custom entries of Recollect's agent: their keys are not content
@@ -279,7 +278,7 @@ class EntriesForgotten:
     summaries: int = 0
     """Number of summaries that were removed because they cover such entries."""
     left_in_names: bool = False
-    """True if ids, or names of models or tools, contain the text. They are not changed."""
+    """True if an id, or the name of a model or tool, contains the text and keeps it."""
 
 
 def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
@@ -512,7 +511,7 @@ def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | None:
 
 
 def active_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
-    """Return the indexes of the path's compactions that were not undone. The last one is active."""
+    """Return the indexes of the path's compactions that were not undone; the last is active."""
     standing: list[int] = []
     for position, entry in enumerate(path):
         if entry.kind != "compaction":

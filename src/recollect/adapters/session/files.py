@@ -40,7 +40,7 @@ _ATTEMPTS: Final = 5
 
 @contextlib.contextmanager
 def translate_errors(path: Path, done: str) -> Iterator[None]:
-    """Raise TranscriptError if the operating system refuses what the block does."""
+    """Raise TranscriptError if the operating system refuses an operation inside the block."""
     try:
         yield
     except OSError as error:
@@ -184,8 +184,7 @@ class SessionRecord:
 
 
 LOCK_SECONDS: Final = 10.0
-"""Maximum time that a change waits for other processes, which each read, write and sync the
-file."""
+"""Maximum time that a change (a read, a write and a sync) waits for other processes."""
 
 
 class SessionIndex:

@@ -274,8 +274,9 @@ def _span(item: object) -> EvidenceSpan:
 
 
 def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
-    """Join the rows of a turn; None if some are not stored. `back` lists the turn and the turns
-    before it: for each, how many rows it takes from the turn before, and its own rows."""
+    """Join the rows (messages) of a turn's request; None if some are not stored. `back` lists the
+    turn and the turns before it: for each, how many rows it takes from the turn before, and its own
+    rows."""
     wanted: int | None = None
     stretches: list[Sequence[str]] = []
     for kept, own in back:

@@ -85,8 +85,8 @@ class FileSpool:
 
     @classmethod
     async def open(cls, folder: Path, *, space: str, key: EncryptionKey | None = None) -> FileSpool:
-        """Open the spool of a space. The first record creates the file. A damaged file's readable
-        records are moved to a new file. Raises WrongKey if the file has another key."""
+        """Open the spool of a space, whose file the first record creates. The readable records of a
+        damaged file are moved to a new one. Raises WrongKey if the file has another key."""
         # deriving a key from a passphrase takes a moment
         raw = None if key is None else await asyncio.to_thread(key.raw, space)
         spool = cls(folder, space=space, key=raw)
@@ -156,7 +156,7 @@ class FileSpool:
         return await self._ask(self._put_back, 0)
 
     async def state(self) -> SpoolState:
-        """Describe the spool of this space, of all processes."""
+        """Count the records in this space's spool, those of other processes included."""
         nothing = SpoolState(folder=str(self._folder), damaged_files=self.unreadable_files())
         return await self._ask(self._state, nothing)
 

@@ -81,8 +81,7 @@ class PlainModel:
 
 
 def own_model(given: Any) -> Model:
-    """Wrap a caller's own model, an object or a function, as a `Model`. Raise TypeError for other
-    types."""
+    """Wrap a caller's model, an object or a function, as a `Model`. Raise TypeError otherwise."""
     ask = getattr(given, "ask", given)
     if isinstance(given, type) or not _is_async(ask):
         what = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
@@ -108,9 +107,9 @@ def _is_async(ask: Any) -> bool:
 
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
     """Return the model for this role; None if the settings name no provider, or no model for the
-    role. `models.main` also summarizes if `models.summary` is not set. It never extracts facts,
-    because a user who chooses a model for a chat has not asked for such calls. Wrong settings raise
-    SettingsError when a memory is opened, not later when its window is full."""
+    role. `models.main` also summarizes if `models.summary` is not set. `models.main` never extracts
+    facts, because a user who chooses a model for a chat has not asked for such calls. Wrong
+    settings raise SettingsError when a memory is opened, not later when its window is full."""
     models = settings.models
     name = getattr(models, role) or (models.main if role != "extraction" else None)
     if models.provider is None:
@@ -143,8 +142,7 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
 
 
 def _key(settings: Settings) -> str | None:
-    """Read the API key. A server with another URL gets a key only if the settings name its
-    variable."""
+    """Read the API key. A server with another URL gets one only if the settings name it."""
     models = settings.models
     assert models.provider is not None
     if models.key_variable is not None:

@@ -50,7 +50,7 @@ SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
 def deployment_secret() -> bytes:
-    """Read the secret that, with a space's name, keys the space's hashes. It may be empty."""
+    """Read the secret that, with a space's name, keys the space's hashes; it may be empty."""
     return os.environ.get(SECRET_VARIABLE, "").encode()
 
 
@@ -170,8 +170,8 @@ async def _spaces_of_server(url: str) -> list[SpaceSummary]:
 
 
 async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> FileSpool:
-    """Open the spool in which batches wait while this store is down, encrypted like the store. Its
-    name contains store and space, because a batch for one server must never reach another."""
+    """Open the spool in which batches wait while this store is down, encrypted like the store. The
+    spool's name contains store and space: a batch for one server must never reach another."""
     # Run this in a thread, because the folder may be on a disk that hangs.
     name = f"{space}\0{await asyncio.to_thread(_store_name, url, space)}"
     from recollect.adapters.stores.spool import FileSpool

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from recollect.core.values.report import Report
 
 _MATTERS: Final = ("command", "path", "query", "pattern", "url", "text")
-"""Arguments that describe a tool call best. The first one that a call has is shown."""
+"""Arguments that describe a tool call best, in the order of preference."""
 ARGUMENT_CELLS: Final = 60
 
 

@@ -1,6 +1,6 @@
 """A chat without a terminal: prints replies as text for pipes, or every event as a line of JSON.
 
-Each input line is a message. Replies go to standard output, all other text to standard error,
+A line of input is one message. Replies go to standard output, all other text to standard error,
 without control characters.
 """
 
@@ -179,8 +179,7 @@ async def lines_from(texts: Iterable[str]) -> AsyncIterator[str]:
 
 
 async def lines_of(read: Callable[[], str]) -> AsyncIterator[str]:
-    """Yield lines that a thread reads. The thread, which cannot be cancelled, ends with the
-    process."""
+    """Yield lines from a thread that cannot be cancelled, and so ends with the process."""
     loop = asyncio.get_running_loop()
     queue: asyncio.Queue[str | OSError | ValueError] = asyncio.Queue()
 

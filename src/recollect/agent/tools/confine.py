@@ -1,6 +1,6 @@
 """Defines a tool and its answer, checks the paths that a model names, and confines its commands.
 
-A tool reports failures in its result. It never raises because of the model's arguments.
+A tool reports failures in its result. A model's arguments never make a tool raise.
 
 `confine` resolves links, and returns only paths inside the workspace. No tool writes a settings
 file or opens Recollect's own folders, because settings decide which server gets a key and which

@@ -1,7 +1,7 @@
 """The client that hooks run: sends requests to the daemon's socket, and starts the daemon if
 necessary. An agent waits for every hook, so this module imports almost nothing while the daemon
-answers. A hook prints an answer or nothing, and exits with 0. If the daemon cannot be started, this
-process answers."""
+answers. A hook prints an answer or nothing, and exits with 0. Without a daemon, this process
+answers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AGENTS: dict[str, AgentName] = {"claude-code": "claude-code", "codex": "codex"}
 MCP_PATH = "/mcp"
 MOST_BYTES = 16_000_000
 HOOK_SECONDS = 4.0
-"""The daemon's time limit for an answer. Then it answers nothing, but finishes the work."""
+"""The daemon's time limit for an answer. A late answer is empty, but the work is finished."""
 WAIT_SECONDS = 8.0
 """Time that a hook waits for a daemon which may just have been started."""
 START_SECONDS = 5.0
@@ -52,8 +52,7 @@ def daemon_folder() -> str:
 
 
 def socket_path() -> str:
-    """Return the path of the daemon's socket: next to its lock, or in a private temporary
-    folder."""
+    """Return the path of the daemon's socket: next to its lock, or in a private folder."""
     path = os.path.join(daemon_folder(), "daemon.sock")
     if len(os.fsencode(path)) <= _PATH_BYTES:
         return path

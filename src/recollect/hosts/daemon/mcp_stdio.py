@@ -1,7 +1,7 @@
 """`recollect mcp` on standard input and output: passes its client's lines to the daemon. This
-module imports little, and answers the first requests itself (`mcp.handshake`). It serves without
-the daemon in three cases: no daemon can be started, the daemon fails twice on the same requests, or
-the daemon has other settings. Output of libraries goes to standard error."""
+module imports little, and answers the first requests itself (`mcp.handshake`). It serves the client
+without the daemon in three cases: no daemon can be started, the daemon fails twice on the same
+requests, or the daemon has other settings. Output of libraries goes to standard error."""
 
 from __future__ import annotations
 
@@ -76,8 +76,7 @@ class Wire:
 
     @classmethod
     def claim(cls) -> Wire:
-        """Take over file descriptors 0 and 1, which then lead to the null device and standard
-        error."""
+        """Take over file descriptors 0 and 1, and redirect them to the null device and stderr."""
         sys.stdout.flush()
         read_fd, write_fd = os.dup(0), os.dup(1)
         nothing = os.open(os.devnull, os.O_RDONLY)
@@ -87,7 +86,7 @@ class Wire:
         return cls(read_fd, write_fd)
 
     def lines(self) -> Iterator[bytes]:
-        """Yield the client's lines until the input ends. This call blocks."""
+        """Yield the client's lines until the input ends. Iterating blocks the thread."""
         left, size = list[bytes](), 0
         while chunk := self._chunk():
             *ends, rest = chunk.split(b"\n")
@@ -108,7 +107,7 @@ class Wire:
             return b""
 
     def write(self, line: bytes) -> None:
-        """Send a line, or do nothing if the client has disconnected. This call blocks."""
+        """Send a line, or do nothing if the client has disconnected. Blocks the calling thread."""
         left = memoryview(line + b"\n")
         with self._writing, contextlib.suppress(OSError):
             while left:

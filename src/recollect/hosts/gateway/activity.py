@@ -126,7 +126,7 @@ class Exchange:
 
     @property
     def has_ended(self) -> bool:
-        """True if the last event of a stream was received. Some clients then disconnect at once."""
+        """True if the last event of a stream was received, after which some clients disconnect."""
         return any(mark in self.ending for mark in _LAST_EVENTS)
 
     def note(self, **changes: Any) -> None:

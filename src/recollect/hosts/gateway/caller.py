@@ -110,8 +110,7 @@ def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
 def read_caller(
     format_name: FormatName, headers: Mapping[str, str], body: bytes, *, secret: bytes
 ) -> Caller:
-    """Identify a request's sender. `headers` are in lower case; `secret` keys credentials'
-    hashes."""
+    """Identify the sender. `headers` are in lower case; `secret` keys the credential's hash."""
     try:
         fields = _FIELDS.decode(body)
     except _UNREADABLE:
@@ -154,8 +153,8 @@ def _session(
 ) -> str | None:
     """Return the session's key: from Recollect's header, or from the client's own. A subagent has
     its own session. An agent's random id is used unchanged, so that hooks and imports use the same
-    session; other callers cannot guess such an id. Other names, such as "main", are combined with
-    the credential."""
+    session; other callers cannot guess such an id. A name such as "main" is combined with the
+    credential."""
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))

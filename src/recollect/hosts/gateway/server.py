@@ -1,6 +1,6 @@
 """The gateway's HTTP application: its own pages, limits, and replies that are relayed as they
-arrive. Memory prepares the requests to known paths. All other requests pass unchanged. If a client
-disconnects, the gateway also aborts the client's request to the provider."""
+arrive. Memory prepares the requests to known paths. Requests to other paths pass unchanged. If a
+client disconnects, the gateway also aborts the client's request to the provider."""
 
 from __future__ import annotations
 
@@ -345,7 +345,7 @@ class Gateway:
         return await self._asked(work, body)
 
     async def _asked(self, work: Coroutine[Any, Any, ShapedRequest], body: bytes) -> ShapedRequest:
-        """Wait for the view while memory's thread works, because a summary takes time."""
+        """Wait for the view of a request while memory's thread works: a summary takes time."""
         if self.memories.is_stuck:
             work.close()
             return _as_it_came(body, WithoutMemory.STUCK)

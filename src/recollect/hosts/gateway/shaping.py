@@ -282,8 +282,7 @@ class Shaper:
                 again = await self.shape(caller, format_name, body, known=shaped.named)
                 if len(again.body) < len(shaped.body):
                     return again
-                # The provider refuses even the smallest view with memory. Trim only this request
-                # more.
+                # The provider refuses even the smallest view with memory. Trim only this request.
         made = await self.without_memory(
             caller, format_name, body, why=WithoutMemory.TOO_LARGE, error=error, tries=tries
         )
@@ -299,8 +298,7 @@ class Shaper:
         return settings.space
 
     async def observe(self, shaped: ShapedRequest, reply: KeptReply) -> Observation | Failure:
-        """Read a reply that the client received. The session must be in use
-        (`SpaceMemory.begin`)."""
+        """Read a reply that the client received, after `SpaceMemory.begin` for its session."""
         memory, session = shaped.memory, shaped.session
         assert memory is not None and session is not None and shaped.context is not None
         assert shaped.named is not None
@@ -389,7 +387,7 @@ class Shaper:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
 
     async def _within(self, work: Awaitable[ResultT]) -> ResultT:
-        """Wait for memory for a limited time. Its work continues if the client disconnects."""
+        """Wait for memory for a limited time. Memory's work continues if the client disconnects."""
         task = asyncio.ensure_future(work)
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._seconds)

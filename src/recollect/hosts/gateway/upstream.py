@@ -262,7 +262,7 @@ MOST_BYTES: Final = 100_000_000
 
 SHORT_BYTES: Final = 32_768
 LARGEST_PEEK: Final = 16_384
-"""The first event of a stream is read before it is relayed, unless it is longer than this."""
+"""The first event of a stream is read before it is relayed, unless it has more bytes than this."""
 _CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "br", "zstd"})
 _OPENING_EVENTS: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
 
@@ -314,8 +314,7 @@ def events_of(body: bytes) -> list[Any]:
 
 
 def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
-    """Decompress a body, which may be incomplete if `whole` is false. Raise FormatError on
-    failure."""
+    """Decompress a body, which must be complete if `whole` is true. Raise FormatError if not."""
     for name in reversed([name.strip() for name in coding.lower().split(",") if name.strip()]):
         if name not in _CODINGS:
             raise FormatError(f"the content coding {name!r} is not supported")

@@ -73,7 +73,7 @@ def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
 
 
 def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
-    """Return Recollect's entries by event. Each runs `command` with the agent's name."""
+    """Return Recollect's entries by event. An entry runs `command` with the agent's name."""
 
     def run(seconds: int, **fields: Any) -> list[Any]:
         hook = {"type": "command", "command": f"{command} {agent}", "timeout": seconds, **fields}
@@ -235,7 +235,7 @@ def openclaw_plugin() -> Path:
 
 
 def put_openclaw_plugin() -> bool:
-    """Copy this version's plugin into its folder. Return True if this changed anything."""
+    """Copy this version's plugin into its folder. Return False if the folder was up to date."""
     import recollect
 
     package = Path(recollect.__file__).parent

@@ -1,6 +1,6 @@
 """Answers hooks of Claude Code and Codex: stores the transcript, and adds relevant memories to a
-prompt. Messages are identified by content, so a repeated hook stores nothing twice. If anything
-fails, the agent still gets an object that it accepts, within the agent's time limit."""
+prompt. Messages are identified by content, so a repeated hook stores nothing twice. After a
+failure, the agent still gets an object that it accepts, within the agent's time limit."""
 
 from __future__ import annotations
 
@@ -230,8 +230,7 @@ class HookMemory:
 
     async def _archive(self, hook: _Hook) -> None:
         """Store the messages that memory lacks. After a compaction, and for a session that is new
-        to this process, earlier messages are stored last, in parallel with the answer if
-        necessary."""
+        to this process, earlier messages are stored last, in parallel if they take long."""
         look = await asyncio.to_thread(hook.transcript.look)
         session = hook.session
         if not look.state or look.state != session.archived:

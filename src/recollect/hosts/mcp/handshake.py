@@ -1,7 +1,6 @@
 """The list of tools, and answers to the first requests of every MCP client. Importing the official
 SDK takes a second of CPU time, while clients wait for the handshake and the list of tools. So this
-module answers these requests, with the same answers as the SDK (a test compares them). The SDK
-answers others."""
+module answers the first requests as the SDK would (a test compares the answers)."""
 
 from __future__ import annotations
 

@@ -49,8 +49,8 @@ class ApiRoute:
     needs_space: bool = False
     """True if the operation writes only to an existing space."""
     to_the_end: bool = False
-    """True if a request with an Idempotency-Key is finished even if the client disconnects. A
-    partial run would look like none, but must not be repeated."""
+    """True if a request with an Idempotency-Key is finished even if the client disconnects. Nodes
+    cannot detect a partial run, which must not be repeated."""
 
     @property
     def operation(self) -> str:
@@ -58,7 +58,7 @@ class ApiRoute:
 
     @property
     def writes(self) -> bool:
-        """True if the operation writes. It creates a missing space, unless `needs_space`."""
+        """True if the operation writes. Writing creates a missing space, unless `needs_space`."""
         return self.scope == "write"
 
 

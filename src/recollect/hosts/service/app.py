@@ -5,8 +5,8 @@ and the idempotency key. Only the key decides to which tenant a request belongs.
 the same idempotency key never run at the same time.
 
 At the first SIGTERM or SIGINT, a node answers /readyz with 503 and serves for another
-`serve.drain_seconds`. Then it accepts no more requests, finishes open ones, and closes. A second
-signal ends the wait.
+`serve.drain_seconds`. After this time the node accepts no more requests, finishes open ones, and
+closes. A second signal ends the wait.
 """
 
 from __future__ import annotations
@@ -118,8 +118,7 @@ class Service:
         secret: bytes = b"",
         mcp: MountMcp | None = None,
     ) -> None:
-        """Create the application. All nodes have the same `secret`. `mcp` serves paths ending in
-        `/mcp`."""
+        """Create the application. All nodes have the same `secret`. `mcp` serves `…/mcp`."""
         serve = settings.serve
         self._serve = serve
         self._settings = settings
@@ -161,7 +160,7 @@ class Service:
         return [*routes, Mount("/inspector", self._inspect)]
 
     async def _inspect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the inspector. The first request imports its pages."""
+        """Serve the inspector, whose pages are imported with the first request."""
         if self._inspector is None:
             from recollect.hosts.inspector.app import Inspector
             from recollect.hosts.service.inspector import KeyAccess

@@ -149,8 +149,7 @@ class Administration:
         return made
 
     async def rotate_key(self, tenant: Tenant, key_id: str, *, grace: float) -> MadeKey | None:
-        """Replace a key by a new one, and let it expire after `grace` seconds. None if it is
-        unknown."""
+        """Replace a key, and let the old one expire after `grace` seconds. None: no such key."""
         now = time.time()
         found = await self.records.key(tenant.id, key_id)
         if found is None:

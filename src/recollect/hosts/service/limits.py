@@ -26,7 +26,7 @@ MOST_TENANTS: Final = 100_000
 READING_PART: Final = 4
 """A tenant's part of the requests that a node receives at the same time: 4 means a fourth."""
 BODY_BYTES: Final = 256_000_000
-"""Maximum size of all bodies in a node's RAM. One tenant may use half of it."""
+"""Maximum size of all bodies in a node's RAM, of which one tenant may use half."""
 
 
 QUEUE_SECONDS: Final = 1.0
@@ -34,16 +34,16 @@ QUEUE_SECONDS: Final = 1.0
 ACTIVE_SECONDS: Final = 2.0
 """A tenant counts as active for this long after a request."""
 SHARED_PART: Final = 4
-"""All active tenants together are guaranteed this part of the turns (4 means a fourth). A node has
-one processor, and a tenant with many running requests would slow down the others."""
+"""Active tenants together are guaranteed this part of the turns (4 means a fourth). A node has one
+processor, and a tenant with many running requests would slow down the others."""
 WAIT_PART: Final = 0.5
 """A request waits at most this share of its time limit for a turn, to have time for its work."""
 
 
 class FairQueue:
     """The turns of a node: the tenant with the fewest running requests gets the next turn. A single
-    active tenant gets half of the turns. All active tenants share a guaranteed part, at least one
-    turn each. The requests of a tenant start in order."""
+    active tenant gets half of the turns. Active tenants share a guaranteed part of the turns, at
+    least one each. The requests of a tenant start in order."""
 
     def __init__(self, turns: int, *, tenant_waiting: int) -> None:
         self._turns = self._free = turns

@@ -388,7 +388,7 @@ class ForgetBody(ApiBody):
 
 
 class ForgetPreview(ApiAnswer):
-    """The data that forgetting would remove. This request has not changed anything."""
+    """The data that forgetting would remove, if a request only asks for a preview."""
 
     segments: Annotated[int, about("How many messages would be removed")]
     segment_ids: Annotated[list[str], about("Their ids, the first thousand of them")]

@@ -1,6 +1,5 @@
-"""The operations of the API. A success is answered only after the data is in the store. Otherwise
-the answer is a problem, and the client may retry. Answers to an Idempotency-Key contain no
-content."""
+"""The operations of the API. A success is answered only after the data is in the store. If storing
+fails, the answer is a problem, and the client may retry. Stored answers contain no content."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Parses and checks requests of the API. An invalid request raises a Problem that names the fault.
 
 A request with an Idempotency-Key is executed once. If a client sends it again, the client gets the
-same answer. The first request claims the key in the database for a limited time, and stores its
-answer there. The key is released only if the request did nothing. No node stops work that has
-begun.
+same answer. A request claims its key in the database for a limited time, and stores its answer
+there. The key is released only if the request did nothing. No node stops work that has begun.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ _MARK_BYTES: Final = 12
 
 class Cursors:
     """Creates and checks cursors, which name the next page of a list. A cursor is valid for one
-    list of one tenant. It contains a position, and a keyed hash over the position and the list."""
+    list of one tenant. It contains a position, and a keyed hash over position and list."""
 
     def __init__(self, secret: bytes) -> None:
         """Create cursors with `secret`, which is the same on all nodes of a service."""
@@ -219,7 +218,7 @@ LEASE_MARGIN_SECONDS: Final = 1.0
 FINISH_SECONDS: Final = 15.0
 """Time after a request's deadline for work that must finish."""
 KEEP_AGAIN_SECONDS: Final = (0.1, 2.0)
-"""First and longest delay between attempts to store an answer. Each delay doubles."""
+"""First and longest delay between attempts to store an answer. The delay doubles each time."""
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -245,8 +244,8 @@ class IdempotencyKeys:
     """The idempotency keys of a deployment's requests."""
 
     def __init__(self, memories: TenantMemories, secret: bytes, *, keep_seconds: float) -> None:
-        """Create the keys. All nodes hash keys and requests with `secret`, so that the database
-        reveals none."""
+        """Create the keys. Nodes hash keys and requests with `secret`: the database shows
+        neither."""
         self._memories, self._keep_seconds = memories, keep_seconds
         self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
 

@@ -1,7 +1,7 @@
-"""Answers the calls of memory tools: one handler for every wire format. Neither a model's input nor
-a store that is down raises an error. An answer stays within its budget and is marked as recalled.
-Forgetting needs a person's confirmation. A fact that a model stores is trusted like the model's
-words, and replaces no preference, decision or rule of the user."""
+"""Answers the calls of memory tools: one handler for every wire format. Invalid input from a model,
+or a store that is down, never raises an error. An answer stays within its budget and is marked as
+recalled. Forgetting needs a person's confirmation. A fact that a model stores is trusted like the
+model's words, and replaces no preference, decision or rule of the user."""
 
 from __future__ import annotations
 
@@ -56,8 +56,7 @@ ANSWER_TOKENS: Final = 2_500
 """Default token limit of an answer: one or two pages."""
 LEAST_TOKENS: Final = 200
 _SEARCH_SHARE: Final = 1.2
-"""Token budget of the search, as a multiple of the answer's: hits in one message share a
-heading."""
+"""Token budget of the search, as a multiple of the answer's. Hits in a message share a heading."""
 _HITS_WITH_LINES: Final = 24
 _LINE_CHARS: Final = 160
 _PROSE_CHARS: Final = 4_000
@@ -65,8 +64,7 @@ _LEAST_ID_CHARS: Final = 4
 _MOST_NAMED: Final = 5
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _SHORT_ID: Final = re.compile(rf"([0-9]{{1,15}})\.([0-9a-f]{{1,{ID_CHECK_CHARS}}})")
-"""Pattern of a short id. It has characters after the dot, so that an invented number matches
-nothing."""
+"""Pattern of a short id, in which the characters after the dot reveal an invented number."""
 _FORMATS: Final[tuple[DefinitionFormat, ...]] = (
     "anthropic",
     "openai-chat",

@@ -69,14 +69,13 @@ def only(*values: Any) -> ProjectRule:
 
 
 def at_least(number: int) -> ProjectRule:
-    """Let the project set this number or more. A smaller one would run the user's model more
+    """Let the project set this number or more. A smaller one would make the model run more
     often."""
     return ProjectRule(None, number)
 
 
 def setting(default: T, project: ProjectRule) -> T:
-    """Declare a setting's default, and what a project may set. Other settings have the rule
-    `ASK`."""
+    """Declare a setting's default and its rule for projects. Without this, the rule is `ASK`."""
     declared: Any = dataclasses.field(default=default, metadata={"project": project})
     return declared  # type: ignore[no-any-return]
 

@@ -1,8 +1,8 @@
 """Joins all sources of settings: argument > environment > file > openclaw.json > preset > default.
 
-If the user names a file, Recollect reads only that file. Otherwise it reads the user's own
-recollect.toml, then the current project's, which may set fewer keys (`trust` decides). A wrong key
-or value raises a `SettingsError` that names the key, its source and the fix.
+If the user names a file, Recollect reads only that file. If the user names none, Recollect reads
+the user's own recollect.toml, then the current project's, which may set fewer keys (`trust`
+decides). A wrong key or value raises a `SettingsError` that names the key, its source and the fix.
 """
 
 from __future__ import annotations
@@ -131,11 +131,11 @@ def load_settings(
     """Read every source. A `SettingsError` names the first invalid key.
 
     If `file` or RECOLLECT_CONFIG names a file, no other file is read. A file that ends in `.json`
-    or `.json5` is read as an openclaw.json. Otherwise the user's own recollect.toml is read, and
-    the project's: the one in `folder`, or in the current folder if `folder` has none. The project's
-    file may come from a stranger. So keys that only the user may set, and files with errors, are
-    ignored with a notice until the user runs `recollect trust`. With `folder=None` no project's
-    file is read. Without `environment`, the process's own is read.
+    or `.json5` is read as an openclaw.json. If the user names no file, the user's own
+    recollect.toml is read, and the project's: the one in `folder`, or in the current folder if
+    `folder` has none. The project's file may come from a stranger. So keys that only the user may
+    set, and files with errors, are ignored with a notice until the user runs `recollect trust`.
+    With `folder=None` no project's file is read. Without `environment`, the process's own is read.
     """
     variables = os.environ if environment is None else environment
     named = named_file(file, variables)
@@ -239,7 +239,7 @@ def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
 
 
 def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
-    """Parse the values of environment variables. Their names are RECOLLECT_ and the key, with
+    """Parse the values of environment variables. A variable's name is RECOLLECT_ and the key, with
     groups joined by two underscores."""
     given: dict[str, GivenValue] = {}
     for variable in sorted(environment):

@@ -1,10 +1,10 @@
 """Decides what a project's recollect.toml may set, and records the files that the user trusts.
 
-The file may come from a stranger: a cloned repository, an agent, another user. It may set what
-`ProjectRule` allows. Its other settings apply only after `recollect trust` has recorded a hash of
-its path and content. Each file is read once, so that the hashed bytes are the parsed bytes. Links,
-pipes and huge files are not read. A record is valid only if the user owns it and no other user can
-write it.
+The file may come from a stranger: a cloned repository, an agent, another user. The file may set the
+values that `ProjectRule` allows. Other values apply only after `recollect trust` has recorded a
+hash of its path and content. Each file is read once, so that the hashed bytes are the parsed bytes.
+Links, pipes and huge files are not read. A record is valid only if the user owns it and no other
+user can write it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from recollect.system.places import trust_folder, user_settings_file
 
 FILE_NAME: Final = "recollect.toml"
 MOST_BYTES: Final = 64 * 1024
-"""Maximum bytes of a project's file. All keys with a comment each need a third of this."""
+"""Maximum bytes of a project's file. A file with all keys and comments needs a third of this."""
 MOST_LINE_BYTES: Final = 2_000
 """Maximum bytes of a line. Python's parser needs 17 s for a key of 30,000 parts on one line."""
 _MOST_RECORD_BYTES: Final = 64 * 1024
@@ -152,7 +152,7 @@ def revoke_trust(path: Path) -> bool:
 
 
 def trust_records() -> list[TrustRecord]:
-    """Return every valid record, sorted by path."""
+    """Return every valid record of trust, sorted by path."""
     folder = trust_folder()
     if not _is_own_folder(folder):
         return []

@@ -1,9 +1,9 @@
 """Tasks for a database's owner: distribute tables on Citus, scrub data files, check the database.
 
-Tables of spaces are distributed by space_id and colocated with `spaces`. All other tables stay on
-the coordinator, so that a lost worker holds no tenant's keys. `distribute` can be interrupted and
-repeated. `scrub` rewrites tables, and locks each one meanwhile, because a plain VACUUM leaves most
-removed bytes in place (197 of 200 rows). WAL on other servers or in archives stays.
+Tables of spaces are distributed by space_id and colocated with `spaces`. Tables of other kinds stay
+on the coordinator, so that a lost worker holds no tenant's keys. `distribute` can be interrupted
+and repeated. `scrub` rewrites tables, and locks each one meanwhile, because a plain VACUUM leaves
+most removed bytes in place (197 of 200 rows). WAL on other servers or in archives stays.
 """
 
 from __future__ import annotations
@@ -234,8 +234,7 @@ class DueByNode:
 
     def __init__(self) -> None:
         self._answers: dict[str, list[tuple[float, str]] | None] = {}
-        """Last answer by node, the node asked longest ago first; None if the node did not
-        answer."""
+        """Last answer by node, the node asked longest ago first; None for no answer."""
 
     async def ask(self, view: Transaction, now: float, limit: int, *, every: bool) -> DueSpaces:
         """Ask the next node, or all nodes if `every` is true."""

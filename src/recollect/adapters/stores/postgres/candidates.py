@@ -1,8 +1,8 @@
 """Answers a search of memory: the best passages by words and by each vector, and their neighbors.
 
-One round trip queries words and vectors; a second one reads the passages that were found. An
-excluded passage takes no place in the result and changes no statistic. How a passage was found does
-not change what the result contains about it.
+A search needs two round trips: one queries words and vectors, one reads the found passages. An
+excluded passage takes no place in the result and changes no statistic. The result describes a
+passage in the same way, however the passage was found.
 """
 
 from __future__ import annotations
@@ -182,8 +182,7 @@ async def find(work: Transaction, query: CandidateQuery) -> Candidates:
 async def _scope(
     work: Transaction, query: CandidateQuery
 ) -> tuple[words.Ints | None, words.Ints, list[tuple[Any, ...] | None]]:
-    """Return the passages that may be found (None for all), the excluded ones, and the
-    embedders."""
+    """Return the passages to search (None for all), those to exclude, and the embedders."""
     leaving = allowing = None
     if query.leave_out:
         given = {"space": work.space_id, "ids": texts(query.leave_out)}

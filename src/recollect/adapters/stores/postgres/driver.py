@@ -64,7 +64,7 @@ class _TextDumper(Dumper):
 
 
 def adapters() -> AdaptersMap:
-    """Build the connections' type map. All whole numbers have one type, so that each statement is
+    """Build the connections' type map. Whole numbers share one type, so that each statement is
     prepared only once. `plain_rows` decodes text."""
     made = AdaptersMap(psycopg.adapters)
     made.register_dumper(Raw, _RawDumper)
@@ -264,9 +264,9 @@ _ENCODERS: Final[Mapping[str, Callable[[Any], Raw]]] = {
 
 
 class RowInsert:
-    """A statement that inserts rows of a space. `columns` lists names and types, as in SQL. Its
-    parameters are the space's key and one array per column. Joining `counters` makes all rows
-    belong to the space, which a distributed database requires."""
+    """A statement that inserts rows of a space. `columns` lists names and types, as in SQL. The
+    statement's parameters are the space's key and one array per column. Joining `counters` makes
+    all rows belong to the space, which a distributed database requires."""
 
     __slots__ = ("_types", "sql")
 
@@ -296,7 +296,7 @@ class RowInsert:
 
 
 def delete(table: LiteralString, key: LiteralString, kind: LiteralString) -> LiteralString:
-    """Write SQL that deletes rows by key. Its parameters are a space and an array of keys."""
+    """Write SQL that deletes rows by key. The SQL's parameters are a space and an array of keys."""
     return f"DELETE FROM recollect.{table} WHERE space_id = %s AND {key} = ANY(%s::{kind}[])"  # noqa: S608
 
 

@@ -261,9 +261,9 @@ async def write_facts(
 async def forget_facts(
     work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
 ) -> tuple[FactId, ...]:
-    """Remove the facts that are named, or whose sources were all removed. Other facts lose only
-    these sources. `gone` maps each forgotten segment to another segment with the same words, or
-    None. An unreadable fact is removed together with any segment that it names."""
+    """Remove the facts that are named, or whose sources were all removed. A fact with other sources
+    loses only the removed ones. `gone` maps each forgotten segment to another segment with the same
+    words, or None. An unreadable fact is removed together with any segment that it names."""
     rows = await work.records(BY_ID, (work.space_id, driver.texts(named))) if named else []
     if gone:
         rows += await work.records(_RESTING, {"space": work.space_id, "gone": driver.texts(gone)})
@@ -347,8 +347,7 @@ async def _write_vectors(
 
 
 _NEAR: Final = 2e-6
-"""Distances this close to the last place are compared again: the server adds in single
-precision."""
+"""The server adds in single precision, so distances this close to the last are compared again."""
 
 _CURRENT: Final = """
     SELECT count(*), string_agg(int8send(c.fact_no), ''::bytea) FILTER (WHERE c.here),

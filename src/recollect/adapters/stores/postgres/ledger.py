@@ -198,7 +198,7 @@ async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement
 
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
-    """Read the result: forgotten messages, without those that the batch contains again (`said`)."""
+    """Read the result: forgotten messages, except `said`, which the batch contains again."""
     return {value for (value,) in await looked.fetchall()} - said
 
 

@@ -52,8 +52,8 @@ _MODES: Final = {True: "read", False: "write"}
 
 
 class Transaction:
-    """A transaction of one space on one connection. It sends its statements when a caller reads
-    rows. Concurrent coroutines may share it; their queries are then sent in one round trip."""
+    """A transaction of one space on one connection. The transaction sends its statements when a
+    caller reads rows. Concurrent coroutines may share it; their queries are then sent together."""
 
     __slots__ = (
         "_link", "_queue", "_seconds", "_sending", "made_space", "space", "space_id", "vector_oid",
@@ -68,7 +68,8 @@ class Transaction:
         self._sending: asyncio.Future[None] | None = None
         self.space_id: UUID = space_id
         self.space: str = ""
-        """Name of the space, set by a store that writes. The first write stores this name."""
+        """Name of the space, set by a store that writes, and stored with the space's first
+        write."""
         self.made_space: bool = False
         """True if this transaction created the space."""
         self.vector_oid: int = vector_oid
@@ -86,8 +87,7 @@ class Transaction:
         return self._add(query, parameters)
 
     async def send_planned(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
-        """Queue a statement that the server plans each time for its values: one plan for all spaces
-        might read all of them."""
+        """Queue a statement that is planned for its values: one plan might read all spaces."""
         return self._add(query, parameters, planned_anew=True)
 
     async def rows(
@@ -211,8 +211,7 @@ class Pool:
     def tenant_transaction(
         self, tenant_id: UUID | None, *, read: bool = False
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction over a tenant's records; None: over records that operators may
-        read."""
+        """Open a transaction over a tenant's records, or over those that operators may read."""
         whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
         return self._begun(whose, read=read)
 
@@ -245,8 +244,7 @@ class Pool:
             try:
                 yield link
             except BaseException as error:
-                # A cancelled caller left results unread. Closing the link also rolls back the
-                # transaction.
+                # A cancelled caller left results unread. Closing the link also rolls back.
                 if isinstance(error, FORGOTTEN):
                     self.prepares = False
                 if isinstance(error, Exception) and await link.undo(error):

@@ -2,10 +2,10 @@
 
 `schema.sql` has version 7; later versions are numbered files in `migrations/`. `NNN_pre_*.sql` only
 adds, and runs before the code that needs it is deployed. `NNN_post_*.sql` removes, and runs when no
-older code is in use. One transaction runs a step and records it. A step waits for a lock at most
-`LOCK_SECONDS`, then retries. Opening a store never changes the schema. Each login role gets its own
-settings, because members of a role do not inherit them, and a transaction pooler would lose
-settings of a connection.
+older code is in use. A migration runs and records each step in one transaction. A step waits for a
+lock at most `LOCK_SECONDS`, then retries. Opening a store never changes the schema. Each login role
+gets its own settings, because members of a role do not inherit them, and a transaction pooler would
+lose settings of a connection.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TIMEOUTS: Final[Mapping[str, str]] = {
     "lock_timeout": "30s",
     "idle_in_transaction_session_timeout": "60s",
 }
-"""The store cancels a statement after 60 seconds. These limits apply if the store cannot."""
+"""PostgreSQL's limits, which apply only if the store cannot cancel a statement after 60 seconds."""
 LOGGING: Final[Mapping[str, str]] = {
     "log_min_error_statement": "panic",
     "log_parameter_max_length": "0",
@@ -290,8 +290,8 @@ async def migrate(
 ) -> tuple[str, ...]:
     """Migrate a database as its owner. Return the names of the steps that ran. The application's
     role is created if it is missing. With a password it may log in; without one, grant it to other
-    roles. It owns nothing, and row security applies to it. A step calls `waiting` while it waits
-    for a lock. Pass the server's own URL: a pooler would separate the lock from the steps."""
+    roles. This role owns nothing, and row security applies to it. A step calls `waiting` while it
+    waits for a lock. Pass the server's own URL: a pooler would separate the lock from the steps."""
     with driver_errors():
         async with await connect(admin_url) as connection, _alone(connection, wait_seconds):
             await require_server(connection)
@@ -332,7 +332,7 @@ async def initialize(
     waiting: Callable[[str], None] = lambda _: None,
 ) -> Setup:
     """Create schema and role, and set timeouts and logging on every login role of the application.
-    A second run adds only what is missing."""
+    A second run adds only missing parts."""
     applied = await migrate(
         admin_url, app_role=app_role, app_password=app_password, waiting=waiting
     )

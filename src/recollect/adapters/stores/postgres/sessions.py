@@ -247,8 +247,8 @@ async def write_session(
 async def _is_repeated(
     work: Transaction, given: SessionWrite, stored: bytes, quoted: Collection[str]
 ) -> SessionOutcome:
-    """Return a result if this write of the turn was stored before. It is not stale, even if a later
-    request removed its quotes."""
+    """Recognize a repeated write of the stored turn. A repeated write is not stale, even if its
+    quotes were removed meanwhile."""
     if stored == given.state:
         return SessionOutcome()
     again = bool(quoted) and stored == state_without(

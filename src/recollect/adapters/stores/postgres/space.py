@@ -130,7 +130,7 @@ async def delete_space(work: Transaction) -> dict[str, int]:
 
 
 PACK_AFTER: Final = 512
-"""Packing is due at this many passages in the tail. Scanning them takes about a millisecond."""
+"""Packing is due if the tail has this many passages, which take a millisecond to scan."""
 PACK_NOW: Final = 4_096
 """If the tail has this many passages, the next writer packs it: no worker runs the jobs."""
 _FANOUT: Final = 8
@@ -239,8 +239,7 @@ async def merge_runs(work: Transaction) -> bool:
 
 
 def choose_merge(runs: Sequence[tuple[int, int, int, int]]) -> tuple[int, int] | None:
-    """Choose adjacent runs to merge from runs as (first, last, passages, dead passages), in
-    order."""
+    """Choose adjacent runs to merge. A run is (first, last, passages, dead passages)."""
     levels = [_level(passages) for _, _, passages, _ in runs]
     for start in range(len(runs)):
         end = start

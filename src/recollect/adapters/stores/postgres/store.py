@@ -1,8 +1,8 @@
 """Opens spaces in a PostgreSQL database, and reads and writes one space.
 
-`PostgresFleet` owns the pool of connections for all spaces of a database. Its only query over
-several spaces asks which have due jobs. `PostgresStore` (`recollect.core.ports.Store`) runs each
-operation as one transaction of its space.
+`PostgresFleet` owns the pool of connections for all spaces of a database. The fleet's only query
+over several spaces asks which have due jobs. `PostgresStore` (`recollect.core.ports.Store`) runs
+each operation as one transaction of its space.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class PostgresFleet:
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
-        """Open a write transaction after this process's other writers, waiting without a
+        """Open a write transaction after the process's other writers. Waiting uses no
         connection."""
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
@@ -164,7 +164,7 @@ def _reads(work: Work[P, T]) -> Operation[P, T]:
 
 
 def _writes(work: Work[P, T], *, in_turn: bool = True) -> Operation[P, T]:
-    """Declare an operation that writes, and with `in_turn` waits for the process's other
+    """Declare an operation that writes. With `in_turn`, it waits for this process's other
     writers."""
 
     async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
@@ -185,7 +185,7 @@ class PostgresStore:
         *,
         closed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Open the store of a space. It calls `closed` once when it closes."""
+        """Open the store of a space. The store calls `closed` once when it closes."""
         self.space = space
         self._id = space_uuid(space)
         self._fleet = fleet
@@ -195,8 +195,8 @@ class PostgresStore:
 
     @classmethod
     async def open_shared(cls, url: str, *, space: SpaceId, pool_size: int = POOL_SIZE) -> Self:
-        """Open one space of the fleet that all stores of this process with this URL share. Fifty
-        engines then need no more connections than one. The last store closes the fleet."""
+        """Open one space of the fleet that all stores of this process with this URL share, so that
+        fifty engines need no more connections than one. The last store closes the fleet."""
         fleets = _SHARED.setdefault(asyncio.get_running_loop(), {})
         shared = fleets.setdefault(url, _SharedFleet())
         shared.users += 1

@@ -4,8 +4,8 @@ large one.
 Above `EXACT_NUMBERS`, a search first compares signs, and then compares the most similar vectors
 exactly; `recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48
 bytes per passage at 384 dimensions. A slot of a block counts as used only while its passage has a
-vector. A passage keeps its first vector. A vector is skipped if its passage is missing or has
-another span. Ties at the last place are decided in double precision, then by id.
+vector. If a passage has a vector, another one is ignored. A vector is skipped if its passage is
+missing or has another span. Ties at the last place are decided in double precision, then by id.
 """
 
 from __future__ import annotations

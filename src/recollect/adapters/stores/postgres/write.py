@@ -1,6 +1,6 @@
 """Writes a batch, and indexes segments again.
 
-One transaction first reads the rows that the batch affects, then writes: two round trips and one
+A write is one transaction that first reads the rows that the batch affects: two round trips and one
 fsync, however large the batch. The transaction locks the row of `counters` first, so writers of one
 space wait for each other. A forgotten message is never written again, and writing a batch twice
 changes nothing. Indexing a passage again gives it a new number, and marks the old number as dead.

@@ -2,7 +2,7 @@
 
 Writing a batch twice changes nothing. Content with a tombstone is not written. A passage's number
 is never used again. The low bits of the number are the passage's length in words, so that scoring
-reads no other table. The same transaction changes the counters.
+reads no other table. The caller's transaction also changes the counters.
 """
 
 from __future__ import annotations
@@ -60,9 +60,8 @@ NewRows: TypeAlias = Iterable[tuple[int, Sequence[NewPassage]]]
 
 
 def add_passages(db: Database, segments: NewRows) -> list[Row]:
-    """Store new passages without indexing them: pass the result to `index_words`, which runs last
-    in a transaction, because FTS5 flushes its buffer whenever another statement needs a
-    savepoint."""
+    """Store new passages without indexing them: pass the result to `index_words`, last in a
+    transaction, because FTS5 flushes its buffer whenever another statement needs a savepoint."""
     number = db.value("SELECT next_passage FROM totals")
     rows: list[Row] = []
     bags: list[Row] = []

@@ -65,9 +65,8 @@ _RESTORE = "restore it from a copy, or delete it with `recollect space delete`"
 
 class EncryptionKey:
     """An encryption key: 64 hexadecimal digits are the key itself, any other text is a passphrase.
-    Each space derives its own key from a passphrase. The salt is the space's name, which every
-    caller that opens the file knows. So two spaces with the same name and passphrase have the same
-    key."""
+    Each space has its own key, derived from the passphrase. The salt is the space's name, which
+    every caller knows. So two spaces with the same name and passphrase have the same key."""
 
     __slots__ = ("_secret", "is_raw")
 
@@ -197,9 +196,8 @@ class BusyWait:
         self._ended = True
 
     def wait(self, _tries: int = 0) -> bool:
-        """Wait a moment. Return False after the limit. Pauses are short and random: SQLite's own
-        grow to 100 ms, and a process that polls so rarely gets no turn next to eight busy
-        writers."""
+        """Wait a moment. Return False after the limit. Pauses are short and random: with SQLite's
+        own, of up to 100 ms, a process gets no turn next to eight busy writers."""
         if self._ended or time.monotonic() >= self._until:
             return False
         time.sleep(random.uniform(0.0005, 0.006))  # noqa: S311 - not for secrets

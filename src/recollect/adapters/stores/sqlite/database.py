@@ -3,8 +3,7 @@
 apsw runs statements lazily. A call of this module ends its statement before it returns, so that no
 statement keeps a snapshot open by accident. A store has one lane for writes and others for reads,
 so a long read never delays a write. SQLite never runs on the event loop. Each operation is one
-transaction, and completes even if its caller is cancelled. A row with undecodable text is skipped
-and counted.
+transaction, and completes even if its caller is cancelled. Rows with undecodable text are skipped.
 """
 
 from __future__ import annotations
@@ -110,7 +109,8 @@ _CLOSED = "this store is closed: open it again"
 
 
 class Lane:
-    """A thread, and the connection that only this thread uses. The first operation starts both."""
+    """A thread, and the connection that only this thread uses. The first operation starts the
+    thread and opens the connection."""
 
     def __init__(self, file: SpaceFile, *, name: str) -> None:
         self._file = file
@@ -150,8 +150,7 @@ class Lane:
         return await self._later(self._run, both)
 
     async def close(self) -> None:
-        """End the thread and its connection after running operations, but not after others'
-        locks."""
+        """End the thread and its connection after running operations, but do not wait for locks."""
         if self._closed:
             return
         self._closed = True

@@ -125,7 +125,7 @@ def facts_revision(db: Database) -> int:
 
 
 def require_revision(db: Database, revision: int | None) -> None:
-    """Raise StaleFacts if facts have changed since this revision. None turns the check off."""
+    """Raise StaleFacts if facts have changed since `revision`, unless that is None."""
     if revision is not None and facts_revision(db) != revision:
         raise StaleFacts("other facts were written in the meantime: read the facts and try again")
 
@@ -143,9 +143,9 @@ def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str
 
 
 def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
-    """Remove the facts whose sources were all forgotten. Other facts lose only these sources.
-    `twins` maps a forgotten segment to another with the same words, which replaces it as a source.
-    An unreadable fact is removed together with any segment that it names."""
+    """Remove the facts whose sources were all forgotten. A fact with other sources loses only the
+    forgotten ones. `twins` maps a forgotten segment to another with the same words, which replaces
+    it as a source. An unreadable fact is removed together with any segment that it names."""
     rows = db.rows(_RESTING)
     resting = [fact for _, fact in columns.read_rows(rows, columns.numbered_fact)]
     known = {fact.id for fact in resting}

@@ -1,7 +1,7 @@
 """The ledger: the requests that were sent, turn by turn, and the compactions of sessions.
 
-Each piece of a request is stored once, and a turn stores only what it added. A turn's rows are the
-first `kept_rows` of the previous turn, followed by its own. A compaction never changes or expires.
+A piece of a request is stored once, and a turn stores only the pieces that it added. A turn's rows
+are the first `kept_rows` of the previous turn, followed by its own. Compactions never change.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ _CHUNK_BYTES: Final = 32 * 16
 """Bytes of a chunk: 32 message ids. A chunk of 64 ids would need its own page."""
 _HASH_BYTES: Final = 16
 _COUNT_BYTES: Final = 4
-"""Bytes of the count at the start of a list with chunks. They make its length differ from a
-multiple of 16, the length of a list without chunks."""
+"""Bytes of the count before a list's chunks. With them, no list with chunks has a length that is a
+multiple of 16, as all other lists have."""
 
 _HASH_CHARS: Final = 32
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")

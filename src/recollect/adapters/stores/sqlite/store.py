@@ -1,6 +1,6 @@
 """`SQLiteStore`: the memory of one space in one SQLite file.
 
-One thread writes, one searches, one answers pings, one reads everything else.
+The store has four threads: for writes, for searches, for pings, and for other reads.
 `recollect.core.ports` documents the operations.
 """
 

@@ -237,7 +237,7 @@ class Matrix:
     _passages: Numbers = field(default_factory=lambda: np.empty(0, dtype="<i8"))
     _scales: Floats = field(default_factory=lambda: np.empty(0, dtype="<f4"))
     scaled: bool = False
-    """True if a vector does not have length one. Then `scales` must multiply the similarities."""
+    """True if a vector's length is not one, so that `scales` must multiply similarities."""
     _sorted: tuple[Numbers, npt.NDArray[np.intp]] | None = None
 
     @property
