@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from tests.disk import bytes_of
-from tests.harness.pi_view import build_context
 
 from recollect import open_memory
 from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import SessionTranscript, open_transcript
 from recollect.adapters.wiring import open_store
 from recollect.agent.flush import append_note
+from recollect.core.formats.pi_session import build_context
 from recollect.core.formats.translate import Speaker, to_wire
 from recollect.system.config.settings import Redaction
 
@@ -52,7 +52,7 @@ def opened() -> SessionTranscript:
 
 async def send(transcript: SessionTranscript, store: Path) -> None:
     """The history goes to the engine as the agent sends it."""
-    wire = to_wire([one.message for one in transcript.history()], SPEAKER)
+    wire = to_wire(list(transcript.history().messages), SPEAKER)
     body = {"model": "claude-x", "max_tokens": 100, "messages": list(wire.messages)}
     async with open_memory(store=str(store), settings=SETTINGS) as memory:
         await memory.prepare(transcript.session_id, body)
@@ -135,7 +135,7 @@ def test_text_is_in_no_byte_afterwards_and_session_goes_on(planted: Path, tmp_pa
     with opened() as transcript:
         assert transcript.notes == ()
         shown = build_context(transcript.entries)
-        assert "withdrawn" in shown[0]["content"][0]["text"]
+        assert "withdrawn" in shown.messages[0]["content"][0]["text"]
         transcript.append_message({"role": "user", "content": "Go on.", "timestamp": 9})
         asyncio.run(send(transcript, store))
     assert files_with(tmp_path, home) == []

@@ -4,11 +4,10 @@ import gzip
 from pathlib import Path
 
 import pytest
-from tests.harness.pi_view import build_context
 from tests.unit.session.node_pi import assert_node_agrees, node, session_bytes
 
 from recollect.core.formats.json_text import decode, stringify
-from recollect.core.formats.pi_session import PiSession, migrate, read_session
+from recollect.core.formats.pi_session import PiSession, build_context, migrate, read_session
 from recollect.core.formats.transcripts import read_transcript
 
 RECORDINGS = ("pi_before-compaction", "pi_large-session")
@@ -60,5 +59,5 @@ def test_the_importing_reader_shows_the_same_messages(recorded: bytes) -> None:
     for at in (-1, len(answers) // 2, 3):
         request = transcript.requests[at]
         theirs = [decode(transcript.items[item].raw) for item in request.shown]
-        ours = build_context(session.entries, answers[at].parent_id)
+        ours = build_context(session.entries, answers[at].parent_id).messages
         assert [stringify(one) for one in theirs] == [stringify(one) for one in ours]

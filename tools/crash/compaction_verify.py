@@ -197,3 +197,5 @@ def _check_recorded(left: Left, transcript: SessionTranscript, known: set[int]) 
     if unknown := set(numbers) - known:
         left.problems.append(f"{len(unknown)} compactions of the transcript are not in the store")
     left.unrecorded = len(known - set(numbers))
+    if numbers and not transcript.context().shown:
+        left.problems.append("the transcript shows nothing after its compaction")

@@ -106,7 +106,7 @@ class Conversation:
 
     def shown(self) -> tuple[PiShown, ...]:
         """Return the history, each message with its entry. Secrets of this process are visible."""
-        return self.transcript.history()
+        return self.transcript.history().shown
 
     def milliseconds(self) -> int:
         return round(self._clock.now() * 1000)

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from tests.harness.pi_view import build_context
 from tests.unit.agent.agent_harness import AgentHarness, collected
 
 from recollect.agent.loop import Agent
@@ -19,11 +18,11 @@ def test_the_transcript_follows_an_undo_from_outside(tmp_path: Path) -> None:
         await collected(agent, "/compact")
         conversation = agent.conversation
         assert conversation.compactions == 1
-        shown = len(build_context(conversation.transcript.entries))
+        shown = len(conversation.transcript.context().messages)
         done = await agent._engine.undo(conversation.session_id)
         assert done.undone is not None
         await collected(agent, "And now?")
-        assert len(build_context(conversation.transcript.entries)) > shown + 2
+        assert len(conversation.transcript.context().messages) > shown + 2
         assert conversation.compactions == 0
 
     harness.run(work)

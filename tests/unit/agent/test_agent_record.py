@@ -16,7 +16,7 @@ from recollect.testing.scripted_model import Says, ScriptedModel, WireName
 
 def texts(harness: AgentHarness) -> list[str]:
     with harness.transcript() as transcript:
-        shown = transcript.history()
+        shown = transcript.history().shown
     return [one.message["content"][0]["text"] for one in shown]
 
 

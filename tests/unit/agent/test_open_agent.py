@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.harness.pi_view import build_context
 from tests.unit.agent.agent_harness import QUIET, notes, of
 from tests.unit.agent.test_agent_window import SMALL, TALK
 
@@ -17,6 +16,7 @@ from recollect.agent import opening
 from recollect.agent.events import Ended, Prepared, Said, Told
 from recollect.agent.opening import open_agent
 from recollect.core.engine.engine import Engine
+from recollect.core.formats.pi_session import build_context
 from recollect.core.values.model import Prompt
 from recollect.errors import SettingsError, TranscriptLocked
 from recollect.testing.scripted_model import Says, ScriptedModel
@@ -110,7 +110,7 @@ def undo_in_the_store(workspace: Path) -> int:
 def shown_by_pi(workspace: Path) -> str:
     """What pi would show of the transcript."""
     path = transcript_file(str(workspace), session_of(workspace))
-    return str(build_context(read_session_file(path).entries))
+    return str(build_context(read_session_file(path).entries).messages)
 
 
 def told(events: list[Any]) -> str:

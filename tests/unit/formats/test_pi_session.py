@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.harness.pi_view import build_context
 from tests.sizes import at_size
 from tests.unit.session.node_pi import assert_node_agrees, session_bytes
 
 from recollect.core.formats.pi_session import (
     PiSession,
     Stamp,
+    build_context,
     build_history,
     compaction_value,
     custom_value,
@@ -55,7 +55,7 @@ def branch_summary(stamp: Stamp, summary: str) -> dict[str, Any]:
 
 
 def texts(session: PiSession, leaf: str | None = None) -> list[str]:
-    messages = build_context(session.entries, leaf)
+    messages = build_context(session.entries, leaf).messages
     return [message["content"][0]["text"] for message in messages]
 
 
@@ -148,7 +148,7 @@ def test_the_index_of_version_1_counts_the_header() -> None:
     _, two, compacted, _ = session.entries
     assert compacted.first_kept_id == two.id
     assert "firstKeptEntryIndex" not in compacted.value
-    shown = build_context(session.entries)
+    shown = build_context(session.entries).messages
     assert [message["content"] for message in shown[1:]] == ["two", "three"]
 
 
@@ -177,7 +177,7 @@ def test_the_last_compaction_on_the_path_counts() -> None:
     assert texts(session) == [wrapped("second"), "b", "d", "e"]
     assert texts(session, "d") == [wrapped("first"), "b", "d"]
     assert texts(session, "b") == ["a", "b"]
-    history = [one.message for one in build_history(session.entries)]
+    history = build_history(session.entries).messages
     assert [message["content"][0]["text"] for message in history] == ["a", "b", "d", "e"]
 
 

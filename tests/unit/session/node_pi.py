@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from recollect.core.formats.json_text import stringify
-from recollect.core.formats.pi_session import PiMessage, PiSession
+from recollect.core.formats.pi_session import PiContext, PiSession
 
 NODE = Path(__file__).parents[2] / "node"
 
@@ -36,8 +36,8 @@ def node_reads(data: bytes) -> dict[str, Any]:
     return found
 
 
-def assert_node_agrees(data: bytes, context: list[PiMessage]) -> None:
+def assert_node_agrees(data: bytes, context: PiContext) -> None:
     """Every line is spelled as JavaScript would, and the model is shown the same."""
     theirs = node_reads(data)
     assert theirs["respelled"] == []
-    assert [stringify(m) for m in theirs["shown"]] == [stringify(m) for m in context]
+    assert [stringify(m) for m in theirs["shown"]] == [stringify(m) for m in context.messages]

@@ -8,7 +8,6 @@ from uuid import uuid4
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.harness.pi_view import build_context
 from tests.sizes import at_size
 from tests.unit.session.node_pi import assert_node_agrees
 
@@ -36,6 +35,7 @@ from recollect.agent.chat.terminal import MaskedHistory
 from recollect.core.formats.pi_session import (
     PiEntry,
     PiSession,
+    build_context,
     entry_line,
     read_session,
 )
@@ -112,7 +112,7 @@ def forget(*, only_look: bool = False, workspace: Path | None = None, **order: A
 
 def texts(session: PiSession) -> list[str]:
     found = []
-    for message in build_context(session.entries):
+    for message in build_context(session.entries).messages:
         content = message["content"]
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
         found.append(" ".join(block.get("text", "-") for block in blocks))

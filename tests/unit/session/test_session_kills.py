@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.harness.pi_view import build_context
 from tests.unit.session.doomed_writers import Writers
 
 from recollect.adapters.session.files import SessionIndex
@@ -47,7 +46,7 @@ def test_no_kill_loses_what_was_acknowledged(writers: Writers, tmp_path: Path) -
             assert len(found) - len(acknowledged) <= kill + 1, "at most one a kill was not told"
             mine = transcript.append_message({"role": "user", "content": "alive"})
             acknowledged.append(str(mine.id))
-            assert len(build_context(transcript.entries)) == len(transcript.entries)
+            assert len(transcript.context().messages) == len(transcript.entries)
     assert len(acknowledged) > 2 * KILLS, "the writers came to write"
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.harness.pi_view import build_context
 from tests.unit.session.node_pi import assert_node_agrees
 
 from recollect.adapters.session import transcript as session_file
@@ -23,7 +22,7 @@ from recollect.adapters.session.transcript import (
     open_transcript,
     read_session_file,
 )
-from recollect.core.formats.pi_session import PiEntry
+from recollect.core.formats.pi_session import PiEntry, build_context
 from recollect.core.formats.summaries import PI_CLOSING, PI_OPENING
 from recollect.errors import TranscriptError, TranscriptLocked
 from recollect.system.config.settings import Redaction
@@ -55,9 +54,7 @@ def user(text: str) -> dict[str, Any]:
 
 
 def shown(transcript: SessionTranscript) -> list[str]:
-    return [
-        message["content"][0]["text"] for message in build_context(transcript._unmasked_entries())
-    ]
+    return [message["content"][0]["text"] for message in transcript.context().messages]
 
 
 def wrapped(summary: str) -> str:
@@ -94,7 +91,7 @@ def test_every_kind_of_entry_is_one_that_node_would_write(path: Path) -> None:
         transcript.append_compaction(
             summary="s", first_kept_entry_id=kept.id, tokens_before=3, details={"cost": 4.5e-05}
         )
-        assert_node_agrees(path.read_bytes(), build_context(transcript.entries))
+        assert_node_agrees(path.read_bytes(), transcript.context())
 
 
 def test_a_second_writer_is_refused_and_a_reader_is_not(path: Path) -> None:
@@ -283,11 +280,11 @@ def test_reasoning_that_is_kept_whole_as_a_signature_is_masked_too(path: Path, w
     ]
     with opened(path) as transcript:
         transcript.append_message({"role": "assistant", "content": blocks})
-        said = transcript.history()[0].message["content"]
+        said = transcript.history().messages[0]["content"]
         assert said == blocks, "in this process it can still be sent back"
     assert SECRET not in path.read_text()
     with opened(path) as transcript:
-        sealed, masked = transcript.history()[0].message["content"]
+        sealed, masked = transcript.history().messages[0]["content"]
     assert sealed == blocks[0], "what only its provider can read stays as it is"
     assert "thinkingSignature" not in masked
 
@@ -333,7 +330,7 @@ def test_undo_goes_back_one_compaction_at_a_time(path: Path) -> None:
         transcript.append_undo()
         transcript.append_undo()
         assert shown(transcript) == [wrapped(UNDONE_SUMMARY), "m0", "m1", "m2", "m3"]
-        assert_node_agrees(path.read_bytes(), build_context(transcript.entries))
+        assert_node_agrees(path.read_bytes(), transcript.context())
 
 
 def test_undo_brings_back_a_compaction_that_carries_its_own_tail(path: Path) -> None:
@@ -347,7 +344,7 @@ def test_undo_brings_back_a_compaction_that_carries_its_own_tail(path: Path) -> 
         transcript.append_undo()
         transcript.append_message(user("three"))
         assert shown(transcript) == [wrapped("s0"), "tail", "one", "two", "three"]
-        assert_node_agrees(path.read_bytes(), build_context(transcript.entries))
+        assert_node_agrees(path.read_bytes(), transcript.context())
 
 
 @settings(max_examples=40)

@@ -536,7 +536,7 @@ def _restore_fields(path: Sequence[PiEntry], at: int, undone: PiEntry) -> dict[s
     first = path[kept if kept < at else at + 1].id
     tail = restored.retained_tail
     if tail is not None:
-        tail += tuple(one.message for one in build_history(path[at + 1 :]))
+        tail += build_history(path[at + 1 :]).messages
         first = path[at + 1].id or first
     details = restored.value.get("details")
     from_hook = restored.value.get("fromHook")

@@ -27,11 +27,12 @@ from recollect.core.formats.json_text import decode
 from recollect.core.formats.pi_session import (
     PI_VERSION,
     TORN_NOTE,
+    PiContext,
     PiEntry,
     PiHeader,
     PiSession,
-    PiShown,
     Stamp,
+    build_context,
     build_history,
     compaction_value,
     custom_value,
@@ -225,9 +226,13 @@ class SessionTranscript:
     def entries(self) -> tuple[PiEntry, ...]:
         return tuple(self._entries)
 
-    def history(self) -> tuple[PiShown, ...]:
-        """Return every message up to the newest entry, ignoring compactions. Messages that this
-        process added still contain their secrets, which are masked on the disk."""
+    def context(self) -> PiContext:
+        """Return the messages to show to the model, as pi rebuilds them. Messages that this process
+        added still contain their secrets, which are masked on the disk."""
+        return build_context(self._unmasked_entries())
+
+    def history(self) -> PiContext:
+        """Return every message up to the newest entry, ignoring compactions."""
         return build_history(self._unmasked_entries())
 
     def append_message(self, message: Mapping[str, Any]) -> PiEntry:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
@@ -356,12 +356,39 @@ class PiShown:
     message: PiMessage = field(repr=False)
 
 
-def build_history(entries: Sequence[PiEntry]) -> tuple[PiShown, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PiContext:
+    """The messages that the model sees at one entry of a session."""
+
+    shown: tuple[PiShown, ...] = ()
+
+    @property
+    def messages(self) -> tuple[PiMessage, ...]:
+        """Messages for the model, not yet in a provider's format."""
+        return tuple(item.message for item in self.shown)
+
+
+def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiContext:
+    """Build the messages that pi sends: the last summary on the path, the messages that it does not
+    cover, and everything after it."""
+    path = path_to(entries, leaf)
+    cut = max((at for at, entry in enumerate(path) if entry.kind == "compaction"), default=None)
+    if cut is None:
+        return PiContext(shown=tuple(_shown(path)))
+    summary = path[cut]
+    shown = [PiShown(entry_id=summary.id, message=summary_message(summary))]
+    tail = summary.retained_tail
+    if tail is not None:
+        shown += [PiShown(entry_id=summary.id, message=message) for message in tail]
+    else:
+        shown += _shown(path[kept_from(path, cut) : cut])
+    shown += _shown(path[cut + 1 :])
+    return PiContext(shown=tuple(shown))
+
+
+def build_history(entries: Sequence[PiEntry]) -> PiContext:
     """Build the messages of the path to the last entry, as if there had been no compaction."""
-    shown = [(entry.id, shown_message(entry)) for entry in path_to(entries)]
-    return tuple(
-        PiShown(entry_id=id_, message=message) for id_, message in shown if message is not None
-    )
+    return PiContext(shown=tuple(_shown(path_to(entries))))
 
 
 def kept_from(path: Sequence[PiEntry], cut: int) -> int:
@@ -372,6 +399,13 @@ def kept_from(path: Sequence[PiEntry], cut: int) -> int:
         if first is not None and path[position].id == first:
             return position
     return cut
+
+
+def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
+    for entry in entries:
+        message = shown_message(entry)
+        if message is not None:
+            yield PiShown(entry_id=entry.id, message=message)
 
 
 def summary_message(entry: PiEntry) -> PiMessage:
