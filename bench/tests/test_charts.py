@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect_bench.charts import CHARTS, cost_chart, draw_docs, recall_chart
-from recollect_bench.recall.result import SetResult, joined
+from recollect_bench.charts import CHARTS, draw_docs
 
 DOCS = Path(__file__).parents[2] / "docs"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -56,15 +55,3 @@ def test_a_chart_fetches_nothing_has_no_date_and_is_small() -> None:
         drawn = (DOCS / chart).read_text(encoding="utf-8")
         assert len(drawn) < 60_000
         assert not re.search(r'(?:href|src)="(?!#)|url\((?!#)|dc:date', drawn)
-
-
-def test_a_run_without_some_figures_is_drawn_all_the_same() -> None:
-    compared = SetResult(name="locomo", embedder="none", figures={"same_top_50": 1.0})
-    assert "Recollect" not in _texts(recall_chart(joined([compared], notes=[]).as_json()))
-    short = {"figures": {"cost_32k": 1.1}, "baselines": {"plain.cost_32k": 1.0}}
-    assert {"32k window", "1.10", "plain compaction"} <= _texts(cost_chart(short))
-
-
-def _texts(drawn: str) -> set[str]:
-    texts = ElementTree.fromstring(drawn.encode()).iter(f"{SVG}text")
-    return {"".join(text.itertext()).strip() for text in texts}

@@ -9,8 +9,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from recollect.core.compaction.ask import PromptTerms, initial_prompt, merge_prompt, update_prompt
-from recollect.core.compaction.receipt import audit
 from recollect.core.formats.summaries import PI_OPENING
 from recollect.core.formats.transcripts import read_transcripts
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
@@ -20,7 +18,6 @@ from recollect_bench.cost.data import (
     Conversation,
     Naming,
     conversation,
-    count_bytes,
     load_conversations,
 )
 from recollect_bench.cost.gateway import as_served, replay_gateway
@@ -29,8 +26,6 @@ from recollect_bench.cost.strategies import (
     SUMMARY_TOKENS,
     SYSTEM_TOKENS,
     Meter,
-    NoteTaker,
-    NotingModel,
     Tally,
     replay_engine,
     replay_plain,
@@ -138,35 +133,6 @@ def test_what_a_message_itself_says_does_not_count_as_kept() -> None:
     assert (recalled.present, recalled.left, recalled.recovered) == (2, 2, 2)
 
 
-def test_the_stand_in_answers_every_prompt_of_a_compaction_within_reason() -> None:
-    billed: list[tuple[int, int]] = []
-    model = NotingModel(NoteTaker(Naming()), lambda *sizes: billed.append(sizes))
-    wanted = PromptTerms(summary_tokens=4000)
-    said = "[User]: look at src/alpha.py\n\n[Tool result]: " + "line of a log\n" * 2000
-    first = asyncio.run(model.ask(initial_prompt(said, wanted)))
-    assert "src/alpha.py" in first.text
-    assert audit(first.text, ()).sections == ()
-    assert billed[0][0] > count_bytes(said)
-    assert billed[0][1] == pytest.approx(SUMMARY_TOKENS, abs=2)
-    update = asyncio.run(model.ask(update_prompt("[Assistant]: fixed it", first.text, wanted)))
-    assert "src/alpha.py" in update.text
-    assert count_bytes(update.text) < count_bytes(first.text)
-    merged = asyncio.run(model.ask(merge_prompt([first.text, update.text], wanted)))
-    assert "src/alpha.py" in merged.text
-
-
-def test_plain_compaction_keeps_the_newest_and_stays_below_its_limit() -> None:
-    held = _long_talk(150)
-    assert held.tokens > 32_000
-    tally = replay_plain(held, 32_000)
-    assert tally.summaries >= 1
-    assert tally.most_tokens <= 24_000
-    assert 0 < tally.retention <= 1
-    assert tally.left > 0
-    wide = replay_plain(held, 200_000)
-    assert (wide.summaries, wide.left, wide.retention) == (0, 0, 1.0)
-
-
 def test_the_engine_is_replayed_through_its_store_the_same_each_time() -> None:
     held = _long_talk(45)
     once = asyncio.run(replay_engine(held, 16_000))
@@ -246,7 +212,7 @@ def test_figures_are_relative_pooled_without_what_is_held_out_and_held_to_thresh
     assert [line.split()[0] for line in told] == ["retention_64k.held"]
     bad = _result(120.0, 2)
     assert {line.split()[0] for line in misses(bad)} == {
-        *("cost_64k", "recovered_64k", "retention_64k.tuned", "retention_64k.held"),
+        *("cost_64k", "recovered_64k", "retention_64k.tuned", "retention_64k.held")
     }
     assert math.isnan(good.value(OPENCLAW, "cost", 64_000, "held"))
 

@@ -95,9 +95,7 @@ def long_session() -> Conversation:
     return _conversation(*said)
 
 
-def test_an_oracle_tells_more_than_plain_compaction_and_all_are_billed(
-    long_session: Conversation,
-) -> None:
+def test_an_oracle_tells_more_than_plain_compaction(long_session: Conversation) -> None:
     rows = run_coding(windows=(16_000,), conversations=[long_session])
     by_who = {row.strategy: row for row in rows}
     assert set(by_who) == {PLAIN, DEFAULT, ORACLE}

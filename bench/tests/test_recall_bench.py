@@ -27,7 +27,6 @@ from recollect_bench.recall.judge import (
     whole_message,
 )
 from recollect_bench.recall.memory import StoredMemory, write_memory
-from recollect_bench.recall.result import SetResult, joined
 from recollect_bench.recall.sets import (
     SETS,
     Memory,
@@ -173,25 +172,6 @@ def test_thresholds_are_those_of_the_run_and_point_the_right_way() -> None:
         assert threshold.met(threshold.threshold)
         assert threshold.met(threshold.aim)
         assert not threshold.aimed(threshold.threshold)
-
-
-def test_several_sets_keep_their_figures_apart_and_say_what_is_not_met() -> None:
-    sets = [
-        SetResult(
-            name=name,
-            embedder="minilm",
-            figures={"all_4k": value},
-            baselines={"bm25": {"all_4k": 0.7}},
-            thresholds=thresholds_of(name, "minilm"),
-        )
-        for name, value in (("locomo", 0.5), ("madial", 0.6))
-    ]
-    result = joined(sets, notes=[])
-    assert result.figures == {"locomo.all_4k": 0.5, "madial.all_4k": 0.6}
-    assert result.baselines["locomo.threshold.all_4k"] == 0.87
-    assert result.baselines["madial.bm25.all_4k"] == 0.7
-    assert any("NOT MET" in note for note in result.notes)
-    assert joined(sets[:1], notes=[]).figures == {"all_4k": 0.5}
 
 
 def test_missing_data_say_where_they_are_looked_for(

@@ -7,11 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 from tests.sizes import only_in_full
 
 from recollect_bench import scale
-from recollect_bench.command import bench
 from recollect_bench.scale.capacity import (
     ASSUMED,
     FLEETS,
@@ -70,15 +68,6 @@ def test_the_committed_page_is_of_a_run_at_its_full_size() -> None:
     assert told.figures["spaces"] == full.spaces
     assert told.figures["passages"] == full.passages
     assert told.figures["large_passages"] == full.large_passages
-
-
-def test_the_page_can_be_printed_and_its_figures_as_json() -> None:
-    file = str(DOCS / "operations/capacity.json")
-    shown = CliRunner().invoke(bench, ["scale", "--capacity", file])
-    assert shown.exit_code == 0, shown.output
-    assert shown.stdout == (DOCS / "operations/capacity.md").read_text(encoding="utf-8")
-    told = json.loads(CliRunner().invoke(bench, ["scale", "--capacity", file, "--json"]).stdout)
-    assert told["figures"]["1M: nodes"] >= 2
 
 
 @pytest.mark.parametrize("spaces", FLEETS.values())

@@ -9,7 +9,6 @@ from click.testing import CliRunner
 from tests.sizes import only_in_full
 
 from recollect.adapters.stores.sqlite import SQLiteStore
-from recollect.core.rules.identity import segment_id
 from recollect_bench.command import bench
 from recollect_bench.turn_recall import (
     SETTINGS,
@@ -21,7 +20,7 @@ from recollect_bench.turn_recall import (
     recall_one,
     time_recalls,
 )
-from recollect_bench.turn_recall_data import EMBEDDERS, SHOWN_MESSAGES, SPACE, Talk, fill
+from recollect_bench.turn_recall_data import EMBEDDERS, SPACE, Talk, fill
 
 PASSAGES = 900
 QUESTIONS = 6
@@ -33,17 +32,6 @@ def test_a_memory_and_its_questions_are_the_same_in_every_run() -> None:
     one, other = (Talk().asked(900, 6, gated=True) for _ in range(2))
     assert [asked.vectors for asked in one] == [asked.vectors for asked in other]
     assert [asked.request.newest for asked in one] == [asked.request.newest for asked in other]
-
-
-def test_a_view_shows_messages_of_its_session_under_the_ids_the_store_knows() -> None:
-    talk = Talk()
-    stored = {talk.message(number).segment.id for number in range(900)}
-    for asked in talk.asked(900, 6, gated=True):
-        request = asked.request
-        shown = {segment_id(request.session, key) for key in request.shown}
-        assert shown <= stored
-        assert 0 < len(shown) <= SHOWN_MESSAGES
-        assert len(request.view) + len(request.recent) == len(shown)
 
 
 async def _timed(path: Path) -> tuple[Timed, Issued]:

@@ -64,9 +64,7 @@ def test_openclaws_files_come_back_byte_for_byte(
     assert contents(tmp_path / "out") == contents(given)
 
 
-def test_a_second_import_adds_nothing_and_an_export_of_it_neither(
-    recollect: Recollect, tmp_path: Path
-) -> None:
+def test_a_second_import_adds_nothing(recollect: Recollect, tmp_path: Path) -> None:
     given = write_openclaw_files(tmp_path / "given")
     recollect.text("import", given)
     again = recollect.json("import", given)["totals"]

@@ -10,9 +10,7 @@ from typing import Any
 from hypothesis import strategies as st
 from tests.conversations import write_anthropic, write_chat, write_pi, write_responses
 from tests.conversations.beyond import spoil
-from tests.conversations.resends import (
-    resend,
-)
+from tests.conversations.resends import resend
 from tests.conversations.script import (
     CODE_BITS,
     Turn,

@@ -278,9 +278,7 @@ def test_bytes_for_a_token_do_not_grow_and_scrollback_is_complete(
     assert sum("step_57()" in line for line in lines) == 2 * (paragraphs // 20)
 
 
-def test_a_broken_history_hurts_nobody_and_a_session_that_is_open_ends_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_history_hurts_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
     chat_history_file(str(tmp_path / "work")).mkdir(parents=True)
     with chatting(tmp_path, [Says(text="first")]) as one:

@@ -122,7 +122,7 @@ async def facts_are_found_by_type(spaces: Spaces) -> None:
     assert await found(types=("decision",)) == ["decision0", "decision1", "decision2"]
     both = ("issue", "task_state")
     assert await found(types=both, session="a") == [
-        *("issue0", "issue2", "task_state0", "task_state2"),
+        *("issue0", "issue2", "task_state0", "task_state2")
     ]
     assert await found(types=both, limit=2) == ["issue2", "task_state2"]
     assert await found(types=("decision",), limit=0) == []

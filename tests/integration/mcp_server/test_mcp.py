@@ -261,9 +261,7 @@ async def test_clients_of_one_store_share_engine_in_the_daemon(tmp_path: Path, p
 # What it answered comes back in a request that another process prepares
 
 
-async def test_answers_are_known_to_another_process_and_forgetting_reaches_them(
-    tmp_path: Path, plain: None
-) -> None:
+async def test_answers_are_known_to_another_process(tmp_path: Path, plain: None) -> None:
     """As with a gateway: the client asks the server, and sends the answer to somebody else."""
     store = tmp_path / "memory.db"
     said: list[dict[str, Any]] = [{"role": "user", "content": DECIDED}]

@@ -207,9 +207,7 @@ async def _all_said(store: Path, space: str) -> str:
         return "\n".join(one.segment.text for one in page)
 
 
-def test_a_store_that_is_broken_is_told_and_nothing_but_protocol_is_written(
-    home: Path, tmp_path: Path
-) -> None:
+def test_a_store_that_is_broken_is_told(home: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"SQLite format 3\0" + os.urandom(8192))
     with raw(["mcp", "--space", SPACE, "--store", str(broken)], home) as client:

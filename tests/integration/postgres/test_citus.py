@@ -78,9 +78,7 @@ def test_opening_is_refused_with_the_mend_until_the_role_is_set_up(database: Tes
     asyncio.run(use())
 
 
-async def test_everything_is_distributed_beside_its_like_and_again_what_a_migration_added(
-    database: TestDatabase,
-) -> None:
+async def test_everything_is_distributed_beside_its_like(database: TestDatabase) -> None:
     first = await distribute(database.admin_url, shard_count=2)
     assert [line for line in first.settings if "propagate_set_commands" in line]
     assert first.cannot == ()
@@ -129,9 +127,7 @@ async def test_rows_of_before_leave_the_coordinators_files(database: TestDatabas
     assert kept == len(examples.full_batch(0).segments)
 
 
-def test_a_table_that_cannot_be_distributed_is_named_and_the_rest_is_not_lost(
-    database: TestDatabase,
-) -> None:
+def test_a_table_that_cannot_be_distributed_is_named(database: TestDatabase) -> None:
     run(database.admin_url, "CREATE UNIQUE INDEX odd ON recollect.vectors (passage_no)")
     with pytest.raises(StoreError, match=r"recollect\.vectors: cannot create constraint"):
         asyncio.run(distribute(database.admin_url))
@@ -206,9 +202,7 @@ async def test_due_jobs_are_found_node_by_node_and_a_lost_node_is_named(
     await fleet.close()
 
 
-async def test_a_scrub_asks_every_node_and_says_which_it_did_not_reach(
-    database: TestDatabase,
-) -> None:
+async def test_a_scrub_asks_every_node(database: TestDatabase) -> None:
     await initialize(database.admin_url)
     fleet = await opened(database)
     store = await fleet.space("one")

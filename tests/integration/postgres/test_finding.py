@@ -83,9 +83,7 @@ async def _compare(store: Store, said: list[list[str]], new: list[NewSegment]) -
         assert len(found) == 40
 
 
-async def test_passages_without_a_vector_are_found_though_most_have_one(
-    database: TestDatabase,
-) -> None:
+async def test_passages_without_a_vector_are_found(database: TestDatabase) -> None:
     new = examples.segments(2_600, words=3)
     made = examples.vectors(new, embedder="e")
     left_out = new[2_400].segment.id

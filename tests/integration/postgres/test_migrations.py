@@ -133,9 +133,7 @@ def test_another_version_is_told_apart(database: TestDatabase) -> None:
     assert "recollect db migrate" in said
 
 
-def test_a_database_of_an_earlier_development_version_is_refused_and_left_as_it_is(
-    database: TestDatabase,
-) -> None:
+def test_a_database_of_an_earlier_development_version_is_refused(database: TestDatabase) -> None:
     """Its steps have our numbers and other names: what they made has no place for our writes."""
     earlier = [
         (1, "pre", "tables"),

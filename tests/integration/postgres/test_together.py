@@ -124,9 +124,7 @@ async def test_what_no_index_can_hold_is_refused_and_not_retried(database: TestD
     await store.close()
 
 
-async def test_two_sets_of_one_new_embedder_are_one_and_first_vectors_stay(
-    database: TestDatabase,
-) -> None:
+async def test_two_sets_of_one_new_embedder_are_one(database: TestDatabase) -> None:
     (store,) = await stores(database.app_url, 1)
     new = examples.segments(6)
     first, rest = examples.vectors(new[:4]), examples.vectors(new[2:])

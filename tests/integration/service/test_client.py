@@ -35,9 +35,7 @@ def node(database: TestDatabase) -> Iterator[Node]:
         yield running
 
 
-def test_a_key_is_taken_as_a_file_has_it_and_one_that_is_none_is_told_at_once(
-    database: TestDatabase, node: Node
-) -> None:
+def test_a_key_is_taken_as_a_file_has_it(database: TestDatabase, node: Node) -> None:
     _, key = add_tenant(database, "from a file")
     with MemoryClient(node.url, f"{key}\n") as client:
         assert client.tenant().name == "from a file"

@@ -42,9 +42,7 @@ def replayed(transcript: RecordedSession, turn: int, settings: Settings | None =
     return asyncio.run(replay(transcript, settings or Settings(), turn=turn))
 
 
-def test_caches_expire_by_the_recorded_clock_and_never_without_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_caches_expire_by_the_recorded_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = [
         point.moment for point in replayed(recorded([1000.0, 1060.0, 1900.0, 1910.0]), 4).points
     ]

@@ -208,9 +208,7 @@ def test_the_shell_completes_commands(shell: str) -> None:
     assert "doctor" not in done.output
 
 
-def test_a_gateway_without_its_extra_names_it_and_does_not_listen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_gateway_without_its_extra_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other extras bring its HTTP server, but not its client."""
     monkeypatch.setitem(sys.modules, "aiohttp", None)
     done = CliRunner().invoke(main, ["gateway", "--port", "0"])

@@ -180,9 +180,7 @@ PROBES = st.lists(
 
 
 @given(PROBES, st.text(max_size=200), st.integers(0, 60))
-def test_every_probe_has_one_finding_and_what_is_pinned_is_there(
-    probes: list[Probe], summary: str, pin_tokens: int
-) -> None:
+def test_every_probe_has_one_finding(probes: list[Probe], summary: str, pin_tokens: int) -> None:
     done = run(probes, summary, pin_tokens=pin_tokens)
     assert [one.probe for one in done.receipt.findings] == probes
     assert words(done.pinned) <= pin_tokens

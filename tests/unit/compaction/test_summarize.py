@@ -153,9 +153,7 @@ class TestSplitTurn:
 
 
 class TestAudited:
-    def test_what_is_missing_is_named_once_and_a_model_without_headings_is_not_paid_twice(
-        self,
-    ) -> None:
+    def test_what_is_missing_is_named_once(self) -> None:
         lacking = good_summary().replace("## Open TODOs\n- tests\n\n", "")
         model = ScriptedModel([lacking, good_summary("second")])
         done = run(plan_of(long_history(6)), model)

@@ -188,9 +188,7 @@ def test_precedence(tmp_path: Path) -> None:
     assert by_variable.settings.window_tokens == 6000
 
 
-def test_the_process_environment_is_read_and_other_variables_are_left_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_process_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOLLECT_WINDOW_TOKENS", "7000")
     assert load_settings().settings.window_tokens == 7000
     names = ("HOME", "DATA", "MODELS", "SOAK")

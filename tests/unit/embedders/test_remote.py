@@ -124,9 +124,7 @@ def test_a_providers_key_goes_to_no_other_server(monkeypatch: pytest.MonkeyPatch
     assert "recall.remote.key_variable" in said
 
 
-def test_batches_stay_within_count_and_characters_and_come_back_in_order(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_batches_stay_within_count_and_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote, "_BATCH_TEXTS", 7)
     monkeypatch.setattr(remote, "_BATCH_CHARS", 20_000)
     texts = [f"text {number} " + "x" * (number * 100) for number in range(60)]

@@ -19,11 +19,7 @@ from recollect.core.values.edit import Cut, Insert, Shorten
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import LimitDoubt, Overflow
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.recall import (
-    Recalled,
-    RecalledFact,
-    RecallRequest,
-)
+from recollect.core.values.recall import Recalled, RecalledFact, RecallRequest
 from recollect.errors import StaleSession
 from recollect.system.config import build
 

@@ -162,9 +162,7 @@ def test_what_the_model_echoes_has_the_trust_of_what_it_read() -> None:
         (Answer(text='```json\n{"facts": []}\n```'), 0, ""),
     ],
 )
-def test_what_can_be_read_of_a_bad_answer_counts_and_the_rest_is_told(
-    answer: Answer, kept: int, told: str
-) -> None:
+def test_what_can_be_read_of_a_bad_answer_counts(answer: Answer, kept: int, told: str) -> None:
     found, _ = run(talk(("assistant", GATEWAY)), answer)
     assert len(by_model(found)) == kept
     assert told in found.trouble

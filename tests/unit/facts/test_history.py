@@ -86,9 +86,7 @@ def test_a_forgotten_version_leaves_a_gap_that_is_told() -> None:
         ("I fixed the bug in src/a.py", "I fixed the bug in src/b.py", False),
     ],
 )
-def test_a_property_goes_by_one_name_and_look_alikes_by_others(
-    one: str, other: str, same: bool
-) -> None:
+def test_a_property_goes_by_one_name(one: str, other: str, same: bool) -> None:
     """A missed correction leaves both statements; a look-alike would lose one."""
     named = name_property(one).subject
     assert (bool(named) and named == name_property(other).subject) == same

@@ -49,21 +49,6 @@ def test_a_long_section_is_cut_at_its_paragraphs() -> None:
         assert lines[one.first_line - 1] in one.text
 
 
-def test_one_endless_line_is_cut_and_nothing_is_lost() -> None:
-    line = " ".join(f"w{n}" for n in range(5_000))
-    found = read_sections(line)
-    assert {one.first_line for one in found} == {1}
-    assert all(len(one.text) <= SECTION_CHARS for one in found)
-    assert " ".join(one.text for one in found) == line
-
-
-def test_a_heading_longer_than_a_line_is_not_lost() -> None:
-    title = " ".join(f"word{n}" for n in range(100))
-    (found,) = read_sections(f"# {title}\nbody\n")
-    assert title in found.text
-    assert len(found.headings[0]) < len(title)
-
-
 def test_the_text_is_not_in_the_repr() -> None:
     assert "Retry" not in repr(read_sections("# Pay\nRetry\n"))
 

@@ -95,9 +95,7 @@ def test_usage_is_reported_whole_with_its_cached_part(wire: WireName) -> None:
 
 @pytest.mark.parametrize("stop", ["stop", "length", "refusal"])
 @pytest.mark.parametrize("text", ["", "I would rather not."])
-def test_why_it_stopped_is_told_and_empty_text_is_returned(
-    wire: WireName, stop: Any, text: str
-) -> None:
+def test_why_it_stopped_is_told(wire: WireName, stop: Any, text: str) -> None:
     says = Says(text=text, stop=stop)
     with ModelServer([says, says]) as server:
         events = run_stream(wire, server)

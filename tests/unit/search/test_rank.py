@@ -7,13 +7,7 @@ import pytest
 from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 
 from recollect.core.search.dates import windows_asked
-from recollect.core.search.rank import (
-    ROLE_POINTS,
-    SPEAKER_POINTS,
-    Ranking,
-    Weighing,
-    rank,
-)
+from recollect.core.search.rank import ROLE_POINTS, SPEAKER_POINTS, Ranking, Weighing, rank
 from recollect.core.search.tokenize import MOST_OF_ONE, pack
 from recollect.core.values.recall import Candidate, Hit, Surroundings
 from recollect.core.values.segment import SegmentId

@@ -254,9 +254,7 @@ def test_passphrase_of_32_bytes_does_not_open_as_a_raw_key(tmp_path: Path) -> No
     _refused(path, WrongKey, EncryptionKey(phrase.hex().encode()))
 
 
-def test_plain_apsw_cannot_encrypt_and_says_how_it_could(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plain_apsw_cannot_encrypt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(apsw, "mc_version", raising=False)
     with pytest.raises(MissingExtra, match="--force-reinstall --no-deps apsw-sqlite3mc") as told:
         asyncio.run(_filled(tmp_path / "space.db", KEY))

@@ -44,15 +44,12 @@ async def test_every_kind_of_step_is_given_in_order() -> None:
     assert (model.name, model.window_tokens, model.format) == ("scripted", 4096, "anthropic")
 
 
-async def test_a_call_too_many_fails_and_is_told_even_if_somebody_caught_it() -> None:
+async def test_a_call_too_many_and_a_step_that_nobody_asked_for_are_told() -> None:
     model = ScriptedModel([])
     with pytest.raises(AssertionError, match="more often"):
         await ask(model)
     with pytest.raises(AssertionError, match="1 calls"):
         model.check()
-
-
-async def test_steps_that_nobody_asked_for_are_told() -> None:
     model = ScriptedModel(["one", "two"])
     await ask(model)
     with pytest.raises(AssertionError, match="1 steps"):

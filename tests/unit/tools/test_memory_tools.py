@@ -88,7 +88,7 @@ class TestDefinitions:
         assert violations(format_name, body) == []
         named = [one.get("function", one) for one in tools]
         assert [one["name"] for one in named] == [
-            *("memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"),
+            *("memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget")
         ]
         key = "input_schema" if format_name == "anthropic" else "parameters"
         for one in named:
@@ -100,9 +100,7 @@ class TestDefinitions:
 
 
 class TestSearchAndGet:
-    async def test_a_hit_says_its_id_date_speaker_and_session_and_leads_to_its_message(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_a_hit_says_its_id_date_speaker_and_session(self, tmp_path: Path) -> None:
         async with memory_at(tmp_path) as memory:
             await told(memory, *TALK)
             tools = memory_tools(memory)
@@ -158,9 +156,7 @@ class TestSearchAndGet:
         example = json.loads(answer.text.rpartition("Example: ")[2])
         assert not isinstance(read_arguments(KINDS[tool], example), BadArguments)
 
-    async def test_what_was_laid_down_comes_before_tools_and_the_same_words_come_once(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_what_was_laid_down_comes_before_tools(self, tmp_path: Path) -> None:
         laid_down = "The ledger of invoices must never be rebuilt on the Osprey host."
         order = "check the ledger on the Osprey host"
         async with memory_at(tmp_path) as memory:

@@ -165,9 +165,7 @@ async def test_editing_one_section_rewrites_only_that(tmp_path: Path) -> None:
             assert after[kept] == before[kept]
 
 
-async def test_a_section_that_moved_keeps_its_id_and_time_and_tells_its_new_line(
-    tmp_path: Path,
-) -> None:
+async def test_a_section_that_moved_keeps_its_id_and_time(tmp_path: Path) -> None:
     async with opened(tmp_path) as space:
         space.put("memory.md", NOTES, age=90_000.0)
         files = space.files()
@@ -395,9 +393,7 @@ async def test_what_cannot_be_read_now_keeps_what_is_stored(
         }
 
 
-async def test_too_many_files_are_told_and_take_nothing_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_too_many_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as space:
         for n in range(6):
             space.put(f"memory/{n}.md", f"Note {n} about herons.\n")

@@ -15,12 +15,7 @@ from recollect.core.values.batch import Batch
 from recollect.core.values.edit import Insert
 from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.reason import Cause
-from recollect.core.values.recall import (
-    CandidateQuery,
-    Candidates,
-    Recalled,
-    RecallReads,
-)
+from recollect.core.values.recall import CandidateQuery, Candidates, Recalled, RecallReads
 
 CRANE = "the green crane stands at the north quay"
 ASKS = "which crane stands at the north quay?"
