@@ -36,7 +36,7 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
 class MemoryClient:
-    """Calls a service with one key. Use each client in one thread at a time."""
+    """Calls a service with one key. Use a client in one thread at a time."""
 
     def __init__(
         self, url: str, key: str, *, seconds: float = 30.0, patience_seconds: float = 60.0

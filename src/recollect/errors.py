@@ -83,7 +83,7 @@ class ModelUnavailable(ModelError):  # noqa: N818
 
 
 class ModelRefused(ModelError):  # noqa: N818
-    """The provider rejects the request, key or model. Change it: a retry does not help."""
+    """The provider rejects the request, key or model. A retry without a change does not help."""
 
 
 class ModelOverflow(ModelError):  # noqa: N818
@@ -126,7 +126,7 @@ class TranscriptError(RecollectError):
 
 
 class TranscriptLocked(TranscriptError):  # noqa: N818
-    """Another process writes this transcript. Close it there, or open another session."""
+    """Another process writes this transcript. End that process, or open another session."""
 
 
 class StoreError(RecollectError):
@@ -146,11 +146,11 @@ class SchemaMismatch(StoreError):  # noqa: N818
 
 
 class StoreReplaced(StoreUnavailable):
-    """The store's file was removed, replaced or emptied while open. Recollect opens it again."""
+    """The store's file was removed, replaced or emptied while open. Recollect reopens the store."""
 
 
 class BatchRefused(StoreError):  # noqa: N818
-    """The store can never store this batch. `recollect memory check` shows it: report a defect."""
+    """The store can never store this batch. Run `recollect memory check`, and report a defect."""
 
 
 class StaleFacts(StoreError):  # noqa: N818
@@ -158,7 +158,7 @@ class StaleFacts(StoreError):  # noqa: N818
 
 
 class WrongKey(StoreError):  # noqa: N818
-    """The store is encrypted with another key, or not at all. Pass the key it was created with."""
+    """The store is encrypted with another key, or not at all. Pass the key of its creation."""
 
 
 class StoreCorrupt(StoreError):  # noqa: N818

@@ -36,7 +36,7 @@ def _waited(
 
 
 class BlockingEngine:
-    """An `Engine` for code without an event loop. Close it, or use it in a `with` statement."""
+    """An `Engine` for code without an event loop. Close the engine, or use it with `with`."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -50,8 +50,7 @@ class Boundary:
         reason: Callable[[T], Reason | tuple[Reason, ...]],
         in_thread: bool = False,
     ) -> T | U:
-        """Run a stage without I/O, in a thread if it may take long. Return `unchanged` if it
-        fails."""
+        """Run a stage without I/O, in a thread if slow. Return `unchanged` if the stage fails."""
         started = time.perf_counter()
         with measured("stage", stage) as measure:
             try:
@@ -158,7 +157,7 @@ class Component:
         self._failures: dict[str, str] = {}
 
     def fail(self, text: str, *, whose: str = "") -> None:
-        """Record a failure. `text` describes it without message content."""
+        """Record a failure, which `text` describes without message content."""
         if not self._failures:
             self._log.warning("%s: not working: %s", self.name, text)
         self._failures[whose] = text

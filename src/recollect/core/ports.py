@@ -66,7 +66,7 @@ class Clock(Protocol):
 
 
 class TokenCounter(Protocol):
-    """Counts tokens of text. Pass the engine one that uses your model's tokenizer."""
+    """Counts tokens of text. Pass the engine a counter that uses your model's tokenizer."""
 
     def count_text(self, text: str) -> int:
         """Return the tokens of `text`: at least 1 unless it is empty."""
@@ -102,12 +102,11 @@ class Embedder(Protocol):
 
     @property
     def name(self) -> str:
-        """Name of the model and of all options that change its vectors. Vectors are stored with
-        it."""
+        """Name of the model and all options that change its vectors, stored with the vectors."""
 
     @property
     def kind(self) -> EmbedderKind:
-        """Kind of embedder. Ranking uses it to decide how much a similarity counts."""
+        """Kind of embedder, by which ranking decides how much a similarity counts."""
 
     @property
     def dimensions(self) -> int:
@@ -205,7 +204,7 @@ class Archive(Protocol):
         descending: bool = False,
     ) -> tuple[StoredSegment, ...]:
         """Return segments in order of arrival, after sequence `after`. With `descending`, return
-        those before it, newest first."""
+        segments before `after`, newest first."""
 
     async def passages(self, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
         """Return a segment's passages, whose `words` may be empty."""
@@ -270,7 +269,7 @@ class JobQueue(Protocol):
         `max_attempts` times without a result is marked dead."""
 
     async def heartbeat(self, lease: Lease, *, expires_at: float) -> bool:
-        """Extend a lease. Return False if it is lost."""
+        """Extend a lease. Return False if the lease is lost."""
 
     async def complete(self, lease: Lease, batch: Batch) -> bool:
         """Write the job's result and remove the job, in one write. Return False if the lease is
@@ -287,7 +286,7 @@ class JobQueue(Protocol):
         """Return the state of the queue: job counts, paused kinds, tokens spent today."""
 
     async def add_model_use(self, use: ModelUse, *, day: str) -> None:
-        """Add a model call's usage to this day. Adding it twice counts it twice."""
+        """Add a model call's usage to this day. A usage that is added twice counts twice."""
 
     async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
         """Return model usage from this day on, by purpose. An empty `since` returns all."""
@@ -303,7 +302,7 @@ class JobQueue(Protocol):
 
 
 class Ledger(Protocol):
-    """The record of sent requests, per turn. `Archive.write` writes it."""
+    """The record of sent requests, per turn, which `Archive.write` writes."""
 
     async def turns(self, session: SessionId) -> tuple[int, ...]:
         """Return the numbers of a session's recorded turns, in order."""
@@ -315,7 +314,7 @@ class Ledger(Protocol):
         """Return the records of a session's turns by number, without message hashes."""
 
     async def pieces(self, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
-        """Return the stored pieces with these hashes. Expired and forgotten ones are missing."""
+        """Return the stored pieces with these hashes, except expired and forgotten pieces."""
 
     async def quoting(self, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
         """Return the hashes of sent messages that quote one of these messages."""
@@ -334,8 +333,8 @@ class Upkeep(Protocol):
     async def forget(self, order: ForgetOrder) -> Forgotten:
         """Remove segments and everything that quotes them, and write tombstones, all in one write.
         A message that is not stored gets a tombstone too. Facts are removed if they are named, or
-        if only removed segments support them. A session without segments loses its jobs. If a later
-        batch quotes a forgotten message, it is stored without the quote."""
+        if only removed segments support them. A session without segments loses its jobs. A later
+        batch is stored without its quotes of forgotten messages."""
 
     async def bodies(
         self, kind: BodyKind, *, after: str | None = None, limit: int = 100

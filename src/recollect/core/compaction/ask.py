@@ -232,7 +232,7 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
 
 
 def decoded(arguments: str) -> Any:
-    """Decode the arguments of a call. Return them unchanged if they are not JSON."""
+    """Decode the arguments of a call. Arguments that are not JSON are returned unchanged."""
     try:
         return json.loads(arguments)
     except (ValueError, RecursionError):

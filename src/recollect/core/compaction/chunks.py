@@ -107,7 +107,7 @@ def chunk(
     halvings: int = 0,
 ) -> ChunkResult:
     """Split `entries` for a model with this window. `overhead_tokens` is added to each call. Chunks
-    are smaller if messages are large. Each halving, for a retry, makes them half as large."""
+    are smaller if messages are large. Each halving, for a retry, makes chunks half as large."""
     weights = [weigh(entry) for entry in entries]
     room_tokens = max(1, window_tokens - overhead_tokens) >> halvings
     largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
@@ -218,7 +218,7 @@ class PieceWriter:
     def pieces(
         self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
     ) -> tuple[ReadPiece, ...]:
-        """Split messages into the inputs of model calls. Each halving makes them half as large."""
+        """Split messages into the inputs of model calls. Each halving halves the inputs."""
         done = chunk(
             entries,
             self.rules,

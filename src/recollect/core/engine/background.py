@@ -117,7 +117,7 @@ class BackgroundNotes:
         return lines, uses
 
     def put_back(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
-        """Put back the lines of a report that no caller received. The next report contains them."""
+        """Put back the lines of a report that no caller received, for the next report."""
         self._lines.extendleft(reversed(lines))
         self._uses = list(by_purpose([*uses, *self._uses]).values())
 

@@ -209,8 +209,8 @@ class Engine(StoredMemory):
         recall: bool = True,
         window_tokens: int | None = None,
     ) -> Context:
-        """Return the request that `prepare` would return, but store and compact nothing. Use it to
-        count tokens, or if the client itself writes a summary (`recall=False`)."""
+        """Return the request that `prepare` would return, but store and compact nothing. Use
+        `preview` to count tokens, or if the client itself writes a summary (`recall=False`)."""
         handle = self._handle(session)
         request = checked_request(request)
         async with handle.lock:
@@ -454,8 +454,8 @@ class Engine(StoredMemory):
             return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
-        """Return a stream to read instead of `stream`. When it ends, the reply is observed. Events
-        and other methods of the stream do not change. The result is in
+        """Return a stream to read instead of `stream`. When the stream ends, its reply is observed.
+        Events and other methods of the stream do not change. The result is in
         `session(...).observation`."""
         return self._watch(session, stream, plain=False)
 

@@ -1,5 +1,5 @@
-"""Loads sessions, and writes each turn while the model answers. A turn waits for a write only if it
-leaves out a message. The writes of one session run one after the other."""
+"""Loads sessions, and writes each turn while the model answers. A turn waits for a write only if
+the turn leaves out a message. The writes of one session run one after the other."""
 
 from __future__ import annotations
 
@@ -295,7 +295,7 @@ class SessionKeeper:
         now: float,
     ) -> IngestCounts:
         """Write messages outside of a turn and wait. Skip stored and forgotten messages. Raise
-        StoreUnavailable if they cannot be stored."""
+        StoreUnavailable if messages cannot be stored."""
         keeping = ArchiveState()
         counts = IngestCounts(read=len(entries))
         for at in range(0, len(entries), CHUNK_MESSAGES):

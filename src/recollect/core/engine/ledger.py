@@ -387,7 +387,7 @@ class ArchiveState:
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
     """Messages that neither the store nor the spool accepted, and that are held in RAM."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
-    """Messages that the store refused because they are forgotten. No later text may quote them."""
+    """Messages that the store refused as forgotten, so that no later text may quote them."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
     """Secrets of the session, never stored. A secret is masked also where it lacks a label."""
     judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)

@@ -167,7 +167,7 @@ class MemoryLookup:
         return await self._engine.facts(self._session)
 
     async def settled(self) -> bool:
-        """Return whether all messages are in the store. Only those can be forgotten."""
+        """Return whether all messages are in the store, because forgetting needs that."""
         return not await self._engine.settle()
 
     def tell(self, text: str, quotes: Sequence[MessageId]) -> str:

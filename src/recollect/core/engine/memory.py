@@ -103,7 +103,7 @@ class StoredMemory:
         self._compactor.component.forget(whose=name)
 
     def _abandon(self, session: SessionId) -> None:
-        """Release a session whose request failed. Another process can then continue it."""
+        """Release a session whose request failed, so that another process can continue it."""
         handle = self._sessions.get(session)
         if handle is not None:
             self.end(handle)
@@ -145,10 +145,9 @@ class StoredMemory:
         batch: str | None = None,
         said_at: float | None = None,
     ) -> IngestCounts:
-        """Store messages outside of a turn. Pass them as mappings in a wire format, or as their
-        JSON. Without `batch`, pass the session's history from its start; only new messages are
-        stored. Storing a batch twice changes nothing. Raises StoreUnavailable if they cannot be
-        stored."""
+        """Store messages outside of a turn, as mappings in a wire format or as their JSON. Without
+        `batch`, pass the session's history from its start; only new messages are stored. Storing a
+        batch twice changes nothing. Raises StoreUnavailable if messages cannot be stored."""
         self._check_open()
         if self._keeper is None:
             raise StoreError(NOTHING_KEPT)
@@ -178,8 +177,8 @@ class StoredMemory:
 
     async def facts(self, session: SessionId | None = None) -> FactBook:
         """Return the facts of this space, to list, add, correct, pin and trace them. With a
-        `session`, return only facts that it may see (`recall.scope`). With `ingest.enabled = false`
-        they are read-only."""
+        `session`, return only facts that the session may see (`recall.scope`). With `ingest.enabled
+        = false`, facts are read-only."""
         self._check_open()
         if self._stored is None:
             raise StoreError(
@@ -289,7 +288,7 @@ class StoredMemory:
         said_before: float | None = None,
     ) -> Recalled:
         """Search memory. Return passages and facts within the budget, best first. With a `session`,
-        return only what it may see (`recall.scope`)."""
+        return only what the session may see (`recall.scope`)."""
         self._check_open()
         if self._recaller is None:
             raise StoreError("this memory has no store, so it cannot be searched")

@@ -482,8 +482,7 @@ async def read_request(
     weigher: Weigher,
     before: Request | None = None,
 ) -> tuple[Request | None, int]:
-    """Return the request, and the tokens of its system prompt and tools. The request is None if it
-    cannot be read."""
+    """Return the request (None if unreadable), and the tokens of its system prompt and tools."""
 
     def split() -> tuple[Request, int]:
         request = split_request(body, format_name, betas=betas, before=before)

@@ -190,7 +190,7 @@ class QuestionVectors:
             _SCALES[embedder.name] = None if wrong else scale_of(made)
 
     async def load(self) -> None:
-        """Load every embedder now, and measure its scale. Failures are reported when it is used."""
+        """Load every embedder now, and measure its scale. The first use reports failures."""
         for embedder in self.embedders:
             await self._loaded(embedder)
 

@@ -47,9 +47,9 @@ class Session:
         self.remembered: LastRequest = LastRequest()
         self.keeping: ArchiveState = ArchiveState(loaded=state is not None)
         self.sent_messages: int = len(self.state.path)
-        """Number of messages in the last request. The reply follows them."""
+        """Number of messages in the last request, after which the reply is added."""
         self.last_draft: Draft | None = None
-        """The last turn's draft. A compaction between turns starts from it."""
+        """The last turn's draft, from which a compaction between turns starts."""
         self.compactions: list[asyncio.Task[CompactionResult]] = []
         self.flush: asyncio.Task[CompactionResult] | None = None
         self.compacting: asyncio.Task[CompactionResult] | None = None
@@ -193,7 +193,7 @@ def listed_message(stored: StoredSegment) -> StoredMessage:
 
 
 def check_name(given: Any, what: str) -> str:
-    """Return the name of a session or space. Raise TypeError or ValueError if it is invalid."""
+    """Return the name of a session or space. Raise TypeError or ValueError for an invalid name."""
     if not isinstance(given, str):
         raise TypeError(f"the name of a {what} must be a string, not a {type(given).__name__}")
     if not given.strip():
@@ -202,7 +202,7 @@ def check_name(given: Any, what: str) -> str:
 
 
 def check_session_name(given: Any) -> SessionId:
-    """Return the name of a session. Raise TypeError or ValueError if it is invalid."""
+    """Return the name of a session. Raise TypeError or ValueError for an invalid name."""
     name = check_name(given, "session")
     # Reserved for memory files, which are visible to every session of the space.
     if name.startswith(FILE_SESSIONS):
@@ -214,7 +214,7 @@ def check_session_name(given: Any) -> SessionId:
 
 
 def checked_request(given: Any) -> bytes | Mapping[str, Any]:
-    """Return the request unchanged. Raise TypeError if it cannot be one."""
+    """Return the request unchanged. Raise TypeError for a value that is no request."""
     if isinstance(given, bytearray | memoryview):
         return bytes(given)
     if not isinstance(given, bytes | Mapping):
@@ -226,7 +226,7 @@ def checked_request(given: Any) -> bytes | Mapping[str, Any]:
 
 
 def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
-    """Return the messages unchanged. Raise TypeError if one is invalid."""
+    """Return the messages unchanged. Raise TypeError for an invalid message."""
     alone = given is None or isinstance(given, Mapping | str | bytes | bytearray)
     messages = () if alone else tuple(given)
     if alone or not all(isinstance(one, Mapping | bytes) for one in messages):

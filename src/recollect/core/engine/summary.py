@@ -67,7 +67,7 @@ class Hooks:
         self._listening: dict[HookName, list[Hook]] = {}
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
-        """Add a hook. Call the returned function to remove it."""
+        """Add a hook. Call the returned function to remove the hook."""
         if name not in get_args(HookName):
             raise ValueError(f"{name!r} is not a hook: use one of {', '.join(get_args(HookName))}")
         if not callable(hook):
@@ -320,7 +320,7 @@ async def prove(
     pin_ratio: float,
 ) -> tuple[str, Receipt]:
     """Return the summary, with quotes of lost names and values added, and its receipt. If memory
-    cannot be searched, they count as not found, and the receipt reports that."""
+    cannot be searched, these count as not found, and the receipt reports the failure."""
     given, limits = draft.given, draft.given.limits
     kept = frozenset(entry.key for entry in read.plan.kept)
 

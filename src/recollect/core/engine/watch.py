@@ -39,7 +39,7 @@ class Watching:
         self._task: asyncio.Task[None] | None = None
 
     def take(self, event: Any) -> None:
-        """Add an event. After one that cannot be parsed, ignore all: the reply would have a gap."""
+        """Add an event. Events after an unreadable one are ignored: the reply would have a gap."""
         if self._unreadable:
             return
         taken = guarded(lambda: self._reply.take(event))
@@ -70,7 +70,7 @@ class Watching:
 
 
 def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
-    """Return a stream to read instead of `stream`. Raise TypeError if it is not a stream."""
+    """Return a stream to read instead of `stream`. Raise TypeError if `stream` is no stream."""
     kind = type(stream)
     if inspect.isawaitable(stream):
         if inspect.iscoroutine(stream):

@@ -281,7 +281,7 @@ class FactBook:
         *,
         type: FactType | None = None,  # noqa: A002
     ) -> FactWritten:
-        """Replace a fact by a new version in the user's words. The old one stays in its history."""
+        """Replace a fact by a new version in the user's words, with the old one in its history."""
         self._check_writable()
         fact = await self.find(id)
         content, masked = self._clean(text)

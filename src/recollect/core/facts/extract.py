@@ -302,8 +302,8 @@ async def decide(
     now: float,
 ) -> tuple[dict[FactId, Fact], list[Operation]]:
     """Decide what each draft changes, in order. Return the facts to write, and the decisions.
-    Drafts may change the facts of this session, or those without a session if it is None. With
-    `whole_space` they may change every fact."""
+    Drafts may change the facts of this session, or facts without a session if `session` is None.
+    With `whole_space`, drafts may change every fact."""
     written: dict[FactId, Fact] = {}
     operations: list[Operation] = []
     reached = None if whole_space else session or NO_SESSION

@@ -149,7 +149,7 @@ _FILLERS: Final = re.compile(r"\b(?:a|an|the|please|now|that|currently|just)\b|[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Property:
-    """The property that a statement is about, and its value. Empty if code cannot find them."""
+    """A property that a statement is about, and its value; both empty if code cannot find them."""
 
     subject: str = field(default="", repr=False)
     attribute: str = ""
@@ -325,8 +325,7 @@ def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
 
 
 def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
-    """Return the ids of all versions of a fact. If one is missing in between, the others are found
-    by the name of their property."""
+    """Return the ids of all versions of a fact, across gaps by the name of their property."""
     by_link: dict[object, list[FactId]] = {}
     for fact in known.values():
         for link in _links(fact):

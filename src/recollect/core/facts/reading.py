@@ -134,8 +134,8 @@ class Page:
 
 
 def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segment] = ()) -> Page:
-    """Return a page with as many of these segments as fit into `tokens`, but at least one. Before
-    them come the lines of `before`."""
+    """Return a page with as many of these segments as fit into `tokens`, but at least one. The page
+    begins with the lines of `before`."""
     new: list[Piece] = []
     lines: list[Line] = []
     read = number = 0

@@ -314,7 +314,7 @@ class SpokenStatement:
 
 
 def read_statement(text: str, earlier: Sequence[str] = ()) -> SpokenStatement:
-    """Prepare a statement. `earlier` are the users' messages before it, in lower case."""
+    """Prepare a statement. `earlier` are earlier messages of users, in lower case."""
     names = (
         *map(str.casefold, shapes_in(text)),
         *(word.casefold() for word in _CODED.findall(text)),

@@ -32,7 +32,7 @@ class Codec(Protocol):
         """The rules of the format."""
 
     def read(self, raw: bytes) -> Message:
-        """Read one message leniently. Never raises on JSON that it does not understand."""
+        """Read one message, without raising on JSON that the codec does not understand."""
 
     def compose(self, slot: Slot) -> bytes:
         """Write one message of the request. The same slot always gives the same bytes."""

@@ -89,7 +89,7 @@ def token_count(fields: Mapping[str, Any], name: str) -> int:
 
 def read_cleared_tokens(reply: Any) -> int:
     """Return the number of input tokens that the provider removed from the request (Anthropic's
-    context editing). Usage does not count them."""
+    context editing). Reported usage does not include these tokens."""
     managed = plain_mapping(plain_mapping(reply).get("context_management"))
     edits = managed.get("applied_edits")
     cleared = edits if isinstance(edits, list) else ()

@@ -107,8 +107,8 @@ _MARK = "\0recollect:"
 
 
 def frame_of(request: Request, *, as_it_came: bool) -> bytes:
-    """Return the request with placeholders for its messages, system prompt and tools. `as_it_came`
-    means that it was sent unchanged: then keep the white space between messages too."""
+    """Return the request with placeholders for its messages, system prompt and tools. A request
+    that was sent as it came also keeps the white space between its messages."""
     spans = (
         object_spans(request.body)
         if request.body is not None

@@ -1,5 +1,5 @@
 """Records that stores and the spool contain: session states, compactions, batches. Every record has
-a version, and a reader refuses a newer one. Callers redact before they store."""
+a version, and a reader refuses newer versions. Callers redact records before they store them."""
 
 from __future__ import annotations
 
@@ -441,7 +441,7 @@ class SoughtText:
         return self._folded in text.casefold()
 
     def remove_from(self, state: bytes) -> bytes | None:
-        """Remove texts that match from a session's state. Return None if one still matches
+        """Remove texts that match from a session's state. Return None if a text still matches
         afterwards. An unreadable state is searched as bytes."""
         try:
             held = _unpacked(state)

@@ -38,7 +38,7 @@ OWN_TAGS: Final = (
     "partial-summary",
     "focus",
 )
-"""Tags that only code writes. Recollect escapes them in any other text."""
+"""Tags that only code writes. In any other text, Recollect escapes these tags."""
 
 PINNED_HEADING: Final = "## Pinned by Recollect"
 PINNED_NOTE: Final = "Quoted from before the cut, word for word; for reference:"

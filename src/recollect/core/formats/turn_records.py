@@ -21,8 +21,7 @@ MaskReason: TypeAlias = Callable[[Reason], Reason]
 REPORT_VERSION: Final = 2
 """Current version. Version 1 stored a sentence per message."""
 _MARK: Final = b"\x00O1"
-"""First bytes of packed outcomes; JSON never begins like this. To search their texts, use
-`texts_of_outcomes`."""
+"""First bytes of packed outcomes; JSON never begins like this (see `texts_of_outcomes`)."""
 KIND_CODES: Final[dict[FateKind, int]] = {
     "kept": 0,
     "changed": 1,

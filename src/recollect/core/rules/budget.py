@@ -62,8 +62,8 @@ class WindowLimits:
     available_tokens: int
     """Limit of the request, including system prompt, tools and recalled block."""
     limit_tokens: int
-    """Threshold for pruning and trimming. With `turn.trim_first`, it is lower by the maximum size
-    of a recalled block."""
+    """Threshold for pruning and trimming. With `turn.trim_first`, the threshold is lower by the
+    maximum size of a recalled block."""
     low_water_tokens: int
     hard_cap_tokens: int
     talk_cap_tokens: int

@@ -190,7 +190,7 @@ def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Row]) -> bool:
 @dataclass(slots=True, eq=False)
 class Group:
     """Messages or parts that are only removed together. A member is a whole message (part None) or
-    one part. `first` is their position."""
+    one part. `first` is the position of the first member."""
 
     first: int
     members: list[tuple[EntryKey, int | None]] = field(default_factory=list)

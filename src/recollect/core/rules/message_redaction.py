@@ -90,7 +90,7 @@ def _as_space(escape: re.Match[str]) -> str:
 def _json_spans(
     text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
 ) -> Sequence[RedactedSpan]:
-    """Find the spans to mask. Each is inside one string and between its escapes."""
+    """Find the spans to mask, each inside one string and between its escapes."""
     # also search the whole text, because secrets in nested JSON are between escaped escapes
     written = _SPACE_ESCAPES.sub(_as_space, text)
     in_place = redact(written, pii=pii, known=known, judged=judged).spans
@@ -187,7 +187,7 @@ def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
 
 
 _ENTRY_PASSES = 2
-"""Number of passes. The second one masks secrets in earlier messages that only a later message
+"""Number of passes. The second pass masks secrets in earlier messages that only a later message
 shows to be secrets."""
 
 

@@ -38,7 +38,7 @@ from recollect.core.values.model import WireRules
 from recollect.core.values.reason import Cause, Reason
 
 STAND_IN = "[recollect] No result was recorded for this tool call; it may not have run."
-"""Text of a placeholder result. The model reads it and may call the tool again."""
+"""Text of a placeholder result. A model that reads this text may call the tool again."""
 
 
 class _Stretch(Unit):

@@ -84,7 +84,7 @@ _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
 _ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
 _MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
-"""Number of earlier secrets to search for without a label. Each one needs a search of the text."""
+"""Number of earlier secrets to search for without a label, each with its own search."""
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 
 
@@ -154,7 +154,8 @@ def _looks_random(secret: str) -> bool:
 
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
-    """Return the secrets under these spans that are recognizable alone. Never store them."""
+    """Return the secrets under these spans that are recognizable alone, which must not be
+    stored."""
     masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
     # in JSON a span includes whole escapes, so remove them
     return recognisable_secrets(

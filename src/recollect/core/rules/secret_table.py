@@ -30,7 +30,7 @@ _bit_of_run: dict[tuple[str, bool, bool], int] = {}
 """Bit per run of a keyword, and whether a text's run must begin and end with the keyword's run."""
 _bits_of_run: dict[str, list[tuple[int, bool, bool]]] = {}
 _bit_of_sign: dict[str, int] = {}
-"""Bits of keywords without two adjacent word characters. Every text is searched for these."""
+"""Bits of keywords without two adjacent word characters, for which every text is searched."""
 _bit_of_char: dict[str, int] = {}
 """Bits of keywords with non-ASCII characters, by one of these characters."""
 _bit_of_token: dict[re.Pattern[str], int] = {}
@@ -239,7 +239,7 @@ class Row:
 
     name: str
     keywords: str
-    """Keywords in lower case, separated by bars. The text must contain one of them."""
+    """Keywords in lower case, separated by bars. The text must contain at least one keyword."""
     written: str
     """The pattern of the match, whose last named group is the secret."""
     judge: Callable[[str], bool] | None = None

@@ -32,7 +32,7 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 
 
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
-    """Return the weight of a word, at least 0. The fewer documents contain it, the higher."""
+    """Return the weight of a word, at least 0: the fewer documents contain it, the higher."""
     return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
 
 

@@ -23,8 +23,8 @@ MOST_FACTS: Final = 10
 FACTS_SHARE: Final = 0.3
 """Largest share of a recalled block's budget that facts may use (OpenClaw's design)."""
 PRIOR_FACTS: Final = 50
-"""Number of imaginary facts that contain none of the words. With only one or two facts, the weight
-of a word would be meaningless without them."""
+"""Number of imaginary facts that contain none of the words. The weight of a word would be
+meaningless in a space with only one or two facts."""
 _FAR: Final = 2.0
 _NEAR: Final = 6.0
 """Similarities from 0 to this value, in units of `Scale.spread`, are mapped to 0 to 1."""
@@ -136,7 +136,7 @@ def list_facts(
 
 def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
     """Return the weight of each word. A word that no fact contains weighs as much as one in a
-    single fact. In scripts without spaces it weighs nothing, because most pairs are not words."""
+    single fact. In scripts without spaces, such words weigh nothing: most pairs are not words."""
     held = candidates.document_frequencies
     return {
         word: inverse_document_frequency(

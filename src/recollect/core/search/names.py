@@ -52,7 +52,8 @@ GERMAN_STOP_WORDS: Final = frozenset(
         "steht geht macht nehmen nimmt sollst "
     )
 )
-"""Common German words. Queries omit them, but not the index, which would have to be rebuilt."""
+"""Common German words. Only queries omit these words, because the index would have to be
+rebuilt."""
 _LEAST_LETTERS: Final = 2
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")

@@ -58,7 +58,7 @@ class AgentHistory:
 
     agent: HistoryAgent
     project: str
-    """Folder of the session. `project_space` derives the space from it."""
+    """Folder of the session, from which `project_space` derives the space."""
     name: str
     """The file; in case of a database also the session."""
     stem: str
@@ -93,8 +93,8 @@ def find_histories() -> FoundHistories:
 
 
 def _project_of(agent: HistoryAgent, fields: Fields) -> str | None:
-    """Return the folder that a line of a transcript names. Claude Code repeats it in every line,
-    others write it in the first."""
+    """Return the folder that a line of a transcript names (any of Claude Code, the first of
+    others)."""
     kind = text_of(fields, "type")
     if agent == "codex":
         meta = object_fields(fields.get("payload", b"")) if kind == "session_meta" else None

@@ -75,7 +75,7 @@ async def import_segments(
     session: str | None = None,
     progress: Progress | None = None,
 ) -> FileCounts:
-    """Write the lines of a `segments.jsonl`. `session` overrides the session that they name."""
+    """Write the lines of a `segments.jsonl`. `session` overrides the session that a line names."""
     passed_over: list[str] = []
     counts = FileCounts()
     done = 0
@@ -274,7 +274,7 @@ def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[F
 async def export_segments(
     store: Store, file: BinaryIO, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Write all messages in order of arrival as `segments.jsonl`. Return their number."""
+    """Write all messages in order of arrival as `segments.jsonl`. Return the number of messages."""
     written = 0
     lines = _Lines(file)
     async for page in read_pages(store):
@@ -287,7 +287,7 @@ async def export_segments(
 
 
 async def export_facts(store: Store, file: BinaryIO) -> int:
-    """Write all facts, also replaced ones, as `knowledge.jsonl`. Return their number."""
+    """Write all facts, also replaced ones, as `knowledge.jsonl`. Return the number of facts."""
     facts = in_order(await store.facts(superseded=True))
     lines = _Lines(file)
     for fact in facts:

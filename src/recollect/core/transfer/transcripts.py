@@ -39,7 +39,7 @@ _UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
 """Wire formats of agents that do not name their session in every request."""
 _SPEAKING: Final = frozenset({"user", "assistant"})
 BATCH_SEGMENTS = 200
-"""Number of messages per write. After an interrupted import, at most these are repeated."""
+"""Number of messages per write, and maximum number repeated after an interrupted import."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +191,7 @@ _COUNTS: Final = tuple(field.name for field in fields(ImportCounts))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRules:
-    """Settings and keys to identify and mask messages. All recordings of a run share them."""
+    """Settings and keys to identify and mask messages, which all recordings of a run share."""
 
     secret: bytes = field(repr=False)
     seal: SealSecret | None = field(default=None, repr=False)
@@ -251,9 +251,10 @@ async def import_transcript(
     look_again: bool = True,
     progress: Progress | None = None,
 ) -> ImportCounts:
-    """Write a recording's messages to the archive as messages of `session`. `file` is their origin,
-    and `file_said_at` their time if the recording has none. Without `look_again`, they are not
-    compared with messages from requests, because a reader of a growing file did that before."""
+    """Write a recording's messages to the archive as messages of `session`. `file` is the messages'
+    origin, and `file_said_at` their time if the recording has none. Without `look_again`, messages
+    are not compared with messages from requests, because a reader of a growing file did that
+    before."""
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
     readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh

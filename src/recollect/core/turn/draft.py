@@ -59,7 +59,7 @@ class TurnInput:
     now: float
     mask: TextMask = field(repr=False)
     forgotten: AbstractSet[MessageId] = frozenset()
-    """Forgotten messages that a client still sends. No stored text may quote them."""
+    """Forgotten messages that a client still sends, and that no stored text may quote."""
     answers: Mapping[str, tuple[MessageId, ...]] = field(default_factory=dict, repr=False)
     """Hashes of recent answers of memory tools, and the messages that each answer quotes."""
     remembered: LastRequest = field(repr=False)

@@ -322,7 +322,7 @@ def _stand_apart(
     worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
 ) -> Reason | None:
     """Return why the gate stays closed although the meaning matches: no passage contains enough of
-    the question's words. None if one does."""
+    the question's words. Return None if a passage does."""
     if not worths:
         return None
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])

@@ -286,8 +286,8 @@ def _in_view(
     segments: Mapping[SegmentId, StoredSegment],
     shown: frozenset[SegmentId],
 ) -> bool:
-    """Return whether the view contains a message that states the fact. If only several messages
-    together state it, the view must contain all."""
+    """Return whether the view contains a message that states the fact. A joint fact needs all of
+    its messages in the view."""
     seen = [
         source in shown
         or (source in segments and segments[source].segment.message_id in request.shown_messages)

@@ -120,9 +120,9 @@ def stand(
     mask: Callable[[str], str] = str,
     known: StatementCache | None = None,
 ) -> StandResult:
-    """Build the standing block of a request without these messages. Without tools, it includes only
-    rules and decisions. Text of `summary` is not repeated. `mask` masks secrets in stored texts.
-    `known` caches statements. The edit names the messages that it repeats in full."""
+    """Build the standing block of a request without these messages. Without tools, the block
+    includes only rules and decisions. Text of `summary` is not repeated. `mask` masks secrets in
+    stored texts. `known` caches statements. The edit names the messages that it repeats in full."""
     known = {} if known is None else known
     quoted = one_line(summary).casefold()
     for key in known.keys() - {entry.key for entry in left}:

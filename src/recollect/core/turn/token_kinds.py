@@ -1,5 +1,5 @@
 """Tokens of a request by kind of content, and the sizes of a turn that are stored with its report.
-Pages and pictures of a session are drawn from them. A row is one message of the request."""
+Pages and pictures of a session show these numbers. A row is one message of the request."""
 
 from __future__ import annotations
 

@@ -73,7 +73,8 @@ async def embed(
 async def embed_next(
     store: Archive, embedder: Embedder, clock: Clock, *, passages: int = PASSAGES
 ) -> tuple[Batch, bool]:
-    """Compute vectors of the next passages that have none. Also return whether more need one."""
+    """Compute vectors of the next passages that have none. Also return whether more need
+    vectors."""
     waiting = await store.unembedded(embedder.name, limit=passages + 1)
     chosen = waiting[:passages]
     values = await _vectors(embedder, [passage.text for passage in chosen])
@@ -94,7 +95,7 @@ async def embed_next(
 async def _with_facts(
     batch: Batch, store: Archive, embedder: Embedder, *, limit: int
 ) -> tuple[Batch, bool]:
-    """Add vectors of the next facts to the batch. Also return whether more need one."""
+    """Add vectors of the next facts to the batch. Also return whether more facts need a vector."""
     revision = await store.facts_revision()
     waiting = await store.unembedded_facts(embedder.name, limit=limit + 1)
     if not waiting:
@@ -109,7 +110,7 @@ async def _with_facts(
 
 
 async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
-    """Return vectors rounded to 16 bits. Raise if they are invalid: stored ones are never
+    """Return vectors rounded to 16 bits. Raise for invalid vectors, which would never be
     replaced."""
     if not texts:
         return ()

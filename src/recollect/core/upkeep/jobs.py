@@ -217,7 +217,7 @@ def day_of(now: float) -> str:
 
 
 async def until(event: asyncio.Event, seconds: float) -> bool:
-    """Wait up to `seconds` for an event. Return True if it was set."""
+    """Wait up to `seconds` for an event. Return whether the event was set."""
     try:
         await asyncio.wait_for(event.wait(), seconds)
     except TimeoutError:

@@ -51,7 +51,7 @@ class MaskedText:
         return start, end
 
     def secrets_masked_in(self, original: str) -> Iterator[str]:
-        """Return the secrets of the original text that were masked. Never store or show them."""
+        """Return the masked secrets of the original text. Never store or show these secrets."""
         text = original
         for spans in self.steps:
             yield from (text[span.start : span.end] for span in spans)
@@ -169,8 +169,7 @@ class Masks:
 
 
 def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    """Compile the user's regular expressions. Raise SettingsError if one is invalid or too
-    broad."""
+    """Compile the user's regular expressions. Raise SettingsError for an invalid or broad one."""
     made = []
     for number, text in enumerate(written, 1):
         try:

@@ -1,5 +1,5 @@
 """Selects the segments, facts and records that an order to forget covers, in a store or a spool.
-Records without any of them do not change."""
+Records without covered content do not change."""
 
 from __future__ import annotations
 
@@ -171,14 +171,14 @@ def describe_damage(spools: Iterable[Spool]) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class ForgetSet:
-    """The messages and facts to remove. `look_at` adds those in spools."""
+    """The messages and facts to remove. `look_at` adds messages and facts of spools."""
 
     order: ForgetOrder
     message_ids: set[MessageId] = field(default_factory=set)
     segments: set[SegmentId] = field(default_factory=set)
     facts: set[FactId] = field(default_factory=set)
     quoted: set[MessageId] = field(default_factory=set)
-    """Messages forgotten in one place only. Quotes of them are removed too."""
+    """Messages forgotten in one place only, whose quotes are removed too."""
     spooled: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
     """Messages in spools that the order covers."""
     spooled_facts: dict[FactId, Fact] = field(default_factory=dict, repr=False)

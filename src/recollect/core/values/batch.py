@@ -157,7 +157,7 @@ class QueueState:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWrite:
     """New state of a session. `path` replaces the stored path from index `path_from` on; `state`
-    holds everything else. The store ignores it unless `turn` is above the stored one."""
+    holds everything else. The store ignores a state unless `turn` is above the stored one."""
 
     session: str
     turn: int
@@ -184,7 +184,7 @@ class Batch:
     """Data that is written to the store in one transaction."""
 
     at: float
-    """Creation time. Stores use this time, never their own clock."""
+    """Creation time, which stores use instead of their own clock."""
     segments: tuple[NewSegment, ...] = field(default=(), repr=False)
     vectors: tuple[VectorSet, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)

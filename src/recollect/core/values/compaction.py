@@ -89,7 +89,7 @@ class NoSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """An exact name or value from the summarized messages. A check searches the summary for it."""
+    """An exact name or value from summarized messages, which a check searches in the summary."""
 
     kind: ProbeKind
     text: str = field(repr=False)
@@ -225,11 +225,11 @@ class CompactionResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionRecord:
-    """A stored compaction. Receipts, comparisons and undo read it."""
+    """A stored compaction, for receipts, comparisons and undo."""
 
     session: str
     number: int
     at: float
     body: bytes = field(repr=False)
     about: tuple[MessageId, ...] = field(default=(), repr=False)
-    """Messages that the summary covers. Forgetting one of them removes this record."""
+    """Messages that the summary covers. Forgetting one of these messages removes this record."""

@@ -126,10 +126,10 @@ class Cut:
     before: int = 0
     """Number of the compaction that made the previous cut; 0 if there is none."""
     covers: tuple[MessageId, ...] = field(default=(), repr=False)
-    """Messages that the summary covers, including those of the previous cut. Only these are removed
-    from the request. A message that the client changed or added later is still sent."""
+    """Messages that the summary covers, including those of the previous cut. Only covered messages
+    are removed from the request. A message that the client changed or added later is still sent."""
     ended: tuple[Insert, ...] = ()
-    """Recalled blocks that the cut removed. Undo restores them."""
+    """Recalled blocks that the cut removed, and that undo restores."""
     carried: Carried | None = None
 
 

@@ -68,7 +68,7 @@ class Fact:
     at: float
     superseded_by: FactId | None = None
     sources: tuple[SegmentId, ...] = ()
-    """Messages that state the fact. Each of them states it alone, unless `joint` is true."""
+    """Messages that state the fact, each of them alone, unless `joint` is true."""
     trust: Trust = "medium"
     words: tuple[str, ...] = field(default=(), repr=False)
     foreign: str | None = field(default=None, repr=False)
@@ -90,7 +90,7 @@ class Fact:
     pinned: bool = False
     """Pinned facts come first in recall, and extraction never replaces them."""
     joint: bool = False
-    """True if only all sources together state the fact. Forgetting one of them then removes it."""
+    """True if only all sources together state the fact. Forgetting a source removes the fact."""
 
     @property
     def current(self) -> bool:

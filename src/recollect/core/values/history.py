@@ -47,7 +47,7 @@ _MOST_UNSEEN_TOKENS = 50_000
 class TokenCalibration:
     """Corrects token estimates by the provider's counts, per model and session. The anchor is the
     last request: `reported_tokens` and `estimated_tokens` (uncalibrated). The next request mostly
-    repeats it, so only the difference is estimated. `earlier` holds both numbers of shorter
+    repeats the anchor, so only the difference is estimated. `earlier` holds both numbers of shorter
     requests that grew into the anchor, which give the cost of its older parts."""
 
     ratio: float = 1.0
@@ -189,8 +189,8 @@ class View:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
-    """State of a session between turns. Store it to continue the session elsewhere. Edits become
-    dormant if the newest history lacks their messages, because the client took another branch."""
+    """State of a session between turns. Store the state to continue the session elsewhere. Edits
+    become dormant if the newest history lacks their messages: the client took another branch."""
 
     turn: int = 0
     """Version of the state, which grows with each request, compaction, undo and note."""

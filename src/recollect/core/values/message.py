@@ -83,7 +83,7 @@ class ToolResult:
     name: str | None = None
     is_error: bool = False
     alternative: CallId | None = None
-    """Id of another kind of call. The result answers it if no call with `call_id` waits."""
+    """Id of another kind of call, which the result answers if no call with `call_id` waits."""
     recalls: tuple[MessageId, ...] | None = None
     """Messages that the result quotes, if a memory tool of Recollect made it; None for any other
     result. An answer of a memory tool is not stored again, and no facts are extracted from it."""

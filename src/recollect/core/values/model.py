@@ -175,7 +175,7 @@ class ReplyDone:
     """The whole reply, as the last event of every stream that did not fail."""
 
     reply: Mapping[str, Any] = field(repr=False)
-    """The reply as one object, as if it had not been streamed. Pass it to `observe`."""
+    """The reply as one object, as if it had not been streamed. Pass this object to `observe`."""
     stop: StopReason
     usage: Usage | None = None
     overflow: Overflow | None = None

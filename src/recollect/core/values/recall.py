@@ -18,7 +18,7 @@ from recollect.core.values.segment import Segment, SegmentId, Trust
 FILE_SESSIONS: Final = "file:"
 """Prefix of the sessions that hold memory files: one session per file, named by its path."""
 EmbedderKind: TypeAlias = Literal["hash", "static", "onnx", "remote"]
-"""Kind of embedder that made a vector. Ranking uses it to decide how much a similarity counts."""
+"""Kind of embedder that made a vector. The kind decides how much a similarity counts in ranking."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class FactQuery:
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
-    """One vector per embedder. Without stored fact vectors of that embedder, it finds nothing."""
+    """One vector per embedder. Without stored vectors of that embedder, a vector finds no fact."""
     types: tuple[FactType, ...] = ()
     """Types whose newest facts are candidates for any query."""
     limit: int = 50
@@ -168,8 +168,8 @@ class Hit:
     """Score relative to the best hit. Scores of different searches are not comparable."""
     parts: tuple[ScorePart, ...] = field(default=(), repr=False)
     text: str = field(default="", repr=False)
-    """Text of the passage. In a turn, only hits that could have fit the block have it (they are in
-    `Context`). In a search, all hits have it."""
+    """Text of the passage. In a turn, only hits that could have fit the block have a text
+    (`Context` holds these hits). In a search, all hits have a text."""
     shown: bool = False
 
 
@@ -185,7 +185,7 @@ class GateVerdict:
     lost_terms: tuple[str, ...] = field(default=(), repr=False)
     """Terms of the turn, as written, that memory contains and the request does not."""
     lost_words: tuple[str, ...] = field(default=(), repr=False)
-    """Indexed forms of these terms. Each recalled passage must contain one, unless empty."""
+    """Indexed forms of `lost_terms`. A recalled passage must contain one, unless there are none."""
 
 
 RecallScope: TypeAlias = Literal["session", "space"]
@@ -213,7 +213,7 @@ _OF = ":"
 
 
 def passage_name(segment: SegmentId, ordinal: int | None) -> str:
-    """Return the name of a passage in a block. Without an ordinal, it means the whole segment."""
+    """Return the name of a passage in a block; without an ordinal, of the whole segment."""
     return segment if ordinal is None else f"{segment}{_OF}{ordinal}"
 
 
@@ -233,8 +233,7 @@ class RecalledFact:
     trust: Trust = "medium"
     said_on: str = ""
     message_ids: tuple[MessageId, ...] = ()
-    """Messages that the fact was extracted from. If one is forgotten, the fact's blocks are
-    removed."""
+    """Messages that the fact was extracted from. Forgetting one removes blocks with the fact."""
 
     @property
     def name(self) -> str | None:

@@ -120,7 +120,7 @@ class Report:
 
     session: SessionId
     turn: int
-    """Number of the request in its session, from 1. Pass it to `recollect replay --turn`."""
+    """Number of the request in its session, from 1; `recollect replay --turn` takes this number."""
     format: FormatName
     model: str | None
     window_tokens: int
@@ -149,7 +149,7 @@ class Report:
 
     @property
     def failures(self) -> tuple[StageLine, ...]:
-        """Stages that failed or were late. The turn continued without their changes."""
+        """Stages that failed or were late, and whose changes the turn therefore lacks."""
         return tuple(line for line in self.lines if line.outcome in ("failed", "late"))
 
     @property

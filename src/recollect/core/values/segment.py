@@ -18,7 +18,7 @@ Source: TypeAlias = Literal["request", "reply", "import", "hook", "note", "file"
 """Origin of a segment: "note" is written by hand, "file" is a followed memory file."""
 Trust: TypeAlias = Literal["high", "medium", "low", "outside"]
 """Trust levels, by author: user or operator, model, tool, content from outside. Stores, JSON,
-`--trust` and filters use these names."""
+`--trust` and filters use the names of the levels."""
 SPEAKERS: Final[Mapping[Trust, str]] = {
     "high": "you",
     "medium": "the assistant",
@@ -35,7 +35,7 @@ class Segment:
     session: str
     key: EntryKey
     message_id: MessageId
-    """Id of the message before redaction. Tombstones contain it."""
+    """Id of the message before redaction, which tombstones contain."""
     role: Role
     text: str = field(repr=False)
     tokens: int
@@ -59,7 +59,7 @@ class NewPassage:
     start: int
     end: int
     words: tuple[str, ...] = field(repr=False)
-    """Words, with repetitions. The store counts them and must not tokenize text itself."""
+    """Words, with repetitions. The store counts these words and must not tokenize text itself."""
     embedded: bool = True
     """False if the passage gets no vector: the middle of a long tool result, except error lines."""
 
@@ -92,7 +92,7 @@ class StoredMessage:
     said_at: float
     tool: str | None
     place: int
-    """Position in the order of arrival. `Engine.messages` continues after it."""
+    """Position in the order of arrival, after which `Engine.messages` can continue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +131,8 @@ _FLOAT_BYTES: Final = 4
 
 
 def round_vector(values: bytes) -> bytes:
-    """Round a vector to 16-bit floats, stored as 32-bit floats. Return it unchanged if a value does
-    not fit. Cosines change by about 0.00002, and a store may store half as many bytes."""
+    """Round a vector to 16-bit floats, stored as 32-bit floats, unless a value does not fit.
+    Cosines change by about 0.00002, and a store may store half as many bytes."""
     count = len(values) // _FLOAT_BYTES
     try:
         halves = struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", values))

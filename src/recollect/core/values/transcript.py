@@ -1,5 +1,6 @@
 """A recorded session: its messages in wire format, and which of them each request contained. Items
-keep the file's order. Each is one message of `format` as bytes, even if later requests lack it."""
+keep the file's order. An item is one message of `format` as bytes, also if later requests lack
+it."""
 
 from __future__ import annotations
 

@@ -94,8 +94,8 @@ class ForgetOrder:
     and session states with this text, even if they quote no message, such as system prompts."""
 
     pattern: str | None = field(default=None, repr=False)
-    """Regular expression to remove. `memory.forget` finds the matches and passes them to the store:
-    messages and facts by id, other texts in `matching`."""
+    """Regular expression to remove. `memory.forget` finds its matches, and passes messages and
+    facts by id to the store, other texts in `matching`."""
 
     @property
     def by_time(self) -> bool:

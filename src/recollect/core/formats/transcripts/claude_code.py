@@ -195,7 +195,7 @@ def _speaks(fields: Fields) -> bool:
 
 
 def _queued_prompt(fields: Fields) -> bytes | None:
-    """Read a prompt that was typed while the agent worked. Claude Code logs it as an attachment."""
+    """Read a prompt typed while the agent worked. Claude Code logs such prompts as attachments."""
     attachment = object_fields(fields.get("attachment", b"")) or {}
     if text_of(attachment, "type") != "queued_command" or "prompt" not in attachment:
         return None

@@ -196,7 +196,7 @@ class ModelRuns:
     _answered: list[int] = field(default_factory=list)
 
     def answer(self, item: int, *, shown: ShownItems) -> None:
-        """Add an item by the model. If it begins a call, `shown` was the model's input."""
+        """Add an item by the model. `shown` is the model's input, if the item begins a call."""
         if not self._answered:
             self._shown = shown
         self._answered.append(item)
