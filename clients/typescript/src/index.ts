@@ -30,7 +30,11 @@ const AGAIN = new Set([409, 503, 504]);
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 5_000;
 
-/** Make a client. Each request that changes data has an idempotency key, so that it can be repeated safely. */
+/** Requests that make a key. The service does not store keys, so a second request would make another one. */
+const MAKES_KEY = /\/keys(\/[^/]+\/rotate)?$/;
+
+/** Make a client. A request that changes data has an idempotency key, so that it can be repeated safely. A request
+ * that makes a key is sent once. */
 export function memoryClient(options: MemoryOptions): MemoryClient {
   const { seconds = 30, patienceSeconds = 60 } = options;
   const key = options.key.trim();
@@ -44,6 +48,7 @@ export function memoryClient(options: MemoryOptions): MemoryClient {
     }
     const body = request.body === null ? undefined : await request.arrayBuffer();
     const { method, signal, url } = request;
+    const once = method === "POST" && MAKES_KEY.test(new URL(url).pathname);
     const until = Date.now() + 1_000 * patienceSeconds;
     for (let pause = FIRST_PAUSE_MS; ; pause = Math.min(2 * pause, LONGEST_PAUSE_MS)) {
       let wait = pause;
@@ -52,10 +57,12 @@ export function memoryClient(options: MemoryOptions): MemoryClient {
       try {
         const limit = AbortSignal.any([signal, AbortSignal.timeout(1_000 * (seconds + 5))]);
         answer = await fetch(url, { method, headers, body, signal: limit });
-        if (!AGAIN.has(answer.status)) return answer;
-        wait = Math.max(wait, Math.min(1_000 * Number(answer.headers.get("retry-after")), LONGEST_PAUSE_MS));
+        if (!AGAIN.has(answer.status) || once) return answer;
+        const asked = 1_000 * Number(answer.headers.get("retry-after"));
+        // a proxy may send a date, which is no number
+        if (Number.isFinite(asked)) wait = Math.max(wait, Math.min(asked, LONGEST_PAUSE_MS));
       } catch (error) {
-        if (signal.aborted) throw error;
+        if (signal.aborted || once) throw error;
         failure = error;
       }
       if (Date.now() + wait > until) {

@@ -14,7 +14,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Shape a request: valid, within its window, with relevant memories.
+         * Prepare a request: valid, within its window, with relevant memories.
          * @description Needs the scope `write`.
          */
         post: operations["prepare"];
@@ -34,7 +34,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Store the model's reply to a turn, and learn from its usage.
+         * Store the model's reply to a turn, and learn the window's use from its token usage.
          * @description Needs the scope `write`.
          */
         post: operations["observe"];
@@ -54,7 +54,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Store messages outside of `prepare`.
+         * Store messages that do not pass through `prepare`.
          * @description Needs the scope `write`.
          */
         post: operations["ingest"];
@@ -172,7 +172,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Rebuild a past request; names what was redacted, forgotten or has expired.
+         * Rebuild a past request, and name its redacted, forgotten and expired parts.
          * @description Needs the scope `read`.
          */
         get: operations["replay"];
@@ -238,7 +238,7 @@ export interface paths {
         get: operations["facts"];
         put?: never;
         /**
-         * Add a fact. It replaces the fact that it corrects; a known fact stays unchanged.
+         * Add a fact, which replaces the fact that it corrects, unless memory has it already.
          * @description Needs the scope `write`.
          */
         post: operations["add_fact"];
@@ -339,7 +339,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Delete a space with everything in it.
+         * Delete a space with its whole content.
          * @description Needs the scope `forget`.
          */
         delete: operations["delete"];
@@ -356,7 +356,7 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * Show the key's tenant, its scopes, and what is used of its budgets and quotas.
+         * Show the key's tenant and scopes, and how much of its budgets and quotas the tenant uses.
          * @description Needs the scope `read`.
          */
         get: operations["tenant"];
@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke a tenant's keys, then delete its spaces and the tenant. Repeat it until `done`.
+         * Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until `done` is
          * @description Needs the scope `operator`.
          */
         delete: operations["delete_tenant"];
@@ -446,7 +446,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Change limits of a tenant. Nodes notice within seconds.
+         * Change limits of a tenant. All nodes use the new limits within seconds.
          * @description Needs the scope `operator`.
          */
         post: operations["set_limits"];
@@ -490,7 +490,7 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Replace a key of a tenant. The old one keeps working for a while.
+         * Replace a key of a tenant. The old key keeps working for a while.
          * @description Needs the scope `operator`.
          */
         post: operations["rotate_key"];
@@ -590,7 +590,7 @@ export interface components {
         };
         /**
          * AuditItem
-         * @description An administrative action.
+         * @description An administrative action, as the audit log records it.
          */
         AuditItem: {
             /** @description When */
@@ -604,7 +604,7 @@ export interface components {
         };
         /**
          * CertificateAnswer
-         * @description Record of what was removed and where, without message content.
+         * @description A record of what was removed and where, without message content.
          */
         CertificateAnswer: {
             /** @description Counts and coverage, sealed with a checksum */
@@ -635,7 +635,7 @@ export interface components {
         };
         /**
          * CompactedAnswer
-         * @description The result of a compaction. Its receipt has the details.
+         * @description The result of a compaction. The compaction's receipt has the details.
          */
         CompactedAnswer: {
             /** @description True if a summary now replaces older messages */
@@ -655,7 +655,7 @@ export interface components {
         };
         /**
          * ExportAnswer
-         * @description A page of everything stored: messages in order of arrival, then facts.
+         * @description A page of an export: messages in order of arrival, then facts.
          */
         ExportAnswer: {
             /** @description Messages in the order of arrival */
@@ -667,7 +667,7 @@ export interface components {
         };
         /**
          * SegmentItem
-         * @description A message of the archive.
+         * @description A message in an export or a list.
          */
         SegmentItem: {
             /** @description Its id */
@@ -742,7 +742,7 @@ export interface components {
         };
         /**
          * FactWrittenAnswer
-         * @description Outcome of writing the statement.
+         * @description The result of storing a statement as a fact.
          */
         FactWrittenAnswer: {
             /** @description The id of the fact */
@@ -762,7 +762,7 @@ export interface components {
         };
         /**
          * ForgetBody
-         * @description Data to forget permanently. Set at least one selector.
+         * @description What to forget permanently. Set at least one selector.
          */
         ForgetBody: {
             /**
@@ -798,7 +798,7 @@ export interface components {
         };
         /**
          * ForgottenAnswer
-         * @description Removed data, or the preview.
+         * @description The removed data, or the preview.
          */
         ForgottenAnswer: {
             /** @description Counts and coverage, sealed with a checksum; null after a dry run */
@@ -808,7 +808,7 @@ export interface components {
         };
         /**
          * ForgetPreview
-         * @description Data that forgetting would remove. Nothing was changed.
+         * @description The data that forgetting would remove. This request has not changed anything.
          */
         ForgetPreview: {
             /** @description How many messages would be removed */
@@ -886,7 +886,7 @@ export interface components {
         };
         /**
          * IngestBody
-         * @description Messages that did not pass through `prepare`.
+         * @description Messages to store that did not pass through `prepare`.
          */
         IngestBody: {
             /** @description Messages of a wire format, oldest first */
@@ -909,7 +909,7 @@ export interface components {
         };
         /**
          * IngestedAnswer
-         * @description Number of stored messages.
+         * @description The number of stored messages.
          */
         IngestedAnswer: {
             /** @description How many messages were received */
@@ -966,7 +966,7 @@ export interface components {
         };
         /**
          * KeyMadeAnswer
-         * @description A new key. Save it now: it cannot be shown again.
+         * @description A new key. Save the key now, because Recollect cannot show it again.
          */
         KeyMadeAnswer: {
             /** @description The key itself */
@@ -984,7 +984,7 @@ export interface components {
         };
         /**
          * LimitsBody
-         * @description Limits of a tenant. A missing field leaves its limit as it is; null removes the limit.
+         * @description Limits of a tenant. A missing field leaves its limit unchanged; null removes the limit.
          */
         LimitsBody: {
             /** @description Requests per minute */
@@ -1011,7 +1011,7 @@ export interface components {
         };
         /**
          * ObservedAnswer
-         * @description Values learned from the reply.
+         * @description The values that Recollect learned from the reply.
          */
         ObservedAnswer: {
             /** @description Where the turn is stored: `store`, or null if nowhere */
@@ -1076,7 +1076,7 @@ export interface components {
         };
         /**
          * PreparedAnswer
-         * @description The request to send instead.
+         * @description The request to send to the model instead, and its report.
          */
         PreparedAnswer: {
             /** @description The request to send to the provider */
@@ -1115,7 +1115,7 @@ export interface components {
         };
         /**
          * ReceiptAnswer
-         * @description Details that a compaction kept, and details that it lost.
+         * @description The details that a compaction kept, and those that it lost.
          */
         ReceiptAnswer: {
             /** @description Its number, from 1 */
@@ -1165,7 +1165,7 @@ export interface components {
         };
         /**
          * RotateBody
-         * @description Order to replace a key.
+         * @description How to replace a key.
          */
         RotateBody: {
             /**
@@ -1248,7 +1248,7 @@ export interface components {
         };
         /**
          * TenantAnswer
-         * @description The key's tenant and scopes.
+         * @description The tenant of a key, and the scopes of the key.
          */
         TenantAnswer: {
             /** @description The tenant's id */
@@ -1280,7 +1280,7 @@ export interface components {
         };
         /**
          * QuotaItem
-         * @description A quota, and how much of it is used.
+         * @description A quota, and how much of it the tenant uses.
          */
         QuotaItem: {
             /**
@@ -1295,7 +1295,7 @@ export interface components {
         };
         /**
          * TenantBody
-         * @description A tenant to create, and its limits. Missing limits are unlimited.
+         * @description A tenant to create, and its limits. A missing limit means unlimited.
          */
         TenantBody: {
             /** @description Requests per minute */
@@ -1311,7 +1311,7 @@ export interface components {
         };
         /**
          * TenantDeletedAnswer
-         * @description Deleted data of a tenant.
+         * @description The deleted data of a tenant.
          */
         TenantDeletedAnswer: {
             /** @description One per deleted space */
@@ -1321,7 +1321,7 @@ export interface components {
         };
         /**
          * TenantItem
-         * @description A tenant and its limits; null: none.
+         * @description A tenant and its limits. A limit of null means unlimited.
          */
         TenantItem: {
             /** @description Its id, for the paths of this API */

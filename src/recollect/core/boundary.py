@@ -7,7 +7,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -109,6 +109,15 @@ class Boundary:
     def add(self, lines: Iterable[StageLine]) -> None:
         """Add report lines about work that ran in parallel with the turn."""
         self.lines.extend(lines)
+
+    def withdraw(self, first: int, stages: Collection[StageName]) -> None:
+        """Remove report lines of stages whose results are not used, from the line with the index
+        `first` on. Failures stay."""
+        self.lines[first:] = [
+            line
+            for line in self.lines[first:]
+            if line.stage not in stages or line.outcome == "failed"
+        ]
 
     def _failed(
         self, stage: StageName, error: Exception, started: float, measure: Measured

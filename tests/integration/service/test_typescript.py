@@ -4,7 +4,10 @@ import json
 import os
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +75,31 @@ def test_a_typescript_program_uses_a_live_node(built: Path, database: TestDataba
     assert found["texts"] == ["The deploy key is under the mat."]
     assert found["spaces"] == ["a/b"]
     assert (found["status"], found["problem"]) == (404, "urn:recollect:problem:not-found")
+
+
+def test_a_busy_server_is_asked_again_after_a_pause_but_never_for_a_second_key(built: Path) -> None:
+    asked: list[tuple[str, float]] = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            asked.append((self.path, time.monotonic()))
+            is_first = [path for path, _ in asked].count(self.path) == 1
+            self.send_response(503 if is_first else 200)
+            self.send_header("retry-after", "Thu, 19 Nov 2026 00:00:00 GMT")
+            self.send_header("content-type", "application/json")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        done = run("built/test/retries.js", url, folder=built)
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [200, 503]
+    (_, first), (_, second), _ = asked
+    assert second - first >= 0.1

@@ -299,6 +299,6 @@ def test_prices_of_other_models() -> None:
     price = model_price("mine-large", read_prices(given.settings.models.prices))
     assert price is not None
     assert price.of(used) == pytest.approx(0.5 * 3 + 0.5 * 0.3 + 15)
-    for wrong in ("mine two", "mine", "mine 1 2 3 4 5"):
+    for wrong in ("mine two", "mine", "mine 1 2 3 4 5", "mine nan 1", "mine -1 1", ""):
         with pytest.raises(SettingsError, match=r"models\.prices"):
             read_prices([wrong])

@@ -164,6 +164,17 @@ def test_a_message_that_a_client_changes_in_place_is_read_again() -> None:
     assert split_request({"input": messages[:1]}, before=now).messages == now.messages[:1]
 
 
+def test_a_number_of_another_type_is_encoded_again() -> None:
+    call = {"type": "tool_use", "id": "t1", "name": "f", "input": {"deep": 1}}
+    messages = [user("go"), {"role": "assistant", "content": [call]}]
+    before = split_request({"messages": messages})
+    for other in (True, 1.0):
+        call["input"] = {"deep": other}
+        assert split_request({"messages": messages}, before=before).messages[1] == encode(
+            messages[1]
+        )
+
+
 @pytest.mark.parametrize(
     ("reply", "whole"),
     [

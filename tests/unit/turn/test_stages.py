@@ -230,6 +230,12 @@ class TestNotesAndLastResorts:
         (line,) = [x for x in context.report.lines if x.stage == "check"]
         assert "protected" in line.said
 
+    def test_messages_stay_if_leaving_them_out_makes_nothing_fit(self) -> None:
+        held = [said("user", "one"), said("assistant", "two"), said("user", "cargo " * 40_000)]
+        context = prepare(held, {"window_tokens": 16_000})
+        assert len(json.loads(context.request)["messages"]) == 3
+        assert not [line for line in context.report.lines if "left out" in line.said]
+
     @pytest.mark.parametrize("words", [[3_000] * 6, [6_000] * 3, [9_000, 100]])
     def test_long_recent_messages_leave_before_the_request_exceeds_the_window(
         self, words: list[int]

@@ -164,7 +164,7 @@ class _Moment:
         settings, limits = draft.given.settings, draft.given.limits
         if settings.turn.trim_first:
             return draft
-        shorter = draft
+        shorter, lines_before = draft, len(self.boundary.lines)
         for kept in range(settings.trim.protect_messages - 1, -1, -1):
             if shorter.used_tokens() <= limits.available_tokens:
                 return shorter
@@ -172,7 +172,10 @@ class _Moment:
             made = await self._trimmed(shorter, limits.available_tokens, fewer)
             if made.edits:
                 shorter = await change(shorter, shorter.edits + made.edits, self.boundary)
-        return shorter if shorter.used_tokens() <= limits.available_tokens else draft
+        if shorter.used_tokens() <= limits.available_tokens:
+            return shorter
+        self.boundary.withdraw(lines_before, ("trim", "pair"))
+        return draft
 
     def _without_old_blocks(self, draft: Draft) -> tuple[Edit, ...]:
         if self.moment.kind != "cache-expired":

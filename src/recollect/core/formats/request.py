@@ -272,14 +272,29 @@ def _split_mapping(
     return replace(made, origin=given, objects=tuple(objects), copies=tuple(copies))
 
 
+class _Number:
+    """A number that equals only numbers of its type: 1, 1.0 and True are encoded differently."""
+
+    __slots__ = ("_value",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: float) -> None:
+        self._value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self._value) and other == self._value
+
+
 _COPIED_LEVELS = 32
 
 
 def _copy(value: Any, levels: int = _COPIED_LEVELS) -> Any:
     """Copy a JSON value, because the client may change it before the next request. Objects of
     client libraries and deeply nested values become NaN, so that they never equal anything."""
-    if value is None or type(value) in (str, int, float, bool):
+    if value is None or type(value) is str:
         return value
+    if type(value) in (int, float, bool):
+        return _Number(value)
     if levels and type(value) is dict:
         return {key: _copy(item, levels - 1) for key, item in value.items()}
     if levels and type(value) is list:

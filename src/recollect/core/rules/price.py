@@ -3,6 +3,7 @@ provider's cache from its position on, and makes every later request smaller."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -116,15 +117,17 @@ def read_prices(lines: Sequence[str]) -> PriceList:
 
 
 def _read_price(line: str) -> tuple[str, ModelPrice]:
-    name, *numbers = line.split()
+    name, *numbers = line.split() or [""]
     try:
         plain, output, *cached = (float(number) for number in numbers)
         read, write = (*cached, *(plain, plain)[len(cached) :])
     except ValueError:
+        plain = output = read = write = math.nan
+    if not all(0 <= price < math.inf for price in (plain, output, read, write)):
         raise SettingsError(
             f"models.prices: {line!r} is not a price: write a model's name, then the dollars per "
             "million tokens of input and of output, and of cache reads and writes if they differ"
-        ) from None
+        )
     return name.lower(), ModelPrice(input=plain, output=output, read=read, write=write)
 
 

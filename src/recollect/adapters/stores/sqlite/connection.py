@@ -261,7 +261,9 @@ def empty_log(file: SpaceFile) -> None:
     """Move the log into the file. Raise an error if that fails: closing a connection would ignore
     it, and leave a file that is damaged without its log."""
     with store_errors(file.path), closing(connect(file, BusyWait(file.busy_seconds))) as opened:
-        opened.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        ((is_busy, _, _),) = opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        if is_busy:
+            raise StoreUnavailable(f"another process uses {file.path}: try again when it has ended")
 
 
 def put_in_place(made: Path, path: Path) -> None:
