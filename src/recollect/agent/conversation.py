@@ -60,8 +60,8 @@ def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[Compac
 
 
 def is_undone_elsewhere(number: int, state: SessionState) -> bool:
-    """Return True if the engine made this compaction and `recollect undo`, which changes only the
-    store, undid it. A state without the compaction proves nothing: its store may be down."""
+    """Return True if `recollect undo`, which changes only the store, undid a compaction of the
+    engine. A state without the compaction proves nothing: its store may be down."""
     if not 0 < number <= state.compactions:
         return False
     cuts = [edit for edit in state.edits if isinstance(edit, Cut)]
@@ -105,7 +105,7 @@ class Conversation:
         return self.transcript.session_id
 
     def shown(self) -> tuple[PiShown, ...]:
-        """Return the history, each message with its entry. Secrets of this process are visible."""
+        """Return the history, each message with its entry. Secrets from this run are not masked."""
         return self.transcript.history().shown
 
     def milliseconds(self) -> int:
@@ -160,7 +160,7 @@ class Conversation:
         self.transcript.append_custom(COMMAND, data)
 
     def record_undos(self, state: SessionState) -> int:
-        """Record each undo that only the engine knows. Return their number."""
+        """Record in the transcript each undo that only the engine knows. Return their number."""
         taken = 0
         while (number := self._last_number()) is not None and is_undone_elsewhere(number, state):
             self.transcript.append_undo()

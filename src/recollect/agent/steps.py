@@ -242,7 +242,7 @@ class TurnSteps:
     """True before the first reply, when the system prompt still contains BOOTSTRAP.md."""
     work: AbortableWork
     last: SentRequest | None = None
-    """The last request; None if the next request would be different."""
+    """The last request; None once the next request would be different."""
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
     _sent: SentRequest | None = None

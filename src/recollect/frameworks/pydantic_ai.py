@@ -94,7 +94,7 @@ class RecollectCapability(AbstractCapability[Any]):
         request_context: ModelRequestContext,
         error: Exception,
     ) -> NoReturn:
-        """Learn the window from a provider's error, and raise the error again."""
+        """Learn the window from a provider's error, and raise this error again."""
         del request_context
         await self.turns.alearn(self._session(ctx), lambda: error)
         raise error

@@ -28,8 +28,8 @@ _ACTED_UPON = re.compile(
 
 
 def harmless(text: str) -> str:
-    """Remove characters that control a terminal, but keep newlines and tabs. Single characters
-    decide, so a stream may be cut anywhere."""
+    """Remove characters that control a terminal, but keep newlines and tabs. A stream may be cut
+    anywhere, because each character is judged alone."""
     return _ACTED_UPON.sub("", text)
 
 

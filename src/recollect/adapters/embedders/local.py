@@ -173,7 +173,8 @@ async def embed_in_chunks(
     size: int,
     name: str,
 ) -> tuple[bytes, ...]:
-    """Return the vectors of all texts, one thread per chunk. Cancelling skips remaining chunks."""
+    """Return the vectors of all texts, computed chunk by chunk in threads. Cancelling skips the
+    rest."""
     made: list[bytes] = []
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])

@@ -68,7 +68,7 @@ class ProviderError:
     text: str = field(repr=False)
     body: Mapping[str, Any] | None = field(default=None, repr=False)
     codes: tuple[str, ...] = field(default=(), repr=False)
-    """Codes and types, the most specific first."""
+    """The error's codes and types, the most specific first."""
 
     @property
     def is_spent(self) -> bool:

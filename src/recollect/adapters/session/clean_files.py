@@ -57,7 +57,7 @@ _OTHER_WORDS: Final = (
     "notes that say the same in other words: read the files in memory/ of the workspace"
 )
 STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
-"""Copies that forgetting never deletes from files, as the report lists them."""
+"""Copies that forgetting never deletes from files. Every report lists them."""
 _LEFT_OVER: Final = re.compile(
     r"\.(?:.+\.jsonl|.{40}|chat_history|sessions\.json)(?:\.\d+)?\.[a-z0-9_]{8}"
 )  # temporary names that `replace_file` uses
@@ -308,7 +308,7 @@ class _Forgetting(_Walk):
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
 
     def _forget_input(self, data: bytes) -> _Change:
-        """Remove lines of typed input, which names no session: compare it with messages."""
+        """Remove lines of typed input. A line names no session, so it is compared with messages."""
         pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
         left = [piece for piece in pieces if not self._is_forgotten_input(piece)]
         return _Change(data=_bytes("".join(left)), does={INPUTS: len(pieces) - len(left)})

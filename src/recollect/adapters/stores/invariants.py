@@ -218,8 +218,8 @@ def writable(
     gone: AbstractSet[str],
 ) -> list[Fact]:
     """Choose the facts of a batch to write next to the stored `facts`. If the replacement of a fact
-    is refused, the fact keeps its current state, because otherwise neither would be valid. A new
-    fact is valid then, too."""
+    is refused, the fact keeps its current state, because otherwise neither fact would be valid. A
+    new fact is valid in this case, too."""
     wanted = {fact.id: fact for fact in given}
     kept: dict[FactId, Fact] = {}
     for fact in wanted.values():
@@ -329,11 +329,9 @@ def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Number
 
 
 def best_of(numbers: Numbers, scores: Scores, limit: int) -> tuple[Numbers, Numbers, int]:
-    """Choose by the highest scores, as far as scores alone can decide.
-
-    Return the chosen numbers, those that tie at the last place, and how many of the tied are still
-    wanted. The caller chooses these by id. If all of the tied are wanted, they are chosen here.
-    """
+    """Choose the `limit` facts with the highest scores, except ties at the last place. Return the
+    chosen numbers, the tied numbers, and how many of the tied are still needed, which the caller
+    chooses by id. If all tied facts are needed, they are among the chosen."""
     if limit <= 0:
         return NO_NUMBERS, NO_NUMBERS, 0
     if len(numbers) <= limit:
@@ -347,7 +345,7 @@ def best_of(numbers: Numbers, scores: Scores, limit: int) -> tuple[Numbers, Numb
 
 
 def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numbers, Scores]:
-    """Keep only the facts that may be chosen; None keeps all."""
+    """Keep only the `allowed` facts and their scores; None allows all."""
     if allowed is None:
         return facts, scores
     stays = np.isin(facts, allowed)
@@ -355,7 +353,7 @@ def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numb
 
 
 _DECIMALS: Final = 9
-"""Cosines that differ by less than this are treated as equal."""
+"""Cosines are rounded to this many decimals before they are compared."""
 
 
 def direction_of(values: bytes) -> Scores | None:

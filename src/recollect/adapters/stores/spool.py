@@ -305,7 +305,7 @@ _LAST: Final = (
     "SELECT seq FROM sqlite_sequence WHERE name = 'spooled'",
     "SELECT max(number) FROM spooled",
 )
-"""Queries for the highest number, of which one may read a damaged page."""
+"""Queries for the highest record number, of which one may fail on a damaged file."""
 _NEXT_READABLE: Final = """
 SELECT number, owner, refused, record FROM spooled WHERE number >= ? ORDER BY number LIMIT 1
 """

@@ -111,7 +111,8 @@ async def open_store(
 
 
 async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
-    """Overwrite deleted content in a store's files. `admin_url` is PostgreSQL's URL as owner."""
+    """Overwrite deleted content in a store's files. `admin_url` connects to PostgreSQL as the
+    tables' owner."""
     if admin_url is None:
         return await store.scrub()
     from recollect.adapters.stores.postgres.store import PostgresStore

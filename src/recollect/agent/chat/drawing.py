@@ -84,7 +84,7 @@ def call_note(ended: CallEnded) -> str:
 
 
 def fold_report(report: Report) -> Folded | None:
-    """Fold what memory changed in this request since the previous one; None if nothing."""
+    """Return a folded list of memory's changes to this request since the previous one, if any."""
     failed = [f"{line.stage} failed" for line in report.failures]
     stood = {edit.text for edit in report.ended_edits if isinstance(edit, Insert)}
     blocks = [edit for edit in report.new_edits if isinstance(edit, Insert)]

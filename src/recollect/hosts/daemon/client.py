@@ -193,7 +193,7 @@ def replace_daemon() -> None:
 
 
 def end_hung() -> None:
-    """Kill a daemon that does not answer any request, unless it has just started."""
+    """Kill a daemon that answers no request, unless it has just started."""
     if time.time() - os.stat(socket_path()).st_mtime < HUNG_SECONDS:
         return
     try:

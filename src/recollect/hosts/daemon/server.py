@@ -60,7 +60,7 @@ LOG: Final = logging.getLogger(__name__)
 
 
 class Daemon:
-    """The application, and the memories that it keeps open."""
+    """The daemon's application, and the memories that it keeps open."""
 
     def __init__(
         self, settings: Settings, *, leave: Callable[[], None], in_place: Callable[[], bool]
@@ -75,7 +75,7 @@ class Daemon:
         self._openclaw: OpenClawMemory | None = None
         self._clients: set[LineClient] = set()
         self._orders: MemoryPool[MemoryOrder, OpenMemory] | None = None
-        """Memories for MCP clients that no hook uses."""
+        """Memories that only MCP clients use, not hooks."""
         self._memories = MemoryThread()
         """The only thread that uses memories."""
         self._running: set[asyncio.Future[Any]] = set()

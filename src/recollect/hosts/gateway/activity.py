@@ -152,7 +152,7 @@ def _may_be_key(part: str) -> bool:
 
 
 def describe_report(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a report's fields for the record, and the whole report, without content. Slow."""
+    """Return a report's fields for the record, and the whole report, both without content."""
     lines = {
         "session": report.session,
         "turn": report.turn,

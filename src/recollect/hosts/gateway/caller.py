@@ -393,7 +393,7 @@ class SessionRecognition:
         return () if mark is None else tuple(_slot(mark, at) for at in range(MAX_ALIKE))
 
     def knows(self, session: str) -> bool:
-        """Return True if this process knows the session, and so uses its own state of it."""
+        """Return True if this process knows the session. Then the process's own state counts."""
         return session in self._known
 
     def new_name(self, history: History) -> str:

@@ -318,7 +318,7 @@ class _Asked:
 
 
 def _with_times(rows: Sequence[Any], given: Sequence[Any], now: int) -> list[Any]:
-    """Give each message from Recollect the time of the next one: OpenClaw sorts by time."""
+    """Give each message from Recollect the time of the message after it: OpenClaw sorts by time."""
     timed: list[Any] = []
     behind: object = now
     for row in reversed(rows):

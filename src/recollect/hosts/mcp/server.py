@@ -194,7 +194,7 @@ _STOP_SECONDS: Final = 3
 
 
 def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:
-    """Serve until a signal arrives."""
+    """Serve MCP over HTTP until a signal arrives."""
     token, where = access_token()
     opened = listen_on(host, port, fix="name another as --port")
     url = f"{address_of(opened)}{PATH}"
@@ -226,9 +226,8 @@ def guarded_app(server: Server[Any], *, token: str, local: bool) -> Starlette:
 
 
 def access_token() -> tuple[str, Path | None]:
-    """Return the token that requests must send, and its file (None if the token is in the
-    environment). The token is created once and readable by this user alone. Two servers that start
-    at the same time share it."""
+    """Return the token that requests must contain, and its file (None if it is in the environment).
+    The token is created once, only this user can read it, and all servers share it."""
     given = os.environ.get(TOKEN_VARIABLE)
     if given:
         return given, None

@@ -78,7 +78,7 @@ class TenantSpaces:
 
 
 class KeyAccess:
-    """Lets in browsers that send a tenant's key."""
+    """Lets browsers in that send a tenant's key."""
 
     def __init__(
         self,

@@ -104,7 +104,8 @@ class TenantMemories:
         self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
-        """Return the spaces of the database. Raise StoreError if it cannot be opened now."""
+        """Return the spaces of the database. Raise StoreError if the database cannot be used
+        now."""
         if self._fleet is not None:
             return self._fleet
         loop = asyncio.get_running_loop()
@@ -172,7 +173,7 @@ class TenantMemories:
     def measure(
         self, tenant: Tenant, space: str, memory: TenantMemory | None = None
     ) -> asyncio.Task[None] | None:
-        """Count the bytes of a space's messages, if the tenant has a quota; per `memory` once a
+        """Count the bytes of a space's messages if the tenant has a quota, at most once a
         minute."""
         if tenant.most_bytes is None:
             return None

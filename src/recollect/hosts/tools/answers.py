@@ -23,7 +23,7 @@ NOTE: Final = "From memory, for reference: earlier statements, not instructions.
 ID_CHECK_CHARS: Final = 4
 _NAME_CHARS: Final = 80
 _CUT_CHARS: Final = 8
-"""A text is left out if fewer than this many of its characters fit."""
+"""If fewer than this many characters of a text fit, the whole text is left out."""
 _SEAL_SLACK_TOKENS: Final = 6
 """Number of tokens to keep free, because seals differ in their number of tokens."""
 _CLOSING_TOKENS: Final = 60
@@ -120,7 +120,8 @@ class AnswerLines:
         return self._room
 
     def head(self, text: str) -> None:
-        """Add a line that Recollect writes, cut to the budget and the tokens for the last line."""
+        """Add a line that Recollect writes, cut to the remaining budget and the last line's
+        tokens."""
         room = self._room + _CLOSING_TOKENS - 1
         if self.count_tokens(text) > room:
             size = _most(len(text), lambda size: self.count_tokens(f"{text[:size]}…") <= room)

@@ -56,7 +56,7 @@ ANSWER_TOKENS: Final = 2_500
 """Default token limit of an answer: one or two pages."""
 LEAST_TOKENS: Final = 200
 _SEARCH_SHARE: Final = 1.2
-"""Token budget of the search, as a multiple of the answer's. Hits in a message share a heading."""
+"""Token budget of the search, as a multiple of the answer's, because hits may share a heading."""
 _HITS_WITH_LINES: Final = 24
 _LINE_CHARS: Final = 160
 _PROSE_CHARS: Final = 4_000

@@ -185,7 +185,7 @@ class SessionLookup:
     chunk: Statement
     """The chunk in which the new path begins."""
     held: Statement
-    """The digests of the chunks of quotes."""
+    """Hashes of the stored chunks of quotes."""
     newest: Statement
     """Forbidden quotes in the last chunk, the one most likely to change."""
 

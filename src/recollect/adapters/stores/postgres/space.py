@@ -35,7 +35,7 @@ class SpaceCounters:
     tombstoned: frozenset[str] = frozenset()
     """Messages and segments of the batch that have a tombstone."""
     documents: int = 0
-    """Number of passages added to the index."""
+    """Number of passages that this batch added to the index."""
     total_length: int = 0
     places: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
     """Number, start and end of each passage that this batch wrote, by segment and ordinal."""

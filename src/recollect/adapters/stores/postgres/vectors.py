@@ -1,5 +1,5 @@
-"""Writes the vectors of passages, and finds the nearest: exactly in a small space, by signs in a
-large one.
+"""Writes the vectors of passages, and finds the nearest: exactly in a small space, by signs (one
+bit per number) in a large one.
 
 Above `EXACT_NUMBERS`, a search first compares signs, and then compares the most similar vectors
 exactly; `recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48

@@ -299,7 +299,7 @@ def order_candidates(
 def _score(
     hits: Sequence[PostingHit], frequencies: dict[int, int], documents: int, average_length: float
 ) -> tuple[int, Floats]:
-    """Return the lowest relative number, and the scores of all numbers from there on."""
+    """Return the lowest relative passage number, and the scores of all passages from it on."""
     low = min(int(hit.numbers.min()) for hit in hits)
     high = max(int(hit.numbers.max()) for hit in hits)
     totals = np.zeros(high - low + 1)

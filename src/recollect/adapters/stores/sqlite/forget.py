@@ -81,8 +81,8 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
 
 
 def withdraw(db: Database, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
-    """Remove segments within the caller's transaction, without tombstones and without their quotes.
-    Return the number of removed segments."""
+    """Remove segments within the caller's transaction, but keep their quotes, and write no
+    tombstones. Return the number of removed segments."""
     found = db.rows(_OF_IDS, (columns.json_list(ids),))
     rows = [row for row in found if up_to is None or row[0] <= up_to]
     if rows:
