@@ -105,7 +105,7 @@ class MemoryLookup:
     async def exchanges(
         self, hits: Sequence[StoredSegment]
     ) -> dict[SegmentId, tuple[StoredSegment, ...]]:
-        """For each hit, return a few messages before and after it, up to the next user message."""
+        """Return per hit the messages near it, from a user message up to the next one."""
 
         async def read(store: Store) -> dict[SegmentId, tuple[StoredSegment, ...]]:
             found: dict[SegmentId, tuple[StoredSegment, ...]] = {}

@@ -97,7 +97,7 @@ class StoredMemory:
         return known
 
     def end(self, session: Session | SessionId) -> None:
-        """Release a session. If messages are not stored, its state is lost."""
+        """Release a session. If messages are not stored, the session's state is lost."""
         name = session.id if isinstance(session, Session) else check_session_name(session)
         self._sessions.pop(name, None)
         self._compactor.component.forget(whose=name)

@@ -158,8 +158,8 @@ def _decoded_spans(
 
 
 def _shifts(written: str) -> list[tuple[int, int]]:
-    """Return per escape the decoded position after it, and by how much all text up to there is
-    longer than decoded."""
+    """Return for each escape the position after it in the decoded text, and how many characters
+    longer the JSON text is up to there."""
     shifts: list[tuple[int, int]] = []
     longer = 0
     for escape in _ESCAPE.finditer(written):

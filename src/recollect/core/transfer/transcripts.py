@@ -224,7 +224,7 @@ class ImportRules:
 
 
 async def _session_name(store: Store, session: str, kind: str, readings: Sequence[Reading]) -> str:
-    """Return the session's name. If the agent sends none, return the session that the gateway
+    """Return the session's name. If the agent sends no name, return the session that the gateway
     stored for the same messages."""
     if kind not in _UNNAMED_KINDS or await store.session(session) is not None:
         return session

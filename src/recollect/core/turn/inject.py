@@ -148,7 +148,7 @@ def repeated_items(text: str, known: Collection[str]) -> tuple[str, ...]:
 
 def has_hit(text: str, hits: Sequence[Hit]) -> bool:
     """Return whether a block still contains a fact, or a passage that is more than a neighbor of
-    one. True if no hits are known."""
+    one. Without known hits, return True."""
     own = [sum(p.points for p in hit.parts if p.name in ("words", "vector")) for hit in hits]
     least = _HIT_SHARE * max(own, default=0.0)
     found = [

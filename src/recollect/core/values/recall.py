@@ -293,8 +293,8 @@ definition"), or none of these."""
 
 @dataclass(slots=True, kw_only=True)
 class RecallReads:
-    """What recall has read from the store in this turn, for the case that it runs twice because a
-    new block displaced others."""
+    """What recall has read from the store in this turn. Recall runs twice if a new block displaced
+    others."""
 
     phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict, repr=False)
     candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)

@@ -135,7 +135,7 @@ class StoredBody:
     body: bytes = field(repr=False)
     session: str | None = None
     torn: bool = False
-    """True if the data cannot be decoded. `body` is then the raw bytes."""
+    """True if the data cannot be decoded, so that `body` is the raw bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
