@@ -267,7 +267,7 @@ def request_body(history: WireHistory, shape: Shape) -> dict[str, Any]:
         body = {
             "model": model,
             "max_tokens": _output_tokens(shape),
-            "cache_control": {"type": "ephemeral"},  # the provider itself marks the last block
+            "cache_control": {"type": "ephemeral"},  # the provider marks the last block itself
             "system": system,
             "tools": tools,
             "messages": messages,

@@ -209,7 +209,7 @@ class Agent:
         `contextlib.aclosing`, which aborts it. Raise RuntimeError if another run is active."""
         try:
             async with asyncio.timeout(LEFT_SECONDS):
-                while not self._idle.is_set():  # Python may close an abandoned run only now
+                while not self._idle.is_set():  # Python may close an abandoned run late
                     await self._idle.wait()
         except TimeoutError:
             raise RuntimeError(AT_WORK) from None

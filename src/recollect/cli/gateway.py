@@ -187,7 +187,7 @@ class DelayedMessages(logging.Handler):
 
 
 def _report(text: str) -> None:
-    click.echo(f"recollect: {harmless(text)}", err=True)  # it may contain folder names
+    click.echo(f"recollect: {harmless(text)}", err=True)  # the text may contain folder names
 
 
 def _without_secrets(url: str) -> str:

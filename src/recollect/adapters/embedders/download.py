@@ -193,7 +193,7 @@ def _fetch(model: HubModel, parts: Path, *, quiet: bool) -> tuple[dict[str, str]
         )
     else:
         return checksums, info.sha
-    # Raised here, because the hub's own error may quote the address.
+    # Raise here, because the hub's own error may quote the address.
     raise EmbedderError(f"{shown} {problem}")
 
 
@@ -227,7 +227,7 @@ def _install(
     try:
         whole.rename(folder)
     except BaseException:
-        if old.exists() and not folder.exists():  # put the installed model back
+        if old.exists() and not folder.exists():  # restore the installed model
             old.rename(folder)
         raise
     for leftover in (parts, old):

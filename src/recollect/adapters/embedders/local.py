@@ -148,7 +148,7 @@ async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T
     try:
         await asyncio.wait([done])
     finally:
-        done.cancel()  # the work of a cancelled caller goes on, and nobody reads its result
+        done.cancel()  # the caller was cancelled, so no code reads the result of its work
     error = future.exception()
     if error is None:
         return future.result()
@@ -198,7 +198,7 @@ def _await_end() -> None:
                 return
             try:
                 running[0].join(min(left, _WAKE_SECONDS))
-            except RuntimeError:  # the thread is about to start and cannot be joined yet
+            except RuntimeError:  # this thread has not started yet, so it cannot be joined
                 time.sleep(_STARTING_SECONDS)
 
 

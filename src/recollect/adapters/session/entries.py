@@ -360,7 +360,7 @@ def _summary_sources(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEnt
     if summary.id is None:
         return earlier
     path = path_to(entries, summary.id)
-    if summary.kind == "branch_summary":  # it summarizes another branch, and does not name which
+    if summary.kind == "branch_summary":  # this entry summarizes a branch that it does not name
         own = {entry.number for entry in path}
         return [entry for entry in earlier if entry.number not in own]
     cut = len(path) - 1
@@ -391,7 +391,7 @@ def _rewrite_lines(
             # An unreadable line counts as old as the entry before it.
             unread += 1
             if number == len(lines):
-                left.append(b"")  # the line before keeps its newline
+                left.append(b"")  # the previous line keeps its newline
         else:
             left.append(line)
         before = number if number in known else before

@@ -201,7 +201,7 @@ class FileSpool:
         except StoreReplaced:
             if not again:
                 raise
-        if lane is self._lane:  # otherwise another task has done it
+        if lane is self._lane:  # otherwise another task has drained the file
             lane.abandon()
             self._lane = Lane(self._file, name="spool")
             self._end_life()
@@ -222,7 +222,7 @@ class FileSpool:
         return self._folder / f"{self._prefix}-{time.time_ns()}{_DAMAGED}"
 
     def _with_table(self, database: Database, work: Callable[[Database], T]) -> T:
-        if self._life is None:  # before other processes can see a record of this one
+        if self._life is None:  # lock before other processes can see a record of this one
             self._life = LifeLock.take(self._life_path(self._owner))
         database.run(_TABLE)
         return work(database)

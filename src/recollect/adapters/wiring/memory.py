@@ -85,7 +85,9 @@ def open_memory(
     from recollect.core.engine.session import check_name
 
     check_name(space, "space")
-    summarizer = None if model is None else own_model(model)  # check it before anything is opened
+    summarizer = (
+        None if model is None else own_model(model)
+    )  # check the model before a store is opened
     reader = None if extraction_model is None else own_model(extraction_model)
     named = {"window_tokens": window_tokens, "preset": preset}
     arguments = {name: value for name, value in named.items() if value is not None}

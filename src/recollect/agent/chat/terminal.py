@@ -55,7 +55,7 @@ _PASTE_ON, _PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 def talk(order: ChatOrder) -> int:
     try:
         return asyncio.run(TerminalChat(order).run())
-    except KeyboardInterrupt:  # pressed while the memory is being opened
+    except KeyboardInterrupt:  # the user pressed Ctrl-C while the memory was being opened
         return 130
 
 

@@ -348,7 +348,7 @@ def _unpack(body: bytes, coding: str) -> tuple[bytes, bool]:
         frame = zstd.ZstdDecompressor()
         unpacked = bytes(frame.decompress(body, MOST_BYTES))
         return unpacked, not frame.eof and not frame.needs_input
-    bits = 31  # with the head of gzip
+    bits = 31  # for data with a gzip header
     if coding == "deflate":
         bits = -zlib.MAX_WBITS if body[:1] and body[0] & 0x0F != 8 else zlib.MAX_WBITS
     stream = zlib.decompressobj(wbits=bits)

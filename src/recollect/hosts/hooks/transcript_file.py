@@ -117,7 +117,7 @@ class FollowedTranscript:
         )
 
     def _take(self, data: bytes) -> None:
-        read_bytes, self._read_bytes = self._read_bytes + len(data), 0  # stays 0 if reading fails
+        read_bytes, self._read_bytes = self._read_bytes + len(data), 0  # 0 stays if reading fails
         at = data.rfind(_BOUNDARY[self._agent])
         if at >= 0:
             compactions = self._compactions + data.count(_BOUNDARY[self._agent])

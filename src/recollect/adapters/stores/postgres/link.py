@@ -339,7 +339,7 @@ async def find_preparing(connection: Connection) -> bool:
     with driver_errors():
         async with connection.transaction():
             (pid,) = await (await connection.execute("SELECT pg_backend_pid()")).fetchone() or (0,)
-            if pid == connection.pgconn.backend_pid:  # no pooler
+            if pid == connection.pgconn.backend_pid:  # there is no pooler
                 return True
             try:
                 connection.prepare_threshold = 0

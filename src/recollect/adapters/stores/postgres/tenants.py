@@ -253,7 +253,9 @@ class TenantRecords:
             if tenant.most_spaces is not None:
                 if await work.row(_HAS_SPACE, (tenant.id, name)) is not None:
                     return True
-                await work.send(_LOCK_TENANT, (tenant.id,))  # so that no other request counts now
+                await work.send(
+                    _LOCK_TENANT, (tenant.id,)
+                )  # lock, so that no other request counts now
                 used = await work.row(_USED, (tenant.id,))
                 if used is None or used[0] >= tenant.most_spaces:
                     return False
