@@ -8,8 +8,8 @@ from tests.conversations.write_anthropic import PNG, SUMMARY
 
 _EMPTY: tuple[Any, ...] = ("", [], None)
 _OTHER_CALLS = (
-    *("custom_tool_call", "shell_call", "apply_patch_call", "local_shell_call", "computer_call"),
-)
+    "custom_tool_call", "shell_call", "apply_patch_call", "local_shell_call", "computer_call",
+)  # fmt: skip
 _HOSTED: tuple[dict[str, Any], ...] = (
     {"type": "web_search_call", "status": "completed", "action": {"query": "q"}},
     {"type": "file_search_call", "status": "completed", "queries": ["q"]},

@@ -149,9 +149,8 @@ def test_a_long_session_opens_at_once_and_in_few_bytes() -> None:
     ]
     store_session("large", "s", [history, [*history, said("user", "and now?")][1:]])
     with inspector() as visit:
-        for path in (
-            *("session?", "turn?turn=2&show=all&", "turn?turn=2&", "messages?", "wire?turn=2&"),
-        ):
+        pages = ("session?", "turn?turn=2&show=all&", "turn?turn=2&", "messages?", "wire?turn=2&")
+        for path in pages:
             seconds, size = _seconds(visit, f"/{path}space=large&session=s")
             assert size <= MOST_BYTES, path
             assert seconds < 1.0 * SLACK, (path, seconds)

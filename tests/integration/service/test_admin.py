@@ -10,18 +10,9 @@ from tests.harness.waiting import wait_until
 from tests.integration.service.nodes import Caller, Node, add_key, add_tenant, chat
 
 from recollect.hosts.service import keys, limits
-from recollect.hosts.service.app import MountMcp
-from recollect.hosts.service.mcp import mcp_for_tenants
 from recollect_bench.postgres_server import TestDatabase
 
 TEXT = "The harbour gate is opened by the keeper at six in the morning. "
-
-
-@pytest.fixture(scope="module")
-def node(database: TestDatabase) -> Iterator[Node]:
-    mount: MountMcp = mcp_for_tenants
-    with Node(database, mcp=mount) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,16 +22,8 @@ from tests.sizes import at_size
 
 from recollect.client import MemoryClient
 from recollect.errors import ServiceError
-from recollect.hosts.service.app import MountMcp
 from recollect.hosts.service.mcp import mcp_for_tenants
 from recollect_bench.postgres_server import TestDatabase
-
-
-@pytest.fixture(scope="module")
-def node(database: TestDatabase) -> Iterator[Node]:
-    mount: MountMcp = mcp_for_tenants
-    with Node(database, mcp=mount) as running:
-        yield running
 
 
 def test_a_key_is_taken_as_a_file_has_it(database: TestDatabase, node: Node) -> None:

@@ -44,17 +44,6 @@ NOON = 1_800_000_010.0
 ONE = "/v1/spaces/team%2Fnorth/sessions/one"
 
 
-@pytest.fixture(scope="module")
-def node(database: TestDatabase) -> Iterator[Node]:
-    with Node(database) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def caller(database: TestDatabase, node: Node) -> Caller:
-    return Caller(node.url, add_tenant(database, "main")[1])
-
-
 def space() -> str:
     return f"/v1/spaces/{uuid4().hex}"
 

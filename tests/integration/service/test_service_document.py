@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,17 +19,6 @@ from tools.service_schema import FOLDER, run_schemathesis
 from recollect.cli import main
 from recollect.hosts.service.api import ROUTES, openapi
 from recollect_bench.postgres_server import TestDatabase
-
-
-@pytest.fixture(scope="module")
-def node(database: TestDatabase) -> Iterator[Node]:
-    with Node(database) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def caller(database: TestDatabase, node: Node) -> Caller:
-    return Caller(node.url, add_tenant(database, "main")[1])
 
 
 def test_the_document_names_every_route() -> None:

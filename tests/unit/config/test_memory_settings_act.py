@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.config.test_recall_settings_act import Clock, said
 
 from recollect import Engine, open_blocking_memory, open_memory
 from recollect.adapters.wiring import open_store
@@ -28,20 +29,6 @@ def acts(key: str) -> Callable[[Callable[[Path], None]], Callable[[Path], None]]
         return test
 
     return register
-
-
-class Clock:
-    def __init__(self, seconds: float = 1_800_000_000.0) -> None:
-        self.seconds = seconds
-
-    def now(self) -> float:
-        return self.seconds
-
-
-def said(*texts: str) -> dict[str, Any]:
-    roles = ("user", "assistant")
-    held = [{"role": roles[at % 2], "content": text} for at, text in enumerate(texts)]
-    return {"model": "claude-x", "max_tokens": 10, "messages": held}
 
 
 async def talked(file: Path, settings: dict[str, Any], *texts: str, **more: Any) -> Engine:
