@@ -9,7 +9,6 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,15 +32,8 @@ if TYPE_CHECKING:
     from recollect.core.values.tenant import KeyScope
 
 
-@dataclass(frozen=True, slots=True)
-class AskedMemory:
-    """The memory of the current request."""
-
-    engine: Engine = field(repr=False)
-    principal: Principal
-
-
-_ASKED: Final[ContextVar[AskedMemory]] = ContextVar("recollect_asked_memory")
+_ASKED: Final[ContextVar[tuple[Engine, Principal]]] = ContextVar("recollect_asked_memory")
+"""The memory of the current request, and who sent it."""
 
 
 class RequestMemory:
@@ -55,10 +47,10 @@ class RequestMemory:
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
         """Return the engine for the request's space, which a tool that writes creates."""
-        asked = _ASKED.get()
-        tenant, space = asked.principal.tenant, asked.principal.space
+        engine, principal = _ASKED.get()
+        tenant, space = principal.tenant, principal.space
         if scope != "write":
-            yield asked.engine
+            yield engine
             return
         records = await self._memories.records()
         if not await records.add_space(tenant, space, at=time.time()):
@@ -67,7 +59,7 @@ class RequestMemory:
         if most is not None and (await records.used(tenant.id))["bytes"] >= most:
             raise RecollectError(quota_reached("bytes", tenant).detail)
         try:
-            yield asked.engine
+            yield engine
         finally:
             # List the space again, because it may have been deleted meanwhile. Otherwise no list
             # would contain what this request wrote, even if it was cancelled.
@@ -79,7 +71,8 @@ class RequestMemory:
 
     def refusal(self, scope: KeyScope) -> str:
         """Return why the key lacks this scope; empty if the key has it."""
-        if scope in _ASKED.get().principal.key.scopes:
+        _, principal = _ASKED.get()
+        if scope in principal.key.scopes:
             return ""
         return f"this needs a key with the scope {scope}"
 
@@ -105,7 +98,7 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
 
     async def answer(request: Request, body: bytes, principal: Principal) -> Response:
         async with memories.memory(principal.tenant.id, principal.space) as memory:
-            reset = _ASKED.set(AskedMemory(memory.engine, principal))
+            reset = _ASKED.set((memory.engine, principal))
             try:
                 return await _collect(manager.asgi_app, request, body)
             finally:
@@ -137,5 +130,5 @@ async def _collect(app: ASGIApp, request: Request, body: bytes) -> Response:
 
 def _whose(context: Any) -> str:
     del context
-    principal = _ASKED.get().principal
+    _, principal = _ASKED.get()
     return f"{principal.tenant.id}/{principal.space}"

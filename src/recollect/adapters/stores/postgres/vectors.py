@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -442,31 +441,24 @@ _ALL_VECTORS: Final = """
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorLookup:
-    """Queries that are sent before the write: the embedder, and the rows of the passages."""
-
-    embedder: Statement
-    places: Statement
+VectorLookup: TypeAlias = tuple[Statement, Statement]
+"""Queries that are sent before the write: the embedder, and the rows of the passages."""
 
 
 async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
-    name = given.embedder
-    segments = {vector.segment for vector in given.vectors}
-    return VectorLookup(
-        embedder=await work.send(EMBEDDER, (work.space_id, given.embedder)),
-        places=await work.send(
-            _PLACES, {"space": work.space_id, "name": name, "ids": driver.texts(segments)}
-        ),
-    )
+    segments = driver.texts({vector.segment for vector in given.vectors})
+    named = {"space": work.space_id, "name": given.embedder, "ids": segments}
+    embedder = await work.send(EMBEDDER, (work.space_id, given.embedder))
+    return embedder, await work.send(_PLACES, named)
 
 
 async def write_vectors(
     work: Transaction, given: VectorSet, lookup: VectorLookup, counters: SpaceCounters
 ) -> None:
-    stored = await lookup.embedder.fetchone()
+    embedder, places = lookup
+    stored = await embedder.fetchone()
     known = known_embedder(given, stored, counters)
-    chosen = _chosen(given, await lookup.places.fetchall(), counters)
+    chosen = _chosen(given, await places.fetchall(), counters)
     if not chosen:
         return
     number = await new_embedder(work, given, counters) if known is None else known
