@@ -49,7 +49,8 @@ class SettingsError(RecollectError):
 
 
 class FormatError(RecollectError):
-    """A request or a transcript cannot be read. `prepare` never raises it: the report shows it."""
+    """A request or a transcript cannot be read. `prepare` never raises this: the report shows
+    it."""
 
 
 class UnknownFormat(FormatError):  # noqa: N818 - reads as what it says; its root ends in Error
@@ -67,7 +68,7 @@ class MissingExtra(RecollectError):  # noqa: N818
 
 
 class StaleSession(RecollectError):  # noqa: N818
-    """Another turn of the session was stored in between. Prepare again."""
+    """Another turn of the session was stored in between. Call `prepare` again."""
 
 
 class EmbedderError(RecollectError):
@@ -95,7 +96,7 @@ class ModelOverflow(ModelError):  # noqa: N818
 
 
 class ServiceError(RecollectError):
-    """`recollect serve` refused a request, or is unreachable. Temporary failures were retried."""
+    """`recollect serve` refused a request, or is unreachable, also after retries."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class StoreUnavailable(StoreError):  # noqa: N818
 
 
 class SchemaMismatch(StoreError):  # noqa: N818
-    """The database schema is missing, old or new (`state`). Migrate it, or upgrade Recollect."""
+    """The database schema is missing, old or new (`state`). Migrate the database or upgrade."""
 
     def __init__(self, text: str, *, state: SchemaState) -> None:
         super().__init__(text)
@@ -158,7 +159,7 @@ class StaleFacts(StoreError):  # noqa: N818
 
 
 class WrongKey(StoreError):  # noqa: N818
-    """The store is encrypted with another key, or not at all. Pass the key of its creation."""
+    """The store is encrypted with another key, or not at all. Pass the key of the store."""
 
 
 class StoreCorrupt(StoreError):  # noqa: N818

@@ -34,7 +34,7 @@ class Boundary:
         is_quick: bool = False,
     ) -> None:
         """With `off_the_loop`, stages without I/O run in a thread, so that they do not block the
-        event loop. `is_quick` prevents that."""
+        event loop, unless `is_quick`."""
         self.lines: list[StageLine] = []
         self._stage_seconds = stage_seconds
         self._waits_until = time.monotonic() + turn_seconds
@@ -188,7 +188,7 @@ class Component:
 
 
 def guarded(work: Callable[[], T]) -> T | Failure:
-    """Return the result of `work`, or a `Failure` if it raises. For code without an event loop."""
+    """For code without an event loop: return the result of `work`, or a `Failure` if it raises."""
     try:
         return work()
     except Exception as error:  # noqa: BLE001 - the boundary
@@ -196,7 +196,7 @@ def guarded(work: Callable[[], T]) -> T | Failure:
 
 
 async def attempted(work: Awaitable[T]) -> T | Failure:
-    """Return the result of `work`, or a `Failure` if it raises. For work outside of a turn."""
+    """Outside of a turn: return the result of `work`, or a `Failure` if it raises."""
     try:
         return await work
     except Exception as error:  # noqa: BLE001 - the boundary

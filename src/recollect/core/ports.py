@@ -82,7 +82,7 @@ class RecognizeOverflow(Protocol):
 
 
 class Recaller(Protocol):
-    """Finds memories relevant to a turn. The engine limits the time for that."""
+    """Finds memories relevant to a turn, within a time limit that the engine sets."""
 
     async def recall(self, request: RecallRequest) -> Recalled:
         """Return relevant stored content that the request does not show yet, within the budget."""
@@ -110,14 +110,14 @@ class Embedder(Protocol):
 
     @property
     def dimensions(self) -> int:
-        """Numbers per vector. Available once the embedder is loaded."""
+        """Numbers per vector, available once the embedder is loaded."""
 
     @property
     def ready(self) -> bool:
         """True once the embedder is loaded."""
 
     async def load(self) -> None:
-        """Load the embedder. Raise EmbedderError if that fails. Loading again does nothing."""
+        """Load the embedder, once. Raise EmbedderError if loading fails."""
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
         """Return one vector per text, in order: little-endian float32, normalized to length one.
@@ -210,7 +210,7 @@ class Archive(Protocol):
         """Return a segment's passages, whose `words` may be empty."""
 
     async def replace_passages(self, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
-        """Index these segments again. If the span of a passage changed, its vectors are removed."""
+        """Index these segments again. Vectors of passages whose span changed are removed."""
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
         """Return passages that should have a vector of this embedder but have none."""
@@ -221,7 +221,7 @@ class Archive(Protocol):
     async def withdraw(self, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
         """Remove these segments, up to the sequence number `up_to`, because their source (for
         example a file) changed. Unlike forgetting, this writes no tombstones, and quotes in the
-        ledger and in session states remain. Return how many were removed."""
+        ledger and in session states remain. Return the number of removed segments."""
 
     async def facts(
         self,
@@ -276,8 +276,8 @@ class JobQueue(Protocol):
         lost."""
 
     async def fail(self, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-        """Return a job to the queue, to be retried at `retry_at`. If that is None, mark the job
-        dead. Return False if the lease is lost."""
+        """Return a job to the queue, to be retried at `retry_at`. If `retry_at` is None, mark the
+        job dead. Return False if the lease is lost."""
 
     async def jobs(self, *, limit: int = 100) -> tuple[JobRecord, ...]:
         """List jobs that wait, run or are dead, by the time at which they run."""
@@ -289,7 +289,7 @@ class JobQueue(Protocol):
         """Add a model call's usage to this day. A usage that is added twice counts twice."""
 
     async def model_use(self, *, since: str = "") -> tuple[ModelUse, ...]:
-        """Return model usage from this day on, by purpose. An empty `since` returns all."""
+        """Return model usage by purpose, from this day on, or in total if `since` is empty."""
 
     async def pause(self, kind: str = "*") -> None:
         """Return no jobs of this kind from `claim` until `resume`."""
@@ -324,7 +324,7 @@ class Ledger(Protocol):
 
     async def expire(self, *, before: float) -> int:
         """Remove turns recorded before this time, and pieces that no other turn uses. Messages that
-        a later turn shares are moved to its record. Return how many turns were removed."""
+        a later turn shares are moved to its record. Return the number of removed turns."""
 
 
 class Upkeep(Protocol):
@@ -381,8 +381,8 @@ class Spool(Protocol):
         `take` is raised. Return the number of records taken."""
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
-        """Replace each record by the result of `change`; None drops the record. Return how many
-        changed."""
+        """Replace each record by the result of `change`; None drops it. Return the number of
+        changes."""
 
     async def set_aside(self, record: bytes, *, reason: str) -> None:
         """Move a record that the store refuses to a separate file, durably and permanently."""

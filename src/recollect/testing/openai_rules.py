@@ -83,8 +83,7 @@ def check_chat(body: Mapping[str, Any]) -> list[Violation]:
 
 
 def reused_chat_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """List call ids used more than once in the request. Mistral and others refuse that
-    (hermes#11722)."""
+    """List call ids used more than once, which Mistral and others refuse (hermes#11722)."""
     return repeated(
         (str(call.get("id")), f"messages[{place}].tool_calls[{index}]")
         for place, message in mappings(body.get("messages"))

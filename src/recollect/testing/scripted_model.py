@@ -153,7 +153,7 @@ class ScriptedModel:
         yield ReplyDone(reply=reply, stop=says.stop_reason, usage=says.usage)
 
     async def close(self) -> None:
-        """Set `closed`. There is nothing else to close."""
+        """Set `closed`, because there is nothing else to close."""
         self.closed = True
 
     def check(self) -> None:

@@ -73,7 +73,7 @@ MOST_FILES: Final = 200
 SUMMARY_CHARS: Final = 16_000
 RULES_CHARS: Final = 2000
 FILE_LIST_CHARS: Final = 900
-"""OpenClaw's limits."""
+"""This limit and `SECTION_SHARE` are OpenClaw's."""
 SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
 MOST_NAMES: Final = 12

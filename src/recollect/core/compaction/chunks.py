@@ -26,7 +26,7 @@ from recollect.core.values.model import WireRules
 _SHORTENED: Final = "[... shortened]"
 
 MOST_RATIO = 0.4
-"""Share of the window for a chunk. Shares and margin are OpenClaw's."""
+"""Share of the window for a chunk. Shares and margin of this module are OpenClaw's."""
 LEAST_RATIO = 0.15
 LARGE_MESSAGE_SHARE = 0.1
 MARGIN = 1.2
@@ -37,7 +37,7 @@ _BOTH_ENDS_TOKENS = 60
 MOST_HALVINGS = 2
 LEAST_WINDOW_TOKENS = 1_024
 MOST_READ_PIECES = 24
-"""With the calls that merge summaries, this makes about 33 calls."""
+"""Maximum number of pieces, which with merging makes about 33 model calls."""
 SUMMARY_TOKENS = 4_000
 SUMMARY_SHARE = 10
 TURN_SHARE = 0.5
@@ -218,7 +218,7 @@ class PieceWriter:
     def pieces(
         self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
     ) -> tuple[ReadPiece, ...]:
-        """Split messages into the inputs of model calls. Each halving halves the inputs."""
+        """Split messages into the inputs of model calls, half as large per halving."""
         done = chunk(
             entries,
             self.rules,
@@ -234,7 +234,7 @@ class PieceWriter:
         return tuple(piece for piece in made if piece.text)
 
     def shorten_largest(self, entries: Sequence[Entry], most_tokens: int) -> int:
-        """Shorten the largest messages until all fit. Return how many were shortened."""
+        """Shorten the largest messages until all fit. Return the number of shortened messages."""
         weights = [self.tokens(entry) for entry in entries]
         if sum(weights) <= most_tokens:
             return 0
@@ -310,7 +310,7 @@ class Sizes:
 
     def overhead_tokens(self, kind: Kind) -> int:
         """Return how many tokens a summarizing call needs in addition to the messages that it
-        summarizes. The margin of chunks covers the previous summary."""
+        summarizes. The previous summary fits into the space that chunks leave (`MARGIN`)."""
         wanted = self.wanted(kind)
         empty = turn_prompt("", wanted) if kind == "turn" else update_prompt("", "", wanted)
         asked = self.count_tokens(empty.system) + self.count_tokens(empty.text)
@@ -332,7 +332,7 @@ class Sizes:
 
     @property
     def readable_tokens(self) -> int:
-        """Limit of all input. If there is more, the largest messages are shortened first."""
+        """Limit of all input. If the input is larger, the largest messages are shortened first."""
         room = max(1, self.window_tokens - self.overhead_tokens("history"))
         return int(MOST_READ_PIECES * room * MOST_RATIO / MARGIN)
 

@@ -125,8 +125,7 @@ def gather_lines(
     *,
     kept: Sequence[Entry] = (),
 ) -> tuple[QuotedLine, ...]:
-    """Return the lines that contain most about these names, best first. A line counts by what the
-    lines before it lack."""
+    """Return the lines that contain most about these names, without repetition, best first."""
     folder = names[0] if names and names[0].endswith("/") else ""
     shown = {_short(name, folder) for text in utterances(kept) for name in _names(text.text)}
     worth = {

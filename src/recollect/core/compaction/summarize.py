@@ -88,8 +88,8 @@ class Summarizer:
         rules_text: str = "",
         mask: Callable[[str], str] = str,
     ) -> None:
-        """`window_tokens` is the window of the summarizing model. `most_summary_tokens` is the
-        session's limit. `instructions` set its focus. `rules_text` is appended unchanged."""
+        """`window_tokens` is the window of the summarizing model. `most_summary_tokens` limits the
+        summary, `instructions` set its focus, and `rules_text` is appended unchanged."""
         self._ask, self._settings, self._count = ask, settings, count_tokens
         self._lines_tokens, self._focus, self._rules_text = lines_tokens, instructions, rules_text
         self._mask = mask

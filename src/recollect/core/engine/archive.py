@@ -143,8 +143,8 @@ class DurableArchive:
         return "; ".join(texts)
 
     def has_given_up(self) -> bool:
-        """True if no message could be stored for `undurable_seconds`. After that, requests may
-        leave out unstored messages, because requests would otherwise grow without limit."""
+        """True if no message could be stored for `undurable_seconds`. Requests may then leave out
+        unstored messages, because requests would otherwise grow without limit."""
         since, patience = self._nowhere_since, self.undurable_seconds
         if since is None or time.monotonic() - since < patience:
             return False
@@ -294,8 +294,7 @@ class DurableArchive:
     async def waiting_for(
         self, session: SessionId, *, seconds: float
     ) -> tuple[SessionWrite, ...] | Failure:
-        """Return session states that wait in the spool, oldest first. All are newer than the
-        store's."""
+        """Return session states that wait in the spool (newer than the store's), oldest first."""
         await self._settle_in()
         await self._look_at_spool()
         spool = self._spool
@@ -334,8 +333,8 @@ class DurableArchive:
             self._try_hangs = True
 
     async def settle(self, seconds: float) -> int:
-        """Wait up to `seconds` until all batches are in the store. Return how many are not, plus 1
-        if the spool cannot be read."""
+        """Wait up to `seconds` until all batches are in the store. Return the number of other
+        batches, plus 1 if the spool cannot be read."""
         await self._settle_in()
         await self._look_at_spool()
         self._again.set()

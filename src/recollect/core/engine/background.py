@@ -143,7 +143,7 @@ def handlers_of(
     model: Model | None = None,
     notify: Notify = lambda _: None,
 ) -> Mapping[str, Handler]:
-    """Return the handler for each kind of job of this space. `model` extracts facts."""
+    """Return the handler for each kind of job of this space. The model extracts facts."""
     names = tuple(embedder.name for embedder in embedders)
 
     handlers: dict[str, Handler] = {

@@ -53,8 +53,8 @@ class Durability:
     keeping: ArchiveState
 
     async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
-        """Return the messages that must be sent because they are not stored. Return none if storing
-        has failed for too long."""
+        """Return the messages that must be sent because they are not stored. If storing has failed
+        for too long, no message must be."""
         given, keeper = draft.given, self.keeper
         kept = await boundary.wait(
             "ingest",
@@ -97,7 +97,7 @@ async def free(
     *,
     wanted_tokens: int = 0,
 ) -> Freed:
-    """Free the space that an edit batch needs. `wanted_tokens` is for a recalled block."""
+    """Free the space that an edit batch needs, including `wanted_tokens` for a recalled block."""
     if len(draft.entries) > FEW_MESSAGES:
         boundary.expect_work()
     work = _Moment(moment=moment, asked=asked, boundary=boundary, wanted_tokens=wanted_tokens)

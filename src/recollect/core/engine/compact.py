@@ -493,7 +493,7 @@ class Compactor:
     async def _why_not_kept(
         self, session: Session, state: SessionState, *records: CompactionRecord
     ) -> Reason | None:
-        """Write a session's state and records. Return the reason if that failed, else None."""
+        """Write a session's state and records. Return the reason of a failure, else None."""
         if self._keeper is None:
             return None
         kept = await self._keeper.keep_state(

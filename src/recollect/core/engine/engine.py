@@ -410,7 +410,7 @@ class Engine(StoredMemory):
             return await self._compactor.undo(handle, state)
 
     async def flushed(self, session: Session | SessionId) -> None:
-        """Record that the agent has written its notes. None are due until the next compaction."""
+        """Record that the agent has written its notes. The next compaction asks for new ones."""
         handle = self._handle(session)
         async with handle.lock:
             await self._compactor.flushed(handle)

@@ -317,7 +317,7 @@ class ItemStore:
 
 
 def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
-    """Return each item's newest value. If two values replace the same version, the first counts."""
+    """Return each item's newest value; of two that replace the same version, the first."""
     newest: dict[ItemPlace, StoredItem] = {}
     for item in sorted(items, key=lambda item: item.sequence):
         before = newest.get(item.place)

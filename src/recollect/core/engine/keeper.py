@@ -68,7 +68,7 @@ before all are written."""
 DAY_SECONDS = 86_400.0
 INLINE_KINDS: Final = ("hash", "static")
 INLINE_PASSAGES: Final = 64
-"""Number of passages that are embedded at once. A job embeds the rest."""
+"""Number of passages that are embedded at once. A job embeds further passages."""
 INLINE_SECONDS: Final = 0.5
 """Time limit for embedding at once, so that a slow embedder does not delay storing messages."""
 
@@ -240,14 +240,14 @@ class SessionKeeper:
         return kept
 
     async def wait(self, keeping: ArchiveState, seconds: float) -> bool:
-        """Wait at most `seconds` for running writes. Return whether all are done."""
+        """Wait at most `seconds` for running writes. Return whether all writes are done."""
         running = [task for task in keeping.tasks if not task.done()]
         if running:
             await asyncio.wait(running, timeout=seconds)
         return all(task.done() for task in running)
 
     def abandon(self, keeping: ArchiveState) -> None:
-        """Cancel the writes of a session. The caller will send the messages again."""
+        """Cancel the writes of a session, whose messages the caller will send again."""
         keeping.abandoned = True
         for task in keeping.tasks:
             task.cancel()
@@ -537,7 +537,7 @@ async def embed_now(
     segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
 ) -> tuple[VectorSet, ...]:
     """Embed new passages with fast embedders, to write their vectors in the same batch. A job
-    embeds the rest. An embedder that fails is added to `late` and not called here again."""
+    embeds other passages. An embedder that fails is added to `late` and not called here again."""
     passages = [
         (new.segment, ordinal, passage)
         for new in segments

@@ -59,7 +59,7 @@ class StoredMemory:
     _stored: SessionKeeper | None
     """Reads sessions from the store, also with `ingest.enabled = false`."""
     _keeper: SessionKeeper | None
-    """The same object if messages may be stored; otherwise None."""
+    """The value of `_stored` if messages may be stored; otherwise None."""
     _jobs: BackgroundJobs | None
     _files: Following | None
     _told: ToolAnswers
@@ -314,7 +314,7 @@ class StoredMemory:
         return await self.settle(self.settings.turn.deadline_seconds)
 
     async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
-        """Query the store. Raise StoreError if there is none or it does not answer in time."""
+        """Query the store. Raise StoreError if there is no store or it does not answer in time."""
         self._check_open()
         if self._stored is None:
             raise StoreError(NOTHING_KEPT)

@@ -1,5 +1,5 @@
 """The steps of a compaction that store nothing: plan, masked input, checks of the summary, cut.
-Also the hooks, with OpenClaw's events. If a hook raises, hangs or returns an invalid answer, the
+Also calls hooks, with OpenClaw's events. If a hook raises, hangs or returns an invalid answer, the
 report mentions it, and nothing else happens."""
 
 from __future__ import annotations
@@ -320,7 +320,7 @@ async def prove(
     pin_ratio: float,
 ) -> tuple[str, Receipt]:
     """Return the summary, with quotes of lost names and values added, and its receipt. If memory
-    cannot be searched, these count as not found, and the receipt reports the failure."""
+    cannot be searched, names and values count as not found, and the receipt reports that."""
     given, limits = draft.given, draft.given.limits
     kept = frozenset(entry.key for entry in read.plan.kept)
 

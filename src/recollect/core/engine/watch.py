@@ -111,7 +111,7 @@ class _Watched:
 
 
 class WatchedAsync(_Watched):
-    """Wraps an asynchronous stream or its context manager. Collects the events that are read."""
+    """Wraps an asynchronous stream or its context manager, and collects events that are read."""
 
     async def __aenter__(self) -> Self:
         if hasattr(type(self._given), "__aenter__"):
@@ -187,7 +187,7 @@ class WatchedAsync(_Watched):
 
 
 class WatchedSync(_Watched):
-    """Wraps a stream for `for` loops or its context manager. Collects the events that are read."""
+    """Wraps a stream for `for` loops or its context manager, and collects events that are read."""
 
     def __init__(self, stream: Any, watching: Watching) -> None:
         try:

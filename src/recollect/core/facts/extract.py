@@ -87,8 +87,8 @@ async def extract(
     unseen_low: bool = False,
 ) -> Extracted:
     """Extract the facts that `new` states, as many messages as fit into one call. `before` is
-    context. Raise ModelError if the model fails or its answer is invalid. `earlier_low` are less
-    trusted messages whose words a claim may repeat; with `unseen_low` there may be more."""
+    earlier context. Raise ModelError if the model fails or its answer is invalid. `earlier_low` are
+    less trusted messages whose words a claim may repeat; with `unseen_low` there may be more."""
     tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
     # reading a page of large outputs takes seconds and would block other requests
     page = await asyncio.to_thread(read_page, new, tokens=tokens, before=before)
@@ -225,7 +225,7 @@ def _quoted(claim: _Claim, page: Page) -> Line | None:
 
 
 def _question(claim: _Claim, page: Page, answer: Line) -> Line | None:
-    """Return the sentence of the previous message with most common words ("which port?" "8443")."""
+    """Return the sentence of the previous message that shares most words with the claim."""
     pieces = [*page.before, *page.new]
     spoken = [
         piece for piece in pieces[: pieces.index(answer.piece)] if piece.segment.role != "tool"

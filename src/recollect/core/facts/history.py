@@ -1,6 +1,6 @@
 """Versions of a fact: the values of one property over time. Code decides which statement replaces
-which. Old versions are not removed; a forgotten one leaves a gap. A statement may replace facts
-with the same or lower trust. The assistant may replace the user's statements about the world, not
+which fact. Old versions remain; forgotten ones leave a gap. A statement may replace facts with the
+same or lower trust. The assistant may replace the user's statements about the world, not
 preferences or decisions. Tools replace nothing of higher trust. Only a user replaces a pinned
 fact."""
 
@@ -77,7 +77,7 @@ class FactVersion:
     """One version of a fact, or the gap of a forgotten version."""
 
     fact: Fact | None
-    """None for a gap."""
+    """The fact; None for a gap."""
     id: FactId | None = None
     until: float | None = None
 
@@ -99,7 +99,7 @@ class FactSource:
 
     id: SegmentId
     stored: StoredSegment | None
-    """None if the message is no longer stored."""
+    """The message; None if it is no longer stored."""
     spans: tuple[EvidenceSpan, ...] = ()
     lost_spans: int = 0
     """Number of spans that the text lacks, because it has been redacted since."""
@@ -256,8 +256,8 @@ def close_fact(old: Fact, new: Fact) -> Fact:
 
 
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
-    """Add a statement as one more source of a fact. Return nothing if that would lower the fact's
-    trust, or if the fact is joint or written by a user."""
+    """Add a statement as one more source of a fact. Return nothing if the source would lower the
+    fact's trust, or if the fact is joint or written by a user."""
     added = [span for span in draft.evidence if span.segment not in fact.sources]
     if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
         return ()

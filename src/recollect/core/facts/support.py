@@ -192,8 +192,7 @@ def _has_words(content: str, spans: Sequence[str], context: str) -> bool:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """Return the words that carry a text's meaning: stems, or pairs of characters without
-    spaces."""
+    """Return a text's meaningful words: stems, or character pairs in scripts without spaces."""
     words = tokenize(text)
     return frozenset(
         word
@@ -283,8 +282,7 @@ def is_order(text: str) -> bool:
 
 
 RUN_SHARE: Final = 0.5
-"""A statement repeats a text that contains this share of its runs (measured, test_lineage.py). A
-run is some words in order."""
+"""A statement repeats a text with this share of its runs (measured, test_lineage.py)."""
 LONG_RUN: Final = 4
 """A statement also repeats a text that contains this many adjacent runs."""
 ORDER_SHARE: Final = 0.6
@@ -341,8 +339,8 @@ class ReadText:
         self._runs = wanted.intersection(_runs(self._folded))
 
     def is_repeated_by(self, statement: SpokenStatement, *, outside: bool) -> bool:
-        """Return whether a statement repeats the text. With `outside` the text was fetched; then
-        one common new name is enough, as for an order."""
+        """Return whether a statement repeats the text. If the text was fetched (`outside`), one
+        common new name is enough, as for an order."""
         found = self.find_runs(statement)
         in_a_row = max((sum(group) for _, group in groupby(found)), default=0)
         if share(found) >= RUN_SHARE or in_a_row >= LONG_RUN:

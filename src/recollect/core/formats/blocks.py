@@ -187,7 +187,7 @@ def _first_text(fields: Mapping[str, Any], *names: str) -> str:
 
 
 ITEM_SEPARATOR = "|"
-"""pi joins the two ids of an OpenAI Responses call with it: `call_id|item_id`."""
+"""Separator of the two ids of an OpenAI Responses call in pi: `call_id|item_id`."""
 _HASH_CHARS = 8
 
 Sourced: TypeAlias = tuple[int, Mapping[str, Any], bool]
@@ -257,7 +257,7 @@ class BlockType:
     name: str
     pair: PairRole = "neither"
     run_by: RunBy = ""
-    """Who runs the tool: the client or the provider. The same side must send the result."""
+    """Side that runs the tool, and must send the result: the client or the provider."""
     answers: tuple[str, ...] = ()
     id_field: str = ""
     said_by: Role = "assistant"

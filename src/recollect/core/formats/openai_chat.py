@@ -525,8 +525,8 @@ def _chat_words(delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
 
 
 def chat_thinking(fields: Mapping[str, Any]) -> str:
-    """Return the reasoning text; its field has a different name per server. Servers that use both
-    names send the same text twice."""
+    """Return the reasoning text from the first of its possible fields, because servers that use
+    both names send the same text twice."""
     said = (fields.get(name) for name in _CHAT_THINKING)
     return next((text for text in said if text and isinstance(text, str)), "")
 

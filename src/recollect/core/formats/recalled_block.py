@@ -137,8 +137,8 @@ def recalled_items(text: str) -> tuple[str, ...]:
 
 
 def without_items(text: str, known: Collection[str]) -> str:
-    """Remove these passages and facts from a block, and empty headings. Return "" if none
-    remain."""
+    """Remove these passages and facts from a block, and empty headings. An empty block becomes
+    ""."""
     kept: list[_BlockPart] = []
     for part in _block_parts(text):
         if part.is_recalled and part.text in known:

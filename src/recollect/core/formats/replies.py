@@ -36,8 +36,8 @@ def may_be_reply(given: Any) -> bool:
 
 
 def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
-    """Return the messages that a reply adds to the history, as a client would resend them. Empty
-    for an error, an unfinished stream, or another format."""
+    """Return the messages that a reply adds to the history, as a client would resend them. An
+    error, an unfinished stream and another format add none."""
     if isinstance(reply, BaseException):
         return ()
     fields = plain_mapping(reply)
@@ -132,7 +132,7 @@ class StreamedReply:
     """Joins the events of a streamed reply. Snapshots that a client library adds are ignored."""
 
     def __init__(self, events: Iterable[Any] = ()) -> None:
-        """Take all `events`. Raise FormatError if there are some, but none is a stream event."""
+        """Take all `events`. Raise FormatError if there are events, but none is a stream event."""
         self._assembling: Assembling | None = None
         self.events: int = 0
         self.error: Any = None

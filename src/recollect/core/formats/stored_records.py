@@ -204,7 +204,7 @@ def without_quotes(raw: bytes, forgotten: frozenset[EntryKey]) -> bytes:
 
 
 def with_texts(raw: bytes, change: Callable[[str], str]) -> bytes:
-    """Apply `change` to the texts of a stored state. Return the same bytes if none changed."""
+    """Apply `change` to the texts of a stored state. Return the same bytes if no text changed."""
     record = _state_record(_unpacked(raw))
     changed = False
 
@@ -413,7 +413,7 @@ _LEVELS: Final = 3
 
 
 class SoughtText:
-    """A text to forget. Case and JSON escapes are ignored, and an unclear match counts."""
+    """A text to forget. Case and JSON escapes are ignored. An unclear match is a match."""
 
     __slots__ = ("_folded",)
 

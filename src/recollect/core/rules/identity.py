@@ -40,7 +40,7 @@ _ENCODER = msgspec.json.Encoder()
 
 def space_secret(space: str, deployment: bytes = b"") -> bytes:
     """Return the key of a space's hashes, made from its name and the deployment's secret, if any.
-    The store does not hold it, because messages need ids even while the store is down."""
+    The key is not in the store, because messages need ids even while the store is down."""
     key = blake2b(deployment, digest_size=32).digest() if deployment else b""
     try:
         name = space.encode()
@@ -81,8 +81,8 @@ def block_mark(text: str, secret: bytes) -> str:
 
 
 def sealed(text: str, secret: bytes) -> str:
-    """Add a seal before the last line of a memory tool's answer. A process with the same secret can
-    verify it, and without the secret nobody can forge it."""
+    """Add a seal before the last line of a memory tool's answer. Every process with the secret can
+    verify the seal, and nobody without the secret can forge it."""
     head, _, closing = text.rpartition("\n")
     return f"{head}\n{_SEAL}{block_mark(text, secret)}\n{closing}"
 

@@ -197,7 +197,7 @@ class TextMask:
 
     settings: Redaction
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
-    """The newest secrets that can be recognized without a label. Threads share this dictionary."""
+    """The newest secrets that can be recognized without a label, shared by threads."""
     masked: int = 0
     judged: JudgedTexts | None = field(default=None, repr=False)
 

@@ -276,8 +276,8 @@ def settle(
 ) -> Pairing:
     """Join adjacent messages of the same role, begin with a user message, and end as the client's
     request ended. With `continued`, other messages precede these, so a user need not begin. Without
-    `thinking` a final assistant message may contain none. `given` are the rows before any repair,
-    which show where a user message is missing."""
+    `thinking`, a final assistant message may contain no thinking. `given` are the rows before any
+    repair, which show where a user message is missing."""
     repairs: list[Repair] = []
     if rows:
         rows = _with_absent(rows, given, rules, repairs)

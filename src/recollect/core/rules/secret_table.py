@@ -62,7 +62,7 @@ def declare(keyword: str) -> int:
 
 
 def declare_token(pattern: re.Pattern[str]) -> int:
-    """Register a pattern that every long run is searched for. Return its bit."""
+    """Register a pattern that every long run is searched for. Return the pattern's bit."""
     return _bit_in(_bit_of_token, pattern)
 
 

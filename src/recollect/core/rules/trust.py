@@ -121,7 +121,7 @@ def _brought_in(part: Part, names: Mapping[CallId, str], fetched: Container[Call
 
 
 def _server_tool_fetches(part: Other) -> bool:
-    """Return whether a call to an MCP server fetches content. The block names the called tool."""
+    """Return whether a call to an MCP server fetches content, by the tool's name in the block."""
     if not part.kind.startswith("mcp"):
         return False
     try:

@@ -49,7 +49,7 @@ def word_worths(
 
 
 def length_damping(length: Number, average_length: float) -> Number:
-    """Return a factor per document length (one or an array). The larger, the less words count."""
+    """Return a factor per document length (one or an array), larger for longer documents."""
     relative = length / average_length if average_length else 0.0 * length + 1.0
     return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
 
@@ -68,8 +68,9 @@ def score_documents(
     documents: int,
     query: Iterable[str],
 ) -> list[float]:
-    """Score documents. `counted` is how often each document contains each word, `lengths` is its
-    number of words. `document_frequencies` is how many of the `documents` contain each word."""
+    """Score documents. `counted` is how often each document contains each word, `lengths` the
+    number of words per document. `document_frequencies` is how many of the `documents` contain each
+    word."""
     worths = word_worths(query, document_frequencies, documents)
     # Computed once per different pair: a recall scores a thousand passages, and most pairs repeat.
     dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
@@ -110,7 +111,7 @@ def score_passages(
 def score_ceiling(
     *, document_frequencies: Mapping[str, int], documents: int, query: Iterable[str]
 ) -> float:
-    """Return a score that no document reaches. Dividing scores by it makes them comparable across
+    """Return a score that no document reaches. Scores divided by this ceiling are comparable across
     queries and memories. A word that no document contains counts fully, because a question about
     unknown things must score low. Without words, return 1."""
     total = sum(word_worths(query, document_frequencies, documents).values())

@@ -66,7 +66,7 @@ _YEARS_BACK: Final = 4
 """Number of years to search for a month without a year."""
 _READ_CHARS: Final = 4_000
 _MOST_WINDOWS: Final = 64
-"""Limit of time windows. A pasted text contains more, and each is compared with every passage."""
+"""Limit of time windows, because each is compared with every passage. Pasted text contains many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,8 +83,8 @@ class RankedFact:
 def rank_facts(
     words: Sequence[str], candidates: FactCandidates, vectors: Sequence[AskedVector] = ()
 ) -> tuple[RankedFact, ...]:
-    """Return the facts that fit the question, best first. `vectors` are the query's, from which the
-    similarities were computed."""
+    """Return the facts that fit the question, best first. `vectors` are the query's vectors, to
+    which the similarities were computed."""
     worths = _worths(words, candidates)
     total = sum(worths.values())
     ranked = [_ranked(candidate, worths, total, vectors) for candidate in candidates.facts]

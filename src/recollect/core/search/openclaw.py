@@ -71,7 +71,7 @@ def words_of(text: str) -> list[str]:
 
 
 def score_texts(texts: Sequence[str], query: str) -> list[float]:
-    """Compute the BM25 score of each text. A word that the query repeats counts as often."""
+    """Compute the BM25 score of each text. A repeated word of the query counts each time."""
     counted = [Counter(words_of(text)) for text in texts]
     lengths = [counts.total() for counts in counted]
     average = sum(lengths) / len(lengths) if lengths else 0.0

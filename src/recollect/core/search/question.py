@@ -228,7 +228,7 @@ _CLAUSES: Final = re.compile(
 )
 _OURS: Final = re.compile(r"\b(?:our|ours|we|us|agreed|usual|as\ (?:always|told|before))\b", re.I)
 _SHORT_QUESTION: Final = 25
-"""Number of words. A longer sentence itself names what it asks about."""
+"""Number of words. A longer sentence itself names what the question is about."""
 _ASKING_WORDS: Final = 60
 """Number of words. A longer message itself names its topic, and a question in it may be pasted."""
 _END_WORDS: Final = 64
@@ -257,8 +257,8 @@ class Question:
 
 
 def question_text(request: RecallRequest) -> str:
-    """Return a turn's question: the newest message, after the message that it refers to. Without
-    the gate, all messages."""
+    """Return a turn's question: the newest message, after the message that it refers to, or all
+    messages without the gate."""
     text = request.newest if request.gated and request.newest else request.query
     if request.gated and request.refers_to:
         text = f"{request.refers_to}\n{text}"
@@ -271,7 +271,7 @@ def read_question(
     text: str, *, asked_at: float, newest: str = "", asks: Asks | None = None
 ) -> Question:
     """Parse a question. `newest` is the message that asks, if the text contains more messages.
-    `asks` is its intent, if known."""
+    `asks` is the message's intent, if known."""
     words = tokenize(text)
     common = GERMAN_STOP_WORDS if is_german(text) else frozenset()
     return Question(
@@ -336,7 +336,7 @@ def _tells_itself(text: str) -> bool:
 
 def asking_part(text: str) -> str:
     """Return the sentences of a message that end as questions, else the whole message. In "what is
-    the meter's number? the supplier wants it" the second part asks nothing."""
+    the meter's number? the supplier wants it", only the first sentence asks."""
     marked = [each for each in _SENTENCES.split(text) if each.rstrip().endswith(("?", "？"))]
     return "\n".join(marked) or text
 

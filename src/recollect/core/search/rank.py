@@ -47,7 +47,7 @@ class SearchEvidence:
     """Evidence for a passage besides words and vectors."""
 
     speakers: frozenset[str]
-    """People that the question names. Only used in a chat between people."""
+    """People that the question names, only in a chat between people."""
     lifts_user: bool
     windows: tuple[TimeWindow, ...] = field(default=())
     between_people: bool = False
@@ -132,7 +132,7 @@ def fuse(
     words: Sequence[str],
     shares: Sequence[float],
 ) -> Fused:
-    """Combine the scores of every passage. `shares` are the weights of its similarities."""
+    """Combine the scores of every passage. `shares` are the weights of the similarities."""
     raw = score_passages(passages, statistics, words)
     best = max(raw, default=0.0) or 1.0
     by_words = [score / best for score in raw]
@@ -148,9 +148,9 @@ def fuse(
 
 
 def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
-    """Combine the similarities of each passage; None if it has no vector. The other vectors get the
-    weight of a missing one. Working embedder by embedder takes a quarter of the time of working
-    passage by passage."""
+    """Combine the similarities of each passage; None if it has no vector. The weight of a missing
+    vector is divided among the other vectors. Working embedder by embedder takes a quarter of the
+    time of working passage by passage."""
     points = [0.0] * len(passages)
     weights = [0.0] * len(passages)
     total = 0.0

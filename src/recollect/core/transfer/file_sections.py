@@ -47,7 +47,7 @@ class FileSection:
     headings: tuple[str, ...] = field(repr=False)
     text: str = field(repr=False)
     first_line: int
-    """Line number, from 1. If the section begins with a heading, the line of the heading."""
+    """Line number, from 1, of the section's heading or else of its first text."""
     last_line: int
 
 
@@ -198,7 +198,7 @@ class Unread:
 
     reason: str
     refused: bool = False
-    """True if the file must change before it can be read. False if a later attempt may succeed."""
+    """True if only a changed file can be read, False if a later attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ class FoundFile:
 
     path: Path
     label: str
-    """Path relative to its workspace. If the file is outside, an absolute path or one with `~`."""
+    """Path relative to its workspace; for a file outside, an absolute path or one with `~`."""
     outside: bool
     device: int
     inode: int
@@ -297,8 +297,8 @@ class ThreadRunner:
         self._late: Future[Any] | None = None
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Return the result of `work`. Raise TimeoutError if it takes too long, or if an earlier
-        call is still running."""
+        """Return the result of `work`. Raise TimeoutError if `work` takes too long, or if an
+        earlier call is still running."""
         if self._late is not None and not self._late.done():
             raise TimeoutError
         done: Future[T] = Future()

@@ -175,7 +175,7 @@ class MemoryFiles:
             return SkippedFile(file=str(self._followed.workspace), reason=text)
 
     async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Scan) -> bool:
-        """Scan one file. Return False if the disk does not answer; then no other file is tried."""
+        """Scan one file. Return False if the disk does not answer, to stop the scan."""
         known = self._settled.get(session_of(file.label))
         if known is not None and (known.file, known.stored) == (file, stored):
             look.tell(file.label, "unchanged", FileChange(unchanged=known.sections))
@@ -240,8 +240,7 @@ class MemoryFiles:
         look.redacted += sum(section.masked for section in (*change.fresh, *change.moved))
 
     def _settle(self, file: FoundFile, stored: SessionSummary | None, change: FileChange) -> None:
-        """Skip this file while it does not change. After a change, read it once more in the next
-        scan."""
+        """Skip this file while it does not change. Read a changed file again in the next scan."""
         fresh = time.time() - file.mtime_ns / 1e9 < _SETTLED_SECONDS
         # report a forgotten section in every scan, and store it if its tombstone is removed
         if change.is_none and not change.forgotten and not fresh:
@@ -329,7 +328,7 @@ class Following:
         return Reason(Cause.FILE_PASSED_OVER, file=first.file, why=first.reason)
 
     def wake(self) -> None:
-        """Start the scans if they are not running. Returns at once."""
+        """Start the scans if they are not running, without waiting for them."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """Imports and exports OpenClaw's `segments.jsonl` and `knowledge.jsonl`. Imported lines are stored,
 so that an export writes the same bytes. Lines with secrets are masked and counted. Existing facts
 are not changed, and forgotten ones are not imported. A file is trusted like a model at most, unless
-users restore their own export. Invalid lines are reported. Vectors are computed again."""
+users restore their own export. Invalid lines are reported. Vectors are computed, not imported."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
 def mask_object(
     value: dict[str, Any], fields: frozenset[str], settings: Redaction
 ) -> tuple[dict[str, Any], bool]:
-    """Mask the JSON object of a line. Also return whether it contained secrets."""
+    """Mask the JSON object of a line. Also return whether the object contained secrets."""
     if not settings.enabled:
         return value, False
     mask = TextMask(settings)
@@ -296,7 +296,7 @@ async def export_facts(store: Store, file: BinaryIO) -> int:
 
 
 class _Lines:
-    """Writes lines to a file. Adds a missing newline if further lines follow."""
+    """Writes lines to a file, and a missing newline if further lines follow."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

@@ -55,7 +55,7 @@ class PlacedItems:
 def place_items(
     transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
 ) -> PlacedItems:
-    """Find the key of every item. `known` is the state of a live session that may contain some."""
+    """Find the key of every item. `known` is the state of a live session with some items."""
     contexts = [tuple(item for run in runs for item in run) for runs in _contexts(transcript)]
     keys: dict[int, EntryKey] = {}
     aliases: Mapping[EntryKey, EntryKey] = {}
@@ -167,7 +167,7 @@ def _begins_with(longer: Runs, shorter: Runs) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportCounts:
-    """Counts of a recording's messages. Each is counted once, but `noise` counts some again."""
+    """Counts of a recording's messages, each counted once, except for `noise`."""
 
     read: int = 0
     stored: int = 0

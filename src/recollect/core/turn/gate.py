@@ -69,7 +69,7 @@ def left_out(request: RecallRequest) -> frozenset[SegmentId]:
 
 @lru_cache(maxsize=_KNOWN_IDS)
 def known_id(session: SessionId, key: EntryKey) -> SegmentId:
-    """Return the segment id of a message. Cached, because most messages are the same every turn."""
+    """Return the segment id of a message, cached, because most messages are the same every turn."""
     return segment_id(session, key)
 
 
@@ -322,7 +322,7 @@ def _stand_apart(
     worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
 ) -> Reason | None:
     """Return why the gate stays closed although the meaning matches: no passage contains enough of
-    the question's words. Return None if a passage does."""
+    the question's words. Return None if a passage contains enough."""
     if not worths:
         return None
     least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])

@@ -161,7 +161,7 @@ class _Pruner:
 
     def clear(self, prunables: list[_Prunable], *, until: float) -> None:
         """Replace results by a placeholder and their most relevant line, the oldest first. If space
-        is short, drop the lines of the oldest first."""
+        is short, drop the lines of the oldest results first."""
         if not self.settings.hard_clear.enabled:
             return
         lined = deque(item for item in prunables if item.hard and item.quoted)

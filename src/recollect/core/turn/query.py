@@ -320,8 +320,8 @@ _SPACES = re.compile(r"\s{2,}")
 
 async def phrase(text: str, archive: Archive) -> str:
     """Return a question's text without the names of speakers in this memory, for embedding. A name
-    would make the question similar to every message that mentions it (measured). Mask secrets
-    first."""
+    would make the question similar to every message that mentions it (measured). Callers mask
+    secrets first."""
     names = speaker_names_asked(text)
     if not names:
         return text

@@ -327,7 +327,7 @@ class _MemorySearch:
         self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
         """Return the short messages in which the user only asked or, with `stated`, decided
-        nothing. `also` are read from the store at the same time."""
+        nothing. `also` are further messages to read from the store at the same time."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]

@@ -127,7 +127,7 @@ def facts_asked(
 
 
 def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
-    """Return the types of facts that the message asks to list. An order asks for none."""
+    """Return the types of facts that the message asks to list. An order asks for no list."""
     if request.gated and question.asks not in ("past", "question"):
         return ()
     return asked_types(request.newest or question.text)

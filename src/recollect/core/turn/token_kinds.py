@@ -153,7 +153,7 @@ class TurnFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTotals:
-    """Token counts by kind of a list of messages. A next list counts only its new messages."""
+    """Token counts by kind of a list of messages. The next list only adds new messages."""
 
     rows: tuple[Row, ...] = field(default=(), repr=False)
     kinds: tuple[tuple[tuple[TokenKind, int], ...], ...] = field(default=(), repr=False)

@@ -1,5 +1,5 @@
-"""Certificates of forgetting and reports of redaction, as text and as JSON with a checksum. Neither
-contains message content. Secrets that were found but not masked are reported."""
+"""Certificates of forgetting and reports of redaction, as text and as JSON with a checksum. None of
+them contains message content. Secrets that were found but not masked are reported."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class RedactionResult:
         *,
         again: bool = False,
     ) -> None:
-        """Count the secrets of one item. With `again`, the item itself was counted before."""
+        """Count the secrets of one item; with `again`, of an item that was counted before."""
         self.changed[place] += not again
         self.kinds.setdefault(place, Counter()).update(kinds)
         if session is not None:
@@ -289,8 +289,7 @@ def redaction_text(report: RedactionReport) -> str:
 
 
 def headline(done: RedactionResult) -> str:
-    """Summarize the result in one line. Claim that there are no secrets only if all was
-    readable."""
+    """Summarize the result in one line, with "no secrets" only if all content was readable."""
     found = []
     if done.secrets:
         masked = "masked" if done.applied else "found, nothing was changed"

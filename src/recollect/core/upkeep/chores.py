@@ -57,8 +57,8 @@ async def embed(
     clock: Clock,
     passages: int = PASSAGES,
 ) -> Batch:
-    """Compute the vectors of the next passages or, if none needs one, of facts. Queue a job for the
-    rest. The job's key is the embedder's name."""
+    """Compute the vectors of the next passages or, if none needs one, of facts. Queue a job for
+    further passages. The job's key is the embedder's name."""
     embedder = next((other for other in embedders if other.name == lease.key), None)
     if embedder is None:
         raise GiveUp("the job is for an embedder that this worker does not have")
@@ -73,8 +73,7 @@ async def embed(
 async def embed_next(
     store: Archive, embedder: Embedder, clock: Clock, *, passages: int = PASSAGES
 ) -> tuple[Batch, bool]:
-    """Compute vectors of the next passages that have none. Also return whether more need
-    vectors."""
+    """Compute vectors of the next passages that have none. Also return whether some remain."""
     waiting = await store.unembedded(embedder.name, limit=passages + 1)
     chosen = waiting[:passages]
     values = await _vectors(embedder, [passage.text for passage in chosen])
@@ -95,7 +94,7 @@ async def embed_next(
 async def _with_facts(
     batch: Batch, store: Archive, embedder: Embedder, *, limit: int
 ) -> tuple[Batch, bool]:
-    """Add vectors of the next facts to the batch. Also return whether more facts need a vector."""
+    """Add vectors of the next facts to the batch. Also return whether more facts remain."""
     revision = await store.facts_revision()
     waiting = await store.unembedded_facts(embedder.name, limit=limit + 1)
     if not waiting:
@@ -153,7 +152,7 @@ class OpenableArchive(Protocol):
 
 
 class VectorUpkeep:
-    """Queues jobs for passages without vectors of the configured embedders. No turn waits."""
+    """Queues jobs for passages without vectors of the configured embedders. Turns do not wait."""
 
     def __init__(
         self,

@@ -83,7 +83,7 @@ UNTIL_REWRITTEN: Final = (
 
 
 async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
-    """Mask matches of the order's pattern in stored records. The store itself removes all else."""
+    """Mask matches of the order's pattern in records that the store does not remove."""
     if order.pattern is None:
         return Forgotten()
     matcher = OrderMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
@@ -253,7 +253,7 @@ def _scope_of(order: ForgetOrder) -> ForgetScope:
 
 
 async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
-    """Find what `forget` would remove. Change nothing. For a text, unreadable records count too."""
+    """Find what `forget` would remove. For a text, unreadable records count too."""
     stored = await covered_segments(store, order)
     copies, twins = await find_copies(store, order, stored)
     stored += copies

@@ -114,7 +114,7 @@ class JobRunner:
         report: Callable[[JobRun], None] = lambda _: None,
         most: int | None = None,
     ) -> Counter[Outcome]:
-        """Run due jobs until none is left, `most` have run, or `stop` is set. Count outcomes."""
+        """Run due jobs until none is left, `most` have run, or `stop` is set. Return counts."""
         stop = stop or asyncio.Event()
         outcomes: Counter[Outcome] = Counter()
         while not stop.is_set() and (most is None or outcomes.total() < most):
@@ -263,7 +263,7 @@ class BackgroundJobs:
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
     def wake(self, seconds: float = 0.0) -> None:
-        """Check the queue in `seconds`. Returns at once."""
+        """Check the queue in `seconds`, without waiting for that."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -280,7 +280,7 @@ class BackgroundJobs:
             self._task = loop.create_task(self._run(), context=Context())
 
     async def rest(self, seconds: float) -> bool:
-        """Wait up to `seconds` for due jobs. Return whether all have run."""
+        """Wait up to `seconds` for due jobs. Return whether all due jobs have run."""
         if not self.running:
             return True
         try:

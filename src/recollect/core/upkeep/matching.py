@@ -104,7 +104,7 @@ class OrderMatcher:
 
 
 async def covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegment]:
-    """Return the segments that an order covers, in order of arrival. All segments are read."""
+    """Return the segments that an order covers, in order of arrival, by reading all segments."""
     matcher = OrderMatcher(order)
     return [
         stored

@@ -19,8 +19,8 @@ PieceHash = NewType("PieceHash", str)
 PieceKind: TypeAlias = Literal[
     "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
-"""Kinds of ledger pieces. Most are parts of a request; a "row" is one message. A "told" piece lists
-the messages that a memory tool quotes, a "heard" piece the session that got a reply."""
+"""Kinds of ledger pieces. Most pieces are parts of a request; a "row" is one message. A "told"
+piece lists the messages that a memory tool quotes, a "heard" piece the session that got a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class TurnRecord:
     """Set only in records of earlier versions."""
     report: PieceHash | None = None
     outcomes: tuple[PieceHash, ...] = ()
-    """Pieces with the outcomes of the request's messages, oldest first. Empty in old records."""
+    """Pieces with the outcomes of the request's messages, oldest first; none in old records."""
     kept_rows: int = 0
     """Number of messages at the start that are the same as in the previous record."""
     rows: tuple[PieceHash, ...] = ()
@@ -90,7 +90,7 @@ class NewJob:
 
     kind: str
     key: str
-    """A waiting job with the same kind and key is not enqueued again. A running job may be."""
+    """A waiting job with the same kind and key is not enqueued again, but a running one is."""
     payload: bytes = field(default=b"{}", repr=False)
     """JSON after redaction."""
     about: tuple[MessageId, ...] = ()
@@ -198,7 +198,7 @@ class Batch:
     fact_vectors: tuple[FactVectorSet, ...] = field(default=(), repr=False)
     """Vectors of facts that are stored or in this batch; vectors of other facts are skipped."""
     extracted: tuple[ExtractedTo, ...] = ()
-    """Up to which segment facts were extracted, per session. A lower value is ignored."""
+    """Sequence number up to which facts were extracted, per session. A lower number is ignored."""
     facts_revision: int | None = None
     """Revision of the facts when they were read for this batch (`Archive.facts_revision`). If the
     revision has changed, the whole batch is refused with `StaleFacts`."""

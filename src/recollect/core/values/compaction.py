@@ -80,7 +80,7 @@ class Summarized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoSummary:
-    """The reason for a failed summary. The history then does not change."""
+    """The reason for a failed summary, after which the history does not change."""
 
     reason: Reason
     spent: Spent
@@ -184,7 +184,7 @@ class CompactionResult:
 
     @property
     def ok(self) -> bool:
-        """True unless something failed. True also if there was nothing to compact."""
+        """True unless the compaction failed, also if there was nothing to compact."""
         return self.convergence != "failed"
 
     @property

@@ -109,7 +109,7 @@ class Insert:
     quotes: tuple[MessageId, ...] = ()
     recalled: tuple[str, ...] = ()
     """Names of the quoted passages (`values.recall.passage_name`), so that they are not recalled
-    again. A bare segment id means the whole segment. For a standing block, keys of the messages
+    again. A bare segment id means the whole segment. A standing block lists the keys of messages
     that it quotes in full."""
 
 

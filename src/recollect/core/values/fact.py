@@ -78,8 +78,7 @@ class Fact:
     subject: str = field(default="", repr=False)
     """Topic; empty if none was found."""
     attribute: str = field(default="", repr=False)
-    """Property of the subject. A later fact with the same subject and property replaces this
-    one."""
+    """Property of the subject. A later fact with the same subject and property replaces it."""
     evidence: tuple[EvidenceSpan, ...] = ()
     """Spans of the sources that support the fact; empty for facts that people wrote."""
     made_by: MadeBy = "import"
@@ -215,8 +214,8 @@ def all_rest_on(facts: Iterable[Fact]) -> set[str]:
 def still_supported(
     fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
 ) -> Fact | None:
-    """Remove deleted segments from the fact. Return None if no remaining segment supports it. If
-    another segment has the same words (`twins`), it replaces the deleted one."""
+    """Remove deleted segments from the fact. Return None if no remaining segment supports the fact.
+    Another segment with the same words (`twins`) replaces a deleted one."""
     named = rests_on(fact)
     lost = {text for text in named if text in gone and text not in twins}
     if not named & gone:

@@ -82,8 +82,8 @@ class TokenCalibration:
 
     def apply(self, estimated_tokens: int) -> int:
         """Return the calibrated token count of a request. Tokens added since the anchor are
-        multiplied by the learned ratio. Removed tokens are assumed to be the oldest; they count as
-        when they were added."""
+        multiplied by the learned ratio. Removed tokens are assumed to be the oldest tokens, and
+        count as when they were added."""
         estimated_tokens = max(0, estimated_tokens)
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ceil(self.ratio * estimated_tokens)
@@ -147,7 +147,7 @@ class Entry:
 
 
 _LEAST_CACHED_TOKENS = 4_096
-"""Providers do not cache requests shorter than this. Some require more."""
+"""Requests shorter than this are not cached by any provider; some providers require more tokens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +204,7 @@ class SessionState:
     """Dormant edits, each with the turn in which it became dormant."""
     calibration: TokenCalibration = field(default_factory=TokenCalibration)
     sent_at: float | None = None
-    """Time of the last prepared request. The age of the provider's cache is computed from it."""
+    """Time of the last prepared request, from which the age of the provider's cache is computed."""
     pause_seconds: float | None = None
     """Pause between the last two requests; None if the second did not start with the same
     messages."""
@@ -226,7 +226,7 @@ class SessionState:
 
 
 def requests_of(state: SessionState) -> int:
-    """Return the number of prepared requests. In states of earlier versions, that is the turn."""
+    """Return the number of prepared requests, which states of earlier versions store as `turn`."""
     return state.requests or state.turn
 
 
@@ -252,7 +252,7 @@ def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[Ent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptPart:
-    """A part that is sent unchanged. If `call_id` is set, its tool call gets that id."""
+    """A part that is sent unchanged, except that `call_id`, if set, becomes the id of its call."""
 
     entry: Entry
     part: int
@@ -292,7 +292,7 @@ SlotPiece: TypeAlias = KeptPart | RewordedPart | OwnText | StandIn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """A message for a codec to write. If `base` is set, all other fields are taken from it."""
+    """A message for a codec to write, with all other fields of `base` if that is set."""
 
     role: Role
     pieces: tuple[SlotPiece, ...]

@@ -102,7 +102,7 @@ class Overflow:
     """The window or input limit that was exceeded."""
     requested_tokens: int | None = None
     output_tokens: int | None = None
-    """Tokens reserved for the reply, part of `requested_tokens`. Fewer may fit."""
+    """Tokens reserved for the reply, part of `requested_tokens`. A smaller reserve may fit."""
     limit_words: str = field(default="", repr=False, compare=False)
 
 

@@ -118,7 +118,7 @@ class FactQuery:
     types: tuple[FactType, ...] = ()
     """Types whose newest facts are candidates for any query."""
     limit: int = 50
-    """Limit for each search: by words, by each vector, by type. Pinned facts are extra."""
+    """Limit for each search: by words, by each vector, by type. Pinned facts are not limited."""
     session: str | None = None
 
 
@@ -185,7 +185,7 @@ class GateVerdict:
     lost_terms: tuple[str, ...] = field(default=(), repr=False)
     """Terms of the turn, as written, that memory contains and the request does not."""
     lost_words: tuple[str, ...] = field(default=(), repr=False)
-    """Indexed forms of `lost_terms`. A recalled passage must contain one, unless there are none."""
+    """Indexed forms of `lost_terms`. Unless empty, a recalled passage must contain one of them."""
 
 
 RecallScope: TypeAlias = Literal["session", "space"]
@@ -250,7 +250,7 @@ class RecalledPassage:
     said_at: str
     score: float
     speaker: str | None = None
-    """Speaker's name in the block. None shows the role. Empty if the text names the speaker."""
+    """Speaker's name in the block. None shows the role, "" no name, because the text has it."""
     source: str = ""
     message_id: MessageId | None = None
     segment: SegmentId | None = None
@@ -277,7 +277,7 @@ class Recalled:
     passages: tuple[RecalledPassage, ...] = ()
     gate: GateVerdict | None = None
     hits: tuple[Hit, ...] = field(default=(), repr=False)
-    """All ranked hits, best first; the block was filled from them. Empty if the gate is closed."""
+    """All ranked hits, best first, from which the block was filled; empty if none were needed."""
     notes: tuple[Reason, ...] = ()
 
     @property
@@ -301,7 +301,7 @@ class RecallReads:
     facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
     segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
     judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
-    """Whether a segment contains no answer. Key: the segment, and whether orders are no answer."""
+    """Whether a segment contains no answer, by segment, and by whether orders are no answer."""
     known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)
     """Whether a segment is stored, as of the last read of `candidates`."""
 
@@ -341,7 +341,7 @@ class RecallRequest:
     """True to recall only if the turn refers to something that is no longer in the request."""
     explicit: bool = False
     """True for an explicit search, for example by a tool. Hits are chosen as for a question, and
-    are shown even if uncertain. In sessions with tools, decisions come first."""
+    shown even if uncertain. In sessions with tools, decisions rank first."""
     said_after: float | None = None
     said_before: float | None = None
     most_hits: int = 50

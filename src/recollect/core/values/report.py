@@ -92,7 +92,7 @@ class Fate:
     fate: FateKind
     role: Role
     reasons: tuple[Reason, ...]
-    """Reasons in order of occurrence. If the message is not sent, the last one says why."""
+    """Reasons in order of occurrence. If a message is not sent, the last reason says why."""
     key: EntryKey | None
     place: int | None
     """Position among the received messages, from 0. None for a message that Recollect added (a

@@ -1,6 +1,6 @@
 """Segments of the archive, their passages, and vectors. A segment is a redacted message, stored
-whole. Passages are spans of its text. A segment's id is a hash of its session and position, so that
-a message sent again is not stored twice."""
+whole. Passages are spans of a segment's text. A segment's id is a hash of its session and position,
+so that a message sent again is not stored twice."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Segment:
     """Where an imported segment comes from: file and line, or the file's own id."""
     foreign: str | None = field(default=None, repr=False)
     """The imported line, if an export must return it byte for byte. For a note from a framework's
-    store, the item as JSON."""
+    store, this is the item as JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ class NewPassage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSegment:
-    """A segment to be written, with its passages in order. A noise segment has none."""
+    """A segment to be written, with its passages in order. A noise segment has no passages."""
 
     segment: Segment
     passages: tuple[NewPassage, ...] = field(default=(), repr=False)
@@ -78,7 +78,7 @@ class StoredSegment:
 
     segment: Segment
     sequence: int
-    """Position in the space's order of arrival. Neighbors are adjacent in this order."""
+    """Position in the space's order of arrival, in which neighbors are adjacent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class Vector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSet:
-    """Vectors of one embedder. A space may contain vectors of several."""
+    """Vectors of one embedder. A space may contain vectors of several embedders."""
 
     embedder: str
     dimensions: int

@@ -145,7 +145,7 @@ class NewBody:
     kind: BodyKind
     id: str
     was: bytes = field(repr=False)
-    """The bytes as read. If the stored bytes have changed since, they are not replaced."""
+    """The bytes as read. Stored bytes that have changed since are not replaced."""
     body: bytes = field(repr=False)
 
 
@@ -237,7 +237,7 @@ class MemoryFileResult:
     """Changes to the sections of one memory file."""
 
     file: str
-    """Path relative to its workspace. If the file is outside, an absolute path or one with `~`."""
+    """Path relative to the workspace; for a file outside, an absolute path or one with `~`."""
     outcome: FileOutcome
     added: int = 0
     moved: int = 0

@@ -59,7 +59,7 @@ class LoggedMessage:
     answered: set[str] = field(default_factory=set)
 
     def add(self, blocks: list[LoggedBlock]) -> list[str]:
-        """Add the blocks of a line. Return the ids of the tool calls among them."""
+        """Add the blocks of a line. Return the ids of the tool calls in the line."""
         self.additions += 1
         known = {block.call_id for block in self.blocks if block.type == "tool_use"}
         fresh = [b for b in blocks if b.type != "tool_use" or b.call_id not in known]
@@ -129,8 +129,8 @@ class ClaudeCodeReader:
         self._lines = 0
         self._taken = 0
         self._has_main = False
-        """True if a line belongs to a main conversation. The file of a subagent has only sidechain
-        lines; then these are the conversation."""
+        """True if a line belongs to a main conversation. In the file of a subagent, which has only
+        sidechain lines, these are the conversation."""
 
     def feed(self, data: bytes) -> None:
         session, had_main = self._session, self._has_main

@@ -28,7 +28,7 @@ _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MILLISECONDS_FROM = 1e11
-"""Larger timestamps are in milliseconds. As seconds, this value is in the year 5138."""
+"""Larger timestamps are in milliseconds, because this number of seconds is in the year 5138."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,7 +202,8 @@ class ModelRuns:
         self._answered.append(item)
 
     def close(self, usage: Usage | None = None) -> None:
-        """End the current call. If none is open, `usage` belongs to the last call without usage."""
+        """End the current call. Without an open call, `usage` belongs to the last call without
+        usage."""
         if self._answered:
             self._found.append(
                 RecordedRequest(shown=self._shown, answered=tuple(self._answered), usage=usage)
