@@ -190,7 +190,8 @@ class QuestionVectors:
             _SCALES[embedder.name] = None if wrong else scale_of(made)
 
     async def load(self) -> None:
-        """Load every embedder now, and measure its scale. The first use reports failures."""
+        """Load every embedder now, and measure its scale. The first search reports failed
+        embedders."""
         for embedder in self.embedders:
             await self._loaded(embedder)
 

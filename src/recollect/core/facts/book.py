@@ -323,7 +323,8 @@ class FactBook:
     async def order_to_forget(
         self, ids: Sequence[str], *, sources: bool = False, versions: bool = False
     ) -> ForgetOrder:
-        """Return the order to forget these facts, with all messages (`sources`) or versions."""
+        """Return the order to forget these facts. `sources` adds their messages, `versions` their
+        versions."""
         facts = {fact.id: fact for fact in [await self.find(other) for other in ids]}
         every = await self._store.facts(superseded=True)
         if versions:

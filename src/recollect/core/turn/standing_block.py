@@ -305,8 +305,7 @@ def only_states(text: str) -> bool:
 
 
 def may_correct(text: str) -> bool:
-    """Return whether a user's message may correct a statement. An order that contains a name
-    may."""
+    """Return whether a user's message may correct a statement: all but orders without a name."""
     sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
     return any(not _asks_once(sentence) or _names_something(sentence) for sentence in sentences)
 
