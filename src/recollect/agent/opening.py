@@ -108,7 +108,7 @@ async def open_agent(
             read_only=read_only,
             shell=shell,
             first_run=not read_only and all(one == transcript.path for one in others),
-            open_session=lambda: open_session(index.begin_anew(key).session_id),
+            open_session=lambda: open_session(index.start_transcript(key).session_id),
             choose_model=None if model is not None else partial(_named_model, chosen, opened),
             confirm_forget=confirm_forget,
             settings_file=named and named.absolute(),

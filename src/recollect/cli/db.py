@@ -181,7 +181,7 @@ async def check(*, server: str, app_role: str, as_json: bool) -> None:
             click.echo(f"checked  {plain_line(what)}")
         for finding in found.findings:
             click.echo(f"{'PROBLEM' if finding.problem else 'note'}  {plain_line(finding.what)}")
-            click.echo(f"         {plain_line(finding.mend)}")
+            click.echo(f"         {plain_line(finding.fix)}")
         if not found.findings:
             click.echo("Everything is in order.")
     if found.problems:

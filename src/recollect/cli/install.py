@@ -26,7 +26,7 @@ _OPENCLAW: Final = (
     "  openclaw config set plugins.slots.contextEngine recollect\n"
     "OpenClaw asks whether you trust it (without a terminal: --force --accept-capabilities)."
 )
-_OPENCLAW_GONE: Final = (
+_OPENCLAW_REMOVED: Final = (
     "Remove it from OpenClaw's configuration, too: openclaw plugins uninstall recollect"
 )
 _INSTALLED: Final = (
@@ -136,7 +136,7 @@ def _change_plugin(*, dry_run: bool, as_json: bool, remove: bool) -> None:
     elif remove and dry_run:
         click.echo(f"Would remove OpenClaw's plugin in {place}.")
     elif remove:
-        click.echo(f"Removed {place}. {_OPENCLAW_GONE}")
+        click.echo(f"Removed {place}. {_OPENCLAW_REMOVED}")
     else:
         if dry_run:
             text = f"Would put OpenClaw's plugin into {place} and change nothing else. Then:"

@@ -160,12 +160,12 @@ class Memory:
             await spool.close()
 
     async def _count_spooled(self, *, drain: bool) -> int:
-        from recollect.adapters.wiring import hand_over_spool
+        from recollect.adapters.wiring import store_spooled
 
         async with self.open_spool() as spool:
             waiting = (await spool.state()).waiting
         if waiting and drain:
-            await hand_over_spool(self.settings, self.space, self.url, seconds=_DRAIN_SECONDS)
+            await store_spooled(self.settings, self.space, self.url, seconds=_DRAIN_SECONDS)
             return await self._count_spooled(drain=False)
         if waiting:
             click.echo(

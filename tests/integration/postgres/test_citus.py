@@ -222,7 +222,7 @@ async def test_a_scrub_asks_every_node(database: TestDatabase) -> None:
 async def test_the_check_finds_what_is_amiss_and_how_to_mend_it(database: TestDatabase) -> None:
     async def found() -> dict[str, str]:
         check = await check_database(database.admin_url)
-        return {each.what: each.mend for each in check.findings if each.problem}
+        return {each.what: each.fix for each in check.findings if each.problem}
 
     made = await initialize(database.admin_url)
     assert len(made.settings) >= 6
@@ -238,7 +238,7 @@ async def test_the_check_finds_what_is_amiss_and_how_to_mend_it(database: TestDa
     ):
         run(database.admin_url, statement)
     problems = await found()
-    told = "\n".join(f"{what} -> {mend}" for what, mend in problems.items())
+    told = "\n".join(f"{what} -> {fix}" for what, fix in problems.items())
     for part in (
         "lacks the setting lock_timeout -> ALTER ROLE \"recollect_app\" SET lock_timeout = '30s'",
         "log_min_error_statement",

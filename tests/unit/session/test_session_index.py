@@ -42,7 +42,7 @@ def test_a_session_is_begun_once_begun_anew_under_its_key_and_removed(index: Ses
     assert stored(index) == {"sessionId": record.session_id, "updatedAt": 1771000000125}
     assert stat.S_IMODE(index.path.stat().st_mode) == 0o600
     old = index.open("main")
-    new = index.begin_anew("main")
+    new = index.start_transcript("main")
     assert new.session_id != old.session_id
     assert index.sessions().get("main") == SessionRecord.read(stored(index))
     index.open("main")

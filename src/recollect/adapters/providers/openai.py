@@ -26,8 +26,8 @@ from recollect.core.values.model import Answer, Prompt, ReplyEvent, StopReason
 _OWN_URL: Final = "https://api.openai.com/v1"
 _KEY_HINT: Final = "OpenAI needs a key: set OPENAI_API_KEY, or give another URL"
 _USAGE: Final = "stream_options"
-_OWN_ROOM: Final = "max_completion_tokens"
-_OTHERS_ROOM: Final = "max_tokens"
+_NEW_LIMIT_FIELD: Final = "max_completion_tokens"
+_OLD_LIMIT_FIELD: Final = "max_tokens"
 """Names of the field that limits the reply. OpenAI's newer models refuse the old name; other
 servers know only that one."""
 _CHAT_STOPS: Final[Mapping[str, StopReason]] = {
@@ -92,26 +92,28 @@ class OpenAIChatModel(_OpenAIModel):
     )
 
     _usage_refused = False
-    _learnt_room: str | None = None
+    _learned_limit_field: str | None = None
 
     @property
-    def _room(self) -> str:
-        return self._learnt_room or (_OWN_ROOM if self._address.own else _OTHERS_ROOM)
+    def _limit_field(self) -> str:
+        return self._learned_limit_field or (
+            _NEW_LIMIT_FIELD if self._address.own else _OLD_LIMIT_FIELD
+        )
 
     async def ask(self, prompt: Prompt) -> Answer:
         # A server that expects the other name mentions the newer name in its error.
-        doubtful = (_OWN_ROOM,)
+        doubtful = (_NEW_LIMIT_FIELD,)
         try:
             fields = self.prompt_fields(prompt)
             return (await self._ask(Body(fields=fields, doubtful=doubtful)))[1]
         except FieldRefused:
-            other = _other(self._room)
+            other = _other(self._limit_field)
         fields = {
-            other if name == self._room else name: value
+            other if name == self._limit_field else name: value
             for name, value in self.prompt_fields(prompt).items()
         }
         _, answer = await self._ask(Body(fields=fields, doubtful=doubtful))
-        self._learnt_room = other
+        self._learned_limit_field = other
         return answer
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
@@ -121,25 +123,28 @@ class OpenAIChatModel(_OpenAIModel):
         The request also asks for the token usage, unless it turns that off or the server refused
         this field before. `max_completion_tokens` is renamed to the field that the server knows.
         """
-        room, settled = self._room, _OWN_ROOM not in request
+        limit_field, settled = self._limit_field, _NEW_LIMIT_FIELD not in request
         while True:
-            body = self._streamed(request, room=room, settled=settled)
+            body = self._streamed(request, limit_field=limit_field, settled=settled)
             try:
                 async with aclosing(self._stream(body)) as events:
                     async for event in events:
                         yield event
             except FieldRefused as error:
-                if error.name == _OWN_ROOM:
-                    room, settled = _other(room), True
+                if error.name == _NEW_LIMIT_FIELD:
+                    limit_field, settled = _other(limit_field), True
                 else:
                     self._usage_refused = True
             else:
-                self._learnt_room = room
+                self._learned_limit_field = limit_field
                 return
 
-    def _streamed(self, request: Mapping[str, Any], *, room: str, settled: bool) -> Body:
-        fields = {room if name == _OWN_ROOM else name: value for name, value in request.items()}
-        doubtful = [] if settled else [_OWN_ROOM]
+    def _streamed(self, request: Mapping[str, Any], *, limit_field: str, settled: bool) -> Body:
+        fields = {
+            limit_field if name == _NEW_LIMIT_FIELD else name: value
+            for name, value in request.items()
+        }
+        doubtful = [] if settled else [_NEW_LIMIT_FIELD]
         if _USAGE not in request and not self._usage_refused:
             fields[_USAGE] = {"include_usage": True}
             doubtful += [_USAGE, "include_usage"]
@@ -149,7 +154,7 @@ class OpenAIChatModel(_OpenAIModel):
         system = [{"role": "system", "content": prompt.system}] if prompt.system else []
         body: dict[str, Any] = {
             "model": self._model,
-            self._room: prompt.max_output_tokens,
+            self._limit_field: prompt.max_output_tokens,
             "messages": [*system, {"role": "user", "content": prompt.text}],
         }
         if prompt.schema is not None:
@@ -158,8 +163,8 @@ class OpenAIChatModel(_OpenAIModel):
         return body
 
 
-def _other(room: str) -> str:
-    return _OTHERS_ROOM if room == _OWN_ROOM else _OWN_ROOM
+def _other(limit_field: str) -> str:
+    return _OLD_LIMIT_FIELD if limit_field == _NEW_LIMIT_FIELD else _NEW_LIMIT_FIELD
 
 
 def _parse_responses(reply: Mapping[str, Any]) -> ParsedReply | None:

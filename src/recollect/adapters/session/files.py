@@ -219,7 +219,7 @@ class SessionIndex:
                 replace_file(self.path, _encode(stored))
         return after
 
-    def begin_anew(self, key: str) -> SessionRecord:
+    def start_transcript(self, key: str) -> SessionRecord:
         """Start a new transcript under this key. The old transcript stays on the disk."""
         return self.update(key, lambda record: replace(record, session_id=new_session_id()))
 

@@ -322,7 +322,7 @@ def replace_damaged(file: connection.SpaceFile, table: str, aside: Path) -> None
             if _is_sound(file):
                 return  # another process replaced it meanwhile
             damaged = _open_damaged(file, ends)
-            apart = ends.enter_context(connection.file_apart(file))
+            apart = ends.enter_context(connection.temporary_file(file))
             lost = _copy(damaged, apart, table)
             connection.empty_log(apart)
             path.rename(aside)

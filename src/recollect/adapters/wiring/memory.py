@@ -158,7 +158,7 @@ async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certif
     return await delete_stored_space(settings, space, url, must_exist=False)
 
 
-def variables_beside(
+def other_variables(
     settings: Settings, url: str | None, environment: Mapping[str, str]
 ) -> Mapping[str, str]:
     """List the variables that opening a memory reads in addition to its settings: the secret, the

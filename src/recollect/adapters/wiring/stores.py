@@ -141,11 +141,11 @@ async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[Spa
 
 
 def _spaces_in(paths: Sequence[Path], key: str | None) -> list[SpaceSummary]:
-    from recollect.adapters.stores.sqlite.check import glance_at
+    from recollect.adapters.stores.sqlite.check import read_summary
     from recollect.adapters.stores.sqlite.connection import read_key
 
     given = None if key is None else read_key(key)
-    return [glance_at(path, key=given) for path in paths]
+    return [read_summary(path, key=given) for path in paths]
 
 
 async def _spaces_of_server(url: str) -> list[SpaceSummary]:
@@ -194,7 +194,7 @@ async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None
         await spool.close()
 
 
-async def hand_over_spool(
+async def store_spooled(
     settings: Settings, space: SpaceId, url: str | None, *, seconds: float
 ) -> None:
     """Write this machine's spooled batches to the store, unless a running process does."""

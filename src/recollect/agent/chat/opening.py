@@ -117,7 +117,7 @@ async def open_chat_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIter
     shell = await asyncio.to_thread(shell_rule, order, ask)
     if order.new:
         index = SessionIndex.of_space(order.space_name)
-        await asyncio.to_thread(index.begin_anew, order.key)
+        await asyncio.to_thread(index.start_transcript, order.key)
     session_id = await asyncio.to_thread(resumed)
     try:
         async with open_agent(

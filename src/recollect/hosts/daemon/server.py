@@ -233,7 +233,7 @@ class Daemon:
     def _ordered(self, raw: bytes) -> MemoryOrder | None:
         """Return the memory to serve; None if the client has other settings or keys than the
         daemon."""
-        from recollect.adapters.wiring.memory import variables_beside
+        from recollect.adapters.wiring.memory import other_variables
         from recollect.hosts.mcp import MemoryOrder
         from recollect.system.config import load_settings
 
@@ -246,7 +246,7 @@ class Daemon:
             space=str(asked.get("space")), store=asked.get("store"), session=asked.get("session")
         )
         beside = [
-            variables_beside(self._settings, order.store, given)
+            other_variables(self._settings, order.store, given)
             for given in (environment, os.environ)
         ]
         return order if settings == self._settings and beside[0] == beside[1] else None

@@ -296,7 +296,7 @@ class History:
 @dataclass(slots=True)
 class _Known:
     history: History
-    heard: bool
+    has_reply: bool
     marks: list[str]
     stored: EntryKey | None
     """The session's newest message when the store found the session."""
@@ -364,7 +364,7 @@ class SessionRecognition:
         Sessions in `running` are excluded."""
         whole = len(history.ids)
         for count in range(whole, history.after_reply - 1, -1):
-            name = self._unanswered(history, count, running, heard=count < whole)
+            name = self._unanswered(history, count, running, has_reply=count < whole)
             if name is not None:
                 return name
         if history.before_reply is None:
@@ -372,15 +372,15 @@ class SessionRecognition:
         exact = self._with(history.repeats)
         if exact:
             return exact[-1]
-        return self._unanswered(history, history.before_reply, running, heard=True)
+        return self._unanswered(history, history.before_reply, running, has_reply=True)
 
     def _unanswered(
-        self, history: History, count: int, running: Collection[str], *, heard: bool
+        self, history: History, count: int, running: Collection[str], *, has_reply: bool
     ) -> str | None:
         found = [
             name
             for name in self._with(history.asked(count))
-            if name not in running and (self._known[name].heard or not heard)
+            if name not in running and (self._known[name].has_reply or not has_reply)
         ]
         return found[-1] if found else None
 
@@ -409,16 +409,16 @@ class SessionRecognition:
         session: str,
         history: History,
         *,
-        heard: bool = False,
+        has_reply: bool = False,
         stored: EntryKey | None = None,
     ) -> None:
-        """Record the session's last request. `heard`: the session received a reply before."""
+        """Record the session's last request. `has_reply`: the session received a reply before."""
         known = self._known.get(session)
         self.forget(session)
         marks = [history.asked(), history.begun()]
         if known is not None:
-            heard, stored = heard or known.heard, stored or known.stored
-        self._known[session] = _Known(history, heard, marks, stored)
+            has_reply, stored = has_reply or known.has_reply, stored or known.stored
+        self._known[session] = _Known(history, has_reply, marks, stored)
         self._mark(session, marks)
         while len(self._known) > MAX_SESSIONS:
             self.forget(next(iter(self._known)))
@@ -430,7 +430,9 @@ class SessionRecognition:
             if not self._marked[mark]:
                 del self._marked[mark]
 
-    def heard(self, session: str, history: History, messages: Sequence[Message]) -> tuple[str, ...]:
+    def add_reply(
+        self, session: str, history: History, messages: Sequence[Message]
+    ) -> tuple[str, ...]:
         """Record a complete reply to a session. Return the marks under which to store it."""
         known, reply = self._known.get(session), reply_words(messages)
         if known is None or known.history is not history or reply is None:
@@ -438,7 +440,7 @@ class SessionRecognition:
         self.forget(session)
         mark = history.replied(reply)
         at = len(self._with(mark))
-        known.heard = known.answered = True
+        known.has_reply = known.answered = True
         known.marks = [mark, history.begun()]
         self._known[session] = known
         self._mark(session, known.marks)

@@ -318,7 +318,7 @@ class Shaper:
     ) -> Observation:
         read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
         session, history = named.session, named.history
-        mark = None if history is None else partial(memory.recognition.heard, session, history)
+        mark = None if history is None else partial(memory.recognition.add_reply, session, history)
         return await memory.engine.observe(session, read, turn=turn, wait=False, mark=mark)
 
     async def _recognise(
@@ -342,7 +342,7 @@ class Shaper:
             recognition.forget(name)
         found, newest = await self._find_stored(memory, history)
         name = found or recognition.new_name(history)
-        recognition.remember(name, history, heard=found is not None, stored=newest)
+        recognition.remember(name, history, has_reply=found is not None, stored=newest)
         return NamedSession(session=name, history=history)
 
     async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
@@ -371,14 +371,14 @@ class Shaper:
         if isinstance(found, Failure):
             return None, None
         for mark in marks:
-            heard = found.get(mark)
-            if heard is None or recognition.knows(heard.session):
+            stored = found.get(mark)
+            if stored is None or recognition.knows(stored.session):
                 continue
-            newest = await self._newest(memory, heard.session)
-            await self._within(memory.engine._last_messages(heard.session))
-            state = memory.engine.session(heard.session).state
-            if requests_of(state) == heard.turn and not recognition.knows(heard.session):
-                return heard.session, newest
+            newest = await self._newest(memory, stored.session)
+            await self._within(memory.engine._last_messages(stored.session))
+            state = memory.engine.session(stored.session).state
+            if requests_of(state) == stored.turn and not recognition.knows(stored.session):
+                return stored.session, newest
         return None, None
 
     async def _observed(self, memory: SpaceMemory, session: str) -> None:

@@ -108,7 +108,7 @@ class UpstreamReply:
                 yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UpstreamUnreachable(
-                f"the provider's reply broke off ({why_away(error)})"
+                f"the provider's reply broke off ({failure_reason(error)})"
             ) from error
 
     async def whole(self) -> bytes:
@@ -212,14 +212,14 @@ class Upstreams:
 
     def _unreachable(self, family: Family, error: BaseException) -> UpstreamUnreachable:
         host = self._host(family)
-        said = f"{host} cannot be reached ({why_away(error)})"
+        said = f"{host} cannot be reached ({failure_reason(error)})"
         if host not in self._away:
             self._away.add(host)
             self._tell(f"the provider at {said}: requests are answered with 502 until it is back")
         return UpstreamUnreachable(said)
 
 
-def why_away(error: BaseException) -> str:
+def failure_reason(error: BaseException) -> str:
     """Return why the provider did not answer. The error's own text may quote a URL with a key."""
     import aiohttp
 

@@ -24,7 +24,7 @@ _BOUNDARY: Final[Mapping[AgentName, bytes]] = {
     "claude-code": b'"subtype":"compact_boundary"',
     "codex": b'"type":"compacted"',
 }
-_HANDED: Final = b"<recalled-context"
+_ADDED: Final = b"<recalled-context"
 _COMPARED_BYTES: Final = 512
 """Number of bytes before the new lines that are compared, to detect a rewritten file."""
 
@@ -147,8 +147,8 @@ def read_whole(agent: AgentName, path: str) -> RecordedSession | None:
 def added_items(data: bytes) -> frozenset[str]:
     """Return the passages and facts that hooks added to the conversation."""
     found: set[str] = set()
-    for line in data.split(b"\n") if _HANDED in data else ():
-        if _HANDED in line:
+    for line in data.split(b"\n") if _ADDED in data else ():
+        if _ADDED in line:
             fields = mapping_of(line.strip())
             holder = fields.get("attachment") or fields.get("payload")
             content = holder.get("content") if isinstance(holder, dict) else None

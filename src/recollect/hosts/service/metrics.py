@@ -199,7 +199,7 @@ class PoolCollector(Collector):
             size.add_metric((), pool.size)
             links.add_metric(("in_use",), pool.in_use)
             links.add_metric(("idle",), pool.idle)
-            available.add_metric((), 0.0 if pool.is_away or pool.disk_is_full else 1.0)
+            available.add_metric((), 0.0 if pool.is_down or pool.disk_is_full else 1.0)
             values = {
                 "pool_waits": traffic.waits,
                 "pool_wait_seconds": traffic.waited_seconds,

@@ -49,7 +49,7 @@ _NODES: Final = """
 """
 _FIRST: Final = "SELECT create_distributed_table(%s, 'space_id')"
 _FIRST_SHARDS: Final = "SELECT create_distributed_table(%s, 'space_id', shard_count => %s::integer)"
-_BESIDE: Final = (
+_NEXT_TO_SPACES: Final = (
     f"SELECT create_distributed_table(%s, 'space_id', colocate_with => 'recollect.{LEADER}')"
 )
 _BRING_BACK: Final = "SELECT undistribute_table(%s)"
@@ -86,7 +86,7 @@ class Cluster:
         return tuple(name for name in self.tables if name not in self.distributed)
 
     @property
-    def astray(self) -> tuple[str, ...]:
+    def misplaced(self) -> tuple[str, ...]:
         """List the tables that are distributed but belong on the coordinator."""
         return tuple(name for name in self.distributed if name not in self.tables)
 
@@ -158,7 +158,7 @@ async def distribute(
             for name in cluster.missing:
                 step = partial(_distribute, connection, name, shard_count)
                 await locks.run(f"recollect.{name}", step)
-            for name in cluster.astray:
+            for name in cluster.misplaced:
                 await locks.run(f"recollect.{name}", partial(_bring_back, connection, name))
             after = await look_at_cluster(connection) or cluster
             for name in after.remains:
@@ -166,7 +166,7 @@ async def distribute(
             cannot = await _share_function(connection)
     return Distribution(
         distributed=cluster.missing,
-        returned=cluster.astray,
+        returned=cluster.misplaced,
         truncated=after.remains,
         settings=tuple(settings),
         cannot=tuple(cannot),
@@ -178,7 +178,7 @@ async def _distribute(connection: Connection, name: str, shard_count: int | None
     async with connection.transaction():
         await schema.limit_waiting(connection)
         if name != LEADER:
-            await connection.execute(_BESIDE, (table,))
+            await connection.execute(_NEXT_TO_SPACES, (table,))
         elif shard_count is not None:
             await connection.execute(_FIRST_SHARDS, (table, shard_count))
         else:
@@ -288,7 +288,7 @@ _HOLD_CONTENT: Final = (
     "pieces",
 )  # fmt: skip
 """Tables whose files may contain content of removed rows, or of old versions of rows."""
-_CLOCKS_APART: Final = 300.0
+_CLOCK_DIFFERENCE: Final = 300.0
 """Possible difference between the clocks of two machines. If a row was removed this shortly before
 a rewrite, the table is rewritten again."""
 _REWRITTEN_AT: Final = "SELECT at FROM recollect.rewritten WHERE table_name = 'all'"
@@ -319,7 +319,7 @@ async def scrub(admin_url: str | None, removed_at: float | None) -> ScrubResult:
         async with await connect(admin_url) as connection:
             began = time.time()
             row = await (await connection.execute(_REWRITTEN_AT)).fetchone()
-            if removed_at is None or (row is not None and removed_at < row[0] - _CLOCKS_APART):
+            if removed_at is None or (row is not None and removed_at < row[0] - _CLOCK_DIFFERENCE):
                 done.append("no tables contain the data that this space removed")
             elif rewritten := await _rewrite(connection, cannot):
                 if not cannot:
@@ -401,7 +401,7 @@ class Finding:
     """A problem or a note that a check found."""
 
     what: str
-    mend: str
+    fix: str
     problem: bool = True
 
 
@@ -420,8 +420,8 @@ class DatabaseCheck:
     def problems(self) -> int:
         return sum(finding.problem for finding in self.findings)
 
-    def add(self, what: str, mend: str, *, problem: bool = True) -> None:
-        self.findings.append(Finding(what, mend, problem))
+    def add(self, what: str, fix: str, *, problem: bool = True) -> None:
+        self.findings.append(Finding(what, fix, problem))
 
 
 async def check_database(admin_url: str, *, app_role: str = schema.APP_ROLE) -> DatabaseCheck:
@@ -536,7 +536,7 @@ def _check_cluster(found: DatabaseCheck, cluster: Cluster) -> None:
             )
     for name in cluster.missing:
         found.add(f"recollect.{name} is not distributed", DISTRIBUTE_COMMAND)
-    for name in cluster.astray:
+    for name in cluster.misplaced:
         found.add(
             f"recollect.{name} is distributed, so a lost node takes tenants' keys with it",
             DISTRIBUTE_COMMAND,

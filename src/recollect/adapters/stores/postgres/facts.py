@@ -163,7 +163,7 @@ _RESTING: Final = f"""
         END
     )
 """  # noqa: S608
-_GONE: Final = """
+_FORGOTTEN: Final = """
     SELECT id FROM recollect.forgotten_segments WHERE space_id = %s AND id = ANY(%s::text[])
 """
 _RAISE_REVISION: Final = """
@@ -217,7 +217,7 @@ async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
     ids = {fact.id for fact in batch.facts}
     ids.update(vector.fact for given in batch.fact_vectors for vector in given.vectors)
     return FactLookup(
-        gone=await work.send(_GONE, (work.space_id, driver.texts(all_rest_on(batch.facts)))),
+        gone=await work.send(_FORGOTTEN, (work.space_id, driver.texts(all_rest_on(batch.facts)))),
         held=await work.send(BY_ID, (work.space_id, driver.texts(ids))),
         embedders=tuple(
             [

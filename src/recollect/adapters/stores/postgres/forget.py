@@ -117,7 +117,7 @@ async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
         sequences = driver.int8s([sequence for sequence, _, _ in targets.rows])
         passages, vectors = await _erase_passages(work, sequences, counters)
         await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
-        await work.insert(write.GONE, [row[1:] for row in targets.rows])
+        await work.insert(write.FORGOTTEN_SEGMENTS, [row[1:] for row in targets.rows])
     marks = [*targets.identities, *(row[1] for row in targets.places)]
     await _entomb(work, order, marks)
     removed = await _remove_dependents(work, order, targets)

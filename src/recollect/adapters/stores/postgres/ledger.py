@@ -45,7 +45,7 @@ _QUOTING: Final = """
     SELECT hash FROM recollect.pieces
     WHERE space_id = %s AND kind = 'row' AND about && %s::text[]
 """
-_HEIRS: Final = """
+_FOLLOWERS: Final = """
     SELECT session, number FROM (
         SELECT session, number, at, kept_rows,
             lag(at) OVER (PARTITION BY session ORDER BY number) AS at_before
@@ -125,8 +125,8 @@ async def quoting(work: Transaction, ids: Collection[MessageId]) -> tuple[PieceH
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    heirs = await work.rows(_HEIRS, {"space": work.space_id, "before": before})
-    for session, number in heirs:
+    followers = await work.rows(_FOLLOWERS, {"space": work.space_id, "before": before})
+    for session, number in followers:
         whole = _all_rows(await _backwards(work, session, number))
         if whole is None:  # the turn is damaged: do not make it look complete
             continue

@@ -101,7 +101,7 @@ class Statement:
         parameters: Parameters = (),
         flush: Callable[[Statement], Awaitable[None]] | None = None,
         *,
-        planned_anew: bool = False,
+        planned_each_time: bool = False,
     ) -> None:
         """Store the statement; `flush` sends it, after those queued before it."""
         self._query, names = _number_parameters(query)
@@ -115,7 +115,7 @@ class Statement:
         self._connection = connection
         self._flush = flush
         self._result: PGresult | None = None
-        prepared = bool(self._values) and not planned_anew
+        prepared = bool(self._values) and not planned_each_time
         self.shape: Shape | None = (self._query, tuple(self._types)) if prepared else None
         """The text and types to prepare; None if the server plans for each call's values."""
 

@@ -76,10 +76,12 @@ class Transaction:
         """The OID of pgvector's type in this database, for binary arrays."""
 
     def _add(
-        self, query: str, parameters: Parameters = (), *, planned_anew: bool = False
+        self, query: str, parameters: Parameters = (), *, planned_each_time: bool = False
     ) -> Statement:
         connection = self._link.connection
-        statement = Statement(connection, query, parameters, self.flush, planned_anew=planned_anew)
+        statement = Statement(
+            connection, query, parameters, self.flush, planned_each_time=planned_each_time
+        )
         self._queue.append(statement)
         return statement
 
@@ -88,7 +90,7 @@ class Transaction:
 
     async def send_planned(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
         """Queue a statement that is planned for its values: one plan might read all spaces."""
-        return self._add(query, parameters, planned_anew=True)
+        return self._add(query, parameters, planned_each_time=True)
 
     async def rows(
         self, query: LiteralString, parameters: Parameters = ()
@@ -170,7 +172,7 @@ class Pool:
         return len(self._idle)
 
     @property
-    def is_away(self) -> bool:
+    def is_down(self) -> bool:
         return self._refused_until > 0.0
 
     @property

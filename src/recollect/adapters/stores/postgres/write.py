@@ -30,7 +30,7 @@ from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.segment import NewPassage, NewSegment, SegmentId
 from recollect.errors import StaleFacts
 
-GONE: Final = driver.RowInsert("forgotten_segments", "id text, message_id text")
+FORGOTTEN_SEGMENTS: Final = driver.RowInsert("forgotten_segments", "id text, message_id text")
 _SEGMENTS: Final = driver.RowInsert(
     "segments",
     "sequence bigint, id text, session text, key text, message_id text, role text, body text, "
@@ -68,7 +68,7 @@ async def write_batch(
     segments = SortedSegments.of(batch, known=counters.known, tombstones=counters.tombstoned)
     forgotten = segments.forgotten
     # a later batch may contain facts that depend only on a forgotten segment
-    await work.insert(GONE, forgotten.items())
+    await work.insert(FORGOTTEN_SEGMENTS, forgotten.items())
     unquotable = counters.tombstoned.union(forgotten.values())
     if segments.new:
         await _insert_segments(work, segments.new, counters)

@@ -158,7 +158,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
     tombstones = sessions.tombstoned(db, invariants.identities_of(batch))
     stored = known(db, (new.segment.id for new in batch.segments))
     segments = invariants.SortedSegments.of(batch, known=stored, tombstones=tombstones)
-    sessions.put_gone(db, segments.forgotten.items())
+    sessions.add_forgotten(db, segments.forgotten.items())
     forgotten = tombstones.union(segments.forgotten.values())
     # The same messages forbid the record of a compaction and the state with its cut.
     covered = {message_id for record in batch.compactions for message_id in record.about}

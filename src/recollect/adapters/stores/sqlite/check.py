@@ -42,7 +42,7 @@ GROUP BY 1
 """
 _SUM_OVER: Final = 1_000_003
 _SPACE: Final = "SELECT value FROM meta WHERE key = 'space'"
-_GLANCE: Final = "SELECT count(DISTINCT session), count(*), max(said_at) FROM segment"
+_SUMMARY: Final = "SELECT count(DISTINCT session), count(*), max(said_at) FROM segment"
 _STATS: Final = """
 SELECT t.segments, t.noise, t.documents, t.tokens,
   (SELECT count(*) FROM fact),
@@ -237,13 +237,13 @@ def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
     )
 
 
-def glance_at(path: Path, *, key: EncryptionKey | None = None) -> SpaceSummary:
+def read_summary(path: Path, *, key: EncryptionKey | None = None) -> SpaceSummary:
     """Read the space's name and counts, without changing the file or migrating an older schema.
     Return only the size of a file with a passphrase: reading it needs the space's name."""
     found = SpaceSummary(space=None, file=str(path), bytes_on_disk=_bytes_on_disk(path))
     try:
         with store_errors(path), closing(read_only(path, key)) as connection:
-            rows: list[Any] = [*connection.execute(_SPACE), *connection.execute(_GLANCE)]
+            rows: list[Any] = [*connection.execute(_SPACE), *connection.execute(_SUMMARY)]
     except RecollectError as error:
         return replace(found, unread=str(error))
     (space,), (sessions, segments, last) = rows

@@ -55,7 +55,13 @@ _SPACE = "space"
 
 BUSY = (apsw.BusyError, apsw.LockedError)
 _REFUSED = (apsw.ConstraintError, apsw.MismatchError, apsw.TooBigError, apsw.RangeError)
-_AWAY = (apsw.IOError, apsw.AuthError, apsw.NoMemError, apsw.ProtocolError, apsw.InterruptError)
+_UNAVAILABLE = (
+    apsw.IOError,
+    apsw.AuthError,
+    apsw.NoMemError,
+    apsw.ProtocolError,
+    apsw.InterruptError,
+)
 UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
 """Errors that apsw raises for a value that no column can hold."""
 _PLAIN_HEADER = b"SQLite format 3\0"
@@ -161,7 +167,7 @@ def _store_error(error: apsw.Error, path: Path) -> RecollectError:
             )
     if isinstance(error, _REFUSED):
         return BatchRefused(f"{path} cannot store a value of this batch ({name})")
-    if isinstance(error, _AWAY):
+    if isinstance(error, _UNAVAILABLE):
         return StoreUnavailable(f"{path} cannot be read or written now ({name}): try again")
     return StoreError(f"SQLite refused a statement on {path} ({name})")
 
@@ -237,14 +243,14 @@ def _make(file: SpaceFile) -> None:
     leaves no empty file, so an empty file must be damaged, and is not treated as a new memory."""
     path = file.path
     make_folder(path.parent)
-    with file_apart(file) as apart, folder_locked(file):
+    with temporary_file(file) as apart, folder_locked(file):
         if not path.exists():  # if another process was first, use its file
             empty_log(apart)
             put_in_place(apart.path, path)
 
 
 @contextmanager
-def file_apart(file: SpaceFile) -> Iterator[SpaceFile]:
+def temporary_file(file: SpaceFile) -> Iterator[SpaceFile]:
     """Create a temporary file with the tables of the space, and remove it when the block ends."""
     number, made = tempfile.mkstemp(dir=file.path.parent, prefix=f".{file.path.name}.")
     os.close(number)

@@ -127,7 +127,7 @@ class Lane:
     async def read(self, work: Work[T]) -> T:
         return await self._later(self._read, work)
 
-    async def read_apart(self, work: Work[T]) -> T:
+    async def read_separately(self, work: Work[T]) -> T:
         """Run the work on a separate connection in one snapshot, for long reads."""
         if self._closed:
             raise StoreError(_CLOSED)

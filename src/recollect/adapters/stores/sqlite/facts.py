@@ -97,7 +97,7 @@ def load_fact_vectors(db: Database, matrix: Matrix) -> None:
         members = np.array([fact for fact, _ in rows], dtype="<i8")
         # A truncated vector is similar to nothing; `check` reports it.
         values = [numbers if len(numbers) == size else bytes(size) for _, numbers in rows]
-        matrix.make_room(len(rows))
+        matrix.reserve_rows(len(rows))
         matrix.append(0, unit=False, passages=members.tobytes(), numbers=b"".join(values))
 
 

@@ -47,7 +47,7 @@ SELECT CAST(s.name AS BLOB) FROM session AS s WHERE s.number IN (SELECT value FR
   AND NOT EXISTS (SELECT 1 FROM segment AS g WHERE g.session = s.number)
 """
 _DELETE_SEGMENTS: Final = "DELETE FROM segment WHERE sequence IN (SELECT value FROM json_each(?))"
-_COUNT_GONE: Final = """
+_COUNT_FORGOTTEN: Final = """
 UPDATE totals SET segments = segments - ?, noise = noise - ?, tokens = tokens - ?
 """
 _STILL_SAID: Final = "SELECT 1 FROM words_at WHERE term >= ? AND term < ? LIMIT 1"
@@ -68,7 +68,7 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
     removed = _remove(db, rows)
     marks = sorted({*targets.identities, *(row[1] for row in targets.places)})
     sessions.put_tombstones(db, marks, order.at)
-    sessions.put_gone(db, [(row[1], row[2]) for row in rows])
+    sessions.add_forgotten(db, [(row[1], row[2]) for row in rows])
     forgotten = _remove_quotes(db, order, targets)
     clear_separators(db, removed.words)
     return replace(
@@ -104,7 +104,7 @@ def _remove(db: Database, rows: list[Row]) -> _Removed:
     removed = _remove_passages(db, sequences)
     db.run(_DELETE_SEGMENTS, (columns.json_list(sequences),))
     counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4)))
-    db.run(_COUNT_GONE, counts)
+    db.run(_COUNT_FORGOTTEN, counts)
     return removed
 
 

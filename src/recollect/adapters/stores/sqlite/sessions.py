@@ -26,12 +26,12 @@ _TOMBSTONES: Final = """
 SELECT message_id FROM tombstone WHERE message_id IN (SELECT value FROM json_each(?))
 """
 _PUT_TOMBSTONE: Final = "INSERT OR IGNORE INTO tombstone (message_id, at) VALUES (?, ?)"
-_GONE: Final = "SELECT id FROM gone_segment WHERE id IN (SELECT value FROM json_each(?))"
-_PUT_GONE: Final = """
+_FORGOTTEN: Final = "SELECT id FROM gone_segment WHERE id IN (SELECT value FROM json_each(?))"
+_ADD_FORGOTTEN: Final = """
 INSERT INTO gone_segment (id, message_id) VALUES (?, ?)
 ON CONFLICT (id) DO UPDATE SET message_id = excluded.message_id WHERE message_id IS NULL
 """
-_ANY_GONE: Final = "SELECT EXISTS (SELECT 1 FROM gone_segment)"
+_ANY_FORGOTTEN: Final = "SELECT EXISTS (SELECT 1 FROM gone_segment)"
 _UNSAID: Final = """
 SELECT DISTINCT g.message_id FROM gone_segment AS g
 WHERE g.message_id IN (SELECT value FROM json_each(?))
@@ -52,7 +52,7 @@ def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
     if not asked:
         return set()
     found = tombstoned(db, asked)
-    if db.value(_ANY_GONE):
+    if db.value(_ANY_FORGOTTEN):
         found.update(value for (value,) in db.rows(_UNSAID, (json_list(asked),)))
     return found
 
@@ -62,11 +62,11 @@ def put_tombstones(db: Database, ids: Iterable[str], at: float) -> None:
 
 
 def gone_segments(db: Database, ids: Iterable[str]) -> set[str]:
-    return {row[0] for row in db.rows(_GONE, (json_list(set(ids)),))}
+    return {row[0] for row in db.rows(_FORGOTTEN, (json_list(set(ids)),))}
 
 
-def put_gone(db: Database, segments: Iterable[tuple[str, str]]) -> None:
-    db.run_many(_PUT_GONE, list(segments))
+def add_forgotten(db: Database, segments: Iterable[tuple[str, str]]) -> None:
+    db.run_many(_ADD_FORGOTTEN, list(segments))
 
 
 # One page of 4 KiB with packed ids: a branch rewrites one chunk of a path.

@@ -170,7 +170,7 @@ class SQLiteStore:
         return await self._writer.run(removal.scrub)
 
     async def check(self) -> CheckResult:
-        return await self._reader.read_apart(check.check)
+        return await self._reader.read_separately(check.check)
 
     async def stats(self) -> Stats:
         file = self._file

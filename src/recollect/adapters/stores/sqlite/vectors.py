@@ -263,7 +263,7 @@ class Matrix:
         at = np.minimum(np.searchsorted(numbers, passages), self.rows - 1)
         return np.where(numbers[at] == passages, order[at], -1)
 
-    def make_room(self, rows: int) -> None:
+    def reserve_rows(self, rows: int) -> None:
         if rows <= len(self._passages):
             return
         spare = 0 if not self.rows else int(rows * _SPARE_SHARE)
@@ -342,7 +342,7 @@ def _load_blocks(db: Database, matrix: Matrix) -> None:
     missing = [block for block in sizes if block not in matrix.blocks]
     if not missing:
         return
-    matrix.make_room(matrix.rows + sum(sizes[block] for block in missing))
+    matrix.reserve_rows(matrix.rows + sum(sizes[block] for block in missing))
     for block, _, unit, passages, numbers in db.rows(_LOAD, (matrix.embedder, missing[0])):
         if block not in matrix.blocks:
             matrix.append(block, unit=bool(unit), passages=passages, numbers=numbers)
