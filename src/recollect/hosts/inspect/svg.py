@@ -22,7 +22,7 @@ from recollect.system.plain_text import short_tokens
 if TYPE_CHECKING:
     from recollect.hosts.inspect.timeline import Timeline
 
-MOST_COLUMNS: Final = 600
+MOST_COLUMNS: Final = 400
 """Turns are drawn one by one up to this number. Above it, each column shows its largest request."""
 LANES: Final[dict[EventKind, str]] = {
     EventKind.EDITED: "Shortened",
@@ -247,9 +247,9 @@ def _lanes(found: Timeline, sheet: ChartSize, first: float, link: str) -> str:
     for place, line in enumerate(found.lines):
         x = sheet.left + sheet.cells * (place + 0.5) / count
         for kind in sorted(line.said, key=lambda one: one.value):
-            if (kind, round(x / 3)) in drawn:  # marks on one spot are one mark
+            if (kind, round(x / 5)) in drawn:  # marks on one spot are one mark
                 continue
-            drawn[kind, round(x / 3)] = None
+            drawn[kind, round(x / 5)] = None
             middle = places[_LANE_OF.get(kind, kind)]
             mark = (
                 f'<path class="m-{kind.value}" transform="translate({x:.1f} {middle:.1f})" '
