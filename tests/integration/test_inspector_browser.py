@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus, urlencode
 
 import pytest
 from tests.harness.browser import Tab, browser, with_axe, with_browser
@@ -20,6 +21,7 @@ from tools.clients.agents import ClaudeCode
 from tools.clients.hop import RecordingHop
 from tools.clients.lab import Lab
 from tools.clients.provider import ScriptedProvider, scripted_server
+from tools.clients.wrapped import CASES, WORDS, WrappedHome
 
 from recollect import open_memory
 from recollect.core.formats.transcripts import read_transcripts
@@ -240,46 +242,206 @@ def test_the_timeline_grows_while_an_agent_runs() -> None:
         run(follow(visit))
 
 
-def test_a_replayed_session_of_pi_can_be_read(data: Path) -> None:
+def replay_pi(data: Path, requests: int) -> None:
+    """Replay a recorded session of pi: once trimmed, once compacted. A fact rests on a message."""
     packed = (data / "transcripts" / "pi_large-session.jsonl.gz").read_bytes()
     transcript = read_transcripts(gzip.decompress(packed), name="pi")[0]
+    model = ScriptedModel(lambda prompt: Says(text=notes(prompt)), window_tokens=100_000)
 
-    async def replay() -> None:
+    async def replay(session: str, model: ScriptedModel | None) -> None:
         async with open_memory(
-            space="pi", settings={"recall.embedder": "none"}, window_tokens=40_000
+            space="pi",
+            settings={"recall.embedder": "none"},
+            window_tokens=30_000,
+            model=model,
+            compact_in_background=False,
         ) as memory:
-            for request in transcript.requests[:40]:
+            for request in transcript.requests[:requests]:
                 raws = [json.loads(transcript.items[at].raw) for at in request.shown]
                 await memory.prepare(
-                    "pi:one", {"messages": raws, "model": transcript.model}, format="pi"
+                    session, {"messages": raws, "model": transcript.model}, format="pi"
                 )
+            found = await memory.search("which theme files are still to be ported")
+            book = await memory.facts()
+            source = found.hits[0].passage.segment
+            await book.add("The selectors are ported one by one.", source=source)
 
-    run(replay())
+    run(replay("pi:trimmed", None))
+    run(replay("pi:compacted", model))
+
+
+def test_a_replayed_session_of_pi_can_be_read(data: Path) -> None:
+    replay_pi(data, 60)
     with inspector() as visit:
-        run(_reads(visit, "pi", "pi:one", turns=40))
+        run(_uses(visit, "pi", "pi:trimmed", turns=60, words="theme selectors"))
+        run(_undoes(visit, "pi", "pi:compacted"))
 
 
-async def _reads(visit: Visit, space: str, session: str, *, turns: int) -> None:
-    """Every page of a session, as a browser shows it."""
-    from urllib.parse import urlencode
+async def _uses(
+    visit: Visit, space: str, session: str, *, turns: int, words: str, counted: str = "turn"
+) -> None:
+    """Every page of a session and its memory, and every action, as a browser does it. `words` are
+    in a stored message."""
+    where, own = urlencode({"space": space, "session": session}), urlencode({"space": space})
+    async with browser() as tab:
+        await sign_in(tab, visit)
 
+        async def see(page: str, *wanted: str) -> None:
+            await tab.go(f"{visit.address}/{page}")
+            text = await tab.words()
+            for one in wanted:
+                assert one in text, (page, one, text[:600])
+
+        async def send(selector: str, *wanted: str) -> None:
+            await tab.click(selector)
+            text = await tab.words()
+            for one in wanted:
+                assert one in text, (selector, one, text[:600])
+
+        await see("", session)
+        await see(f"session?{where}", f"{turns} {counted}")
+        await see(f"turn?{where}&turn={turns}&show=all", "Request as sent")
+        await see(f"wire?{where}&turn={turns}", "Provider cache", "bytes were sent")
+        await see(f"messages?{where}", "The stored messages of this session")
+        await send(".row a", "As it is stored", "Forget this message")
+        await send('a[href*="segment="]', "This would remove", "Forget permanently")
+        await see(f"memory?{own}&{urlencode({'q': words})}", "score", session)
+        await see(f"facts?{own}", "Write a fact")
+        await tab.run("document.querySelector('textarea').value = 'Gulls nest on the roof.'")
+        await send("form[action$='/fact'] button", "Gulls nest on the roof.", "Current")
+        await tab.run("document.querySelector('textarea').value = 'Terns nest on the roof.'")
+        await send("form:has(textarea) button", "Terns nest on the roof.", "Gulls", "Earlier")
+        await send('form:has([value="pin"]) button', "Pinned")
+        await send('form:has([value="expire"]) button', "Expired")
+        await see(f"forget?{own}&matching=Terns+nest", "This would remove 1 fact")
+        await send("button.final", "This is the certificate.", "checksum")
+        await see(f"redact?{own}&look=1&pattern=theme|crane", "stored unmasked", "What was found")
+        await send("button.final", "Masked text is gone from the store.")
+        await see(f"health?{own}&check=1", "The store is intact.", "Background jobs")
+        assert tab.problems == []
+        assert {one.split("/", 3)[2] for one in tab.asked} == {visit.address.split("/", 3)[2]}
+
+
+async def _undoes(visit: Visit, space: str, session: str) -> None:
     where = urlencode({"space": space, "session": session})
     async with browser() as tab:
         await sign_in(tab, visit)
-        await tab.go(visit.address)
-        assert session in await tab.words()
-        await tab.go(f"{visit.address}/session?{where}")
-        words = await tab.words()
-        assert f"{turns} turn" in words, words[:400]
-        for page in (
-            f"turn?{where}&turn={turns}&show=all",
-            f"wire?{where}&turn={turns}",
-            f"messages?{where}",
-        ):
-            await tab.go(f"{visit.address}/{page}")
-            words = await tab.words()
-            assert "inspector failed" not in words, words[:600]
-        assert tab.problems == []
+        await tab.go(f"{visit.address}/receipt?{where}")
+        assert "details checked" in await tab.words()
+        await tab.click('form[action$="/undo"] button')
+        await tab.click("button.final")
+        assert "Undone" in await tab.words()
+        await tab.go(f"{visit.address}/receipt?{where}")
+        assert ", undone" in await tab.words()
+
+
+def test_a_newcomer_answers_ten_questions_within_three_clicks(data: Path) -> None:
+    replay_pi(data, 60)
+    trimmed, compacted = "tbody a[href*=trimmed]", "tbody a[href*=compacted]"
+    go = "form:has([name=turn]) button"
+    search = 'button[formaction$="/memory"]'
+    questions: dict[str, tuple[list[str], str]] = {
+        "why did it forget theme.md at turn 60?": (
+            [trimmed, f"60 {go}", "theme.md form:has([name=q]) button"],
+            r"(Dropped|Shortened|Summarized).*(relevant|old tool result|over the limit)",
+        ),
+        "what did the compaction drop?": (
+            [compacted, 'nav.tabs a[href*="receipt"]'],
+            r"Lost \d+ .*details checked.*its message",
+        ),
+        "where did this fact come from?": (
+            ['header a[href*="facts"]', "tbody a"],
+            r"Where it comes from .* of pi:(trimmed|compacted) said 20\d\d",
+        ),
+        "what did turn 40 cost?": ([trimmed, f"40 {go}"], r"Cost of this turn \$0\.\d+"),
+        "what broke the cache?": (
+            [trimmed, 'svg.wide a[aria-label*="cache broken"]', 'nav.tabs a[href*="wire"]'],
+            r"The cache is broken at byte [\d,]+.*Broken by Recollect",
+        ),
+        "what would forgetting this remove?": (
+            [f"theme {search}", 'a[href*="message"]', 'a[href*="segment="]'],
+            r"This would remove \d+ messages?",
+        ),
+        "how full is the window?": ([trimmed], r"Window now \d+%"),
+        "which session said it?": (
+            [f"user-message-selector {search}"],
+            r"user of pi:(trimmed|compacted) said",
+        ),
+        "what did the model see of this file?": (
+            [f"theme.ts {search}", 'a[href*="message"]'],
+            r"In turn 60 (as message #\d+: (Dropped|Shortened)|this message was sent unchanged)",
+        ),
+        "is a secret stored?": (
+            ['header a[href*="redact"]', "main form button"],
+            r"No unmasked secret was found\.|secrets? (is|are) stored unmasked",
+        ),
+    }
+
+    async def ask(visit: Visit) -> None:
+        async with browser() as tab:
+            await sign_in(tab, visit)
+            unanswered = {}
+            for question, (clicks, answer) in questions.items():
+                assert len(clicks) <= 3
+                await tab.go(visit.address)
+                for click in clicks:
+                    await _fill_and_click(tab, click)
+                text = await tab.words()
+                if not re.search(answer, text):
+                    unanswered[question] = text[:1500]
+            assert unanswered == {}
+
+    with inspector() as visit:
+        run(ask(visit))
+
+
+async def _fill_and_click(tab: Tab, way: str) -> None:
+    """Click, after typing the words before the button's selector into its form."""
+    typed = re.match(r"(\S+) (form:has\(.*|button\[.*)", way)
+    if typed is None:
+        await tab.click(way)
+        return
+    field = "input:not([type=hidden])"
+    form = f"document.querySelector({typed[2]!r}).closest('form')"
+    await tab.run(f"{form}.querySelector({field!r}).value = {typed[1]!r}")
+    await tab.click(typed[2])
+
+
+@with_claude
+def test_a_session_of_claude_code_through_wrap_grows_while_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_server(ScriptedProvider()) as server:
+        home = WrappedHome(LAB, tmp_path, CASES["claude"], server)
+
+        def say(*arguments: str) -> None:
+            ran = home.recollect("wrap", "claude", "--", *home.case.arguments, *arguments)
+            assert ran.status == 0, ran.output
+
+        say()
+        monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "data"))
+        with inspector() as visit:
+            found = re.search(r'session\?space=([^"]*?)&amp;session=([^"]+)"', visit.page().text)
+            assert found
+            space, session = unquote_plus(found[1]), unquote_plus(found[2])
+
+            async def follow() -> None:
+                async with browser() as tab:
+                    await sign_in(tab, visit)
+                    where = urlencode({"space": space, "session": session})
+                    await tab.go(f"{visit.address}/session?{where}")
+                    await tab.until("!document.querySelector('[data-live]').hidden")
+                    before = await tab.run("document.querySelectorAll('tbody tr').length")
+                    await asyncio.to_thread(say, "--continue")
+                    rows = "document.querySelectorAll('tbody tr').length"
+                    await tab.until(f"{rows} > {before}")
+                    assert tab.problems == []
+
+            run(follow())
+            listed = visit.page("session", space=space, session=session).words
+            turns = int(re.findall(r"(\d+) turns? with", listed)[0])
+            assert turns >= 2
+            run(_uses(visit, space, session, turns=turns, words=WORDS))
 
 
 @with_claude
@@ -305,7 +467,16 @@ def test_a_session_of_claude_code_with_hooks_can_be_read(
     with inspector() as visit:
         found = visit.page("memory", q="crane painted yellow")
         assert "painted yellow" in found.words
-        session = re.search(r'/session\?space=([^"]+)&amp;session=([^"]+)"', found.text)
-        assert session
-        shown = visit.ask(f"/session?space={session[1]}&session={session[2]}").words
-        assert "Messages (" in shown
+        named = re.search(r'/session\?space=([^"]+)&amp;session=([^"]+)"', found.text)
+        assert named
+        space, session = unquote_plus(named[1]), unquote_plus(named[2])
+        run(
+            _uses(
+                visit,
+                space,
+                session,
+                turns=1,
+                words="crane painted yellow",
+                counted="prompt of an agent",
+            )
+        )

@@ -17,6 +17,7 @@ from recollect.core.turn.token_kinds import TokenKind, TurnFigures
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import Usage
 from recollect.core.values.reason import Cause
+from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.errors import FormatError
 from recollect.hosts.inspect.turns import reason_text
 from recollect.system.plain_text import number_of
@@ -97,6 +98,11 @@ class TurnSizes:
     """None in records of earlier versions."""
     events: tuple[Event, ...]
     seconds: float
+
+    @property
+    def is_prompt(self) -> bool:
+        """True for a prompt of an agent with hooks, which sends its requests itself."""
+        return self.window_tokens >= AGENTS_OWN_WINDOW_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

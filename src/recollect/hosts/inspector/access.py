@@ -10,7 +10,7 @@ from __future__ import annotations
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -75,10 +75,6 @@ class Visitor:
     def form_token(self) -> str:
         """The token that every form of this visitor carries."""
         return hmac.new(self.secret, b"recollect-form", sha256).hexdigest()
-
-    def sent_form(self, fields: Mapping[str, str]) -> bool:
-        """Return whether one of this visitor's own pages made the form."""
-        return is_token(fields.get("form_token", ""), self.form_token)
 
 
 Access: TypeAlias = "Callable[[Request], Awaitable[Visitor | Response]]"

@@ -17,7 +17,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.rules.price import read_prices
 from recollect.core.values.tenant import KeyScope
 from recollect.errors import RecollectError
-from recollect.hosts.http import HTTPException, read_body
+from recollect.hosts.http import HTTPException, is_token, read_body
 from recollect.hosts.inspect.svg import stylesheet
 from recollect.hosts.inspect.timeline import TimelineReader
 from recollect.hosts.inspector import access, memory, requests, sessions
@@ -89,7 +89,7 @@ class Inspector:
             except HTTPException as refusal:
                 return view.notice("The form was not read", refusal.detail, refusal.status_code)
             view.form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-            if not view.visitor.sent_form(view.form):
+            if not is_token(view.given("form_token"), view.visitor.form_token):
                 return view.notice(
                     "The form has expired", "Load its page again, then send it.", 403
                 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from recollect.core.facts.history import FactFilter
 from recollect.core.upkeep.certificates import certificate_text, redaction_text
@@ -20,6 +20,7 @@ from recollect.core.values.tenant import KeyScope
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.hosts.inspect.searching import fact_book, search_memory
 from recollect.hosts.inspect.turns import shown_text
+from recollect.hosts.inspector.access import policy
 from recollect.hosts.inspector.removal import (
     RemovalPlace,
     forget_planned,
@@ -124,7 +125,7 @@ async def write_fact(view: PageView) -> Response:
                 said = shown_text(written.reason)
                 return view.notice("The fact was not written", said, 400, back=back)
             id_ = written.fact.id
-    return view.go(view.link("fact", space=view.space, id=id_))
+    return RedirectResponse(view.link("fact", space=view.space, id=id_), 303, policy(view.nonce))
 
 
 async def forget(view: PageView) -> Response:

@@ -15,6 +15,7 @@ from recollect.hosts.inspect import svg
 from recollect.hosts.inspect.sessions import SessionLine, sessions_of, stored_sessions
 from recollect.hosts.inspect.timeline import SPARK_TURNS, EventKind, Timeline, TurnLine
 from recollect.hosts.inspect.turns import shown_text
+from recollect.hosts.inspector.access import policy
 
 if TYPE_CHECKING:
     from recollect.hosts.inspector.spaces import OpenSpace
@@ -131,12 +132,8 @@ async def picture(view: PageView) -> Response:
     async with view.open() as opened:
         found = await view.timelines.read(opened.store, view.session)
     text = await asyncio.to_thread(svg.exported, svg.timeline(found, legend=True))
-    headers = {
-        "content-disposition": 'attachment; filename="timeline.svg"',
-        "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
-        "x-content-type-options": "nosniff",
-    }
-    return Response(text, headers=headers, media_type="image/svg+xml")
+    saved = {"content-disposition": 'attachment; filename="timeline.svg"'}
+    return Response(text, headers=policy(view.nonce) | saved, media_type="image/svg+xml")
 
 
 async def messages(view: PageView) -> Response:

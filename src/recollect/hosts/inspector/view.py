@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
 from recollect.core.formats.json_text import when
 from recollect.core.values.report import FateKind
@@ -160,7 +160,3 @@ class PageView:
     def notice(self, title: str, text: str, status: int = 200, **values: object) -> Response:
         """Render a page with one message."""
         return self.render("notice.html", status, title=title, text=text, **values)
-
-    def go(self, address: str) -> Response:
-        """Send the browser to another page after a form."""
-        return RedirectResponse(address, 303, access.policy(self.nonce))
