@@ -275,7 +275,7 @@ def _fact_lines(facts: Sequence[RankedFact]) -> Iterator[str]:
 def _hit_lines(
     found: Sequence[tuple[StoredSegment, Hit]], asked: str, *, explain: bool, after: bool
 ) -> Iterator[str]:
-    """Format the messages. If they follow facts (`after`), add a title."""
+    """Format the messages, with a title if they follow facts (`after`)."""
     if found and after:
         yield click.style("\nmessages", bold=True)
     words = frozenset(tokenize(asked))

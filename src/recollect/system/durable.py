@@ -180,7 +180,8 @@ def _require_regular(descriptor: int) -> int:
 
 
 def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file and its stat. Raise OSError as `open_plain` does, or beyond `most` bytes."""
+    """Read a file and its stat. Raise OSError as `open_plain` does, or for more than `most`
+    bytes."""
     descriptor = open_plain(path)
     try:
         parts: list[bytes] = []

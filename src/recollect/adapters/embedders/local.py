@@ -173,8 +173,8 @@ async def embed_in_chunks(
     size: int,
     name: str,
 ) -> tuple[bytes, ...]:
-    """Return the vectors of all texts, computed chunk by chunk in threads. Cancelling skips the
-    rest."""
+    """Return the vectors of all texts, computed chunk by chunk in threads. Cancelling stops the
+    work."""
     made: list[bytes] = []
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
@@ -184,8 +184,8 @@ async def embed_in_chunks(
 
 def _await_end() -> None:
     """Wait for running work before the interpreter ends. Python kills a daemon thread that returns
-    to a finalizing interpreter. Inside onnxruntime's C++ code, this aborts the process. `atexit`
-    handlers such as this one run earlier."""
+    to a finalizing interpreter. Killing a thread inside onnxruntime's C++ code aborts the process.
+    `atexit` handlers such as this one run earlier."""
     _ending.set()
     until = time.monotonic() + END_SECONDS
     # The user pressed Ctrl-C: do not wait any longer.

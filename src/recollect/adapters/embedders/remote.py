@@ -94,9 +94,9 @@ _PATIENCE_SECONDS: Final = 120.0
 
 
 class RemoteEmbedder:
-    """Computes vectors through a provider's HTTP API. Close it in the event loop that used it, or
-    let that loop end. `embed` is for passages. `embed_questions` is for questions, which do not
-    wait for passages."""
+    """Computes vectors through a provider's HTTP API. Close the embedder in the event loop that
+    used it, or let that loop end. `embed` is for passages. `embed_questions` is for questions,
+    which do not wait for passages."""
 
     kind: Final = "remote"
 

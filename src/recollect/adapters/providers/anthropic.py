@@ -47,7 +47,7 @@ def _of_type(blocks: list[Mapping[str, Any]], kind: str) -> list[Mapping[str, An
 
 
 class AnthropicModel(HttpChatModel):
-    """A `ChatModel` of the Messages API. Close it in the event loop that used it."""
+    """A `ChatModel` of the Messages API. Close the model in the event loop that used it."""
 
     format: Final = "anthropic"
     wire: ClassVar[ReplyWire] = ReplyWire(

@@ -255,7 +255,7 @@ class Reply:
         return await http.attempt(self._next(within))
 
     async def close(self) -> None:
-        """Release the connection. Close it if the reply was not read to its end."""
+        """Release the connection. A reply that was not read to its end closes its connection."""
         await self._opened.aclose()
 
     async def _next(self, within: float) -> bytes | None:
@@ -307,7 +307,7 @@ class Calls:
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
-        """Close a reply after its last event. If it was read to its end, keep its connection."""
+        """Close a reply after its last event. A reply read to its end keeps its connection open."""
         await reply.piece(within=_LAST_BYTES_SECONDS)
         await reply.close()
 

@@ -80,13 +80,13 @@ class ReplyWire:
     """Advice to show if the provider's own server is called without a key."""
     assemble: Callable[[], Assembling]
     parse: Callable[[Mapping[str, Any]], ParsedReply | None]
-    """Parses a complete reply; None if it does not have this format."""
+    """Parses a complete reply; returns None for JSON in another format."""
     error_events: frozenset[str]
     """Types of events that report an error. An object under `error` always reports one."""
 
 
 class HttpChatModel(ABC):
-    """A `ChatModel` over HTTP. Close it in the event loop that used it."""
+    """A `ChatModel` over HTTP. Close the model in the event loop that used it."""
 
     wire: ClassVar[ReplyWire]
 

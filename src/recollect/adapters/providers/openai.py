@@ -78,7 +78,7 @@ def _parse_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
 
 
 class OpenAIChatModel(_OpenAIModel):
-    """A `ChatModel` of Chat Completions. Close it in the event loop that used it."""
+    """A `ChatModel` of Chat Completions. Close the model in the event loop that used it."""
 
     format: Final = "openai-chat"
     wire: ClassVar[ReplyWire] = ReplyWire(
@@ -215,7 +215,7 @@ def _reasoning(items: list[Mapping[str, Any]]) -> str:
 
 
 class OpenAIResponsesModel(_OpenAIModel):
-    """A `ChatModel` of the Responses API. Close it in the event loop that used it."""
+    """A `ChatModel` of the Responses API. Close the model in the event loop that used it."""
 
     format: Final = "openai-responses"
     wire: ClassVar[ReplyWire] = ReplyWire(

@@ -68,7 +68,7 @@ class TranscriptFile:
 
     @classmethod
     def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
-        """Open the file. Return it with its content and a list of repairs."""
+        """Open the file. Return the file, its content and a list of repairs."""
         path = path.absolute()  # the process may change its folder later
         with translate_errors(path, "opened"), ExitStack() as opened:
             make_folder(path.parent)

@@ -94,7 +94,7 @@ def text_argument(arguments: Mapping[str, Any], name: str) -> str | None:
 
 
 def number_argument(arguments: Mapping[str, Any], name: str) -> int | None:
-    """Return an integer argument; None if it is not one. Some models write integers as text."""
+    """Return an integer argument; None for other types. Some models write integers as text."""
     value = arguments.get(name)
     if isinstance(value, str) and value.strip().isdigit():
         return int(value)
@@ -121,7 +121,7 @@ class ShellRule:
     """free: commands have the user's rights. confined: they run in bubblewrap. asked: a person
     allows each command. off: no command runs."""
     confirm: Confirm | None = field(default=None, repr=False)
-    """Asks a person. If it is None, commands that need permission do not run."""
+    """Asks a person. Without this function, commands that need permission do not run."""
     network: bool = False
     """True if a confined command may use the network."""
 

@@ -224,7 +224,7 @@ def _json(text: object) -> Mapping[str, Any]:
 
 
 MAX_SESSIONS: Final = 2_000
-"""Number of conversations recognized from RAM. The store is searched for older ones."""
+"""Number of conversations that are recognized without a query. Older ones need one."""
 MOST_MESSAGES: Final = 20_000
 MAX_ALIKE: Final = 8
 """Number of sessions with the same history and reply that the store can distinguish."""

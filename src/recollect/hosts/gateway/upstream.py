@@ -121,7 +121,7 @@ class UpstreamReply:
 
 
 class Upstreams:
-    """Connections to the providers. Open them in the event loop that uses them."""
+    """Connections to the providers. Open this object in the event loop that uses it."""
 
     def __init__(
         self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None

@@ -1,5 +1,5 @@
-"""Reads a growing transcript file: each read returns only the new lines. If the file was replaced,
-rewritten or shortened, it is read again from the start. The next read returns an incomplete last
+"""Reads a growing transcript file: each read returns only the new lines. A file that was replaced,
+rewritten or shortened is read again from the start. The next read returns an incomplete last
 line."""
 
 from __future__ import annotations

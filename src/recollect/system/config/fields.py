@@ -75,7 +75,7 @@ def at_least(number: int) -> ProjectRule:
 
 
 def setting(default: T, project: ProjectRule) -> T:
-    """Declare a setting's default and its rule for projects. Without this, the rule is `ASK`."""
+    """Declare a setting's default and its rule for projects. A setting without a rule has `ASK`."""
     declared: Any = dataclasses.field(default=default, metadata={"project": project})
     return declared  # type: ignore[no-any-return]
 

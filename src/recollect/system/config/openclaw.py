@@ -168,7 +168,7 @@ class _OpenClawFile:
         return found
 
     def put(self, to: str, spelled: str, value: Any) -> Any:
-        """Set one of Recollect's keys. Two keys of the file that set it must agree."""
+        """Set a setting of Recollect from a key of the file. Two keys that set it must agree."""
         source = self.source(spelled)
         given = GivenValue(value=fit(to, value, source), source=source)
         before = self.given.setdefault(to, given)
@@ -181,7 +181,7 @@ class _OpenClawFile:
 
 
 def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], list[Notice]]:
-    """Parse the values of an openclaw.json. Return them, and notices about them."""
+    """Parse the values of an openclaw.json. Return the values, and notices about them."""
     reading = _OpenClawFile(name=str(path))
     document = _parse(path)
     _collect(document, reading)

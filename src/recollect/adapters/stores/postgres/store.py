@@ -164,8 +164,7 @@ def _reads(work: Work[P, T]) -> Operation[P, T]:
 
 
 def _writes(work: Work[P, T], *, in_turn: bool = True) -> Operation[P, T]:
-    """Declare an operation that writes. With `in_turn`, it waits for this process's other
-    writers."""
+    """Declare an operation that writes, after this process's other writers if `in_turn` is true."""
 
     async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
         async with store._turn() if in_turn else store._writing() as transaction:

@@ -290,7 +290,8 @@ _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 def read_bodies(
     db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
-    """Return the bodies of a kind after an id. An unreadable body is marked as torn."""
+    """Return the stored bodies of a kind, in the order of ids after `after`. An unreadable body is
+    marked as torn."""
     place = _PLACES[kind]
     query = f"""
         SELECT {place.id}, {place.session}, typeof({place.body}), CAST({place.body} AS BLOB)
@@ -338,7 +339,7 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
 
 
 def _replace_body(db: Database, new: NewBody) -> bool:
-    """Replace a body that has not changed. Compare it unpacked: packing is not unique."""
+    """Replace a body that has not changed. Compare the unpacked bodies: packing is not unique."""
     place = _PLACES[new.kind]
     id_: Any = new.id if new.kind == "pieces" else int(new.id)
     query = f"SELECT CAST({place.body} AS BLOB) FROM {place.table} WHERE {place.id} = ?"  # noqa: S608

@@ -73,8 +73,8 @@ _CHUNK_BYTES: Final = 32 * 16
 """Bytes of a chunk: 32 message ids. A chunk of 64 ids would need its own page."""
 _HASH_BYTES: Final = 16
 _COUNT_BYTES: Final = 4
-"""Bytes of the count before a list's chunks. With them, no list with chunks has a length that is a
-multiple of 16, as all other lists have."""
+"""Bytes of the count before a list's chunks. A list with this count has a length that is no
+multiple of 16; all other lists have such a length."""
 
 _HASH_CHARS: Final = 32
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")
@@ -377,7 +377,7 @@ def forget_compactions(
     whole: AbstractSet[int],
 ) -> list[CompactionRecord | None]:
     """Remove compactions that cover `unsaid` messages or removed `places`, or whose session is in
-    `whole`. Return them, with None for each that could not be read."""
+    `whole`. Return the removed ones, with None for each unreadable one."""
     if not (unsaid or places or whole):
         return []
     ids = SharedIds(db)
