@@ -278,8 +278,7 @@ class ServerWorker:
             await fleet.close()
 
     async def _open(self, url: str, pool_size: int) -> PostgresFleet | None:
-        """Open the server's spaces. Wait while the server is down, unless the worker runs only
-        once."""
+        """Open the server's spaces. Wait while the server is down, unless `--once` is set."""
         while not self._stop.is_set():
             try:
                 return await wiring.open_fleet(url, pool_size=pool_size)

@@ -344,8 +344,7 @@ def _no_session(name: str) -> RecollectError:
 
 
 def _choose_session(memory: Memory, session: str) -> str:
-    """Choose a session and its memory. Default: this folder's chat, else "" (the newest
-    session)."""
+    """Choose a session and its memory. Default: this folder's chat, or "": the newest session."""
     wanted = memory.find_session(session or _CHAT)
     return "" if not session and wanted == _CHAT else wanted
 

@@ -33,8 +33,7 @@ class Turns:
     """The turns of a framework's sessions in one memory."""
 
     def __init__(self, memory: BlockingEngine, framework: str, format: FormatName) -> None:  # noqa: A002
-        """Check the memory. Log lines contain `framework`; `format` is the requests' wire
-        format."""
+        """Check the memory. `framework` is its name in log lines; requests have this `format`."""
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
                 f"the memory of {framework} must come from `recollect.open_blocking_memory()`, "

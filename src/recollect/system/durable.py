@@ -180,8 +180,7 @@ def _require_regular(descriptor: int) -> int:
 
 
 def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file and its stat. Raise OSError as `open_plain` does, or for more than `most`
-    bytes."""
+    """Read a file and its stat. Raise OSError as `open_plain` does, or over `most` bytes."""
     descriptor = open_plain(path)
     try:
         parts: list[bytes] = []

@@ -44,8 +44,7 @@ class HubModel:
     repository: str
     revision: str = "main"
     checksums: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 by path, if several sources confirm it. For other files, the hub's checksum
-    counts."""
+    """SHA-256 by path, if several sources confirm it. For other files, the hub gives a checksum."""
     megabytes: int = 0
     """Approximate size of the download; 0 if unknown."""
     languages: str = ""

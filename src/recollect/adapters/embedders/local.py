@@ -56,8 +56,7 @@ _ending = threading.Event()
 def unit_vectors(
     rows: ArrayLike, *, count: int, dimensions: int, embedder: str
 ) -> tuple[bytes, ...]:
-    """Scale the rows to length one, and return them as bytes. Raise EmbedderError unless all are
-    valid."""
+    """Scale the rows to length one, and return their bytes. Raise EmbedderError on failure."""
     try:
         wide = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError):
@@ -173,8 +172,7 @@ async def embed_in_chunks(
     size: int,
     name: str,
 ) -> tuple[bytes, ...]:
-    """Return the vectors of all texts, computed chunk by chunk in threads. Cancelling stops the
-    work."""
+    """Return the vectors of all texts, computed in threads. Cancelling skips remaining chunks."""
     made: list[bytes] = []
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
@@ -439,8 +437,7 @@ class _Table:
 
 
 def static_package() -> Path:
-    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError if it is
-    missing."""
+    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError without it."""
     package = package_folder("wordllama")
     if package is None or package_folder("tokenizers") is None:
         raise MissingExtra(feature=FEATURE, extra=EXTRA)

@@ -51,8 +51,7 @@ class Provider:
     """Longer texts are cut to this many characters."""
     passage_fields: Mapping[str, str] = field(default_factory=dict)
     question_fields: Mapping[str, str] = field(default_factory=dict)
-    """Fields to add to a request if the provider computes different vectors for questions and for
-    passages."""
+    """Fields to add if the provider computes different vectors for questions and for passages."""
 
 
 PROVIDERS: Final[Mapping[RemoteProvider, Provider]] = {
@@ -133,8 +132,7 @@ class RemoteEmbedder:
 
     @property
     def name(self) -> str:
-        """Return the provider and the model, plus a hash of the server's address if it is not the
-        provider's own."""
+        """Return provider and model, plus a hash of the server's address if it is not usual."""
         server = "" if self._own_server else f"@{_hash_server(self._base_url)}"
         return f"remote:{self._provider}:{self._model}{server}"
 
@@ -152,8 +150,7 @@ class RemoteEmbedder:
         return f"RemoteEmbedder({self.name!r})"
 
     async def load(self) -> None:
-        """Check the key and the HTTP driver. Embed one word if the length of a vector is
-        unknown."""
+        """Check the key and the HTTP driver. Embed one word if a vector's length is unknown."""
         if self._loaded:
             return
         self._headers()

@@ -126,8 +126,7 @@ class HttpChatModel(ABC):
         return f"{type(self).__name__}({self._model!r} at {self._address.shown})"
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Send one prompt and return the answer. If the prompt has a schema, the answer is JSON
-        text."""
+        """Send one prompt and return the answer: JSON text, if the prompt has a schema."""
         _, answer = await self._ask(calls.Body(fields=self.prompt_fields(prompt)))
         return answer
 
@@ -139,8 +138,7 @@ class HttpChatModel(ABC):
                 yield event
 
     async def stated_window(self) -> int | None:
-        """Ask the server for the model's window; None if it does not report one, like OpenAI's own
-        API."""
+        """Ask the server for the model's window; None if the server does not report one."""
         if self._address.own:
             return None
         return self._remember_window(await self._stated_in_lists())
@@ -303,8 +301,7 @@ class EventReader:
                 yield event
 
     def finish(self) -> Iterator[ServerEvent]:
-        """Return the stream's last event if its closing blank line is missing, as with some
-        servers."""
+        """Return the stream's last event if its closing blank line is missing."""
         for line in (self._rest, b""):
             event = self._line(line)
             if event is not None:

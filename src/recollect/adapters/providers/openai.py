@@ -1,5 +1,4 @@
-"""Chat models of OpenAI's Chat Completions and Responses, and of the many servers that implement
-them."""
+"""Chat models of OpenAI's Chat Completions and Responses, also on servers that imitate them."""
 
 from __future__ import annotations
 

@@ -92,8 +92,7 @@ NOT_OVERFLOW_WORDINGS: Final[Mapping[str, str]] = {
     r".{0,40}?exceeds the limit of",
 }
 
-# Patterns that find the numbers of tokens in an error. For each kind of number, the first match
-# counts.
+# Patterns of numbers of tokens in an error. For each kind of number, the first match counts.
 COUNT_PATTERNS: Final[Mapping[str, tuple[str, ...]]] = {
     "limit": (
         rf"tokens > ({_N}) maximum",

@@ -249,8 +249,8 @@ class SessionTranscript:
         details: Mapping[str, Any] | None = None,
         from_hook: bool | None = False,
     ) -> PiEntry:
-        """Add a compaction that keeps the messages from this entry on; None keeps no earlier
-        one."""
+        """Add a compaction that keeps messages from this entry on; None keeps no earlier
+        message."""
         with self._adding:
             path = path_to(self._entries)
             if first_kept_entry_id is not None and not any(

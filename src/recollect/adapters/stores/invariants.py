@@ -182,8 +182,7 @@ def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[
 
 
 def session_mark(session: str) -> str:
-    """Return the tombstone's key of a session's read position, hashed to hide the session's
-    name."""
+    """Return the tombstone's key of a session's read position, with the name hashed."""
     named = session.encode("utf-8", "surrogatepass")
     return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
 
@@ -275,7 +274,7 @@ def _span(item: object) -> EvidenceSpan:
 
 def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
     """Join the rows (messages) of a turn's request; None if some are not stored. `back` lists the
-    turn and the turns before it: for each, how many rows it takes from the turn before, and its own
+    turn and the turns before it: for each, the number of rows from the turn before, and its own
     rows."""
     wanted: int | None = None
     stretches: list[Sequence[str]] = []

@@ -251,8 +251,7 @@ def follow_files(
     clock: Clock,
     embedders: Sequence[str],
 ) -> Following | None:
-    """Follow the memory files of a workspace and of extra paths in the settings; None without
-    any."""
+    """Follow a workspace's memory files and extra paths in the settings; None without these."""
     if workspace is not None and not workspace.is_dir():
         raise SettingsError(f"workspace: {workspace} must be a folder")
     own_files = workspace is not None and "memory" in settings.index.sources

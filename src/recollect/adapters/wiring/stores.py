@@ -111,8 +111,7 @@ async def open_store(
 
 
 async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
-    """Overwrite deleted content in a store's files. `admin_url` connects to PostgreSQL as the
-    tables' owner."""
+    """Overwrite deleted content in a store's files. `admin_url` logs in as the tables' owner."""
     if admin_url is None:
         return await store.scrub()
     from recollect.adapters.stores.postgres.store import PostgresStore

@@ -1,7 +1,7 @@
 """The client that hooks run: sends requests to the daemon's socket, and starts the daemon if
 necessary. An agent waits for every hook, so this module imports almost nothing while the daemon
-answers. A hook prints an answer or nothing, and exits with 0. Without a daemon, the hook's own
-process answers."""
+answers. A hook prints at most an answer, and exits with 0. Without a daemon, the hook's process
+answers."""
 
 from __future__ import annotations
 

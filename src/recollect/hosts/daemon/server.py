@@ -231,8 +231,7 @@ class Daemon:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _ordered(self, raw: bytes) -> MemoryOrder | None:
-        """Return the memory to serve; None if the client has other settings or keys than the
-        daemon."""
+        """Return the memory to serve; None if the client's settings or keys are different ones."""
         from recollect.adapters.wiring.memory import other_variables
         from recollect.hosts.mcp import MemoryOrder
         from recollect.system.config import load_settings

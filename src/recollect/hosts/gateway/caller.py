@@ -153,8 +153,7 @@ def _session(
 ) -> str | None:
     """Return the session's key: from Recollect's header, or from the client's own. A subagent has
     its own session. An agent's random id is used unchanged, so that hooks and imports use the same
-    session; other callers cannot guess such an id. A name such as "main" is combined with the
-    credential."""
+    session; other callers cannot guess such an id. Other names are combined with the credential."""
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))

@@ -1,6 +1,5 @@
 """Summaries that the client's own model writes, with the key of the client's request. Key and model
-are in RAM only while that request and its tasks run. A user's gateways share a daily limit of
-tokens."""
+are in RAM only while that request and its tasks run. A user's gateways share one daily limit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Reads a growing transcript file: each read returns only the new lines. A file that was replaced,
-rewritten or shortened is read again from the start. The next read returns an incomplete last
-line."""
+"""Reads a growing transcript file: a read returns only the new lines. A file that was replaced,
+rewritten or shortened is read again from the start. An incomplete last line is left for the next
+read."""
 
 from __future__ import annotations
 

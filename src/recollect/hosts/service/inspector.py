@@ -1,6 +1,5 @@
 """The inspector for tenants. A browser sends the API key as the password of HTTP's basic
-authentication, with any user name. Only the key decides which memories the user sees and may
-change."""
+authentication, with any user name. The key decides which memories the user may see and change."""
 
 from __future__ import annotations
 
@@ -86,8 +85,7 @@ class KeyAccess:
         memories: TenantMemories,
         settings: Settings,
     ) -> None:
-        """Create the check. `principal_of` resolves an Authorization header, and counts
-        requests."""
+        """Create the check. `principal_of` resolves an Authorization header, and counts it."""
         self._principal_of = principal_of
         self._memories = memories
         self._settings = settings

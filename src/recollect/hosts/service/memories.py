@@ -104,8 +104,7 @@ class TenantMemories:
         self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
-        """Return the spaces of the database. Raise StoreError if the database cannot be used
-        now."""
+        """Return the spaces of the database. Raise StoreError if it cannot be used now."""
         if self._fleet is not None:
             return self._fleet
         loop = asyncio.get_running_loop()
@@ -173,7 +172,7 @@ class TenantMemories:
     def measure(
         self, tenant: Tenant, space: str, memory: TenantMemory | None = None
     ) -> asyncio.Task[None] | None:
-        """Count the bytes of a space's messages if the tenant has a quota, at most once a
+        """Count the bytes of a space's messages, for tenants with a quota, at most once a
         minute."""
         if tenant.most_bytes is None:
             return None

@@ -216,8 +216,7 @@ class PoolCollector(Collector):
 
 
 def metrics_server(metrics: Metrics, host: str, port: int) -> BackgroundServer:
-    """Create the server for the metrics, at any path. Raise RecollectError if the port is in
-    use."""
+    """Create the server for the metrics, at any path. Raise RecollectError for a port in use."""
     opened = listen_on(host, port, fix="set another as telemetry.metrics_port")
     pages = Mount("/", make_asgi_app(metrics.registry))
     return BackgroundServer(HttpServer(application([pages])), opened)

@@ -244,8 +244,7 @@ class IdempotencyKeys:
     """The idempotency keys of a deployment's requests."""
 
     def __init__(self, memories: TenantMemories, secret: bytes, *, keep_seconds: float) -> None:
-        """Create the keys. Nodes hash keys and requests with `secret`: the database shows
-        neither."""
+        """Create the keys. Nodes hash keys and requests with `secret` before they store them."""
         self._memories, self._keep_seconds = memories, keep_seconds
         self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
 

@@ -120,8 +120,7 @@ class AnswerLines:
         return self._room
 
     def head(self, text: str) -> None:
-        """Add a line that Recollect writes, cut to the remaining budget and the last line's
-        tokens."""
+        """Add a line that Recollect writes, cut to what is left of the budget."""
         room = self._room + _CLOSING_TOKENS - 1
         if self.count_tokens(text) > room:
             size = _most(len(text), lambda size: self.count_tokens(f"{text[:size]}…") <= room)

@@ -68,8 +68,7 @@ class Transaction:
         self._sending: asyncio.Future[None] | None = None
         self.space_id: UUID = space_id
         self.space: str = ""
-        """Name of the space, set by a store that writes, and stored with the space's first
-        write."""
+        """Name of the space, set by a store that writes, and stored by the first write."""
         self.made_space: bool = False
         """True if this transaction created the space."""
         self.vector_oid: int = vector_oid

@@ -130,7 +130,7 @@ class PostgresFleet:
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
-        """Open a write transaction after the process's other writers. Waiting uses no
+        """Open a write transaction after this process's other writers. Waiting takes no
         connection."""
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:

@@ -324,8 +324,7 @@ class TenantRecords:
     async def keep_answer(
         self, tenant: UUID, key_hash: bytes, token: str, *, status: int, answer: bytes
     ) -> bool:
-        """Store the answer of a claimed request. Return False if another caller claimed it
-        since."""
+        """Store a claimed request's answer. Return False if another caller has claimed it since."""
         async with self._pool.tenant_transaction(tenant) as work:
             kept = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
         return kept is not None
