@@ -79,7 +79,9 @@ class Context:
     request: Any = field(repr=False)
     """The request to send: bytes, or a dictionary of arguments for a client, as you passed it."""
     report: Report
+    """What was done to the request, and why; `print(report)` shows it in three lines."""
     state: SessionState
+    """The session's state after this turn. Most programs do not need it."""
     recalled: Recalled | None = field(default=None, repr=False)
     """The gate's decision, and every hit with its score; None if nothing was searched."""
     compaction: CompactionResult | None = field(default=None, repr=False)
@@ -107,8 +109,12 @@ class Observation:
     """The result of `observe`: what Recollect learned from a reply."""
 
     usage: Usage | None
+    """Tokens of the request and the reply, as the provider reported them; None if it reported
+    none."""
     calibration_ratio: float
+    """Reported tokens divided by estimated tokens, learned from this session's replies."""
     learned_window_tokens: int | None
+    """Window size that an overflow error named; None if there was no such error."""
     doubted_limit: LimitDoubt | None = None
     """Why Recollect does not use the limit that an error named."""
     failures: tuple[StageLine, ...] = ()
@@ -116,6 +122,7 @@ class Observation:
     due: Due = "nothing"
     """The next step: "flush" (the agent should write notes), "compaction", or "nothing"."""
     due_reason: Reason = NOT_RUN
+    """Reason for `due`; `str` gives a sentence."""
     flush_first: bool = False
     """True if a compaction is due, and the agent has written no notes since the last one."""
     broken_off: bool = False

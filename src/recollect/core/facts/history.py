@@ -35,8 +35,11 @@ class FactFilter:
     """Conditions that selected facts meet. Without any condition, all facts are selected."""
 
     types: tuple[FactType, ...] = ()
+    """Select facts of one of these types; empty selects all."""
     trusts: tuple[Trust, ...] = ()
+    """Select facts with one of these trusts; empty selects all."""
     made_by: tuple[MadeBy, ...] = ()
+    """Select facts of one of these authors; empty selects all."""
     session: str | None = None
     """Session that the fact was extracted from."""
     as_of: float | None = None

@@ -163,24 +163,36 @@ class CompactionResult:
     is the first message after the summary. `spent` counts model calls and tokens."""
 
     convergence: Convergence
+    """"reduced" (later requests are smaller), "irreducible" (nothing could be gained) or
+    "failed"."""
     reason: Reason
     """Reason for the outcome; `str` gives a sentence."""
     trigger: Trigger
+    """Why the compaction started: "threshold", "mid-turn", "overflow" or "manual"."""
     number: int = 0
     """Number of the compaction in its session, from 1; 0 if there was no compaction."""
     summary: str = field(default="", repr=False)
+    """The text that replaces the summarized messages."""
     first_kept: EntryKey | None = None
+    """Key of the first message that the summary does not replace."""
     compacted_messages: int = 0
+    """Number of messages that the summary replaces."""
     tokens_before: int = 0
     """Tokens of the request before the compaction, calibrated by the provider's counts."""
     tokens_after: int = 0
     """Tokens of the request after the compaction, without the standing block of the next turn."""
     splits_a_turn: bool = False
+    """True if the summary replaces only the beginning of a turn."""
     details: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """Values that a `session_before_compact` callback returned."""
     receipt: Receipt | None = None
+    """Which details the summary kept, memory can bring back, or are lost."""
     spent: Spent = field(default_factory=Spent)
+    """Model calls and tokens of the compaction."""
     notes: tuple[str, ...] = ()
+    """Remarks for people, such as callbacks that failed."""
     seconds: float = 0.0
+    """Duration of the compaction."""
 
     @property
     def ok(self) -> bool:

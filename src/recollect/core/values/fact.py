@@ -62,19 +62,29 @@ class Fact:
     """A short statement with its sources, validity and trust; `at` is the start of its validity."""
 
     id: FactId
+    """Id of this version of the fact."""
     type: FactType
+    """Type, such as "decision"."""
     content: str = field(repr=False)
+    """The statement."""
     context: str = field(default="", repr=False)
+    """Text around the statement, if it was imported with one or a model found it."""
     at: float
+    """Start of validity, as a Unix timestamp."""
     superseded_by: FactId | None = None
+    """Id of the fact that replaced this one."""
     sources: tuple[SegmentId, ...] = ()
     """Messages that state the fact, each of them alone, unless `joint` is true."""
     trust: Trust = "medium"
+    """Trust in the author: "high", "medium", "low" or "outside"."""
     words: tuple[str, ...] = field(default=(), repr=False)
+    """Words of the statement, for search."""
     foreign: str | None = field(default=None, repr=False)
+    """The imported line, for an export without changes."""
     valid_to: float | None = None
     """End of validity; None until another fact replaces it."""
     recorded_at: float | None = None
+    """Time at which the fact was stored."""
     subject: str = field(default="", repr=False)
     """Topic; empty if none was found."""
     attribute: str = field(default="", repr=False)
@@ -82,6 +92,7 @@ class Fact:
     evidence: tuple[EvidenceSpan, ...] = ()
     """Spans of the sources that support the fact; empty for facts that people wrote."""
     made_by: MadeBy = "import"
+    """Who wrote the fact: a model, a person, an imported file, or rules of earlier versions."""
     change: Change | None = None
     """Relation to the fact that it replaced, if any."""
     session: str | None = None

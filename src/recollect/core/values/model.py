@@ -115,10 +115,15 @@ class Prompt:
     """A question to a model, for a summary or for extraction (`purpose`)."""
 
     text: str = field(repr=False)
+    """Text of the user message."""
     system: str = field(default="", repr=False)
+    """System prompt; empty if there is none."""
     max_output_tokens: int = 1024
+    """Maximum length of the answer."""
     schema: Mapping[str, Any] | None = field(default=None, repr=False)
+    """JSON schema that the answer must follow; None for plain text."""
     purpose: Purpose = "summary"
+    """What the answer is for: "summary" or "extraction"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,8 +131,11 @@ class Answer:
     """A model's answer to a prompt."""
 
     text: str = field(repr=False)
+    """The model's text."""
     stop: StopReason = "stop"
+    """Why the model stopped: "stop", "length", "tool-calls", "refusal" or "other"."""
     usage: Usage | None = None
+    """Tokens of the call, as reported; None if they are not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

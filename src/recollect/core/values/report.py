@@ -119,28 +119,47 @@ class Report:
     recalled messages."""
 
     session: SessionId
+    """Name of the session."""
     turn: int
     """Number of the request in its session, from 1; `recollect replay --turn` takes this number."""
     format: FormatName
+    """Wire format of the request, such as "anthropic"."""
     model: str | None
+    """Model that the request names."""
     window_tokens: int
+    """Size of the window that Recollect worked with."""
     window_source: WindowSource
     """Where the window size comes from. If the source is "assumed", set `window_tokens`."""
     reserve_tokens: int
+    """Part of the window that stays free for the reply."""
     limit_tokens: int
+    """Largest allowed size of the request: the window without the reserve."""
     fixed_tokens: int
+    """Tokens of the system prompt and the tools, which Recollect does not shorten."""
     tokens_before: int
+    """Tokens of the request as received."""
     tokens_after: int
+    """Tokens of the request as sent."""
     calibration_ratio: float
+    """Factor on the token estimate, learned from the usage that the provider reports."""
     moment: BatchMoment | None
+    """Why older messages could be edited in this turn; None if they could not."""
     query: str = field(repr=False)
+    """Text that recall searched with; empty if it did not search."""
     lines: tuple[StageLine, ...]
+    """What each stage of the turn did, in order."""
     new_edits: tuple[Edit, ...] = field(repr=False)
+    """Edits that this turn added to the session."""
     ended_edits: tuple[Edit, ...] = field(repr=False)
+    """Edits that ended with this turn."""
     entries: tuple[Entry, ...] = field(repr=False)
+    """All messages of the received history."""
     view: View
+    """The messages of the request as sent."""
     edits: tuple[Edit, ...] = field(repr=False)
+    """All edits of the session that apply to the request."""
     recalled: tuple[tuple[str, float], ...] = ()
+    """Id and score of each message in the recalled block."""
 
     @property
     def over_limit(self) -> bool:

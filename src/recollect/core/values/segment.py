@@ -86,11 +86,17 @@ class StoredMessage:
     """A message of a session, as `Engine.messages` returns it."""
 
     id: SegmentId
+    """Id of the message, for `forget`."""
     session: str
+    """Session of the message."""
     role: Role
+    """Author: system, user, assistant or tool."""
     text: str = field(repr=False)
+    """Text of the message, with secrets masked."""
     said_at: float
+    """Time of the message, as a Unix timestamp."""
     tool: str | None
+    """Name of the tool, for a tool's result."""
     place: int
     """Position in the order of arrival, after which `Engine.messages` can continue."""
 

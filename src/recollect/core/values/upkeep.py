@@ -21,9 +21,13 @@ class SessionSummary:
     """Summary of a session."""
 
     session: str
+    """Name of the session."""
     segments: int
+    """Number of its stored messages."""
     first_said_at: float | None
+    """Time of its first message, as a Unix timestamp."""
     last_said_at: float | None
+    """Time of its last message, as a Unix timestamp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,21 +50,37 @@ class Stats:
     ledger. `tombstones` block forgotten messages. `vectors` are counted by embedder."""
 
     space: str
+    """Name of the space."""
     engine: str
+    """Database and its version."""
     segments: int
+    """Stored messages."""
     noise: int
+    """Stored messages that a search does not find, such as greetings."""
     passages: int
+    """Indexed pieces of messages."""
     tokens: int
+    """Tokens of all stored messages, estimated."""
     vectors: Mapping[str, int] = field(default_factory=dict)
+    """Vectors, by embedder."""
     facts: int = 0
+    """Facts, with replaced ones."""
     sessions: int = 0
+    """Sessions."""
     turns: int = 0
+    """Recorded requests."""
     pieces: int = 0
+    """Texts of recorded requests, each stored once."""
     compactions: int = 0
+    """Recorded compactions."""
     tombstones: int = 0
+    """Marks that keep forgotten messages out."""
     jobs_waiting: int = 0
+    """Background jobs that are waiting."""
     jobs_dead: int = 0
+    """Background jobs that failed too often."""
     bytes_on_disk: int | None = None
+    """Size in bytes; None if the database does not report it per space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,16 +237,25 @@ class Certificate:
     `covers` the places that were searched. `cannot` lists copies that Recollect cannot delete."""
 
     at: float
+    """Time of the forgetting, as a Unix timestamp."""
     space: str
+    """Name of the space."""
     engine: str
+    """Database and its version."""
     version: str
+    """Version of Recollect."""
     asked: ForgetScope
+    """What was to be forgotten, without message content."""
     counts: Mapping[str, int] = field(default_factory=dict)
+    """Number of removed items, by kind."""
     identities_digest: str = ""
     """Hash of the ids of the forgotten messages."""
     covers: tuple[str, ...] = ()
+    """Places that were searched."""
     cannot: tuple[str, ...] = ()
+    """Copies that Recollect cannot delete, such as backups."""
     checksum: str = ""
+    """Hash of all other fields."""
 
 
 FileOutcome: TypeAlias = Literal["added", "changed", "withdrawn", "unchanged"]

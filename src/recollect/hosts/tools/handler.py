@@ -78,6 +78,7 @@ class MemoryAnswer:
     """The text of a memory tool's result."""
 
     text: str = field(repr=False)
+    """Text to send to the model as the tool's result."""
     is_error: bool = False
     """True if the call failed. The text gives the reason and the fix."""
 
@@ -90,7 +91,9 @@ class ForgetRequest:
     """Facts and messages that a model wants to forget, for a person to confirm."""
 
     facts: tuple[Fact, ...]
+    """Facts to forget."""
     messages: tuple[Segment, ...]
+    """Messages to forget."""
 
     def __str__(self) -> str:
         """List each fact and message on one line."""
