@@ -256,7 +256,7 @@ LATER = [
 @pytest.mark.parametrize(("format_name", "messages"), LATER, ids=lambda one: str(one)[:60])
 def test_pairs_leave_view_together(format_name: FormatName, messages: list[dict[str, Any]]) -> None:
     """Trimmed to a small window, whatever is left is valid, and no half of a pair is left."""
-    for size in (60, 200, 320, 450):
+    for size in at_size(ci=(60, 450), full=(60, 200, 320, 450)):
         filler = [
             turn
             for at in range(14)
