@@ -137,6 +137,9 @@ def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) 
     assert broken
     shown = talk.page("wire", **where, turn=broken[0])
     assert re.search(r"The cache is broken at byte [\d,]+", shown.words)
+    place = re.search(r'href="(/wire[^"]+)#break"', shown.text)
+    assert place
+    assert "First changed byte" in talk.ask(html.unescape(place[1])).words
     assert re.search(r"<del>.*row 1 of the log", shown.text)
     for turn in range(1, 29):
         shown = talk.page("wire", **where, turn=turn)

@@ -46,15 +46,11 @@ _MARKS: Final[dict[EventKind, str]] = {
 class ChartSize:
     """The measures of a timeline in pixels."""
 
-    width: int
     left: int
+    right: int
     plot: int
     ticks: int
-    narrow: bool = False
-
-    @property
-    def right(self) -> int:
-        return self.width - 14
+    name: str
 
     @property
     def cells(self) -> int:
@@ -68,8 +64,8 @@ class ChartSize:
         )
 
 
-WIDE: Final = ChartSize(width=1310, left=104, plot=300, ticks=9)
-NARROW: Final = ChartSize(width=360, left=96, plot=180, ticks=3, narrow=True)
+WIDE: Final = ChartSize(left=104, right=1296, plot=300, ticks=9, name="wide")
+NARROW: Final = ChartSize(left=96, right=346, plot=180, ticks=3, name="narrow")
 _TOP: Final = 14
 _LANE: Final = 22
 
@@ -97,7 +93,7 @@ def timeline(
         min(found.limit_tokens, 2 * max(column.came for column in columns)),
         1,
     )
-    step = _nice(highest / (3 if sheet.narrow else 4))
+    step = _nice(75 * highest / sheet.plot)
     top = step * -(-highest // step)
     base = _TOP + sheet.plot
 
@@ -123,13 +119,12 @@ def timeline(
     if legend:
         parts.append(_legend(sheet, height + 12))
         height += 24
-    name = "narrow" if sheet.narrow else "wide"
     words = (
         f"Tokens per turn, {found.turns:,} turns: at most {found.peak_tokens:,} tokens sent, "
         f"limit {found.limit_tokens:,}"
     )
     return (
-        f'<svg class="chart {name}" viewBox="0 0 {sheet.width} {height}" role="group" '
+        f'<svg class="chart {sheet.name}" viewBox="0 0 {sheet.right + 14} {height}" role="group" '
         f'aria-label="{words}">{"".join(parts)}</svg>'
     )
 

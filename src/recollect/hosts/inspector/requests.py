@@ -91,6 +91,11 @@ async def wire(view: PageView) -> Response:
         body = rebuilt.body if isinstance(rebuilt, Rebuilt) else b""
         changed_row, changed_byte = await cache_end(opened.store, found, body)
         edited = found.chosen("edited")
+        breaking = None
+        for one in reversed(found.messages):
+            if changed_row is None or (one.row is not None and one.row < changed_row):
+                break
+            breaking = one if one.fate != "kept" else breaking
         part = view.paged(edited, DIFFS_PER_PAGE, "wire", turn=number)
         diffs = await RequestReader(opened.store, found).diffs(part)
     return view.render(
@@ -100,7 +105,8 @@ async def wire(view: PageView) -> Response:
         bytes=len(body),
         marks=body.count(CACHE_MARK),
         exact=isinstance(rebuilt, Rebuilt) and rebuilt.exact,
-        changed_row=changed_row,
+        breaking=breaking,
+        breaking_page=edited.index(breaking) // DIFFS_PER_PAGE if breaking else 0,
         changed_byte=changed_byte,
         diffs=diffs,
         edited=len(edited),
