@@ -3,7 +3,7 @@
 pip install '.[gateway]' openai
 recollect gateway      # in another terminal; it prints its address, and where its token is
 export GATEWAY_URL=http://127.0.0.1:8788 RECOLLECT_GATEWAY_TOKEN=...
-OPENAI_API_KEY=... python examples/gateway_client.py "The crane is red." "Which colour is it?"
+OPENAI_API_KEY=... python examples/gateway_client.py "The crane is red." "Which color is it?"
 """
 
 import os

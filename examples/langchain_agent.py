@@ -1,7 +1,7 @@
 """A framework: a LangChain agent with a middleware.
 
 pip install '.[langchain]' langchain-openai
-OPENAI_API_KEY=... python examples/langchain_agent.py "The crane is red." "Which colour is it?"
+OPENAI_API_KEY=... python examples/langchain_agent.py "The crane is red." "Which color is it?"
 """
 
 import os

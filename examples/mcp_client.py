@@ -1,7 +1,7 @@
 """MCP: a client starts `recollect mcp`, stores each line, and searches for the last one.
 
 pip install '.[mcp]'
-python examples/mcp_client.py "The crane is red." "Which colour is the crane?"
+python examples/mcp_client.py "The crane is red." "Which color is the crane?"
 """
 
 import asyncio

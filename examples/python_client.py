@@ -1,7 +1,7 @@
 """Python: two calls around each model call.
 
 pip install . anthropic
-ANTHROPIC_API_KEY=... python examples/python_client.py "The crane is red." "Which colour is it?"
+ANTHROPIC_API_KEY=... python examples/python_client.py "The crane is red." "Which color is it?"
 """
 
 import os

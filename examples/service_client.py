@@ -2,7 +2,7 @@
 
 pip install '.[remote]' anthropic
 export SERVICE_URL=http://127.0.0.1:8789 RECOLLECT_KEY=rk_...
-ANTHROPIC_API_KEY=... python examples/service_client.py "The crane is red." "Which colour is it?"
+ANTHROPIC_API_KEY=... python examples/service_client.py "The crane is red." "Which color is it?"
 """
 
 import json

@@ -231,7 +231,7 @@ def tail(*, url: str | None, once: bool, as_json: bool) -> None:
     cost, added time.
 
     Finds your running gateways, also those that `recollect wrap` started. Tokens received and sent
-    are estimates. The share read from the cache and the output are those that the provider reports.
+    are estimates. Output tokens and the share read from the cache are as the provider reports them.
     The cost follows the list prices, or models.prices. Shows no message content. Ctrl-C prints the
     totals and exits.
     """
