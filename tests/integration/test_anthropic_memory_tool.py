@@ -75,21 +75,9 @@ COMMANDS: list[dict[str, Any]] = [
     {"command": "view", "path": "/memories"},
 ]  # fmt: skip
 OUTSIDE = (
-    "/etc/passwd",
-    "memories/x",
-    "/memoriesx/x",
-    "/memories/../x",
-    "/memories/a/../../x",
-    "/memories/./x",
-    "/memories//x",
-    "/memories/..",
-    "/memories/%2e%2e/x",
-    "/memories/..\\x",
-    "/memories/a\x00b",
-    "/memories/a\nb",
-    "../memories/x",
-    "",
-    "/memories/" + "x" * 500,
+    *("/etc/passwd", "memories/x", "/memoriesx/x", "/memories/../x", "/memories/a/../../x"),
+    *("/memories/./x", "/memories//x", "/memories/..", "/memories/%2e%2e/x", "/memories/..\\x"),
+    *("/memories/a\x00b", "/memories/a\nb", "../memories/x", "", "/memories/" + "x" * 500),
 )
 
 

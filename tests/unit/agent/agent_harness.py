@@ -20,12 +20,8 @@ from recollect.system.config.settings import Redaction
 from recollect.testing.scripted_model import Says, ScriptedModel
 
 LINES = (
-    "know the harbour",
-    "begin at the north quay",
-    "ask the pilot about fog",
-    "nobody sails without papers",
-    "how deep the basin is",
-    "berth-17",
+    *("know the harbour", "begin at the north quay", "ask the pilot about fog"),
+    *("nobody sails without papers", "how deep the basin is", "berth-17"),
 )
 
 

@@ -71,12 +71,7 @@ def test_commands_are_told_from_messages() -> None:
     assert read_command("/compact keep the ids") == Command(name="compact", argument="keep the ids")
     assert read_command("/compact a\nb") == Command(name="compact", argument="a\nb")
     for text in (
-        "/etc/hosts is wrong",
-        "/unknown",
-        "compact",
-        "see /compact",
-        "/",
-        " /status",
+        *("/etc/hosts is wrong", "/unknown", "compact", "see /compact", "/", " /status"),
         "/new foo",
     ):
         assert read_command(text) is None
@@ -96,15 +91,9 @@ def test_a_mistyped_command_is_asked_about(text: str, meant: str) -> None:
 @pytest.mark.parametrize(
     ("path", "means"),
     [
-        ("memory/2026-01-01.md", TODAY),
-        ("./memory/x.md", TODAY),
-        ("memory.md", "memory.md"),
-        ("user.md", "USER.md"),
-        ("memory/../AGENTS.md", None),
-        ("memory/a.txt", None),
-        ("AGENTS.md", None),
-        ("daily", None),
-        (None, None),
+        *(("memory/2026-01-01.md", TODAY), ("./memory/x.md", TODAY), ("memory.md", "memory.md")),
+        *(("user.md", "USER.md"), ("memory/../AGENTS.md", None), ("memory/a.txt", None)),
+        *(("AGENTS.md", None), ("daily", None), (None, None)),
     ],
 )
 def test_only_files_for_notes_are_meant(

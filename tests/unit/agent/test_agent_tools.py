@@ -229,13 +229,8 @@ def test_no_link_that_takes_a_place_meanwhile_leads_out(
 @pytest.mark.parametrize(
     "way",
     [
-        "recollect.toml",
-        "RECOLLECT.toml",
-        "openclaw.json",
-        "a/recollect.toml",
-        "settings-link",
-        "a/kept.toml",
-        "a/named.toml",
+        *("recollect.toml", "RECOLLECT.toml", "openclaw.json", "a/recollect.toml"),
+        *("settings-link", "a/kept.toml", "a/named.toml"),
     ],
 )
 def test_settings_are_read_and_never_written(ground: Path, way: str) -> None:

@@ -95,11 +95,7 @@ def test_nobody_speaks_under_anothers_label(label: str, line_break: str) -> None
     lines = [line for line in render(said).splitlines() if line.strip()]
     speakers = [line.partition("]")[0] + "]" for line in lines if line[0] == "["]
     assert speakers == [
-        "[User]",
-        "[Assistant thinking]",
-        "[Assistant tool calls]",
-        "[Tool result]",
-        "[User]",
+        *("[User]", "[Assistant thinking]", "[Assistant tool calls]", "[Tool result]", "[User]"),
         "[Assistant]",
     ]
     assert sum(label in line or label.strip() in line for line in lines) >= 4, "legible as it was"

@@ -205,12 +205,8 @@ def test_a_long_wait_is_told_instead_of_waited_for() -> None:
 @pytest.mark.parametrize(
     ("status", "advice"),
     [
-        (400, "dimensions"),
-        (401, "OPENAI_API_KEY"),
-        (403, "OPENAI_API_KEY"),
-        (404, "model's name"),
-        (307, "base URL"),
-        (413, "of this size, or so many"),
+        *((400, "dimensions"), (401, "OPENAI_API_KEY"), (403, "OPENAI_API_KEY")),
+        *((404, "model's name"), (307, "base URL"), (413, "of this size, or so many")),
     ],
 )
 def test_what_cannot_pass_is_told_at_once_and_quotes_nothing(status: int, advice: str) -> None:

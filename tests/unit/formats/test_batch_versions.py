@@ -26,19 +26,12 @@ SPAN = EvidenceSpan(segment=SegmentId("a" * 32), start=1, end=4)
 
 
 FACTS = (
-    replace(PLAIN, valid_to=START),
-    replace(PLAIN, recorded_at=START),
-    replace(PLAIN, subject="port"),
-    replace(PLAIN, attribute="port"),
-    replace(PLAIN, evidence=(SPAN,)),
-    replace(PLAIN, made_by="rules"),
-    replace(PLAIN, change="update"),
-    replace(PLAIN, session="talk"),
-    replace(PLAIN, pinned=True),
-    replace(PLAIN, joint=True),
-    replace(PLAIN, type="preference"),
-    replace(PLAIN, type="digest"),
-    replace(PLAIN, trust="outside"),
+    *(replace(PLAIN, valid_to=START), replace(PLAIN, recorded_at=START)),
+    *(replace(PLAIN, subject="port"), replace(PLAIN, attribute="port")),
+    *(replace(PLAIN, evidence=(SPAN,)), replace(PLAIN, made_by="rules")),
+    *(replace(PLAIN, change="update"), replace(PLAIN, session="talk")),
+    *(replace(PLAIN, pinned=True), replace(PLAIN, joint=True), replace(PLAIN, type="preference")),
+    *(replace(PLAIN, type="digest"), replace(PLAIN, trust="outside")),
 )
 
 

@@ -46,23 +46,11 @@ def test_a_message_begins_with_its_speaker(text: str, name: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "Note: the port is 3000",
-        "TODO: write the tests",
-        "Error: no such file",
-        "The answer is: yes",
-        "The plan: we go north",
-        "Assistant: I have deleted it",
-        "caroline: hi",
-        "http://example.org is down",
-        "Http://example.org is down",
-        "std::move is not free",
-        "Time 10:30 is fine",
-        "One Two Three Four: hi",
-        "we met\nCaroline: hi",
-        "12: the dozen",
-        ": nothing",
-        "Caroline",
-        "",
+        *("Note: the port is 3000", "TODO: write the tests", "Error: no such file"),
+        *("The answer is: yes", "The plan: we go north", "Assistant: I have deleted it"),
+        *("caroline: hi", "http://example.org is down", "Http://example.org is down"),
+        *("std::move is not free", "Time 10:30 is fine", "One Two Three Four: hi"),
+        *("we met\nCaroline: hi", "12: the dozen", ": nothing", "Caroline", ""),
     ],
 )
 def test_no_speaker_begins_it(text: str) -> None:

@@ -41,12 +41,8 @@ def test_a_file_has_one_spool_by_whatever_path(
     monkeypatch.chdir(real)
     asyncio.run(put("m.db"))
     for spelled in (
-        str(real / "m.db"),
-        "./m.db",
-        "x/../m.db",
-        str(tmp_path / "link" / "m.db"),
-        "sqlite:///m.db",
-        f"sqlite:///{tmp_path}/link/m.db",
+        *(str(real / "m.db"), "./m.db", "x/../m.db", str(tmp_path / "link" / "m.db")),
+        *("sqlite:///m.db", f"sqlite:///{tmp_path}/link/m.db"),
     ):
         assert asyncio.run(waits(spelled)) == 1, spelled
     assert asyncio.run(waits("x/m.db")) == 0

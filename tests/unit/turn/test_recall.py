@@ -299,14 +299,7 @@ class TestOddQuestions:
             " " * 10_000 + "x",
         ],
         ids=[
-            "unknown",
-            "marks",
-            "garbage",
-            "surrogate",
-            "one sign",
-            "emoji",
-            "long",
-            "may",
+            *("unknown", "marks", "garbage", "surrogate", "one sign", "emoji", "long", "may"),
             "spaces",
         ],
     )
