@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 
 from recollect.hosts.http import Receive, Scope, Send
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.memory import only_memory
+from recollect.hosts.mcp.memory import opened_memory
 from recollect.hosts.mcp.server import guarded_app, server_over
 
 NEEDS: Final = {
@@ -77,7 +77,7 @@ async def run(agents: Path, folder: Path) -> int:
     import uvicorn
 
     order = MemoryOrder(space="conformance", store=str(folder / "memory.db"))
-    async with only_memory(order) as memory:
+    async with opened_memory(order) as memory:
         server = server_over(memory)
         app = WithToken(guarded_app(server, token=_TOKEN, local=True))
         config = uvicorn.Config(app, port=0, lifespan="on", log_level="error", ws="none")

@@ -168,7 +168,7 @@ def mcp(
 
         serve_http(order, host=host, port=port)
     else:
-        from recollect.hosts.daemon.mcp_stdio import serve_stdio
+        from recollect.hosts.mcp.stdio import serve_stdio
 
         serve_stdio(order)
 

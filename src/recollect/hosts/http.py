@@ -56,16 +56,6 @@ class JsonAnswer(Response):
         return encode(content)
 
 
-class RawEndpoint:
-    """An endpoint that gets the ASGI messages themselves, for streams in both directions."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
-
-
 def application(
     routes: Sequence[BaseRoute],
     *,
@@ -350,7 +340,6 @@ __all__ = [
     "JsonAnswer",
     "Message",
     "OwnPagesOnly",
-    "RawEndpoint",
     "Receive",
     "Scope",
     "Send",

@@ -1,11 +1,12 @@
 """The open memories of a process, and the thread in which they run. A memory is opened on first
 use, shared while it is in use, and closed if too many are open and no request uses it. Gateway,
-hooks, MCP and service have such pools; each only decides how to open a memory."""
+hooks and service have such pools; each only decides how to open a memory."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from recollect.core.boundary import Failure, attempted
+from recollect.system.places import data_home
 
 if TYPE_CHECKING:
     from recollect.adapters.wiring.models import OwnModel
@@ -218,6 +220,18 @@ def open_space(space: str, settings: Settings, model: OwnModel | None = None) ->
     from recollect.adapters.wiring import open_memory  # this import is slow
 
     return open_memory(space=space, settings=settings, model=model, off_the_loop=True)
+
+
+def enter_data_folder() -> None:
+    """Change to Recollect's data folder, because the user's settings may contain relative names."""
+    from recollect.system.config.load import named_file
+
+    named = named_file(None)
+    if named:
+        os.environ["RECOLLECT_CONFIG"] = str(named)
+    home = data_home()
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.chdir(home)
 
 
 class MemoryThread:

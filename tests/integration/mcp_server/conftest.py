@@ -1,8 +1,7 @@
-"""A memory that was compacted, and a data folder whose daemon serves it."""
+"""A memory that was compacted, and a data folder for the servers."""
 
 import asyncio
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from tests.integration.mcp_server.lab import (
     SPACE,
     SUMMARY,
     Memory,
-    end_daemon,
     history,
 )
 
@@ -55,11 +53,9 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Memory:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A data folder whose daemon serves every client that asks it here."""
-    folder = tmp_path_factory.mktemp("home")
-    yield folder
-    end_daemon(folder)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data folder of every server here."""
+    return tmp_path_factory.mktemp("home")
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """A memory on disk that an MCP server serves, and the processes around it."""
 
-import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
@@ -60,15 +58,6 @@ def environment(home: Path) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     own = {"RECOLLECT_HOME": str(home), "RECOLLECT_RECALL__EMBEDDER": "none"}
     return {**kept, **own}
-
-
-def end_daemon(home: Path) -> None:
-    lock = home / "daemon" / "lock"
-    if lock.exists():
-        with contextlib.suppress(ValueError, psutil.NoSuchProcess):
-            process = psutil.Process(int(lock.read_text()))
-            if process.environ().get("RECOLLECT_HOME") == str(home):
-                process.kill()
 
 
 def text_of(result: Any) -> str:

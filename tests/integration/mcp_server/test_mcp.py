@@ -16,10 +16,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from tests.integration.mcp_server.lab import (
@@ -39,17 +37,14 @@ from recollect.core.engine.rebuild import Rebuilt, rebuild_request
 from recollect.core.values.recall import TOOL_OPENING
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
-from recollect.hosts.daemon.server import Daemon
-from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.mcp import MemoryOrder, handshake
-from recollect.system.config import load_settings
 
 pytest.importorskip("mcp")
 from mcp import Client, MCPError, StdioServerParameters, types
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from recollect.hosts.mcp.memory import only_memory
+from recollect.hosts.mcp.memory import opened_memory
 from recollect.hosts.mcp.server import access_token, server_over
 
 # The official client, both transports, both eras of the protocol
@@ -92,12 +87,12 @@ def http_server(memory: Memory, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @contextlib.asynccontextmanager
 async def connected(
-    transport: str, mode: Any, memory: Memory, server: HttpServer | None, home: Path, *options: str
+    transport: str, mode: Any, memory: Memory, server: HttpServer | None, home: Path
 ) -> AsyncIterator[Client]:
     if transport == "stdio":
         started = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "recollect", *memory.arguments, *options],
+            args=["-m", "recollect", *memory.arguments],
             env=environment(home),
         )
         async with Client(started, mode=mode, read_timeout_seconds=SECONDS) as client:
@@ -140,19 +135,10 @@ async def every_tool(client: Client) -> None:
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-@pytest.mark.parametrize("by", ["daemon", "itself"])
-async def test_every_tool_over_stdio(
-    by: str, mode: str, memory: Memory, home: Path, tmp_path: Path
-) -> None:
-    """Served by the daemon, and by the process alone: the answers are the same."""
-    own = tmp_path / "own.toml"  # settings of its own
-    own.write_text("")
-    options = [] if by == "daemon" else ["--config", str(own)]
-    folder = home if by == "daemon" else tmp_path
-    async with connected("stdio", mode, memory, None, folder, *options) as client:
+async def test_every_tool_over_stdio(mode: str, memory: Memory, home: Path) -> None:
+    async with connected("stdio", mode, memory, None, home) as client:
         await every_tool(client)
-    assert (home / "daemon" / "lock").exists() if by == "daemon" else True
-    assert not (tmp_path / "daemon").exists()
+    assert not (home / "daemon").exists()
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
@@ -220,42 +206,10 @@ async def _answers_of_sdk(lines: list[str], folder: Path) -> list[str]:
     answered = asyncio.Event()
     streams: Any = Incoming(), Outgoing()
     order = MemoryOrder(space=SPACE, store=str(folder / "none.db"))
-    async with only_memory(order) as memory, stdio_server(*streams) as (read, write):
+    async with opened_memory(order) as memory, stdio_server(*streams) as (read, write):
         server = server_over(memory)
         await server.run(read, write, server.create_initialization_options())
     return written
-
-
-async def test_clients_of_one_store_share_engine_in_the_daemon(tmp_path: Path, plain: None) -> None:
-    opened: list[Any] = []
-
-    async def serve(memory: Any, until: asyncio.Event) -> None:
-        async with memory.engine() as engine:
-            opened.append(engine)
-        await until.wait()
-        async with memory.engine() as engine:
-            opened.append(engine)
-            await engine.search("quay", budget_tokens=100)
-
-    order = MemoryOrder(space=SPACE, store=str(tmp_path / "own.db"))
-    settings = load_settings(folder=None).settings
-    daemon = Daemon(settings, leave=Mock(), in_place=Mock())
-    daemon._memory = HookMemory(settings)
-    events = asyncio.Event(), asyncio.Event()
-    clients: list[Any] = [Mock(serve=partial(serve, until=event)) for event in events]
-    serving = [asyncio.create_task(daemon._serve(client, order)) for client in clients]
-    async with asyncio.timeout(SECONDS):
-        while len(opened) < 2:  # noqa: ASYNC110 - two clients, and either may be the second
-            await asyncio.sleep(0.01)
-    for event, served in zip(events, serving, strict=True):
-        event.set()
-        await served
-    assert daemon._orders is not None and not daemon._orders.keys  # nobody uses it any more
-    await daemon._orders.close()
-    await daemon._memory.close()
-    daemon._memories.loop.close()
-    assert len(opened) == 4
-    assert len(set(map(id, opened))) == 1
 
 
 # What it answered comes back in a request that another process prepares
@@ -272,7 +226,7 @@ async def test_answers_are_known_to_another_process(tmp_path: Path, plain: None)
 
     async def answers() -> dict[str, str]:
         order = MemoryOrder(space=SPACE, store=str(store))
-        async with only_memory(order) as memory, Client(server_over(memory)) as client:
+        async with opened_memory(order) as memory, Client(server_over(memory)) as client:
             return {
                 name: text_of(await client.call_tool(name, given)) for name, given in calls.items()
             }
@@ -384,7 +338,7 @@ async def _forget(
         return says
 
     order = MemoryOrder(space=SPACE, store=str(folder / "forget.db"))
-    async with only_memory(order) as memory:
+    async with opened_memory(order) as memory:
         callback = None if says is None else person
         server = server_over(memory)
         async with Client(server, mode=mode, elicitation_callback=callback) as client:

@@ -23,7 +23,6 @@ from tests.integration.mcp_server.lab import (
     SPACE,
     TOOLS,
     Memory,
-    end_daemon,
     environment,
 )
 
@@ -169,15 +168,11 @@ def test_nothing_a_client_sends_harms_the_server_or_the_wire(memory: Memory, hom
         assert client.end() == b""
         assert client.process.returncode == 0
     assert "Traceback" not in client.errors.read_text(errors="replace")
-    assert "Traceback" not in (home / "daemon" / "daemon.log").read_text()
     # nothing of the neighbour's was forgotten
     assert FOREIGN in asyncio.run(_all_said(memory.store.with_name("other.db"), "neighbour"))
 
 
-@pytest.mark.parametrize("alone", [False, True])
-def test_what_was_asked_before_the_end_is_answered(
-    memory: Memory, home: Path, tmp_path: Path, alone: bool
-) -> None:
+def test_what_was_asked_before_the_end_is_answered(memory: Memory, home: Path) -> None:
     """`printf … | recollect mcp`: the input ends at once."""
     call = {"name": "memory_search", "arguments": {"query": "crane"}}
     lines = [
@@ -185,11 +180,8 @@ def test_what_was_asked_before_the_end_is_answered(
         '{"jsonrpc":"2.0","method":"notifications/initialized"}',
         json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call}),
     ]
-    config = tmp_path / "own.toml"
-    config.write_text("")
-    arguments = [*memory.arguments, *(["--config", str(config)] if alone else [])]
     done = subprocess.run(
-        [sys.executable, "-m", "recollect", *arguments],
+        [sys.executable, "-m", "recollect", *memory.arguments],
         env=environment(home),
         input="\n".join(lines) + "\n",
         capture_output=True,
@@ -264,7 +256,6 @@ def test_a_projects_settings_do_not_say_where_memory_is_kept(tmp_path: Path) -> 
     store("The tug lies at quay 5.", inside)
     assert not elsewhere.exists()
     assert spaces() == [str(project)]
-    end_daemon(home)
     store("The ferry lies at quay 6.", inside, "--config", "own.toml")
     assert elsewhere.exists()
 
@@ -292,9 +283,7 @@ def test_what_anybody_prints_goes_to_standard_error(
     (tmp_path / "sitecustomize.py").write_text(STRAY)
     known = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{known}")
-    own = tmp_path / "own.toml"  # settings of its own: it serves itself
-    own.write_text("")
-    with raw([*memory.arguments, "--config", str(own)], tmp_path) as client:
+    with raw(memory.arguments, tmp_path) as client:
         client.begin()
         found = client.ask(
             "tools/call", {"name": "memory_search", "arguments": {"query": "invoices Kestrel"}}
@@ -327,45 +316,37 @@ def gone(pid: int) -> bool:
 
 CLIENT = """
 import json, subprocess, sys, time
-server = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+server = subprocess.Popen(sys.argv[3:], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 server.stdin.write(sys.argv[1].encode() + b"\\n")
 server.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\\n')
+server.stdin.write(sys.argv[2].encode() + b"\\n")
 server.stdin.flush()
-server.stdout.readline()
+for _ in range(2):
+    server.stdout.readline()
 print(server.pid, flush=True)
 time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("after_seconds", [0.0, 3.0])  # while it still imports, and when it serves
-@pytest.mark.parametrize("by", ["daemon", "itself"])
-def test_a_client_that_is_killed_leaves_no_process(
-    by: str, after_seconds: float, memory: Memory, home: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "own.toml").write_text("")
-    options = [] if by == "daemon" else ["--config", str(tmp_path / "own.toml")]
-    command = [sys.executable, "-m", "recollect", *memory.arguments, *options]
+@pytest.mark.parametrize("call", ["ping", "resources/list"])  # before the SDK is there, and after
+def test_a_client_that_is_killed_leaves_no_process(call: str, memory: Memory, home: Path) -> None:
+    asked = json.dumps({"jsonrpc": "2.0", "id": 2, "method": call})
+    command = [sys.executable, "-m", "recollect", *memory.arguments]
     client = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, json.dumps(INITIALIZE), *command],
+        [sys.executable, "-c", CLIENT, json.dumps(INITIALIZE), asked, *command],
         env=environment(home),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
     assert client.stdout is not None
     server = int(client.stdout.readline())
-    time.sleep(after_seconds)
     client.kill()
     client.communicate()
     assert gone(server)
 
 
-@pytest.mark.parametrize("by", ["daemon", "itself"])
-def test_a_signal_ends_it_while_it_waits_for_the_client(
-    by: str, memory: Memory, home: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "own.toml").write_text("")
-    options = [] if by == "daemon" else ["--config", str(tmp_path / "own.toml")]
-    with raw([*memory.arguments, *options], home) as client:
+def test_a_signal_ends_it_while_it_waits_for_the_client(memory: Memory, home: Path) -> None:
+    with raw(memory.arguments, home) as client:
         client.begin()
         client.ask("tools/call", {"name": "memory_recall", "arguments": {}})
         client.process.send_signal(signal.SIGTERM)

@@ -158,21 +158,6 @@ async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certif
     return await delete_stored_space(settings, space, url, must_exist=False)
 
 
-def other_variables(
-    settings: Settings, url: str | None, environment: Mapping[str, str]
-) -> Mapping[str, str]:
-    """List the variables that opening a memory reads in addition to its settings: the secret, the
-    folder of models, API keys, and those of PostgreSQL's driver."""
-    named = {stores.SECRET_VARIABLE, "RECOLLECT_MODELS"}
-    if settings.models.provider is not None or settings.recall.embedder == "remote":
-        keys = (settings.models.key_variable, settings.recall.remote.key_variable)
-        named |= {name for name in keys if name}
-        named |= {name for name in environment if name.endswith("_API_KEY")}
-    if stores.is_server(url or settings.store.url):
-        named |= {name for name in environment if name.startswith("PG")}
-    return {name: environment[name] for name in named if name in environment}
-
-
 def _settings(
     given: Settings | Mapping[str, Any] | None,
     arguments: Mapping[str, Any],

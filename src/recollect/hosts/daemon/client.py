@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from recollect.hosts.hooks.transcript_file import AgentName
 
 AGENTS: dict[str, AgentName] = {"claude-code": "claude-code", "codex": "codex"}
-MCP_PATH = "/mcp"
 MOST_BYTES = 16_000_000
 HOOK_SECONDS = 4.0
 """The daemon's time limit for an answer. A late answer is empty, but the work is finished."""
@@ -218,9 +217,9 @@ def log_path() -> str:
     return os.path.join(daemon_folder(), "daemon.log")
 
 
-def note(text: str, who: str = "hook") -> None:
+def note(text: str) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    line = f"{stamp} {os.getpid()} {who}: {text}\n"
+    line = f"{stamp} {os.getpid()} hook: {text}\n"
     opened = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(opened).st_size < 2 * MOST_LOG_BYTES:

@@ -123,7 +123,7 @@ def serve(place: DaemonPlace) -> int:
 
 def _serve(place: DaemonPlace) -> None:
     from recollect.hosts.daemon.server import Daemon
-    from recollect.hosts.hooks.memory import enter_data_folder
+    from recollect.hosts.memories import enter_data_folder
     from recollect.system.config import load_settings
 
     enter_data_folder()

@@ -1,4 +1,4 @@
-"""The daemon's HTTP application on a unix socket, for hooks, OpenClaw's plugin and MCP clients.
+"""The daemon's HTTP application on a unix socket, for hooks and OpenClaw's plugin.
 Memories run in their own thread. Work that has started is finished even if its agent has ended. A
 failed or late request gets an empty answer, and the log contains the reason."""
 
@@ -10,7 +10,6 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
@@ -19,13 +18,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import recollect
-from recollect.core.boundary import Failure, attempted, guarded
+from recollect.core.boundary import Failure, attempted
 from recollect.core.formats.json_text import decode
 from recollect.errors import FormatError
 from recollect.hosts.daemon.client import (
     AGENTS,
     HOOK_SECONDS,
-    MCP_PATH,
     MOST_BYTES,
     installed_version,
 )
@@ -36,22 +34,16 @@ from recollect.hosts.http import (
     HTTPException,
     HttpServer,
     JsonAnswer,
-    RawEndpoint,
-    Receive,
-    Scope,
-    Send,
     application,
     read_body,
 )
 from recollect.hosts.inspector.mounted import LocalInspector
-from recollect.hosts.memories import CLOSE_SECONDS, MemoryPool, MemoryThread, OpenMemory
+from recollect.hosts.memories import CLOSE_SECONDS, MemoryThread
 from recollect.system.config import Settings
 from recollect.system.loopback import listen_on
 
 if TYPE_CHECKING:
-    from recollect.hosts.daemon.mcp_stdio import LineClient
     from recollect.hosts.hooks.openclaw import OpenClawMemory
-    from recollect.hosts.mcp import MemoryOrder
 
 BODY_SECONDS: Final = 10.0
 OPENCLAW_SECONDS: Final = 120.0
@@ -70,12 +62,8 @@ class Daemon:
         self._settings = settings
         self._leave = leave
         self._in_place = in_place
-        self._ending = asyncio.Event()
         self._memory: HookMemory | None = None
         self._openclaw: OpenClawMemory | None = None
-        self._clients: set[LineClient] = set()
-        self._orders: MemoryPool[MemoryOrder, OpenMemory] | None = None
-        """Memories that only MCP clients use, not hooks."""
         self._memories = MemoryThread()
         """The only thread that uses memories."""
         self._running: set[asyncio.Future[Any]] = set()
@@ -91,13 +79,11 @@ class Daemon:
                     Route("/ui", self._ui, methods=["POST"]),
                     Route("/hooks/{agent}", self._hook, methods=["POST"]),
                     Route("/openclaw/{call}", self._openclaw_call, methods=["POST"]),
-                    Route(MCP_PATH, RawEndpoint(self._mcp), methods=["POST"]),
                 ],
                 lifespan=self._lifespan,
             ),
             headers={"x-recollect-version": installed_version()},
             loop="asyncio",
-            on_stop=self._ending.set,
         )
 
     @asynccontextmanager
@@ -118,7 +104,7 @@ class Daemon:
             await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
         if self._pages is not None:
             await asyncio.to_thread(self._pages.__exit__, None, None, None)
-        opened = (self._memory, self._openclaw, self._orders)
+        opened = (self._memory, self._openclaw)
         await self._memories.stop(*(one.close() for one in opened if one is not None))
 
     async def _health(self, request: Request) -> Response:
@@ -132,7 +118,6 @@ class Daemon:
                 "uptime_seconds": round(time.monotonic() - self._began, 3),
                 "hooks": self._hooks,
                 "spaces": list(dict.fromkeys(key for one in opened for key in one.spaces.keys)),
-                "mcp_clients": len(self._clients),
             }
         )
 
@@ -192,89 +177,6 @@ class Daemon:
             self._openclaw = OpenClawMemory(self._settings)
         return self._openclaw
 
-    async def _mcp(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
-        lines = _body_lines(receive)
-        order = await asyncio.to_thread(self._ordered, await anext(lines, b""))
-        if order is None:
-            raise HTTPException(409, "the client has other settings than the daemon")
-        headers = [(b"content-type", b"application/x-ndjson")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        from recollect.hosts.daemon.mcp_stdio import LineClient
-
-        own_loop = asyncio.get_running_loop()
-
-        async def sent(line: str) -> None:
-            body = line.encode("utf-8", "replace")
-            await send({"type": "http.response.body", "body": body, "more_body": True})
-
-        async def write(line: str) -> None:
-            writing = asyncio.run_coroutine_threadsafe(sent(line), own_loop)
-            await asyncio.wrap_future(writing)
-
-        client = LineClient(write)
-        self._clients.add(client)
-        serving = self._memories.ask(attempted(self._serve(client, order)))
-        feeding = asyncio.ensure_future(self._feed(client, lines))
-        leaving = asyncio.ensure_future(self._let_go(client))
-        tasks: set[asyncio.Future[Any]] = {serving, feeding, leaving}
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done() and isinstance(failure := serving.result(), Failure):
-                LOG.warning("the connection of an MCP client failed: %s", failure.said)
-        finally:
-            self._clients.discard(client)
-            self._used = time.monotonic()
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks, timeout=CLOSE_SECONDS)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    def _ordered(self, raw: bytes) -> MemoryOrder | None:
-        """Return the memory to serve; None if the client's settings or keys are different ones."""
-        from recollect.adapters.wiring.memory import other_variables
-        from recollect.hosts.mcp import MemoryOrder
-        from recollect.system.config import load_settings
-
-        asked = guarded(lambda: decode(raw))
-        if not isinstance(asked, dict) or not isinstance(asked.get("environment"), dict):
-            return None
-        environment = {str(name): str(value) for name, value in asked["environment"].items()}
-        settings = guarded(lambda: load_settings(environment=environment, folder=None).settings)
-        order = MemoryOrder(
-            space=str(asked.get("space")), store=asked.get("store"), session=asked.get("session")
-        )
-        beside = [
-            other_variables(self._settings, order.store, given)
-            for given in (environment, os.environ)
-        ]
-        return order if settings == self._settings and beside[0] == beside[1] else None
-
-    async def _serve(self, client: LineClient, order: MemoryOrder) -> None:
-        from recollect.hosts.mcp.memory import order_pool, served_memory
-
-        assert self._memory is not None
-        if order.store is None and order.session is None:
-            serving = served_memory(order, self._memory.spaces, order.space)
-        else:  # hooks see the whole space, so a client of one session gets another engine
-            self._orders = self._orders or order_pool(self._settings)
-            serving = served_memory(order, self._orders, replace(order, session=None))
-        async with serving as memory:
-            await client.serve(memory)
-
-    async def _feed(self, client: LineClient, lines: AsyncIterator[bytes]) -> None:
-        async for line in lines:
-            self._used = time.monotonic()
-            await self._memories.ask(client.arrived.put(line))
-        await self._memories.ask(client.arrived.put(None))
-        await asyncio.sleep(CLOSE_SECONDS)  # the client's task ends when it takes the None
-
-    async def _let_go(self, client: LineClient) -> None:
-        await self._ending.wait()
-        until = time.monotonic() + CLOSE_SECONDS / 2
-        while client.under_way and time.monotonic() < until:  # noqa: ASYNC110 - in another thread
-            await asyncio.sleep(0.05)
-
     async def _payload(self, request: Request, agent: str) -> dict[str, Any] | None:
         self._used = time.monotonic()
         self._hooks += 1
@@ -321,21 +223,6 @@ class Daemon:
             if not self._in_place():
                 self._end("its socket is gone")
                 return
-            idle = time.monotonic() - self._used >= idle_seconds
-            busy = self._running or any(client.under_way for client in self._clients)
-            if idle and not busy:
+            if time.monotonic() - self._used >= idle_seconds and not self._running:
                 self._end("idle")
                 return
-
-
-async def _body_lines(receive: Receive) -> AsyncIterator[bytes]:
-    left = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        *lines, left = (left + message.get("body", b"")).split(b"\n")
-        for line in lines:
-            yield line
-        if not message.get("more_body") or len(left) > MOST_BYTES + 1_000_000:
-            return

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import OrderedDict
 from collections.abc import Coroutine, Mapping, Sequence
@@ -33,10 +32,15 @@ from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
 from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
-from recollect.hosts.memories import CLOSE_SECONDS, MemoryPool, OpenMemory, open_space
+from recollect.hosts.memories import (
+    CLOSE_SECONDS,
+    MemoryPool,
+    OpenMemory,
+    enter_data_folder,
+    open_space,
+)
 from recollect.system.config import Settings, load_settings
-from recollect.system.config.load import named_file
-from recollect.system.places import data_home, project_space
+from recollect.system.places import project_space
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
@@ -451,16 +455,6 @@ def newest_prompt(transcript: RecordedSession) -> str:
         if text and not text.startswith(_NOT_TYPED):
             return text
     return ""
-
-
-def enter_data_folder() -> None:
-    """Change to Recollect's data folder, because the user's settings may contain relative names."""
-    named = named_file(None)
-    if named:
-        os.environ["RECOLLECT_CONFIG"] = str(named)
-    home = data_home()
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.chdir(home)
 
 
 def answer_alone(agent: AgentName, raw: bytes, seconds: float) -> bytes:

@@ -4,19 +4,18 @@ reports why, and the next call tries again."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Protocol
 
 from recollect.core.boundary import attempted
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.memories import MemoryPool, OpenMemory
+from recollect.hosts.memories import OpenMemory
 from recollect.system.config import load_settings
 
 if TYPE_CHECKING:
     from recollect.core.engine.engine import Engine
     from recollect.core.values.tenant import KeyScope
-    from recollect.system.config import Settings
 
 
 class ServedMemory(Protocol):
@@ -34,26 +33,21 @@ class ServedMemory(Protocol):
 
 
 class ClientMemory:
-    """The memory of one client, which stays open until the client disconnects."""
+    """The memory of a server, opened for the first call and closed with the server."""
 
-    def __init__(
-        self, order: MemoryOrder, pool: MemoryPool[Any, OpenMemory], key: Hashable
-    ) -> None:
+    def __init__(self, order: MemoryOrder) -> None:
         self.session: str | None = order.session
         self._order = order
-        self._pool, self._key = pool, key
-        self._opened: Engine | None = None
+        self._opened: OpenMemory | None = None
         self._opening = asyncio.Lock()
-        self._holding = AsyncExitStack()
 
     @asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
         del scope
         async with self._opening:
             if self._opened is None:
-                use = self._pool.use(self._key, f"mcp {id(self)}")
-                self._opened = (await self._holding.enter_async_context(use)).engine
-        yield self._opened
+                self._opened = await asyncio.to_thread(_open, self._order)
+        yield self._opened.engine
 
     def refusal(self, scope: KeyScope) -> str:
         del scope
@@ -69,31 +63,23 @@ class ClientMemory:
                 await engine.search("warm up", budget_tokens=1)
 
     async def close(self) -> None:
-        await self._holding.aclose()
+        if self._opened is not None:
+            await self._opened.close()
 
 
-def order_pool(settings: Settings | None = None) -> MemoryPool[MemoryOrder, OpenMemory]:
-    """Make a pool of memories with their own stores, each closed when its last client disconnects.
-    Without `settings`, the user's settings are loaded."""
+def _open(order: MemoryOrder) -> OpenMemory:
+    from recollect.adapters.wiring import open_memory  # this import is slow
 
-    def open_order(order: MemoryOrder) -> OpenMemory:
-        from recollect.adapters.wiring import open_memory  # this import is slow
-
-        loaded = settings or load_settings(file=order.config, folder=None).settings
-        engine = open_memory(
-            space=order.space, store=order.store, settings=loaded, off_the_loop=True
-        )
-        return OpenMemory(engine)
-
-    return MemoryPool(open_order, most_open=0, idle_seconds=0.0)
+    settings = load_settings(file=order.config, folder=None).settings
+    return OpenMemory(
+        open_memory(space=order.space, store=order.store, settings=settings, off_the_loop=True)
+    )
 
 
 @asynccontextmanager
-async def served_memory(
-    order: MemoryOrder, pool: MemoryPool[Any, OpenMemory], key: Hashable
-) -> AsyncIterator[ClientMemory]:
-    """Return the memory of one client. Load its models in parallel."""
-    memory = ClientMemory(order, pool, key)
+async def opened_memory(order: MemoryOrder) -> AsyncIterator[ClientMemory]:
+    """Return the memory of one server. Load its models in parallel."""
+    memory = ClientMemory(order)
     warming = asyncio.ensure_future(attempted(memory.warm_up()))
     try:
         yield memory
@@ -101,14 +87,3 @@ async def served_memory(
         warming.cancel()
         await asyncio.wait({warming})
         await memory.close()
-
-
-@asynccontextmanager
-async def only_memory(order: MemoryOrder) -> AsyncIterator[ClientMemory]:
-    """Return the memory of a process that serves only this client."""
-    pool = order_pool()
-    try:
-        async with served_memory(order, pool, order) as memory:
-            yield memory
-    finally:
-        await pool.close()

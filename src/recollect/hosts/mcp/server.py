@@ -29,7 +29,7 @@ from recollect.errors import RecollectError
 from recollect.hosts.http import HttpServer, OwnPagesOnly
 from recollect.hosts.mcp import MemoryOrder, handshake
 from recollect.hosts.mcp.handshake import TOOL_NAMES, listed_tools, scope_of
-from recollect.hosts.mcp.memory import ServedMemory, only_memory
+from recollect.hosts.mcp.memory import ServedMemory, opened_memory
 from recollect.system.durable import own_secret
 from recollect.system.loopback import LOOPBACK, address_of, listen_on
 from recollect.system.places import mcp_token_file
@@ -210,7 +210,7 @@ def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:
 
 
 async def _serve(order: MemoryOrder, opened: socket, token: str, *, local: bool) -> None:
-    async with only_memory(order) as memory:
+    async with opened_memory(order) as memory:
         app = guarded_app(server_over(memory), token=token, local=local)
         await HttpServer(app, stop_seconds=_STOP_SECONDS).serve(sockets=[opened])
 
