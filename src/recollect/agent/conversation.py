@@ -161,11 +161,11 @@ class Conversation:
 
     def record_undos(self, state: SessionState) -> int:
         """Record in the transcript each undo that only the engine knows. Return their number."""
-        taken = 0
+        undone = 0
         while (number := self._last_number()) is not None and is_undone_elsewhere(number, state):
             self.transcript.append_undo()
-            taken += 1
-        return taken
+            undone += 1
+        return undone
 
     @property
     def compactions(self) -> int:
@@ -308,10 +308,10 @@ def _output_tokens(shape: Shape) -> int:
 def _chat_output_tokens(shape: Shape) -> int | None:
     """Return the output limit; None uses the provider's own. A local server fills its small window,
     so the limit there is the space reserved for the reply."""
-    room = None if shape.window_tokens is None else shape.window_tokens // RESERVED_SHARE
-    if shape.max_output_tokens is not None or room is None or room > DEFAULT_OUTPUT_TOKENS:
+    reserve = None if shape.window_tokens is None else shape.window_tokens // RESERVED_SHARE
+    if shape.max_output_tokens is not None or reserve is None or reserve > DEFAULT_OUTPUT_TOKENS:
         return shape.max_output_tokens
-    return max(1, room)
+    return max(1, reserve)
 
 
 def with_user_text(

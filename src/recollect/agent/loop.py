@@ -299,10 +299,10 @@ class Agent:
 
     async def _settle_calls(self) -> None:
         """Give a result to each call that has none because the consumer left or a step failed."""
-        begun, self._begun = self._begun, 0
+        started, self._begun = self._begun, 0
         calls, answered = _last_calls(self.conversation)
         for at, call in enumerate(calls[answered:], answered):
-            await self._keep_result(call, failed(ABORTED if at < begun else NOT_RUN))
+            await self._keep_result(call, failed(ABORTED if at < started else NOT_RUN))
 
     async def _keep_result(self, call: Mapping[str, Any], outcome: ToolOutcome) -> None:
         at = self.conversation.milliseconds()
@@ -404,8 +404,8 @@ class Agent:
         conversation = self.conversation
         done = await self._engine.undo(conversation.session_id)
         state = self._engine.session(conversation.session_id).state
-        taken = await write_durably(conversation.record_undos, state)
-        if not taken and done.undone is None:
+        undone = await write_durably(conversation.record_undos, state)
+        if not undone and done.undone is None:
             return f"Nothing was undone: {done.reason}."
         return "The last compaction is undone; the messages that it had replaced are sent again."
 

@@ -279,8 +279,8 @@ def download_(*, name: str, repository: str | None, again: bool, as_json: bool) 
         value = {"name": done.name, "folder": folder, "bytes": done.size, "files": files}
         print_json({**value, "was_there": done.was_there})
         return
-    came = "was there already" if done.was_there else "downloaded"
-    click.echo(f"{done.name} {came} and verified: {_megabytes(done.size)} in {done.folder}")
+    outcome = "was there already" if done.was_there else "downloaded"
+    click.echo(f"{done.name} {outcome} and verified: {_megabytes(done.size)} in {done.folder}")
 
 
 def _megabytes(size: int) -> str:

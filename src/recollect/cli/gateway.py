@@ -379,7 +379,7 @@ def lines_of(record: dict[str, Any]) -> list[str]:
 
 
 def sums_of(records: list[dict[str, Any]]) -> str:
-    came, sent = (sum(one[name] or 0 for one in records) for name in _SUMMED[:2])
+    received, sent = (sum(one[name] or 0 for one in records) for name in _SUMMED[:2])
     usages = [one["usage"] or {} for one in records]
     read, whole, out = (
         sum(usage.get(name, 0) for usage in usages)
@@ -390,7 +390,7 @@ def sums_of(records: list[dict[str, Any]]) -> str:
     priced = "" if len(costs) == len(records) else some
     parts = [
         number_of(len(records), "request"),
-        f"{came:,} tokens received, {sent:,} sent",
+        f"{received:,} tokens received, {sent:,} sent",
         *([f"{read / whole:.0%} of the input read from the cache"] if whole else []),
         f"{out:,} output tokens",
         *([f"${sum(costs):.2f}{priced}"] if costs else []),

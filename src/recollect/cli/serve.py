@@ -307,11 +307,11 @@ class ServerWorker:
                 continue
             try:
                 store = await fleet.space(name)
-                taken = await self._worker.visit(store, name, JOBS_A_VISIT)
+                ran = await self._worker.visit(store, name, JOBS_A_VISIT)
             except StoreError as error:  # continue with the other spaces
                 self._log.warn(str(error), space=name)
-                taken = 0
-            if not taken:
+                ran = 0
+            if not ran:
                 self._quiet_until[name] = time.time() + QUIET_SECONDS
             self._visited.discard(name)
             self._asked_at = 0.0  # this space may have more jobs

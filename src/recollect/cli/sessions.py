@@ -253,14 +253,15 @@ async def replay(*, session: str, turn: int | None, listed: bool, memory: Memory
     async with memory.open(spool="reported") as store:
         name = await _stored_session(store, wanted)
         found = None if turn is None or listed else await rebuild_request(store, name, turn)
-        kept = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
-        unknown = isinstance(found, NotRebuilt) and not kept and await store.session(name) is None
+        stored = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
+        unknown = isinstance(found, NotRebuilt) and not stored and await store.session(name) is None
         if unknown and name not in {one.session for one in await store.sessions()}:
             raise _no_session(name)
-    lines = turns_text(kept)
+    lines = turns_text(stored)
     if found is None:
         turns = [
-            {"turn": one.turn, "at": instant(one.at), "said": shown_text(one.said)} for one in kept
+            {"turn": one.turn, "at": instant(one.at), "said": shown_text(one.said)}
+            for one in stored
         ]
         nothing = f"No turn of session {plain_line(name)!r} is in the ledger."
         memory.show({"session": name, "turns": turns}, lines or [nothing])

@@ -72,9 +72,9 @@ class RecollectStore(BaseStore):
         results = [await self._read(op, got) for op in ops]
         last = {(op.namespace, op.key): op for op in puts}
         new = [_new(op, op.value) for op in last.values() if op.value is not None]
-        gone = {place: None for place, op in last.items() if op.value is None}
+        deleted = {place: None for place, op in last.items() if op.value is None}
         if last:
-            await self._items.put(new, gone)
+            await self._items.put(new, deleted)
         return results
 
     async def _read(self, op: Op, got: Mapping[ItemPlace, StoredItem]) -> Result:

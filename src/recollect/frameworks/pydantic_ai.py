@@ -197,8 +197,8 @@ def _reply_content(parts: Sequence[ModelResponsePart]) -> str | list[dict[str, A
         if isinstance(part, TextPart):
             blocks.append({"type": "text", "text": part.content})
         elif not isinstance(part, ThinkingPart | ToolCallPart):
-            held = getattr(part, "content", None) or getattr(part, "args", None)
-            blocks.append({"type": part.part_kind, "held": _plain(held)})
+            content = getattr(part, "content", None) or getattr(part, "args", None)
+            blocks.append({"type": part.part_kind, "held": _plain(content)})
     if all(block["type"] == "text" for block in blocks):
         return "".join(block["text"] for block in blocks)
     return blocks

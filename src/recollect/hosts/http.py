@@ -118,9 +118,9 @@ async def in_thread_if_large(
 async def run_for_client(receive: Receive, work: Awaitable[None]) -> None:
     """Run `work`, and cancel it as soon as the client disconnects."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_disconnected(receive))
+    disconnected = asyncio.ensure_future(_disconnected(receive))
     try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
         while not task.done():
             # Cancel repeatedly: Python 3.11's wait_for may ignore a cancellation.
             task.cancel()
@@ -129,7 +129,7 @@ async def run_for_client(receive: Receive, work: Awaitable[None]) -> None:
             await task
     finally:
         task.cancel()
-        gone.cancel()
+        disconnected.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -179,8 +179,8 @@ class PerLoop(Generic[T]):
 
     def put(self, value: T) -> T:
         """Store a value for this loop, unless another task has. Return the stored value."""
-        for gone in [loop for loop in self._values if loop.is_closed()]:
-            del self._values[gone]
+        for closed in [loop for loop in self._values if loop.is_closed()]:
+            del self._values[closed]
         return self._values.setdefault(asyncio.get_running_loop(), value)
 
     def pop(self) -> T | None:

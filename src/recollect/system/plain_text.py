@@ -38,12 +38,12 @@ def plain_line(text: str) -> str:
     if text.isprintable() and text.isascii() and "  " not in text:
         return text.strip()
     text = _SELECTORS.sub("", _SEQUENCE.sub("", text))
-    kept = [
+    shown = [
         " " if sign.isspace() else sign
         for sign in text
         if sign.isspace() or unicodedata.category(sign) not in _UNPRINTED
     ]
-    return " ".join("".join(kept).split())
+    return " ".join("".join(shown).split())
 
 
 def plain_block(text: str) -> str:

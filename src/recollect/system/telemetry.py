@@ -94,12 +94,12 @@ def count(event: CountedEvent, **labels: str) -> None:
 @contextmanager
 def unmeasured() -> Iterator[None]:
     """Report nothing during the block, for work that no caller asked for. No other work may run."""
-    heard = LISTENERS.copy()
+    listeners = LISTENERS.copy()
     LISTENERS.clear()
     try:
         yield
     finally:
-        LISTENERS.extend(heard)
+        LISTENERS.extend(listeners)
 
 
 @contextmanager

@@ -124,12 +124,12 @@ def _prefix(path: Path) -> str:
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        told = json.loads(path.read_bytes())
+        value = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise EmbedderError(f"{path} cannot be read: fix it or remove it") from error
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 EXTRA: Final = "onnx"

@@ -196,8 +196,8 @@ class Address:
     def root_url(self, path: str) -> str:
         """Return the full URL of an endpoint without the version, such as llama.cpp's `/props`."""
         head, _, last = self._parts.path.rpartition("/")
-        kept = head if _VERSION.fullmatch(last) else self._parts.path
-        return urlunsplit(self._parts._replace(path=kept + path))
+        root = head if _VERSION.fullmatch(last) else self._parts.path
+        return urlunsplit(self._parts._replace(path=root + path))
 
 
 def read_address(base_url: str | None, *, own: str) -> Address:
@@ -335,8 +335,8 @@ class Calls:
         self, path: str, content: bytes, doubtful: tuple[str, ...], until: float
     ) -> Reply | http.FailedTry:
         async with AsyncExitStack() as opened:
-            begun = await http.attempt(self._begun(path, content, doubtful, until, opened))
-            return self._failure(begun) if isinstance(begun, http.NetworkTrouble) else begun
+            started = await http.attempt(self._begun(path, content, doubtful, until, opened))
+            return self._failure(started) if isinstance(started, http.NetworkTrouble) else started
 
     async def _begun(
         self,
@@ -402,8 +402,8 @@ class Calls:
             )
             return http.FailedTry(error=ModelUnavailable(late))
         if trouble.kind is http.TroubleCause.UNREACHABLE:
-            away = f"{who} cannot be reached: check the network and the base URL"
-            return http.FailedTry(error=ModelUnavailable(away), again=True)
+            unreachable = f"{who} cannot be reached: check the network and the base URL"
+            return http.FailedTry(error=ModelUnavailable(unreachable), again=True)
         return http.FailedTry(error=self._torn(trouble.name), again=True)
 
     def _torn(self, how: str) -> ModelError:

@@ -157,12 +157,12 @@ class HttpChatModel(ABC):
 
     async def _ask(self, body: calls.Body) -> tuple[Mapping[str, Any], Answer]:
         self._check_key()
-        with measured("model", self._model) as heard:
-            heard.note(gen_ai__provider__name=self.wire.provider)
+        with measured("model", self._model) as measurement:
+            measurement.note(gen_ai__provider__name=self.wire.provider)
             reply = self._object(await self._calls.whole(self.wire.path, body))
             parsed, done = self._done(reply)
             if done.usage is not None:
-                heard.note(
+                measurement.note(
                     gen_ai__usage__input_tokens=done.usage.input_tokens,
                     gen_ai__usage__output_tokens=done.usage.output_tokens,
                 )

@@ -332,16 +332,16 @@ class _Forgetting(_Walk):
         text = _text(data)
         lines = text.split("\n")
         small = [line.casefold() for line in lines]
-        gone = {at for span in OrderMatcher(self._order).spans(text) for at in _lines(text, span)}
+        cut = {at for span in OrderMatcher(self._order).spans(text) for at in _lines(text, span)}
         for one in self._note_texts:
             spans = one.count("\n") + 1
             for at in range(len(lines) - spans + 1):
                 if one in "\n".join(small[at : at + spans]):
-                    gone.update(range(at, at + spans))
-        left = "\n".join([line for at, line in enumerate(lines) if at not in gone])
+                    cut.update(range(at, at + spans))
+        left = "\n".join([line for at, line in enumerate(lines) if at not in cut])
         return _Change(
-            data=_bytes(left) if gone else data,
-            does={"daily notes changed": 1, "lines of daily notes": len(gone)},
+            data=_bytes(left) if cut else data,
+            does={"daily notes changed": 1, "lines of daily notes": len(cut)},
         )
 
     def advise(self, name: str, data: bytes) -> str:

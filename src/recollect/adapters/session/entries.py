@@ -177,9 +177,9 @@ def _blank_summary(value: Mapping[str, Any], tail: list[Any] | None = None) -> d
         elif key == "summary":
             left[key] = WITHDRAWN
         elif key == "details" and isinstance(nested, Mapping):
-            kept = {name: nested[name] for name in _DETAILS if name in nested}
-            if kept:
-                left[key] = kept
+            details = {name: nested[name] for name in _DETAILS if name in nested}
+            if details:
+                left[key] = details
     return left
 
 
@@ -304,16 +304,16 @@ def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
 def _forget_content(
     session: PiSession, search: EntrySearch, aged: set[int]
 ) -> dict[int, dict[str, Any]]:
-    gone: dict[int, dict[str, Any]] = {}
+    removed: dict[int, dict[str, Any]] = {}
     spelled: set[str] = set()
     for entry in session.entries:
         if entry.number in aged or search.entry(entry):
             left = blank_entry(entry.value)
             if left != entry.value:
-                gone[entry.number] = left
+                removed[entry.number] = left
                 spelled.add(stringify(entry.value.get("message")))
     for entry in session.entries:
-        if entry.number in gone or entry.retained_tail is None:
+        if entry.number in removed or entry.retained_tail is None:
             continue
         tail = [
             _blank_message(value)
@@ -322,8 +322,8 @@ def _forget_content(
             for value in entry.value["retainedTail"]
         ]
         if tail != entry.value["retainedTail"]:
-            gone[entry.number] = _blank_summary(entry.value, tail)
-    return gone
+            removed[entry.number] = _blank_summary(entry.value, tail)
+    return removed
 
 
 def _select_by_time(session: PiSession, search: EntrySearch) -> set[int]:

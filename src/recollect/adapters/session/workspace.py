@@ -98,12 +98,12 @@ def shorten(text: str, max_chars: int, *, name: str) -> str:
     """Cut a text to its start and end, with a mark between them, within `max_chars`."""
     if len(text) <= max_chars:
         return text
-    room = max_chars - len(_mark(len(text), name))
-    if room <= 0:
+    space_left = max_chars - len(_mark(len(text), name))
+    if space_left <= 0:
         return text[:max_chars]
-    head = room * _HEAD_PARTS // 4
-    tail = room - head
-    return text[:head] + _mark(len(text) - room, name) + text[len(text) - tail :]
+    head = space_left * _HEAD_PARTS // 4
+    tail = space_left - head
+    return text[:head] + _mark(len(text) - space_left, name) + text[len(text) - tail :]
 
 
 def _mark(chars: int, name: str) -> str:

@@ -220,15 +220,15 @@ def writable(
     is refused, the fact keeps its current state, because otherwise neither fact would be valid. A
     new fact is valid in this case, too."""
     wanted = {fact.id: fact for fact in given}
-    kept: dict[FactId, Fact] = {}
+    unchanged: dict[FactId, Fact] = {}
     for fact in wanted.values():
         left = None if fact_identity(fact.id) in tombstones else still_supported(fact, gone)
         if left is not None:
-            kept[left.id] = left
-    refused = wanted.keys() - kept.keys() - facts.keys()
-    for fact in [other for other in kept.values() if other.superseded_by in refused]:
-        kept[fact.id] = facts.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
-    return [fact for fact in kept.values() if facts.get(fact.id) != fact]
+            unchanged[left.id] = left
+    refused = wanted.keys() - unchanged.keys() - facts.keys()
+    for fact in [other for other in unchanged.values() if other.superseded_by in refused]:
+        unchanged[fact.id] = facts.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
+    return [fact for fact in unchanged.values() if facts.get(fact.id) != fact]
 
 
 def select_facts(
@@ -278,14 +278,14 @@ def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
     rows."""
     wanted: int | None = None
     stretches: list[Sequence[str]] = []
-    for kept, own in back:
+    for reused, own in back:
         if wanted is None:
             stretches.append(own)
-        elif wanted - kept > len(own):
+        elif wanted - reused > len(own):
             return None
-        elif wanted > kept:
-            stretches.append(own[: wanted - kept])
-        wanted = kept if wanted is None else min(wanted, kept)
+        elif wanted > reused:
+            stretches.append(own[: wanted - reused])
+        wanted = reused if wanted is None else min(wanted, reused)
         if not wanted:
             return [row for stretch in reversed(stretches) for row in stretch]
     return None
@@ -312,17 +312,17 @@ def word_numbers(words: Sequence[str]) -> list[int]:
 def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Numbers, Scores]:
     """Score the facts that contain any of the query's words, in ascending order of their numbers.
     `postings` lists, for each word of the query in its order, the facts that contain it."""
-    held = [facts for facts in postings if len(facts)]
-    if not held:
+    matched = [facts for facts in postings if len(facts)]
+    if not matched:
         return NO_NUMBERS, np.empty(0)
     worths = np.repeat(
         [
             inverse_document_frequency(document_frequency=len(facts), documents=documents)
-            for facts in held
+            for facts in matched
         ],
-        [len(facts) for facts in held],
+        [len(facts) for facts in matched],
     )
-    facts, at = np.unique(np.concatenate(held), return_inverse=True)
+    facts, at = np.unique(np.concatenate(matched), return_inverse=True)
     scores: Scores = np.bincount(at, weights=worths).astype(np.float64, copy=False)
     return facts, scores
 
@@ -347,8 +347,8 @@ def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numb
     """Keep only the `allowed` facts and their scores; None allows all."""
     if allowed is None:
         return facts, scores
-    stays = np.isin(facts, allowed)
-    return facts[stays], scores[stays]
+    may_stay = np.isin(facts, allowed)
+    return facts[may_stay], scores[may_stay]
 
 
 _DECIMALS: Final = 9

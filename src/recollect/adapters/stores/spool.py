@@ -127,7 +127,7 @@ class FileSpool:
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Pass the waiting records to `take` in order, as `ports.Spool` describes."""
-        handed = 0
+        drained = 0
         async with self._draining:
             while page := await self._ask(partial(self._page, limit=1), _NOTHING):
                 lane, (number, record) = self._lane, page[0]
@@ -136,10 +136,10 @@ class FileSpool:
                 if lane is self._lane:  # in another file, this number belongs to a different record
                     with contextlib.suppress(StoreReplaced):
                         await lane.write(partial(Database.run, statement=_DELETE, values=(number,)))
-                handed += 1
-            if handed:
+                drained += 1
+            if drained:
                 await self._ask(_shrink, None, apart=True)
-        return handed
+        return drained
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
         """Replace each record, also of other processes, by the result of `change`."""

@@ -253,9 +253,9 @@ def follow_files(
         return await archive.store()
 
     async def write(batch: Batch) -> None:
-        kept = await archive.write(batch)
-        if kept.where == "nowhere":
-            raise StoreUnavailable(kept.said)
+        written = await archive.write(batch)
+        if written.where == "nowhere":
+            raise StoreUnavailable(written.said)
 
     files = MemoryFiles(
         workspace or Path(),
@@ -330,8 +330,8 @@ def _fitted(sections: list[str], limit_chars: int) -> list[str]:
 def _cut(text: str, limit_chars: int) -> str:
     if len(text) <= limit_chars:
         return text
-    room = limit_chars - len(_LEFT_OUT)
-    if room <= 0:
+    space_left = limit_chars - len(_LEFT_OUT)
+    if space_left <= 0:
         return ""
-    whole, newline, _ = text[: room + 1].rpartition("\n")
-    return (whole.rstrip() if newline and whole.strip() else text[:room]) + _LEFT_OUT
+    whole, newline, _ = text[: space_left + 1].rpartition("\n")
+    return (whole.rstrip() if newline and whole.strip() else text[:space_left]) + _LEFT_OUT

@@ -183,10 +183,10 @@ def _choose_model(settings: Settings, provider: str | None, model: str | None) -
         whose = "anthropic" if models.provider == "anthropic" else "openai"
         return {"models.main": PROVIDERS[whose].model}
     if provider is None:
-        held = [name for name, one in PROVIDERS.items() if os.environ.get(one.variable)]
-        if not held:
+        with_key = [name for name, one in PROVIDERS.items() if os.environ.get(one.variable)]
+        if not with_key:
             return _local(model)
-        provider = held[0]
+        provider = with_key[0]
     asked = PROVIDERS[provider]
     same = models.provider == asked.wire and models.base_url is None
     named = model or (models.main if same else None) or asked.model

@@ -132,8 +132,8 @@ class ShellRule:
     def environment(self) -> dict[str, str]:
         if self.mode != "confined":
             return dict(os.environ)
-        kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return {**kept, "HOME": "/tmp"}  # noqa: S108 - its own, empty at every call
+        passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return {**passed, "HOME": "/tmp"}  # noqa: S108 - its own, empty at every call
 
 
 def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:

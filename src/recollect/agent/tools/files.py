@@ -183,23 +183,23 @@ def _stretch(shown: str, lines: list[str], first: int, limit: int | None) -> Too
     if first > total:
         return failed(f"{shown} has {total} lines; there is no line {first}.")
     wanted = MAX_LINES if limit is None else max(1, min(limit, MAX_LINES))
-    taken: list[str] = []
+    lines_read: list[str] = []
     size = 0
     for line in lines[first - 1 : first - 1 + wanted]:
         size += len(line.encode("utf-8", "replace")) + 1
-        if size > MAX_BYTES and taken:
+        if size > MAX_BYTES and lines_read:
             break
-        taken.append(line)
-    cut_line = len(taken) == 1 and size > MAX_BYTES
+        lines_read.append(line)
+    cut_line = len(lines_read) == 1 and size > MAX_BYTES
     if cut_line:
-        taken = [taken[0][:MAX_BYTES]]
-    last = first + len(taken) - 1
+        lines_read = [lines_read[0][:MAX_BYTES]]
+    last = first + len(lines_read) - 1
     if cut_line:
-        taken.append(f"\n[line {first} is cut off; read the rest of it with bash]")
+        lines_read.append(f"\n[line {first} is cut off; read the rest of it with bash]")
     if last < total:
-        taken.append(f"\n[lines {first}-{last} of {total}; read on with offset={last + 1}]")
+        lines_read.append(f"\n[lines {first}-{last} of {total}; read on with offset={last + 1}]")
     details = {"lines": total, "first": first, "last": last}
-    return ToolOutcome(text="\n".join(taken), details=details)
+    return ToolOutcome(text="\n".join(lines_read), details=details)
 
 
 def _media_type(data: bytes) -> str | None:

@@ -43,9 +43,9 @@ class _Output:
 
     def add(self, data: bytes) -> None:
         self.size += len(data)
-        room = HEAD_BYTES - len(self.head)
-        self.head += data[:room]
-        self.tail += data[max(0, room) :]
+        space_left = HEAD_BYTES - len(self.head)
+        self.head += data[:space_left]
+        self.tail += data[max(0, space_left) :]
         del self.tail[: max(0, len(self.tail) - TAIL_BYTES)]
 
     def text(self) -> str:

@@ -245,9 +245,9 @@ def run_hook(agent: AgentName) -> None:
     os.dup2(nowhere, 1)
     os.close(nowhere)
     try:
-        told, version = _answered(agent)
-        if told and told != b"{}":
-            _print(output, told)
+        answer, version = _answered(agent)
+        if answer and answer != b"{}":
+            _print(output, answer)
     except Exception as error:  # noqa: BLE001 - the boundary of a hook; the engine's loads for long
         why = f"{agent} was not answered: {_said(error)}"
         try:
@@ -293,8 +293,8 @@ def _try(work: Callable[[], None]) -> None:
 
 
 def _said(error: BaseException) -> str:
-    told = isinstance(error, OSError | ValueError)
-    return f"{type(error).__name__}: {error}" if told else type(error).__name__
+    is_shown = isinstance(error, OSError | ValueError)
+    return f"{type(error).__name__}: {error}" if is_shown else type(error).__name__
 
 
 def _answered(agent: AgentName) -> tuple[bytes, str]:

@@ -378,11 +378,11 @@ class Gateway:
                 nearly_full = _is_nearly_full(shaped)
                 chunks, error = await begin_reading(reply, nearly_full=nearly_full)
                 if error is None or body is None or route.counts or tries == MOST_TRIES:
-                    kept = KeptReply(reply.header("content-type"), reply.header("content-encoding"))
+                    copy = KeptReply(reply.header("content-type"), reply.header("content-encoding"))
                     try:
-                        await self._relay(exchange, send, reply, chunks, shaped, kept)
+                        await self._relay(exchange, send, reply, chunks, shaped, copy)
                     finally:
-                        self._observe(exchange, shaped, kept, reply.status)
+                        self._observe(exchange, shaped, copy, reply.status)
                     return
             finally:
                 reply.close()
@@ -531,8 +531,8 @@ def _line(record: ExchangeRecord) -> bytes:
 
 def _used(kept: KeptReply) -> Observation:
     read = kept.read()
-    told = StreamedReply(read).reply() if isinstance(read, list) else decode(read)
-    return Observation(usage=read_usage(told), calibration_ratio=1.0, learned_window_tokens=None)
+    reply = StreamedReply(read).reply() if isinstance(read, list) else decode(read)
+    return Observation(usage=read_usage(reply), calibration_ratio=1.0, learned_window_tokens=None)
 
 
 def _as_it_came(body: bytes, why: WithoutMemory) -> ShapedRequest:

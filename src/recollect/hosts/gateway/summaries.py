@@ -57,8 +57,8 @@ def crossing_of(
     """Return the parts of a request that a summary needs; None if the request names no model."""
     if not model or format_name not in _ROUTES:
         return None
-    kept = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
-    return CrossingRequest(format=format_name, model=model, headers=kept)
+    forwarded = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
+    return CrossingRequest(format=format_name, model=model, headers=forwarded)
 
 
 class DaySpending:
@@ -91,11 +91,11 @@ class DaySpending:
 
     def _read(self) -> int:
         try:
-            kept = decode(self._path.read_bytes())
+            stored = decode(self._path.read_bytes())
         except (FileNotFoundError, FormatError):
             return 0
-        known = isinstance(kept, dict) and kept.get("day") == self._day
-        return int(kept["tokens"]) if known and isinstance(kept.get("tokens"), int) else 0
+        known = isinstance(stored, dict) and stored.get("day") == self._day
+        return int(stored["tokens"]) if known and isinstance(stored.get("tokens"), int) else 0
 
 
 class ClientModel:

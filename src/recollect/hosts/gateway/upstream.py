@@ -183,7 +183,7 @@ class Upstreams:
 
         assert self._session is not None
         url = URL(self.url(family, target), encoded=True)
-        begun = time.monotonic()
+        started = time.monotonic()
         while True:
             try:
                 response = await self._session.request(
@@ -195,9 +195,9 @@ class Upstreams:
                     proxy=self._proxies.get(family),
                 )
             except (aiohttp.ServerDisconnectedError, ConnectionResetError) as error:
-                if time.monotonic() - begun > STALE_SECONDS:
+                if time.monotonic() - started > STALE_SECONDS:
                     raise self._unreachable(family, error) from error
-                begun -= STALE_SECONDS  # retry only once
+                started -= STALE_SECONDS  # retry only once
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
                 raise self._unreachable(family, error) from error
             else:
@@ -381,14 +381,14 @@ async def begin_reading(
         return _after(whole, chunks), error
     if coding or "event-stream" not in reply.header("content-type"):
         return chunks, None
-    begun: list[bytes] = []
+    received: list[bytes] = []
     event = None
     async for chunk in chunks:
-        begun.append(chunk)
-        event = first_event(b"".join(begun), after=_OPENING_EVENTS if nearly_full else ())
-        if event is not None or sum(map(len, begun)) > LARGEST_PEEK:
+        received.append(chunk)
+        event = first_event(b"".join(received), after=_OPENING_EVENTS if nearly_full else ())
+        if event is not None or sum(map(len, received)) > LARGEST_PEEK:
             break
-    return _after(begun, chunks), _refused_for_size(event, None)
+    return _after(received, chunks), _refused_for_size(event, None)
 
 
 async def _after(begun: Sequence[bytes], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

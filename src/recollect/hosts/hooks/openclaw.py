@@ -87,8 +87,8 @@ class _Compaction:
     async def ask(self, prompt: Prompt) -> Answer:
         name = uuid.uuid4().hex
         answer = self.waiting[name] = asyncio.get_running_loop().create_future()
-        told = {"system": prompt.system, "text": prompt.text, "maxTokens": prompt.max_output_tokens}
-        self.asked.put_nowait({"compaction": self.id, "id": name, **told})
+        sent = {"system": prompt.system, "text": prompt.text, "maxTokens": prompt.max_output_tokens}
+        self.asked.put_nowait({"compaction": self.id, "id": name, **sent})
         try:
             return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except TimeoutError:

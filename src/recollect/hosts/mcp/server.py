@@ -106,12 +106,12 @@ class Handlers:
         if refusal := self._memory.refusal(scope_of(params.name)):
             return _result(f"{params.name}: {refusal}", is_error=True)
         question = ForgetQuestion(context, params)
-        with measured("tool", params.name) as heard:
+        with measured("tool", params.name) as measurement:
             done = await attempted(self._called(params, question))
             if isinstance(done, Failure):
-                heard.ended("failed", done.error.__name__)
+                measurement.ended("failed", done.error.__name__)
             elif done.is_error:
-                heard.ended("failed", "tool_error")
+                measurement.ended("failed", "tool_error")
         if question.unanswered is not None:
             return question.unanswered
         if isinstance(done, Failure):

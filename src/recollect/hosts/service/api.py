@@ -196,14 +196,14 @@ def openapi() -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
         paths.setdefault(PREFIX + route.path, {})[route.method.lower()] = _operation(route)
-    for path, told in (
+    for path, description in (
         ("/healthz", "Report that the process is alive."),
         ("/readyz", "Report whether to send requests to this node."),
     ):
         paths[path] = {
             "get": {
                 "operationId": path[1:],
-                "summary": told,
+                "summary": description,
                 "security": [],
                 "responses": {
                     "200": _json("It does", "HealthAnswer"),
@@ -244,10 +244,10 @@ def openapi() -> dict[str, Any]:
 
 
 def _operation(route: ApiRoute) -> dict[str, Any]:
-    told = (route.call.__doc__ or "").strip()
+    description = (route.call.__doc__ or "").strip()
     operation: dict[str, Any] = {
         "operationId": getattr(route.call, "__name__", ""),
-        "summary": told.splitlines()[0],
+        "summary": description.splitlines()[0],
         "description": f"Needs the scope `{route.scope}`.",
         "parameters": [*_path_parameters(route), *_query_parameters(route), *_headers(route)],
         "responses": {

@@ -225,11 +225,11 @@ class Service:
         path = bytes(raw_path).partition(b"?")[0].decode("latin-1")
         sent = {**scope, "path": path, "state": {"record": record}}
         began = time.perf_counter()
-        with measured("request", record.operation) as heard:
+        with measured("request", record.operation) as measurement:
             try:
                 await self._app(sent, receive, send_noted)
             finally:
-                record.tell(heard)
+                record.tell(measurement)
                 record.log(time.perf_counter() - began, self._deployment_secret)
 
     def _page(
@@ -274,8 +274,8 @@ class Service:
             reason = "draining" if self.draining else await self.memories.not_ready()
         record.reason = reason or ""
         state: Any = {None: "ok", "draining": "draining"}.get(reason, "unavailable")
-        told = m.HealthAnswer(status=state, version=recollect.__version__, reason=reason)
-        return JsonAnswer(told, 200 if reason is None else 503)
+        answer = m.HealthAnswer(status=state, version=recollect.__version__, reason=reason)
+        return JsonAnswer(answer, 200 if reason is None else 503)
 
     async def _serve_api(self, methods: dict[str, ApiRoute], request: Request) -> Response:
         route = methods["GET" if request.method == "HEAD" else request.method]

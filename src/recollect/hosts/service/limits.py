@@ -277,9 +277,9 @@ class Budgets:
                     share
                 ):  # this count is still old: no other request has counted meanwhile
                     now = self._now()
-                    heard = await records.spent(tenant.id, "tokens per day", share.period)
+                    total = await records.spent(tenant.id, "tokens per day", share.period)
                     # The total only grows, and another charge may have read a newer one.
-                    share.spent, share.heard_at = max(heard, share.spent), now
+                    share.spent, share.heard_at = max(total, share.spent), now
         if share.spent >= limit:
             raise self._spent("tokens per day", limit)
 
@@ -288,8 +288,8 @@ class Budgets:
         if tenant.tokens_per_day is not None and tokens > 0:
             share = self._share(tenant.id, "tokens per day")
             now = self._now()
-            heard = await records.spend(tenant.id, "tokens per day", share.period, tokens)
-            share.spent, share.heard_at = max(heard, share.spent), now
+            total = await records.spend(tenant.id, "tokens per day", share.period, tokens)
+            share.spent, share.heard_at = max(total, share.spent), now
 
     async def check_bytes(self, tenant: Tenant, records: CountsStored) -> None:
         """Raise a Problem if the tenant's stored messages have reached their quota."""

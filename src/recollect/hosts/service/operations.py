@@ -138,9 +138,9 @@ async def observe(call: Call) -> m.ObservedAnswer:
         _kept(await engine._release(session, call.seconds))
         where = _kept(learned.archived)  # None: no part of the reply is stored
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
-    told = learned.to_dict()
+    seen = learned.to_dict()
     return copied(
-        m.ObservedAnswer, learned, archived=where, usage=told["usage"], failures=told["failures"]
+        m.ObservedAnswer, learned, archived=where, usage=seen["usage"], failures=seen["failures"]
     )
 
 

@@ -98,16 +98,16 @@ class Cursors:
         self._key = blake2b(secret, digest_size=32, person=b"recollect-page").digest()
 
     def write(self, position: Any, place: Sequence[str]) -> str:
-        told = msgspec.json.encode(position)
-        return urlsafe_b64encode(self._mark(told, place) + told).rstrip(b"=").decode()
+        encoded = msgspec.json.encode(position)
+        return urlsafe_b64encode(self._mark(encoded, place) + encoded).rstrip(b"=").decode()
 
     def read(self, text: str, place: Sequence[str], kind: type) -> Any:
         """Return the position in a cursor. Raise a Problem if the cursor is for another list."""
         try:
             raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            mark, told = raw[:_MARK_BYTES], raw[_MARK_BYTES:]
-            if hmac.compare_digest(mark, self._mark(told, place)):
-                position = msgspec.json.decode(told)
+            mark, encoded = raw[:_MARK_BYTES], raw[_MARK_BYTES:]
+            if hmac.compare_digest(mark, self._mark(encoded, place)):
+                position = msgspec.json.decode(encoded)
                 if isinstance(position, kind):
                     return position
         except (NotBase64, ValueError):
@@ -341,8 +341,8 @@ class IdempotencyKeys:
             self._release(claim)
             return answer
         claim.is_done = True
-        kept = bytes(answer.body) if claim.keeps_answer else b""
-        self._memories.start_background(self._keep_answer(claim, answer.status_code, kept))
+        stored = bytes(answer.body) if claim.keeps_answer else b""
+        self._memories.start_background(self._keep_answer(claim, answer.status_code, stored))
         await claim.was_tried.wait()  # the client gets the answer even if storing it failed
         await settle()
         return answer
@@ -355,16 +355,16 @@ class IdempotencyKeys:
     async def _keep_answer(self, claim: KeyClaim, status: int, answer: bytes) -> None:
         seconds, most = KEEP_AGAIN_SECONDS
         while True:
-            kept = await attempted(
+            stored = await attempted(
                 claim.records.keep_answer(
                     claim.tenant, claim.key_hash, claim.token, status=status, answer=answer
                 )
             )
             claim.was_tried.set()
-            if not isinstance(kept, Failure):
+            if not isinstance(stored, Failure):
                 return
             if time.monotonic() + seconds > claim.ends_at:
-                LOG.error("could not store an answer for its Idempotency-Key: %s", kept.said)
+                LOG.error("could not store an answer for its Idempotency-Key: %s", stored.said)
                 return
             await asyncio.sleep(seconds)
             seconds = min(2 * seconds, most)

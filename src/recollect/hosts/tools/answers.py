@@ -58,10 +58,10 @@ def forget_line(segment: Segment) -> str:
 
 def _said_line(segment: Segment, own: SessionId | None) -> str:
     day, minute = day_and_minute(segment.said_at)
-    told = [f"{day} {minute}".strip(), _speaker(segment)]
+    parts = [f"{day} {minute}".strip(), _speaker(segment)]
     if segment.session != own:
-        told.append(_place(segment))
-    return ", ".join(told)
+        parts.append(_place(segment))
+    return ", ".join(parts)
 
 
 def fact_line(fact: Fact) -> str:
@@ -121,9 +121,9 @@ class AnswerLines:
 
     def head(self, text: str) -> None:
         """Add a line that Recollect writes, cut to what is left of the budget."""
-        room = self._room + _CLOSING_TOKENS - 1
-        if self.count_tokens(text) > room:
-            size = _most(len(text), lambda size: self.count_tokens(f"{text[:size]}…") <= room)
+        left = self._room + _CLOSING_TOKENS - 1
+        if self.count_tokens(text) > left:
+            size = _most(len(text), lambda size: self.count_tokens(f"{text[:size]}…") <= left)
             text = f"{text[:size]}…" if size else ""
         if text:
             self._take([text], ())
@@ -140,9 +140,9 @@ class AnswerLines:
     ) -> int:
         """Add a heading and as much of a text as fits into the tokens left, or into `most`. Return
         the number of characters added."""
-        room = self._room if most is None else min(self._room, most)
-        room -= self.count_tokens(heading) + 2
-        low = _most(len(text), lambda size: self.count_tokens(indented(text[:size])) <= room)
+        tokens_left = self._room if most is None else min(self._room, most)
+        tokens_left -= self.count_tokens(heading) + 2
+        low = _most(len(text), lambda size: self.count_tokens(indented(text[:size])) <= tokens_left)
         if low < min(len(text), _CUT_CHARS):
             self.left_out += 1
             return 0

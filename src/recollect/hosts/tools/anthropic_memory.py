@@ -180,10 +180,10 @@ class AnthropicMemoryTool:
         if not path:
             raise _Refused(f"Cannot delete the {ROOT} directory itself")
         files = await self._files()
-        gone = {path: files[path]} if path in files else _below(path, files)
-        if not gone:
+        deleted = {path: files[path]} if path in files else _below(path, files)
+        if not deleted:
             raise _Refused(f"The path {_shown(path)} does not exist")
-        await self._put([], gone=gone)
+        await self._put([], gone=deleted)
         return f"Successfully deleted {_shown(path)}"
 
     async def _rename(self, given: _Arguments) -> str:

@@ -246,16 +246,16 @@ class MemoryTools:
         lines = KeyLines(_LINE_CHARS)
         for one in outputs.values():
             lines.read(one.segment.text)
-        told: set[SegmentId] = set()
+        shown: set[SegmentId] = set()
         found: dict[SegmentId, tuple[StoredSegment, str]] = {}
         for hit, near in exchanges.items():
             said = [one.segment.text[:_PROSE_CHARS] for one in near if not _is_output(one)]
             words = {*tokenize("\n".join([query, *said]))}
             for one in near:
-                if hit in found or one.segment.id not in outputs or one.segment.id in told:
+                if hit in found or one.segment.id not in outputs or one.segment.id in shown:
                     continue
                 if line := lines.of(one.segment.text, words):
-                    told.add(one.segment.id)
+                    shown.add(one.segment.id)
                     found[hit] = one, line
         return found
 

@@ -231,10 +231,10 @@ def _fixed(values: Any, oid: int, kind: str) -> Raw:
     given = np.asarray(values)
     if kind[1:] == "i4" and len(given) and (given.max() > _INT4_MAX or given.min() < -_INT4_MAX):
         raise BatchRefused("the batch cannot be stored: a number does not fit 32 bits")
-    laid = np.empty(len(given), np.dtype([("length", ">i4"), ("value", kind)]))
-    laid["length"] = laid.dtype["value"].itemsize
-    laid["value"] = given
-    return Raw(_header(len(given), oid) + laid.tobytes())
+    encoded = np.empty(len(given), np.dtype([("length", ">i4"), ("value", kind)]))
+    encoded["length"] = encoded.dtype["value"].itemsize
+    encoded["value"] = given
+    return Raw(_header(len(given), oid) + encoded.tobytes())
 
 
 int8s: Final = partial(_fixed, oid=_INT8, kind=">i8")
@@ -326,30 +326,30 @@ def ids_of(packed: bytes | None) -> list[str]:
 
 
 def _ragged(values: list[bytes | None] | list[bytes], oid: int) -> Raw:
-    laid = [_header(len(values), oid)]
+    encoded = [_header(len(values), oid)]
     for value in values:
         if value is None:
-            laid.append(_NULL)
+            encoded.append(_NULL)
         else:
-            laid.append(_LENGTH.pack(len(value)))
-            laid.append(value)
-    return Raw(b"".join(laid))
+            encoded.append(_LENGTH.pack(len(value)))
+            encoded.append(value)
+    return Raw(b"".join(encoded))
 
 
 def vectors(values: NDArray[np.float32], oid: int) -> Raw:
     count, dimensions = values.shape
-    laid = np.empty(
+    encoded = np.empty(
         count,
         np.dtype(
             [("length", ">i4"), ("dimensions", ">i2"), ("unused", ">i2"),
              ("values", ">f4", (dimensions,))]
         ),
     )  # fmt: skip
-    laid["length"] = 4 + 4 * dimensions
-    laid["dimensions"] = dimensions
-    laid["unused"] = 0
-    laid["values"] = values
-    return Raw(_header(count, oid) + laid.tobytes())
+    encoded["length"] = 4 + 4 * dimensions
+    encoded["dimensions"] = dimensions
+    encoded["unused"] = 0
+    encoded["values"] = values
+    return Raw(_header(count, oid) + encoded.tobytes())
 
 
 def vector(values: bytes) -> Raw:

@@ -236,10 +236,10 @@ async def write_facts(
     refused: frozenset[str],
 ) -> None:
     """Write a batch's facts. `refused` are the batch's segments that were forgotten before."""
-    gone = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
+    removed = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
     rows = await lookup.held.records()
     facts = {fact.id: fact for _, fact in readable_facts(rows)}
-    changed = invariants.writable(batch.facts, facts, tombstones=counters.tombstoned, gone=gone)
+    changed = invariants.writable(batch.facts, facts, tombstones=counters.tombstoned, gone=removed)
     written = await _put(work, changed, {row["id"]: row["fact_no"] for row in rows})
     numbers = {
         row["id"]: row["fact_no"]
@@ -280,8 +280,8 @@ async def forget_facts(
     await _drop_index(work, (numbers[id_] for id_ in sorted(removed)))
     if removed:
         await work.send(_DROP, (work.space_id, driver.texts(sorted(removed))))
-    kept = [fact for id_, fact in left.items() if fact is not None and fact != facts[id_]]
-    await _put(work, kept, numbers)
+    changed = [fact for id_, fact in left.items() if fact is not None and fact != facts[id_]]
+    await _put(work, changed, numbers)
     if removed or gone:
         await raise_revision(work)
     return tuple(sorted(removed))
@@ -317,8 +317,8 @@ async def _put(
 
 
 async def _drop_index(work: Transaction, numbers: Iterable[int]) -> None:
-    if gone := list(numbers):
-        known = driver.int8s(gone)
+    if dropped := list(numbers):
+        known = driver.int8s(dropped)
         await work.send(_DROP_TERMS, (work.space_id, known))
         await work.send(_DROP_VECTORS, {"space": work.space_id, "numbers": known})
 
@@ -340,9 +340,9 @@ async def _write_vectors(
     if known is None:
         known = await vectors.new_embedder(work, given, counters)
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
-    laid = driver.vectors(rows, work.vector_oid)
+    encoded = driver.vectors(rows, work.vector_oid)
     exact = driver.bools(vectors.exact_as_halves(rows).tolist())
-    given_rows = (driver.int8s(list(new)), laid, exact)
+    given_rows = (driver.int8s(list(new)), encoded, exact)
     await work.send(_VECTORS, (work.space_id, *given_rows, work.space_id, known))
 
 

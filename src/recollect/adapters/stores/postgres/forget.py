@@ -241,10 +241,10 @@ async def _forget_jobs_of_sessions(work: Transaction, emptied: Sequence[str]) ->
     if not emptied:
         return 0
     rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, driver.texts(KINDS)))
-    gone = jobs_of_sessions(rows, emptied)
-    if gone:
-        await work.send(DROP_JOBS, (work.space_id, driver.int8s(gone)))
-    return len(gone)
+    removed = jobs_of_sessions(rows, emptied)
+    if removed:
+        await work.send(DROP_JOBS, (work.space_id, driver.int8s(removed)))
+    return len(removed)
 
 
 async def _unquote(work: Transaction, unsaid: set[str]) -> int:
@@ -312,10 +312,10 @@ async def withdraw(work: Transaction, ids: Sequence[SegmentId], *, up_to: int | 
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    gone = await ledger.expire(work, before=before) if await space.take_turn(work) else 0
-    if gone:
+    expired = await ledger.expire(work, before=before) if await space.take_turn(work) else 0
+    if expired:
         await space.note_removed(work)
-    return gone
+    return expired
 
 
 class _Place(NamedTuple):

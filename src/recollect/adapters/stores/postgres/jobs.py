@@ -279,14 +279,14 @@ async def add_jobs(
     work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: AbstractSet[str]
 ) -> int:
     """Enqueue the jobs whose key is not yet in the queue. Return the next free number."""
-    kept = [job for job in given if tombstoned.isdisjoint(job.about)]
-    if kept:
+    allowed = [job for job in given if tombstoned.isdisjoint(job.about)]
+    if allowed:
         rows = [
             (number, job.kind, job.key, job.payload, job.about, job.cost_tokens, job.run_at,
              "waiting")
-            for number, job in enumerate(kept, next_job)
+            for number, job in enumerate(allowed, next_job)
         ]  # fmt: skip
         await work.insert(_ADD, rows)
-        first = min(job.run_at for job in kept)
+        first = min(job.run_at for job in allowed)
         await work.send(_BRING_FORWARD, {"at": first, "space": work.space_id})
-    return next_job + len(kept)
+    return next_job + len(allowed)

@@ -131,14 +131,14 @@ async def expire(work: Transaction, *, before: float) -> int:
         if whole is None:  # the turn is damaged: do not make it look complete
             continue
         await work.send(_HAND_ON, (driver.texts(whole), work.space_id, session, number))
-    gone = await work.rows(_EXPIRE, (work.space_id, before))
-    await _drop_unnamed(work, gone)
-    return len(gone)
+    expired = await work.rows(_EXPIRE, (work.space_id, before))
+    await _drop_unnamed(work, expired)
+    return len(expired)
 
 
 async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
-    gone = await work.rows(_DROP_TURNS, (work.space_id, driver.texts(sessions)))
-    return await _drop_unnamed(work, gone)
+    dropped = await work.rows(_DROP_TURNS, (work.space_id, driver.texts(sessions)))
+    return await _drop_unnamed(work, dropped)
 
 
 async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> int:
@@ -240,13 +240,13 @@ async def forget_compactions(
 ) -> list[CompactionRecord]:
     """Remove compactions that cover `unsaid` messages or removed `places` (session and message), or
     whose session is in `whole`. Return the removed ones."""
-    gone = await work.rows(
+    removed = await work.rows(
         _STANDING_FOR,
         {"space": work.space_id, "whole": driver.texts(whole), "unsaid": driver.uuids(unsaid),
          "sessions": driver.texts(session for session, _ in places),
          "places": driver.uuids(identity for _, identity in places)},
     )  # fmt: skip
-    return await drop_compactions(work, gone)
+    return await drop_compactions(work, removed)
 
 
 async def drop_compactions(

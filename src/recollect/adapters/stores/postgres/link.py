@@ -356,9 +356,9 @@ async def find_preparing(connection: Connection) -> bool:
 async def connect(url: str, *, seconds: float = 10.0) -> Connection:
     """Open a connection in autocommit mode that can encode Recollect's parameters. psycopg must
     prepare no statements on it."""
-    taken = libpq_url(url)
+    accepted = libpq_url(url)
     try:
-        named = conninfo_to_dict(taken)
+        named = conninfo_to_dict(accepted)
     except psycopg.ProgrammingError:  # the error's text may quote the URL with its password
         raise StoreError("the URL of PostgreSQL is not valid: check its spelling") from None
     hosts = max(len(str(named.get(name) or "").split(",")) for name in ("host", "hostaddr"))
@@ -367,7 +367,7 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
     try:
         async with asyncio.timeout(seconds):
             made: Connection = await psycopg.AsyncConnection.connect(
-                make_conninfo(taken, **{**_KEEPALIVE, **limits, **named}),
+                make_conninfo(accepted, **{**_KEEPALIVE, **limits, **named}),
                 autocommit=True,
                 context=adapters(),
                 prepare_threshold=None,
@@ -377,6 +377,6 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
             f"PostgreSQL cannot be reached: no answer within {seconds:g} seconds"
         ) from None
     except psycopg.OperationalError as error:
-        text = f"PostgreSQL cannot be reached: {reason_of(error, taken)}"
+        text = f"PostgreSQL cannot be reached: {reason_of(error, accepted)}"
         raise StoreUnavailable(text) from None
     return made

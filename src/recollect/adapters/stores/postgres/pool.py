@@ -286,14 +286,14 @@ class Pool:
     def _close_idle(self) -> None:
         self._closing_idle = None
         now = time.monotonic()
-        kept = [link for link in self._idle if now - link.used_at < IDLE_SECONDS]
+        used_lately = [link for link in self._idle if now - link.used_at < IDLE_SECONDS]
         for link in self._idle:
-            if link not in kept:
+            if link not in used_lately:
                 link.drop()
-        self._idle = kept
-        if kept:
+        self._idle = used_lately
+        if used_lately:
             loop = asyncio.get_running_loop()
-            wait = IDLE_SECONDS - (now - min(link.used_at for link in kept))
+            wait = IDLE_SECONDS - (now - min(link.used_at for link in used_lately))
             self._closing_idle = loop.call_later(wait, self._close_idle)
 
     async def _reach(self) -> Link:

@@ -370,10 +370,10 @@ async def _index_problems(work: Transaction) -> list[str]:
         rows = await work.rows(_BLOCKS, (work.space_id, run))
         try:
             blocks = [decode_block(raw) for (raw,) in rows]
-            held = _join(blocks, np.frombuffer(dead or b"", "<u2"))
+            present = _join(blocks, np.frombuffer(dead or b"", "<u2"))
         except (ValueError, struct.error):
-            held = None
-        if held is None or not np.array_equal(expected, held):
+            present = None
+        if present is None or not np.array_equal(expected, present):
             found.append(
                 "a part of the word index lacks words of its passages: run `recollect memory "
                 "reindex`"

@@ -101,12 +101,12 @@ _TAKE_OUT: Final = """
 async def _may_not_quote(
     work: Transaction, about: Sequence[str], lookup: SessionLookup, said: AbstractSet[str]
 ) -> set[str]:
-    held = dict(await lookup.held.fetchall())
+    stored = dict(await lookup.held.fetchall())
     chunks = _chunks(about)
     doubtful = [
         text
         for number, some in enumerate(chunks[:-1])
-        if held.get(number) != _digest(some)
+        if stored.get(number) != _digest(some)
         for text in some
     ]
     found = await unquotable(lookup.newest, said)
@@ -120,14 +120,14 @@ async def _may_not_quote(
 async def _write_quotes(
     work: Transaction, session: str, about: Sequence[str], lookup: SessionLookup
 ) -> None:
-    held = dict(await lookup.held.fetchall())
+    stored = dict(await lookup.held.fetchall())
     chunks = _chunks(about)
     for number, some in enumerate(chunks):
         digest = _digest(some)
-        if held.get(number) != digest:
+        if stored.get(number) != digest:
             given = (work.space_id, session, number, digest, uuids(some))
             await work.send(_PUT_QUOTES, given)
-    if any(number >= len(chunks) for number in held):
+    if any(number >= len(chunks) for number in stored):
         await work.send(_DROP_QUOTES_FROM, (work.space_id, session, len(chunks)))
 
 
@@ -215,8 +215,8 @@ async def write_session(
     stored = await lookup.stored.fetchone()
     if stored is not None and stored[0] > given.turn:
         return SessionOutcome(stale=True)
-    gone = await _may_not_quote(work, given.about, lookup, said)
-    quoted = (forgotten | gone).intersection(given.about)
+    forbidden = await _may_not_quote(work, given.about, lookup, said)
+    quoted = (forgotten | forbidden).intersection(given.about)
     if stored is not None and stored[0] == given.turn:
         return await _is_repeated(work, given, bytes(stored[2]), quoted)
     length = stored[1] if stored is not None else 0

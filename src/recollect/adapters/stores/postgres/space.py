@@ -308,8 +308,8 @@ async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
     ):
         mine = numbers[(numbers >= first) & (numbers <= last)] - first
         if len(mine):
-            held = np.frombuffer(dead or b"", "<u2")
-            merged = np.union1d(held, mine.astype("<u2")).astype("<u2")
+            marked = np.frombuffer(dead or b"", "<u2")
+            merged = np.union1d(marked, mine.astype("<u2")).astype("<u2")
             await work.send(_SET_DEAD, (merged.tobytes(), work.space_id, run))
 
 
@@ -324,8 +324,8 @@ async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[An
             continue
         buckets = np.unique(terms.astype(np.int64) >> shift)
         await _rewrite(work, run, buckets, mine)
-        held = np.frombuffer(dead or b"", "<u2")
-        left = np.setdiff1d(held, mine).astype("<u2").tobytes() or None
+        marked = np.frombuffer(dead or b"", "<u2")
+        left = np.setdiff1d(marked, mine).astype("<u2").tobytes() or None
         await work.send(_SHRINK_RUN, (len(mine), left, work.space_id, run))
 
 
@@ -333,9 +333,9 @@ async def purge_dead(work: Transaction) -> None:
     """Remove dead numbers from the runs that contain them, because their words may be forgotten."""
     for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
         rows = await work.rows(_BUCKETS, (work.space_id, run))
-        gone = np.frombuffer(dead, "<u2")
-        await _rewrite(work, run, np.array([bucket for (bucket,) in rows], np.int64), gone)
-        await work.send(_SHRINK_RUN, (len(gone), None, work.space_id, run))
+        dead_numbers = np.frombuffer(dead, "<u2")
+        await _rewrite(work, run, np.array([bucket for (bucket,) in rows], np.int64), dead_numbers)
+        await work.send(_SHRINK_RUN, (len(dead_numbers), None, work.space_id, run))
 
 
 async def _rewrite(

@@ -309,8 +309,8 @@ class PostgresStore:
         try:
             async with self._turn() as work:
                 work.space = self.space
-                taken = await job_queue.take(work, lease)
-                await writing.write_batch(work, batch, only_if=taken)
+                finished = await job_queue.take(work, lease)
+                await writing.write_batch(work, batch, only_if=finished)
                 await job_queue.settle(work)
         except writing.NothingTaken:
             return False

@@ -314,8 +314,8 @@ class TenantRecords:
                 if bytes(known) != request_hash:
                     return IdempotentAnswer(same_request=False)
                 if status is not None:
-                    kept = None if answer is None else bytes(answer)
-                    return IdempotentAnswer(same_request=True, status=status, answer=kept)
+                    stored = None if answer is None else bytes(answer)
+                    return IdempotentAnswer(same_request=True, status=status, answer=stored)
                 if held_by is not None and lease_ends > now:
                     return IdempotentAnswer(same_request=True, running_until=lease_ends - ahead)
             await work.send(_TAKE_OVER, (request_hash, *lease, tenant, key_hash))
@@ -326,8 +326,8 @@ class TenantRecords:
     ) -> bool:
         """Store a claimed request's answer. Return False if another caller has claimed it since."""
         async with self._pool.tenant_transaction(tenant) as work:
-            kept = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
-        return kept is not None
+            stored = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
+        return stored is not None
 
     async def release(self, tenant: UUID, key_hash: bytes, token: str) -> None:
         """Remove the claim of a failed request, so that its key can be used again."""
@@ -347,8 +347,8 @@ class TenantRecords:
     async def purge(self, tenant: UUID, *, now: float) -> None:
         async with self._pool.tenant_transaction(tenant) as work:
             await work.send(_PURGE_ANSWERS, (tenant, now))
-            for budget, kept in PERIODS_KEPT.items():
-                period = int(now // PERIOD_SECONDS[budget]) - kept
+            for budget, seconds in PERIODS_KEPT.items():
+                period = int(now // PERIOD_SECONDS[budget]) - seconds
                 await work.send(_PURGE_USAGE, (tenant, budget, period))
 
     async def purge_all(self, *, now: float) -> None:

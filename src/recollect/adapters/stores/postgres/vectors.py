@@ -92,9 +92,9 @@ class Layout:
     def signs(self, vectors: NDArray[Any]) -> NDArray[np.uint64]:
         """Return the signs of vectors, one per row, in the form of `binary_quantize`."""
         packed = np.packbits(vectors > 0, axis=1)
-        laid = np.zeros((len(vectors), 8 * self.words), np.uint8)
-        laid[:, : packed.shape[1]] = packed
-        return laid.view("<u8")
+        bits = np.zeros((len(vectors), 8 * self.words), np.uint8)
+        bits[:, : packed.shape[1]] = packed
+        return bits.view("<u8")
 
 
 async def put_signs(
@@ -131,7 +131,7 @@ async def _change(
     of_block = numbers // layout.slots
     wanted = np.unique(of_block)
     stored = dict(await work.rows(_SOME, (work.space_id, embedder, driver.int4s(wanted))))
-    kept: dict[int, bytes] = {}
+    changed: dict[int, bytes] = {}
     emptied: list[int] = []
     for block_no in wanted.tolist():
         if signs is None and block_no not in stored:
@@ -143,10 +143,10 @@ async def _change(
         block["signs"][0][:, slots] = 0 if signs is None else signs[here].T
         layout.mark(block, slots, used=signs is not None)
         if block["used"].any():
-            kept[block_no] = block.tobytes()
+            changed[block_no] = block.tobytes()
         else:
             emptied.append(block_no)
-    await work.insert(_PUT, [(embedder, block_no, raw) for block_no, raw in kept.items()])
+    await work.insert(_PUT, [(embedder, block_no, raw) for block_no, raw in changed.items()])
     if emptied:
         await work.send(_DROP, (work.space_id, embedder, driver.int4s(emptied)))
 

@@ -217,12 +217,12 @@ def decode_block(raw: bytes) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], 
 
 def block_without(raw: bytes, gone: NDArray[Any]) -> tuple[int, int, bytes] | None:
     terms, numbers, lengths, counts = decode_block(raw)
-    stays = ~np.isin(numbers, gone)
-    if not stays.any():
+    remain = ~np.isin(numbers, gone)
+    if not remain.any():
         return None
-    kept = terms[stays]
-    made = encode_block(kept, numbers[stays], lengths[stays], counts[stays])
-    return int(kept[0]), int(kept[-1]), made
+    remaining = terms[remain]
+    made = encode_block(remaining, numbers[remain], lengths[remain], counts[remain])
+    return int(remaining[0]), int(remaining[-1]), made
 
 
 def forwards_of(row: Sequence[Any] | None) -> Forwards:

@@ -59,7 +59,7 @@ async def write_batch(
     """Write a batch in this transaction. Also return how many passages wait to be packed. If the
     queued statement `only_if` returns no row, raise NothingTaken."""
     require_storable(batch)
-    counters, looked = await _lock_and_look_up(work, batch)
+    counters, lookups = await _lock_and_look_up(work, batch)
     if only_if is not None and await only_if.fetchone() is None:
         raise NothingTaken
     if batch.facts_revision not in (None, counters.facts_revision):
@@ -72,20 +72,20 @@ async def write_batch(
     unquotable = counters.tombstoned.union(forgotten.values())
     if segments.new:
         await _insert_segments(work, segments.new, counters)
-    for given, lookup in zip(batch.vectors, looked.vectors, strict=True):
+    for given, lookup in zip(batch.vectors, lookups.vectors, strict=True):
         await vectors.write_vectors(work, given, lookup, counters)
     refused = unquotable
-    if looked.compacted is not None:
+    if lookups.compacted is not None:
         # The same messages forbid the record of a compaction and the state with its cut.
-        refused |= await ledger.unquotable(looked.compacted, segments.message_ids)
+        refused |= await ledger.unquotable(lookups.compacted, segments.message_ids)
     outcome, stale = SessionOutcome(), None
-    if batch.session is not None and looked.session is not None:
+    if batch.session is not None and lookups.session is not None:
         outcome = await sessions.write_session(
-            work, batch.session, looked.session, refused, segments.message_ids
+            work, batch.session, lookups.session, refused, segments.message_ids
         )
         stale = batch.session.session if outcome.stale else None
-    if looked.facts is not None:
-        await facts.write_facts(work, batch, looked.facts, counters, frozenset(forgotten))
+    if lookups.facts is not None:
+        await facts.write_facts(work, batch, lookups.facts, counters, frozenset(forgotten))
     new_jobs = list(segments.jobs_of(batch))
     if counters.tail // space.PACK_AFTER > before // space.PACK_AFTER:
         new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
@@ -102,16 +102,16 @@ async def _lock_and_look_up(
     work: Transaction, batch: Batch
 ) -> tuple[space.SpaceCounters, _BatchLookup]:
     locking = await work.send(space.COUNTERS, (work.space_id,))
-    looked = await _look_up(work, batch)
+    lookups = await _look_up(work, batch)
     row = await locking.fetchone()
     if row is None:
         counters = await space.lock_space(work)
-        looked = await _look_up(work, batch)
+        lookups = await _look_up(work, batch)
     else:
         counters = space.SpaceCounters(*row)
-    counters.known = frozenset([other for (other,) in await looked.known.fetchall()])
-    counters.tombstoned = frozenset([value for (value,) in await looked.tombstoned.fetchall()])
-    return counters, looked
+    counters.known = frozenset([other for (other,) in await lookups.known.fetchall()])
+    counters.tombstoned = frozenset([value for (value,) in await lookups.tombstoned.fetchall()])
+    return counters, lookups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,7 +271,7 @@ async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
     if not len(numbers):
         return 0
     given = (work.space_id, driver.int8s(numbers), work.space_id)
-    gone = [row[0] for row in await work.rows(_DROP_VECTORS, given)]
-    for embedder in sorted(set(gone)):
-        await work.send(_COUNT_LESS, (gone.count(embedder), work.space_id, embedder))
-    return len(gone)
+    dropped = [row[0] for row in await work.rows(_DROP_VECTORS, given)]
+    for embedder in sorted(set(dropped)):
+        await work.send(_COUNT_LESS, (dropped.count(embedder), work.space_id, embedder))
+    return len(dropped)

@@ -103,9 +103,9 @@ def scores_of(
         among = _positions(passages, allowed)[0]
         passages, scores = passages[among], scores[among]
     if len(left_out):
-        stays = np.ones(len(passages), dtype=np.bool_)
-        stays[_positions(passages, left_out)[0]] = False
-        passages, scores = passages[stays], scores[stays]
+        allowed_here = np.ones(len(passages), dtype=np.bool_)
+        allowed_here[_positions(passages, left_out)[0]] = False
+        passages, scores = passages[allowed_here], scores[allowed_here]
     return passages, scores
 
 

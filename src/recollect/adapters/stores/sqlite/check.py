@@ -137,9 +137,9 @@ def _count_words(db: Database) -> dict[str, tuple[int, int]]:
 def _counters(db: Database) -> Iterator[str]:
     orphans = "passage WHERE segment NOT IN (SELECT sequence FROM segment)"
     yield from _count(db, {"passages have no segment": orphans})
-    kept, counted = db.row(_TOTALS), db.row(_COUNTED)
-    if kept != counted:
-        yield f"the stored counters are {kept}, but must be {counted}"
+    stored, counted = db.row(_TOTALS), db.row(_COUNTED)
+    if stored != counted:
+        yield f"the stored counters are {stored}, but must be {counted}"
 
 
 def _facts(db: Database) -> Iterator[str]:
@@ -185,9 +185,9 @@ def _vectors(db: Database) -> Iterator[str]:
                 yield f"a block of vectors of {name} is damaged"
                 continue
             members.append(np.frombuffer(passages, dtype="<i8"))
-        held = np.sort(np.concatenate(members)) if members else NO_NUMBERS
+        present = np.sort(np.concatenate(members)) if members else NO_NUMBERS
         named = np.array([value for (value,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64)
-        if not np.array_equal(held, named):
+        if not np.array_equal(present, named):
             yield f"the stored vectors of {name} differ from the list of its vectors"
 
 

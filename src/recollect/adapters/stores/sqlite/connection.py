@@ -413,8 +413,8 @@ def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
         steps = [MIGRATIONS[number] for number in range(version, VERSION)] if version else [TABLES]
         for statements in steps:
             connection.execute(statements).fetchall()
-        kept = {_SPACE: file.space, _VERSION: VERSION}
-        connection.executemany("REPLACE INTO meta (key, value) VALUES (?, ?)", kept.items())
+        expected = {_SPACE: file.space, _VERSION: VERSION}
+        connection.executemany("REPLACE INTO meta (key, value) VALUES (?, ?)", expected.items())
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:

@@ -136,10 +136,10 @@ def raise_revision(db: Database) -> None:
 
 
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
-    gone = gone_segments(db, all_rest_on(facts))
+    removed = gone_segments(db, all_rest_on(facts))
     rows = db.rows(_NAMED, (columns.json_list({fact.id for fact in facts}),))
     stored_facts = {fact.id: fact for _, fact in columns.read_rows(rows, columns.numbered_fact)}
-    _replace(db, invariants.writable(facts, stored_facts, tombstones=tombstones, gone=gone))
+    _replace(db, invariants.writable(facts, stored_facts, tombstones=tombstones, gone=removed))
 
 
 def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:

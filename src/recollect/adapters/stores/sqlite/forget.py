@@ -180,9 +180,9 @@ def _remove_quotes(db: Database, order: ForgetOrder, targets: _Targets) -> Forgo
     states += sessions.forget_quotes(db, unsaid)
     if order.matching:
         text = SoughtText(order.matching)
-        gone = ledger.forget_text_in_pieces(db, text)
-        sessions.put_tombstones(db, gone, order.at)  # each request sends the system prompt again
-        pieces += len(gone)
+        removed = ledger.forget_text_in_pieces(db, text)
+        sessions.put_tombstones(db, removed, order.at)  # each request sends the system prompt again
+        pieces += len(removed)
         dropped_jobs += jobs.forget_text_in_jobs(db, text)
         states += sessions.forget_text_in_states(db, text)
     ledger.SharedIds(db).drop_unused()
@@ -209,11 +209,11 @@ def _remove_compactions(
     places: dict[int, set[str]] = {}
     for row in targets.places:
         places.setdefault(row[5], set()).add(row[2])
-    gone = ledger.forget_compactions(db, unsaid, places, set(targets.sessions))
+    removed = ledger.forget_compactions(db, unsaid, places, set(targets.sessions))
     if order.matching:
-        gone += ledger.forget_text_in_compactions(db, SoughtText(order.matching))
-    sessions.put_tombstones(db, marks_of(gone, but_about=targets.identities), order.at)
-    return len(gone)
+        removed += ledger.forget_text_in_compactions(db, SoughtText(order.matching))
+    sessions.put_tombstones(db, marks_of(removed, but_about=targets.identities), order.at)
+    return len(removed)
 
 
 def clear_separators(db: Database, said: set[bytes]) -> None:

@@ -207,8 +207,8 @@ def _piece(ids: SharedIds, row: Row) -> LedgerPiece:
 def expire(db: Database, *, before: float) -> int:
     removed, named = 0, set()
     for (session,) in db.rows(_EXPIRING, (before,)):
-        gone, freed = _expire_session(db, session, before)
-        removed += gone
+        expired, freed = _expire_session(db, session, before)
+        removed += expired
         named |= freed
     if named:
         named -= _named_by_all(db)
@@ -258,9 +258,9 @@ def drop_pieces(db: Database, hashes: set[str]) -> None:
 def forget_pieces(db: Database, forgotten: set[str]) -> int:
     if not forgotten:
         return 0
-    gone = set(rows_quoting(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
-    drop_pieces(db, gone)
-    return len(gone)
+    removed = set(rows_quoting(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
+    drop_pieces(db, removed)
+    return len(removed)
 
 
 def forget_turns(db: Database, session: int) -> int:
@@ -277,9 +277,9 @@ def forget_turns(db: Database, session: int) -> int:
 def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
     hashes = [hash_ for (hash_,) in db.rows("SELECT hash FROM piece")]
     body = "SELECT body FROM piece WHERE hash = ?"
-    gone = {hash_ for hash_ in hashes if _holds(db.value(body, (hash_,)), text)}
-    drop_pieces(db, gone)
-    return gone
+    removed = {hash_ for hash_ in hashes if _holds(db.value(body, (hash_,)), text)}
+    drop_pieces(db, removed)
+    return removed
 
 
 def _holds(stored: bytes, text: SoughtText) -> bool:
@@ -381,19 +381,19 @@ def forget_compactions(
     if not (unsaid or places or whole):
         return []
     ids = SharedIds(db)
-    gone = [
+    removed = [
         id_
         for id_, session, packed in db.rows(_ABOUT)
         if session in whole or _covers(ids, packed, unsaid, places.get(session, frozenset()))
     ]
-    return [_drop_compaction(db, id_) for id_ in gone]
+    return [_drop_compaction(db, id_) for id_ in removed]
 
 
 def forget_text_in_compactions(db: Database, text: SoughtText) -> list[CompactionRecord | None]:
     ids = [id_ for (id_,) in db.rows("SELECT id FROM compaction")]
     body = "SELECT body FROM compaction WHERE id = ?"
-    gone = [id_ for id_ in ids if _holds(db.value(body, (id_,)), text)]
-    return [_drop_compaction(db, id_) for id_ in gone]
+    removed = [id_ for id_ in ids if _holds(db.value(body, (id_,)), text)]
+    return [_drop_compaction(db, id_) for id_ in removed]
 
 
 def _covers(

@@ -87,11 +87,11 @@ def in_chunks(ids: Sequence[str]) -> Chunks:
 
 
 def write_quoted(db: Database, session: int, chunks: Chunks) -> None:
-    held = [packed for (packed,) in db.rows(_HELD, (session,))]
+    stored = [packed for (packed,) in db.rows(_HELD, (session,))]
     for number, (packed, _) in enumerate(chunks):
-        if number >= len(held) or held[number] != packed:
+        if number >= len(stored) or stored[number] != packed:
             db.run(_PUT, (session, number, packed))
-    if len(held) > len(chunks):
+    if len(stored) > len(chunks):
         drop_quoted(db, session, first=len(chunks))
 
 
@@ -101,8 +101,8 @@ def drop_quoted(db: Database, session: int, *, first: int = 0) -> None:
 
 def _new_quotes(db: Database, session: int, chunks: Chunks) -> list[str]:
     """Return the ids of chunks that are not stored yet."""
-    held = {packed for (packed,) in db.rows(_HELD, (session,))}
-    return [text for packed, some in chunks if packed not in held for text in some]
+    stored = {packed for (packed,) in db.rows(_HELD, (session,))}
+    return [text for packed, some in chunks if packed not in stored for text in some]
 
 
 def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
@@ -188,8 +188,8 @@ def _find_forgotten(
     forgotten: AbstractSet[str],
     said: AbstractSet[str],
 ) -> set[str]:
-    gone = forgotten | (unquotable(db, _new_quotes(db, number, chunks)) - said)
-    return {text for _, some in chunks for text in some if text in gone} if gone else set()
+    banned = forgotten | (unquotable(db, _new_quotes(db, number, chunks)) - said)
+    return {text for _, some in chunks for text in some if text in banned} if banned else set()
 
 
 def _compare_repeated(
@@ -304,7 +304,7 @@ def forget_text_in_states(db: Database, text: SoughtText) -> int:
 def _clean(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes | None:
     try:
         keys, ids = read_path(db, number)
-        gone = frozenset(EntryKey(k) for k, text in zip(keys, ids, strict=True) if text in quoted)
-        return without_quotes(state, gone)
+        cut = frozenset(EntryKey(k) for k, text in zip(keys, ids, strict=True) if text in quoted)
+        return without_quotes(state, cut)
     except (ValueError, TypeError, FormatError):
         return None

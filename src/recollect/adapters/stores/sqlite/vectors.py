@@ -201,12 +201,12 @@ def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
             if not touched.any():
                 continue
             members = np.where(touched, new[at], members)
-            stays = members != _NOBODY
+            remain = members != _NOBODY
             _, values = _read_block(db, embedder, block, dimensions)
             db.run(_DROP_BLOCK, (embedder, block))
-            _put_blocks(db, embedder, members[stays], values[stays])
-            db.run_many(_PUT_AT, [(embedder, row) for row in members[touched & stays].tolist()])
-            removed += int(len(members) - stays.sum())
+            _put_blocks(db, embedder, members[remain], values[remain])
+            db.run_many(_PUT_AT, [(embedder, row) for row in members[touched & remain].tolist()])
+            removed += int(len(members) - remain.sum())
             changed = True
         if changed:
             db.run(_DROP_AT, (embedder, json_list(old.tolist())))
@@ -293,10 +293,10 @@ class Matrix:
         for column in (self._values, self._passages, self._scales):
             column[: len(rows)] = column[rows]
         starts = accumulate((count for _, count in spans), initial=0)
-        kept = (block for block in self.blocks if block in blocks)
+        remaining = (block for block in self.blocks if block in blocks)
         self.blocks = {
             block: (start, count)
-            for block, start, (_, count) in zip(kept, starts, spans, strict=False)
+            for block, start, (_, count) in zip(remaining, starts, spans, strict=False)
         }
         self.rows = len(rows)
         self._sorted = None
@@ -377,12 +377,12 @@ class VectorSearch:
 
     def cosines(self, passages: Numbers) -> list[float | None]:
         at = self.matrix.find(passages)
-        held = np.flatnonzero(at >= 0)
-        if len(held) == len(at):
+        present = np.flatnonzero(at >= 0)
+        if len(present) == len(at):
             found: list[float | None] = self.exact(at).tolist()
             return found
         found = [None] * len(at)
-        for which, cosine in zip(held.tolist(), self.exact(at[held]).tolist(), strict=True):
+        for which, cosine in zip(present.tolist(), self.exact(at[present]).tolist(), strict=True):
             found[which] = cosine
         return found
 
