@@ -270,7 +270,9 @@ def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> Turn
         if figures.before is not None:
             cached = figures.same_tokens
         if figures.breaks_cache:
-            ours = {EventKind.EDITED, EventKind.COMPACTED} & {event.kind for event in events}
+            ours = {EventKind.EDITED, EventKind.COMPACTED, EventKind.RECALLED} & {
+                event.kind for event in events
+            }
             by = "Recollect" if ours else "a change of the request"
             same = f"{figures.same_tokens:,} tokens from the start are unchanged"
             events.append(Event(kind=EventKind.CACHE, text=f"broken by {by}; {same}"))
