@@ -25,7 +25,7 @@ from recollect.system.plain_text import harmless
 SECTIONS = {
     "Use it with an agent": {
         "install": "Add memory to Claude Code, Codex or OpenClaw.",
-        "uninstall": "Remove it, and restore the agent's settings.",
+        "uninstall": "Remove Recollect's hooks or plugin from an agent.",
         "wrap": "Run an agent through a gateway of its own.",
         "gateway": "Run one gateway for several agents.",
         "tail": "Watch the requests of a running gateway.",
