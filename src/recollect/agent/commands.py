@@ -143,7 +143,7 @@ def recordable_argument(command: Command) -> str:
 
 
 async def answer_memory(argument: str, engine: Engine, session_id: str) -> str:
-    """Run `/memory` and return its output. Raise RecollectError if it fails."""
+    """Run `/memory` and return its output. Raise RecollectError if the command fails."""
     action, rest = _read_memory(argument)
     if action is None or (action != "show" and not rest):
         return USAGE

@@ -34,8 +34,8 @@ class FlushResult:
 
     @property
     def done(self) -> bool:
-        """True if no other note-taking turn is due before the next compaction. A failed one counts,
-        too: otherwise each reply would start another."""
+        """True if no other note-taking turn is due before the next compaction. A failed turn
+        counts, too: otherwise each reply would start another."""
         return self.outcome != "skipped"
 
 

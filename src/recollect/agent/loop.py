@@ -206,7 +206,7 @@ class Agent:
 
     async def run(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         """Run one turn or one command. The last event of a run is `Ended`. To leave earlier, use
-        `contextlib.aclosing`, which aborts it. Raise RuntimeError if another run is active."""
+        `contextlib.aclosing`, which aborts the run. Raise RuntimeError if another run is active."""
         try:
             async with asyncio.timeout(LEFT_SECONDS):
                 while not self._idle.is_set():  # Python may close an abandoned run late
@@ -370,7 +370,8 @@ class Agent:
         return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
 
     async def use_model(self, name: str) -> str:
-        """Use the model with this name from now on. An empty name only returns the current one."""
+        """Use the model with this name from now on. With an empty name, only return the current
+        model."""
         steps = self._steps
         if not name:
             window = steps.window_tokens

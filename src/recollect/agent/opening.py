@@ -28,7 +28,7 @@ from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
 
 WINDOW_SECONDS = 5.0
-"""Time limit for a server to report its window. Without a report, an overflow reveals it."""
+"""Time limit for a server to report its window. Without a report, an overflow reveals the size."""
 
 
 @runtime_checkable

@@ -391,8 +391,9 @@ class TurnSteps:
         return context, self.last
 
     async def current_request(self) -> tuple[SentRequest, WhichRequest]:
-        """Return the last request of this run. If there is none, return the one that the engine
-        would send now, without storing it and without recall, because the question is unknown."""
+        """Return the last request of this run. Before the first request, return the one that the
+        engine would send now, without storing it and without recall, because the question is
+        unknown."""
         if self.last is not None:
             return self.last, "sent"
         self.begin()
@@ -451,7 +452,7 @@ class TurnSteps:
         return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
 
     async def _record_partial(self, reply: ReplyState, reason: Any, error: str | None) -> None:
-        """Record the incomplete reply as pi does. No request contains it."""
+        """Record the incomplete reply as pi does. No request contains an incomplete reply."""
         message = broken_off(
             reply.text,
             self.shape.speaker,

@@ -239,7 +239,7 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
 
 
 def _choose(models: list[str], *, yes: bool) -> str:
-    """Ask which model to use. Return its description, or an empty string for none."""
+    """Ask which model to use. Return the model's description, or an empty string for none."""
     if not models:
         click.echo(
             "No model was found: set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start llama-server on "

@@ -47,11 +47,9 @@ _SAID_CONTENT = frozenset({"output_text", "refusal"})
 
 
 class RecollectSession:
-    """A session of the SDK, with a memory.
-
-    `history` is the SDK session that stores the unchanged items, by default in this process. Pass
-    `SQLiteSession(name, "file.db")` to store them on disk.
-    """
+    """A session of the SDK, with a memory. `history` is the SDK session that stores the unchanged
+    items, by default in this process. Pass `SQLiteSession(name, "file.db")` to store the items on
+    disk."""
 
     def __init__(
         self, session_id: str, memory: BlockingEngine, *, history: Session | None = None

@@ -33,7 +33,8 @@ class Turns:
     """The turns of a framework's sessions in one memory."""
 
     def __init__(self, memory: BlockingEngine, framework: str, format: FormatName) -> None:  # noqa: A002
-        """Check the memory. `framework` is its name in log lines; requests have this `format`."""
+        """Check the memory. `framework` is the name for log lines, `format` the requests' wire
+        format."""
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
                 f"the memory of {framework} must come from `recollect.open_blocking_memory()`, "
@@ -111,7 +112,8 @@ def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> d
 
 
 def _show_view(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
-    """Return None if the request needs no change. Raise FormatError if it is unreadable."""
+    """Return None if the request needs no change. Raise FormatError if the request is
+    unreadable."""
     unread = [line for line in context.report.failures if line.stage == "read"]
     if unread:
         raise FormatError(unread[0].said)

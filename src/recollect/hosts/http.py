@@ -280,7 +280,7 @@ class HttpServer(uvicorn.Server):
             raise done.raised  # uvicorn would not log this error
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application. Raise its error if it cannot be started."""
+        """Start the application. Raise the application's error if it cannot be started."""
         try:
             await super().startup(sockets)
         finally:  # uvicorn raises SystemExit

@@ -176,7 +176,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
 
     @asynccontextmanager
     async def use(self, key: KeyT, user: str = "") -> AsyncIterator[MemoryT]:
-        """Return a memory that stays open while the block runs. Raise if it cannot be opened."""
+        """Return a memory that stays open while the block runs. Raise an error if opening fails."""
         try:
             memory = await self.get(key, again=True)
             while not isinstance(memory, Failure) and self._memories.get(key) is not memory:
@@ -199,7 +199,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
                 self.drop(key)
 
     def drop(self, key: KeyT) -> None:
-        """Close a memory after its last use. Callers that ask for it now get a new memory."""
+        """Close a memory after its last use. Callers that ask for this key now get a new memory."""
         memory = self._memories.pop(key, None)
         if memory is not None:
             task = asyncio.create_task(memory.close())

@@ -143,7 +143,7 @@ class Connections:
         return await client.send(request, stream=True)
 
     async def close(self) -> None:
-        """Close the connections of this event loop. The next call opens new ones."""
+        """Close the connections of this event loop. The next call opens new connections."""
         line = self._lines.pop()
         if line is not None:
             await line.keeper.aclose()
@@ -188,7 +188,7 @@ class PerLoop(Generic[T]):
 
 
 def import_driver(feature: str) -> Any:
-    """Import the driver. Raise MissingExtra if it is not installed."""
+    """Import the HTTP driver. Raise MissingExtra if the driver is not installed."""
     try:
         import httpx2
     except ImportError as error:

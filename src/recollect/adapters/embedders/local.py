@@ -259,7 +259,8 @@ def package_folder(name: str) -> Path | None:
 
 
 def import_package(package: str, *, feature: str, extra: str) -> Any:
-    """Import a package. Raise MissingExtra if it is missing, or its own error if it is broken."""
+    """Import a package. Raise MissingExtra if the package is missing, or its own error if
+    broken."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -270,7 +271,7 @@ def import_package(package: str, *, feature: str, extra: str) -> Any:
 
 DIMENSIONS: Final = 384
 HASH_MAX_CHARS: Final = 2_000
-"""The hash embedder reads this many characters of a text. A passage has about a third of them."""
+"""The hash embedder reads this many characters of a text, three times those of a passage."""
 _NGRAM: Final = 3
 _TRIGRAMS_CACHED: Final = 32_768
 """Maximum number of cached trigrams (about 4 MiB). English chat has about 15,000."""
@@ -398,7 +399,7 @@ class StaticEmbedder(LoadedEmbedder["_Table"]):
 
     def __init__(self) -> None:
         """Check that the weights are installed, and name the model. Raise MissingExtra or
-        EmbedderError if they are not."""
+        EmbedderError if a weight is missing."""
         package = static_package()
         self._weights, self._tokenizer = package / _WEIGHTS, package / _TOKENIZER
         mark = fingerprint((self._weights, self._tokenizer), text=f"{_RECIPE}\0{MAX_CHARS}")
@@ -437,7 +438,8 @@ class _Table:
 
 
 def static_package() -> Path:
-    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError without it."""
+    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError without
+    weights."""
     package = package_folder("wordllama")
     if package is None or package_folder("tokenizers") is None:
         raise MissingExtra(feature=FEATURE, extra=EXTRA)

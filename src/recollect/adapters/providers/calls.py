@@ -255,7 +255,7 @@ class Reply:
         return await http.attempt(self._next(within))
 
     async def close(self) -> None:
-        """Release the connection. A reply that was not read to its end closes its connection."""
+        """Release the connection. If the reply was not read to its end, close the connection."""
         await self._opened.aclose()
 
     async def _next(self, within: float) -> bytes | None:
@@ -307,12 +307,14 @@ class Calls:
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
-        """Close a reply after its last event. A reply read to its end keeps its connection open."""
+        """Close a reply after its last event. If it was read to its end, the connection stays
+        open."""
         await reply.piece(within=_LAST_BYTES_SECONDS)
         await reply.close()
 
     async def look(self, url: str) -> Mapping[str, Any]:
-        """Read the JSON object at a URL of this server. Return an empty one instead of raising."""
+        """Read the JSON object at a URL of this server. Return an empty object instead of
+        raising."""
         content = await http.attempt(self._get(url))
         try:
             value = decode(content) if isinstance(content, bytes) else None

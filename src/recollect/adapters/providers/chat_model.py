@@ -82,7 +82,7 @@ class ReplyWire:
     parse: Callable[[Mapping[str, Any]], ParsedReply | None]
     """Parses a complete reply; returns None for JSON in another format."""
     error_events: frozenset[str]
-    """Types of events that report an error. An object under `error` always reports one."""
+    """Types of events that report an error. An object under `error` always reports an error."""
 
 
 class HttpChatModel(ABC):
@@ -218,8 +218,8 @@ class HttpChatModel(ABC):
                 return
 
     def _object(self, content: bytes, event_name: str = "") -> Mapping[str, Any]:
-        """Decode a JSON object. Raise if it is invalid, or if it reports an error. The decoder's
-        own error would quote the content, so it is not shown."""
+        """Decode a JSON object. Raise if the JSON is invalid or reports an error. The decoder's own
+        error would quote the content, so that error is not shown."""
         try:
             fields = decode(content)
         except FormatError:

@@ -28,7 +28,7 @@ _USAGE: Final = "stream_options"
 _NEW_LIMIT_FIELD: Final = "max_completion_tokens"
 _OLD_LIMIT_FIELD: Final = "max_tokens"
 """Names of the field that limits the reply. OpenAI's newer models refuse the old name; other
-servers know only that one."""
+servers know only the old one."""
 _CHAT_STOPS: Final[Mapping[str, StopReason]] = {
     "stop": "stop",
     "eos": "stop",

@@ -192,12 +192,10 @@ def recognize_silent_overflow(
     output_tokens: int,
     window_tokens: int | None,
 ) -> Overflow | None:
-    """Return the overflow behind a reply that looks successful; None if there is none.
-
-    Some providers cut the request to fit and answer it: the reply ends normally, although more was
-    sent than the window holds. Others have no space left for the reply, and end it before its first
-    token. `stop_reason` may have any provider's spelling.
-    """
+    """Return the overflow behind a reply that looks successful; None if there is none. Some
+    providers cut the request to fit and answer it: the reply ends normally, although more was sent
+    than the window holds. Other providers have no space left for the reply, and end it before its
+    first token. `stop_reason` may have any provider's spelling."""
     reason = (stop_reason or "").lower()
     if reason == "model_context_window_exceeded":
         name = "window_exceeded_while_replying"

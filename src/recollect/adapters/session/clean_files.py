@@ -196,7 +196,8 @@ class _Walk:
                 self.cannot.append(line)
 
     def _change(self, path: Path, place: str) -> None:
-        """Change a file. Read it without its lock first, so that unaffected files stay free."""
+        """Change a file. Read the file without its lock first, so that unaffected ones stay
+        free."""
         change: _Change | None = None
         try:
             if path.is_symlink():

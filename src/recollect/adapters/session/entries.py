@@ -408,7 +408,7 @@ def _header(header: PiHeader, search: EntrySearch) -> bytes:
 
 
 def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
-    """Mask secrets in an entry. Return the same object if it contains none."""
+    """Mask secrets in an entry. If the entry contains none, return the same object."""
     line = entry_line(value)
     masked = masks.json(line).body
     messages = [value.get("message"), *_list_at(value, "retainedTail")]

@@ -217,8 +217,8 @@ def writable(
     gone: AbstractSet[str],
 ) -> list[Fact]:
     """Choose the facts of a batch to write next to the stored `facts`. If the replacement of a fact
-    is refused, the fact keeps its current state, because otherwise neither fact would be valid. A
-    new fact is valid in this case, too."""
+    is refused, the fact keeps its current state, because otherwise neither fact would be valid. If
+    a new fact would be replaced by a refused one, the new fact is valid."""
     wanted = {fact.id: fact for fact in given}
     unchanged: dict[FactId, Fact] = {}
     for fact in wanted.values():
@@ -256,7 +256,7 @@ def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
 
 
 def unpack_evidence(packed: str | bytes | None) -> tuple[EvidenceSpan, ...]:
-    """Decode evidence that `pack_evidence` encoded. Raise ValueError if it cannot be read."""
+    """Decode evidence that `pack_evidence` encoded. Raise ValueError if decoding fails."""
     if packed is None:
         return ()
     match json.loads(packed):

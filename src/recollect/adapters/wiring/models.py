@@ -142,7 +142,7 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
 
 
 def _key(settings: Settings) -> str | None:
-    """Read the API key. A server with another URL gets one only if the settings name it."""
+    """Read the API key. A server with another URL gets a key only if the settings name one."""
     models = settings.models
     assert models.provider is not None
     if models.key_variable is not None:
@@ -241,8 +241,8 @@ def choose(
     threads: int = 1,
     hash_instead: bool = False,
 ) -> Embedders:
-    """Return the local embedders for this setting. Raise MissingExtra or EmbedderError if one is
-    unavailable.
+    """Return the local embedders for this setting. Raise MissingExtra or EmbedderError if an
+    embedder is unavailable.
 
     `models` are folders that contain model folders. `onnx_model` is the name of such a model
     folder, or a path. `threads` is the number of cores that a model may use. A missing

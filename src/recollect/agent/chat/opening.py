@@ -49,7 +49,7 @@ PROVIDERS: Final[Mapping[str, KnownProvider]] = {
     "anthropic": KnownProvider("Anthropic", "anthropic", "ANTHROPIC_API_KEY", "claude-sonnet-5-5"),
     "openai": KnownProvider("OpenAI", "openai-responses", "OPENAI_API_KEY", "gpt-5"),
 }
-"""Providers by the name that `--provider` takes."""
+"""Known providers, by the name that a user passes as `--provider`."""
 NO_MODEL: Final = (
     "there is no model to talk to: set ANTHROPIC_API_KEY or OPENAI_API_KEY, start llama-server on "
     "this machine (port 8080), give --provider URL, or set models.provider and models.main in "

@@ -62,7 +62,7 @@ QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
     ),
 }
 MOST_FOLDED: Final = 500
-"""Number of folded lines that `/show` can print. Older ones are only in the transcript."""
+"""Number of folded lines that `/show` can print. Older lines are only in the transcript."""
 
 
 class _Block:

@@ -1,6 +1,6 @@
 """The client that hooks run: sends requests to the daemon's socket, and starts the daemon if
 necessary. An agent waits for every hook, so this module imports almost nothing while the daemon
-answers. A hook prints at most an answer, and exits with 0. Without a daemon, the hook's process
+answers. A hook prints at most an answer, and exits with 0. Without a daemon, the hook itself
 answers."""
 
 from __future__ import annotations

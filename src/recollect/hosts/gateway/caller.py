@@ -153,7 +153,8 @@ def _session(
 ) -> str | None:
     """Return the session's key: from Recollect's header, or from the client's own. A subagent has
     its own session. An agent's random id is used unchanged, so that hooks and imports use the same
-    session; other callers cannot guess such an id. Other names are combined with the credential."""
+    session; other callers cannot guess such an id. A name that others could guess is combined with
+    the credential."""
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         user = _json(_mapping(fields.metadata).get("user_id"))
@@ -223,7 +224,7 @@ def _json(text: object) -> Mapping[str, Any]:
 
 
 MAX_SESSIONS: Final = 2_000
-"""Number of conversations that are recognized without a query. Older ones need one."""
+"""Number of conversations that are recognized without a query. Older ones need a query."""
 MOST_MESSAGES: Final = 20_000
 MAX_ALIKE: Final = 8
 """Number of sessions with the same history and reply that the store can distinguish."""

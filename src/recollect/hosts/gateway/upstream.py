@@ -314,7 +314,7 @@ def events_of(body: bytes) -> list[Any]:
 
 
 def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
-    """Decompress a body. Raise FormatError if it is damaged, or incomplete with `whole`."""
+    """Decompress a body. Raise FormatError if the body is damaged, or incomplete with `whole`."""
     for name in reversed([name.strip() for name in coding.lower().split(",") if name.strip()]):
         if name not in _CODINGS:
             raise FormatError(f"the content coding {name!r} is not supported")

@@ -138,7 +138,8 @@ class OpenClawMemory:
         self._compactions: OrderedDict[str, _Compaction] = OrderedDict()
 
     async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the plugin's answer; {} without one. Raise FormatError for an invalid request."""
+        """Return the answer to the plugin; {} if there is none. Raise FormatError if a request is
+        invalid."""
         if call == "answer":
             return await self._answered(payload)
         asked = _read(payload)

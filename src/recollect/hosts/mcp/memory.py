@@ -26,7 +26,8 @@ class ServedMemory(Protocol):
         """The session whose messages the client may see; None for the whole space."""
 
     def engine(self, scope: KeyScope = "read") -> AbstractAsyncContextManager[Engine]:
-        """Return the open engine for one call. Raise RecollectError if it cannot be opened."""
+        """Return the open engine for one call. Raise RecollectError if opening the memory
+        failed."""
 
     def refusal(self, scope: KeyScope) -> str:
         """Return the reason to refuse a call that needs this scope; empty if it is allowed."""
@@ -78,7 +79,7 @@ def _open(order: MemoryOrder) -> OpenMemory:
 
 @asynccontextmanager
 async def opened_memory(order: MemoryOrder) -> AsyncIterator[ClientMemory]:
-    """Return the memory of one server. Load its models in parallel."""
+    """Return the memory of one server. Load the memory's models in parallel."""
     memory = ClientMemory(order)
     warming = asyncio.ensure_future(attempted(memory.warm_up()))
     try:

@@ -165,9 +165,9 @@ class LineClient:
         return json.dumps({**message, "id": _OPENING_ID}).encode() if opens else None
 
     async def __aiter__(self) -> AsyncIterator[str]:
-        """Yield the client's lines that the SDK can read. The SDK would skip other lines, and the
-        client would wait forever. Lone surrogates, which JavaScript clients send, are repaired. An
-        unreadable request gets an error."""
+        """Yield the client's lines that the SDK can read. The SDK would skip a line that it cannot
+        read, and the client would wait forever. Lone surrogates, which JavaScript clients send, are
+        repaired. An unreadable request gets an error."""
         from mcp_types import jsonrpc_message_adapter
         from pydantic import ValidationError
 

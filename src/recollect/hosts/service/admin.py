@@ -60,7 +60,8 @@ async def set_limits(call: Call) -> m.TenantItem:
 
 
 async def delete_tenant(call: Call) -> m.TenantDeletedAnswer:
-    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat it until `done`."""
+    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat the call until
+    `done`."""
     one, certificates = await _asked(call), list[m.Record]()
     async with aclosing((await _admin(call)).delete_tenant(one)) as deleting:
         async for name, certificate in deleting:
@@ -97,7 +98,7 @@ async def rotate_key(call: Call) -> m.KeyMadeAnswer:
 
 
 async def revoke_key(call: Call) -> m.KeyItem:
-    """Revoke a key of a tenant. Nodes refuse it within seconds."""
+    """Revoke a key of a tenant. Nodes refuse a revoked key within seconds."""
     one, records = await _asked(call), await call.memories.records()
     await (await _admin(call)).revoke_key(one, call.path["key"])
     found = await records.key(one.id, call.path["key"])

@@ -58,7 +58,8 @@ class ApiRoute:
 
     @property
     def writes(self) -> bool:
-        """True if the operation writes. Writing creates a missing space, unless `needs_space`."""
+        """True if the operation writes. Unless `needs_space` is true, it also creates a missing
+        space."""
         return self.scope == "write"
 
 

@@ -5,7 +5,7 @@ and the idempotency key. Only the key decides to which tenant a request belongs.
 the same idempotency key never run at the same time.
 
 At the first SIGTERM or SIGINT, a node answers /readyz with 503 and serves for another
-`serve.drain_seconds`. After this time the node accepts no more requests, finishes open ones, and
+`serve.drain_seconds`. After this drain the node accepts no more requests, finishes open ones, and
 closes. A second signal ends the wait.
 """
 
@@ -516,7 +516,7 @@ def _answer_problem(request: Request, problem: Problem) -> Response:
 
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:
-    """Create the application of a node. Raise SettingsError if its store is not a server."""
+    """Create the application of a node. Raise SettingsError if the store is not a server."""
     url = require_server(settings.store.url)
     return Service(settings, url, secret=deployment_secret(), mcp=mcp)
 

@@ -85,7 +85,7 @@ class KeyAccess:
         memories: TenantMemories,
         settings: Settings,
     ) -> None:
-        """Create the check. `principal_of` resolves an Authorization header, and counts it."""
+        """Create the check. `principal_of` resolves an Authorization header, and counts the use."""
         self._principal_of = principal_of
         self._memories = memories
         self._settings = settings

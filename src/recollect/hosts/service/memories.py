@@ -42,7 +42,7 @@ SPARE_CONNECTIONS: Final = 4
 MOST_SECONDS: Final = 120.0
 """Maximum value of X-Request-Timeout."""
 OPEN_SPACES: Final = 512
-"""Maximum number of memories that a node has open. The least recently used ones are closed."""
+"""Maximum number of memories that a node has open. The node closes the least recently used."""
 LISTED_SPACES: Final = 100_000
 """Maximum number of spaces that a node remembers as listed under their tenant."""
 PROBE_SECONDS: Final = 1.0
@@ -104,7 +104,7 @@ class TenantMemories:
         self._beside: set[asyncio.Task[Any]] = set()
 
     async def fleet(self) -> PostgresFleet:
-        """Return the spaces of the database. Raise StoreError if it cannot be used now."""
+        """Return the spaces of the database. Raise StoreError if the database is down."""
         if self._fleet is not None:
             return self._fleet
         loop = asyncio.get_running_loop()

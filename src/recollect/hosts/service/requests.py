@@ -59,7 +59,7 @@ def read_names(request: Request) -> dict[str, str]:
 
 
 def read_query(raw: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
-    """Parse the query of a request. Raise a Problem if it is invalid."""
+    """Parse the query of a request. Raise a Problem if the query is invalid."""
     try:
         text = raw.decode("ascii")
         pairs = parse_qsl(text, keep_blank_values=True, strict_parsing=bool(text), errors="strict")
@@ -74,7 +74,7 @@ def read_query(raw: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
 
 
 def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
-    """Parse the body of a request. Raise a Problem if it is invalid."""
+    """Parse the body of a request. Raise a Problem if the body is invalid."""
     try:
         body.decode()  # a body that is passed on unread must be valid UTF-8 too
         return msgspec.json.decode(body, type=kind)

@@ -69,7 +69,7 @@ def only(*values: Any) -> ProjectRule:
 
 
 def at_least(number: int) -> ProjectRule:
-    """Let the project set this number or more. A smaller one would run the model more often."""
+    """Let the project set this number or more. A smaller number would run the model more often."""
     return ProjectRule(None, number)
 
 

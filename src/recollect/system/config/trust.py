@@ -143,7 +143,7 @@ def record_trust(file: ProjectFile) -> None:
 
 
 def revoke_trust(path: Path) -> bool:
-    """Revoke the trust in the file at this path. Return False if it was not trusted."""
+    """Revoke the trust in the file at this path. Return False if the file was not trusted."""
     try:
         _record_file(path).unlink()
     except FileNotFoundError:

@@ -3,7 +3,7 @@
 Leasing, returning and reviving jobs lock the space first, as all writers do. The transaction that
 leases a job also charges the budget. `spaces.jobs_due_at` is never later than the next job or the
 next expiring lease, so that workers find every space. If no due job can be leased (because of the
-budget, or the wanted kinds), that time moves a little, so that workers can serve other spaces.
+budget, or the wanted kinds), `jobs_due_at` moves a little, so that workers can serve other spaces.
 """
 
 from __future__ import annotations
@@ -197,7 +197,8 @@ async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bo
 
 
 async def take(work: Transaction, lease: Lease) -> Statement:
-    """Lock the space and delete a finished job. Returns one row if the lease was valid."""
+    """Lock the space and delete a finished job. The statement returns a row if the lease was
+    valid."""
     await work.send(COUNTERS, (work.space_id,))
     return await work.send(_TAKE, (work.space_id, int(lease.id), lease.token))
 

@@ -239,7 +239,7 @@ async def forget_compactions(
     whole: Sequence[str],
 ) -> list[CompactionRecord]:
     """Remove compactions that cover `unsaid` messages or removed `places` (session and message), or
-    whose session is in `whole`. Return the removed ones."""
+    whose session is in `whole`. Return the removed compactions."""
     removed = await work.rows(
         _STANDING_FOR,
         {"space": work.space_id, "whole": driver.texts(whole), "unsaid": driver.uuids(unsaid),

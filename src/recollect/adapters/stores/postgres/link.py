@@ -53,7 +53,7 @@ _KEEPALIVE: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""Settings that detect a server that no longer responds. A URL may override them."""
+"""Settings that detect a server that no longer responds. A URL may override these settings."""
 _MOST_PREPARED: Final = 150
 """Maximum number of prepared statements per link. PgBouncer keeps 200 per connection by default."""
 FORGOTTEN: Final = (sql_errors.InvalidSqlStatementName, sql_errors.DuplicatePreparedStatement)
@@ -81,7 +81,7 @@ def _number_parameters(query: str) -> tuple[bytes, tuple[str, ...]]:
 
 
 class Statement:
-    """A queued statement. Reading its rows sends all queued statements of the transaction."""
+    """A queued statement. Reading its rows sends all queued statements of its transaction."""
 
     __slots__ = (
         "_connection",
@@ -335,7 +335,7 @@ class Link:
 async def find_preparing(connection: Connection) -> bool:
     """Return True if the statements that a connection prepares stay usable. PgBouncer with
     `max_prepared_statements` renames each statement, and knows which connection has it. A pooler
-    that keeps the names does not know this."""
+    that keeps the names does not know which connection has a statement."""
     with driver_errors():
         async with connection.transaction():
             (pid,) = await (await connection.execute("SELECT pg_backend_pid()")).fetchone() or (0,)

@@ -178,7 +178,7 @@ WAIT_SECONDS: Final = 300.0
 """A migration gives up after this long."""
 _NAME: Final = re.compile(r"(\d{3})_(pre|post)_(\w+)\.sql")
 _LOCK: Final = 7_261_941_203
-"""The advisory lock of migrations. PostgreSQL releases it when the connection ends."""
+"""The advisory lock of migrations. PostgreSQL releases this lock when the connection ends."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
 _EACH_SPACE: Final = "-- For each space"
 """Statements after this line of a file run once per space, in one transaction each."""
@@ -519,7 +519,7 @@ async def require_schema(connection: Connection) -> None:
 
 
 async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
-    """Read the steps that ran, by number and phase. Raise an error if one is unknown."""
+    """Read the steps that ran, by number and phase. Raise an error if a step is unknown."""
     exists = "SELECT to_regclass('recollect.schema_versions') IS NOT NULL"
     row = await (await connection.execute(exists)).fetchone()
     if row is None or not row[0]:

@@ -132,7 +132,7 @@ async def delete_space(work: Transaction) -> dict[str, int]:
 PACK_AFTER: Final = 512
 """Packing is due if the tail has this many passages, which take a millisecond to scan."""
 PACK_NOW: Final = 4_096
-"""If the tail has this many passages, the next writer packs it: no worker runs the jobs."""
+"""If the tail has this many passages, the next writer packs it, because no worker seems to."""
 _FANOUT: Final = 8
 _SMALLEST: Final = 512
 _DEAD_SHARE: Final = 0.25

@@ -255,8 +255,8 @@ class PostgresStore:
 
     async def pack(self, *, least: int = space.PACK_AFTER) -> int:
         """Pack the newest passages into the inverted index and merge its runs. Return the number of
-        steps taken. Jobs of kind "pack" run this in parallel with other operations. If another
-        process changes the index meanwhile, the pack is rolled back."""
+        steps taken. Jobs of kind "pack" call this method in parallel with other operations. If
+        another process changes the index meanwhile, the pack is rolled back."""
         steps = 0
         with contextlib.suppress(space.IndexMoved):
             async with self._writing() as work:

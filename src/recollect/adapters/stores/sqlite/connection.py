@@ -46,7 +46,8 @@ _CACHE_KIB = 32_768
 _LOG_PAGES = 128
 """When the log has this many pages, it is moved into the file, and then cut to this size."""
 _CIPHER = "aegis"
-"""SQLite's cipher. With AES in the processor it costs no time; chacha20 is three times slower."""
+"""SQLite's cipher. With AES in the processor, aegis costs no time; chacha20 is three times
+slower."""
 _STATEMENTS = 200
 FileNumber: TypeAlias = tuple[int, int]
 """Device and inode, which identify a file."""
@@ -220,7 +221,7 @@ def space_file(
 
 
 def require_file(file: SpaceFile, *, create: bool) -> None:
-    """Create the file if it is missing. Raise an error if it cannot be a memory."""
+    """Create the file if it is missing. Raise an error if the file cannot be a memory."""
     path = file.path
     with store_errors(path):
         if not path.exists():

@@ -377,7 +377,7 @@ def forget_compactions(
     whole: AbstractSet[int],
 ) -> list[CompactionRecord | None]:
     """Remove compactions that cover `unsaid` messages or removed `places`, or whose session is in
-    `whole`. Return the removed ones, with None for each unreadable one."""
+    `whole`. Return the removed compactions, with None for each unreadable one."""
     if not (unsaid or places or whole):
         return []
     ids = SharedIds(db)

@@ -78,7 +78,7 @@ _DROP_QUOTED: Final = "DELETE FROM quoted WHERE session = ? AND chunk >= ?"
 
 
 Chunks: TypeAlias = list[tuple[bytes | str | None, Sequence[str]]]
-"""Message ids in chunks, each as its stored column and its ids."""
+"""Message ids in chunks. For each chunk: the stored column, and the ids."""
 
 
 def in_chunks(ids: Sequence[str]) -> Chunks:
@@ -241,7 +241,7 @@ def read_session(db: Database, session: str) -> StoredSession | None:
 
 
 def read_path(db: Database, number: int) -> tuple[list[str], list[str]]:
-    """Return keys and ids of a session's path. Raise ValueError if they cannot be read."""
+    """Return keys and ids of a session's path. Raise ValueError if the path cannot be read."""
     keys: list[str] = []
     ids: list[str] = []
     for start, count, packed_keys, packed_ids in db.rows(_CHUNKS, (number,)):
@@ -279,7 +279,8 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
 
 
 def forget_session(db: Database, number: int) -> int:
-    """Remove state and name of a session without segments and turns. Return 1 if it had a state."""
+    """Remove state and name of a session without segments and turns. Return 1 if there was a
+    state."""
     remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
     forget_state(db, number)
     db.run("DELETE FROM session WHERE number = ?", (number,))

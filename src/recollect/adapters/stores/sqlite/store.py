@@ -80,7 +80,7 @@ class SQLiteStore:
         create: bool = True,
         busy_seconds: float = 5.0,
     ) -> Self:
-        """Open the file of a space. `create` creates it if it is missing."""
+        """Open the file of a space. With `create`, create a missing file."""
         file = await asyncio.to_thread(
             space_file, path, space=space, key=key, create=create, busy_seconds=busy_seconds
         )
