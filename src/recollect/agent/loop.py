@@ -370,8 +370,8 @@ class Agent:
         return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
 
     async def use_model(self, name: str) -> str:
-        """Use the model with this name from now on. With an empty name, only return the current
-        model."""
+        """Use the model with this name from now on. An empty name asks for the current model's
+        name."""
         steps = self._steps
         if not name:
             window = steps.window_tokens

@@ -391,9 +391,8 @@ class TurnSteps:
         return context, self.last
 
     async def current_request(self) -> tuple[SentRequest, WhichRequest]:
-        """Return the last request of this run. Before the first request, return the one that the
-        engine would send now, without storing it and without recall, because the question is
-        unknown."""
+        """Return the last request of this run. Before the first request, return what the engine
+        would send now, without storing it and without recall, because the question is unknown."""
         if self.last is not None:
             return self.last, "sent"
         self.begin()

@@ -200,8 +200,7 @@ def _without_secrets(url: str) -> str:
 
 
 def run_agent(command: list[str], environment: dict[str, str]) -> int:
-    """Run the agent, which handles signals itself, in this terminal. Return the agent's exit
-    code."""
+    """Run the agent, which handles signals itself, in this terminal. Return its exit code."""
     for number in (signal.SIGINT, signal.SIGQUIT):
         # The terminal sends these signals to the agent, too.
         signal.signal(number, lambda *_: None)

@@ -220,7 +220,7 @@ class SpaceWorker:
             await until(self.stop, IDLE_SECONDS if named else QUIET_SECONDS)
 
     async def visit(self, store: Store, name: str, most: int | None = None) -> int:
-        """Run at most `most` due jobs of a space, and close its store. Return the number of
+        """Run at most `most` due jobs of a space, close its store, and return the number of
         jobs."""
         from recollect.core.engine.background import runner_of
 

@@ -336,8 +336,7 @@ class ShownProgress:
         self.clear()
 
     def clear(self) -> None:
-        """Remove the bars, so that a command can print text. The next `show` draws the bars
-        again."""
+        """Remove the bars, so that a command can print text. The next `show` draws new bars."""
         if self._bars is not None:
             self._bars.stop()
         self._bars = self._task = None

@@ -112,8 +112,7 @@ def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> d
 
 
 def _show_view(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
-    """Return None if the request needs no change. Raise FormatError if the request is
-    unreadable."""
+    """Return None if the request needs no change. Raise FormatError for an unreadable request."""
     unread = [line for line in context.report.failures if line.stage == "read"]
     if unread:
         raise FormatError(unread[0].said)

@@ -115,8 +115,7 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
 def download(
     model: HubModel, models: Path, *, again: bool = False, quiet: bool = True
 ) -> Downloaded:
-    """Download a model into `models`. `again` replaces an installed model; `quiet` hides
-    progress."""
+    """Download a model into `models`. `again` replaces an installed model; `quiet` hides output."""
     if not _NAME.fullmatch(model.name):
         raise EmbedderError(
             f"{model.name!r} is not a valid model name: use letters, digits, . _ and -"

@@ -259,8 +259,7 @@ def package_folder(name: str) -> Path | None:
 
 
 def import_package(package: str, *, feature: str, extra: str) -> Any:
-    """Import a package. Raise MissingExtra if the package is missing, or its own error if
-    broken."""
+    """Import a package. Raise MissingExtra without the package, or a broken package's own error."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -438,8 +437,7 @@ class _Table:
 
 
 def static_package() -> Path:
-    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError without
-    weights."""
+    """Return the folder of wordllama's weights. Raise MissingExtra or EmbedderError without any."""
     package = package_folder("wordllama")
     if package is None or package_folder("tokenizers") is None:
         raise MissingExtra(feature=FEATURE, extra=EXTRA)

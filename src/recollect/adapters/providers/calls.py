@@ -307,14 +307,13 @@ class Calls:
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
-        """Close a reply after its last event. If it was read to its end, the connection stays
+        """Close a reply after its last event. A reply read to its end leaves the connection
         open."""
         await reply.piece(within=_LAST_BYTES_SECONDS)
         await reply.close()
 
     async def look(self, url: str) -> Mapping[str, Any]:
-        """Read the JSON object at a URL of this server. Return an empty object instead of
-        raising."""
+        """Read the JSON object at a URL of this server. On failure, return an empty object."""
         content = await http.attempt(self._get(url))
         try:
             value = decode(content) if isinstance(content, bytes) else None

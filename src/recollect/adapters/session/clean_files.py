@@ -196,8 +196,7 @@ class _Walk:
                 self.cannot.append(line)
 
     def _change(self, path: Path, place: str) -> None:
-        """Change a file. Read the file without its lock first, so that unaffected ones stay
-        free."""
+        """Change a file. First read the file without its lock: most files are not affected."""
         change: _Change | None = None
         try:
             if path.is_symlink():

@@ -234,8 +234,7 @@ def is_server(url: str | None) -> TypeGuard[str]:
 
 
 def require_server(url: str | None) -> str:
-    """Return the URL of a service's store. Raise SettingsError if the URL does not name a
-    server."""
+    """Return the URL of a service's store. Raise SettingsError for a URL without a server."""
     if not is_server(url):
         raise SettingsError(
             "a service keeps everything in PostgreSQL: set store.url, or give "

@@ -138,8 +138,7 @@ class OpenClawMemory:
         self._compactions: OrderedDict[str, _Compaction] = OrderedDict()
 
     async def answer(self, call: OpenClawCall, payload: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the answer to the plugin; {} if there is none. Raise FormatError if a request is
-        invalid."""
+        """Return the answer to the plugin; {} if there is none. Raise FormatError for bad input."""
         if call == "answer":
             return await self._answered(payload)
         asked = _read(payload)

@@ -60,8 +60,7 @@ async def set_limits(call: Call) -> m.TenantItem:
 
 
 async def delete_tenant(call: Call) -> m.TenantDeletedAnswer:
-    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat the call until
-    `done`."""
+    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat this until `done`."""
     one, certificates = await _asked(call), list[m.Record]()
     async with aclosing((await _admin(call)).delete_tenant(one)) as deleting:
         async for name, certificate in deleting:

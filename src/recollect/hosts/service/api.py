@@ -58,8 +58,7 @@ class ApiRoute:
 
     @property
     def writes(self) -> bool:
-        """True if the operation writes. Unless `needs_space` is true, it also creates a missing
-        space."""
+        """True if the operation writes. It creates a missing space unless `needs_space` is true."""
         return self.scope == "write"
 
 

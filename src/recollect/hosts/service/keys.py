@@ -149,8 +149,8 @@ class Administration:
         return made
 
     async def rotate_key(self, tenant: Tenant, key_id: str, *, grace: float) -> MadeKey | None:
-        """Replace a key, and let the old one expire after `grace` seconds. Return None for an
-        unknown key."""
+        """Replace a key, and let the old one expire after `grace` seconds. None for an unknown
+        key."""
         now = time.time()
         found = await self.records.key(tenant.id, key_id)
         if found is None:
@@ -168,8 +168,7 @@ class Administration:
         return await self.records.revoke_key(tenant, key_id, actor=self.actor, at=time.time())
 
     async def delete_space(self, tenant: Tenant, name: str) -> AsyncGenerator[Certificate]:
-        """Delete a space. Yield its certificate, and another if a client wrote to the space
-        meanwhile."""
+        """Delete a space. Yield its certificate, and a second one if a client wrote meanwhile."""
         store = await self.fleet.space(tenant_space(tenant.id, name))
         yield await delete_space(store, named=name, now=time.time())
         await self.records.remove_space(tenant, name, actor=self.actor, at=time.time())

@@ -172,8 +172,8 @@ class TenantMemories:
     def measure(
         self, tenant: Tenant, space: str, memory: TenantMemory | None = None
     ) -> asyncio.Task[None] | None:
-        """Count the bytes of a space's messages, for tenants with a quota, at most once a
-        minute."""
+        """Count the bytes of a space's messages, at most once a minute, for tenants with a
+        quota."""
         if tenant.most_bytes is None:
             return None
         if memory is not None:

@@ -197,8 +197,7 @@ async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bo
 
 
 async def take(work: Transaction, lease: Lease) -> Statement:
-    """Lock the space and delete a finished job. The statement returns a row if the lease was
-    valid."""
+    """Lock the space and delete a finished job. With a valid lease, the result has one row."""
     await work.send(COUNTERS, (work.space_id,))
     return await work.send(_TAKE, (work.space_id, int(lease.id), lease.token))
 

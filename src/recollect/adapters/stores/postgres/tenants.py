@@ -238,8 +238,7 @@ class TenantRecords:
     async def rotate_key(
         self, tenant: Tenant, key_id: str, new: ApiKey, *, ends_at: float, actor: str
     ) -> bool:
-        """Create the key `new`, and let the old one expire. Return False if the old key is
-        unknown."""
+        """Create the key `new`, and let the old key expire. Return False for an unknown old key."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             ended = await work.row(_EXPIRE_KEY, (ends_at, ends_at, tenant.id, key_id))
             if ended is not None:
@@ -325,8 +324,7 @@ class TenantRecords:
     async def keep_answer(
         self, tenant: UUID, key_hash: bytes, token: str, *, status: int, answer: bytes
     ) -> bool:
-        """Store a claimed request's answer. Return False if another caller has claimed the
-        request."""
+        """Store a claimed request's answer. Return False if another caller has claimed it since."""
         async with self._pool.tenant_transaction(tenant) as work:
             stored = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
         return stored is not None

@@ -46,8 +46,7 @@ _CACHE_KIB = 32_768
 _LOG_PAGES = 128
 """When the log has this many pages, it is moved into the file, and then cut to this size."""
 _CIPHER = "aegis"
-"""SQLite's cipher. With AES in the processor, aegis costs no time; chacha20 is three times
-slower."""
+"""SQLite's cipher. On processors with AES it costs no time; chacha20 takes three times as long."""
 _STATEMENTS = 200
 FileNumber: TypeAlias = tuple[int, int]
 """Device and inode, which identify a file."""

@@ -290,8 +290,7 @@ _COUNT_TOKENS: Final = "UPDATE totals SET tokens = tokens + ?"
 def read_bodies(
     db: Database, kind: BodyKind, *, after: str | None = None, limit: int = 100
 ) -> tuple[StoredBody, ...]:
-    """Return the stored bodies of a kind, by id, after `after`. Damaged bodies are marked as
-    torn."""
+    """Return the stored bodies of a kind, by id, after `after`. Damaged bodies have `torn` set."""
     place = _PLACES[kind]
     query = f"""
         SELECT {place.id}, {place.session}, typeof({place.body}), CAST({place.body} AS BLOB)
