@@ -168,14 +168,91 @@ async def test_a_failed_statement_leaves_no_unknown_name(shared: TestDatabase) -
     await fleet.close()
 
 
-async def test_a_link_whose_statements_were_forgotten_is_replaced(shared: TestDatabase) -> None:
-    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+async def test_links_whose_statements_were_forgotten_are_replaced(shared: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=4)
     store = await fleet.space("one")
-    assert await store.session("s") is None
-    (link,) = fleet.pool._idle
-    assert await link.usable()
-    await link.run((Statement(link.connection, "DISCARD ALL"),))
+    await asyncio.gather(*(store.session("s") for _ in range(4)))
+    links = list(fleet.pool._idle)
+    assert len(links) == 4
+    for link in links:
+        assert await link.usable()
+        await link.run((Statement(link.connection, "DISCARD ALL"),))
     with pytest.raises(StoreUnavailable, match="prepared statement"):
         await store.session("s")
-    assert await store.session("s") is None
+    for _ in range(2):
+        assert await asyncio.gather(*(store.session("s") for _ in range(4))) == [None] * 4
     await fleet.close()
+
+
+async def test_a_pooler_that_keeps_names_gives_no_caller_another_ones_statement(
+    shared: TestDatabase,
+) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=2)
+    async with (
+        fleet.pool.transaction(uuid4()) as one,
+        fleet.pool.transaction(uuid4()) as two,
+    ):
+        for work, text in ((one, "SELECT 'one' || %s"), (two, "SELECT 'two' || %s")):
+            assert await work.row(text, ("x",)) == (f"{text[8:11]}x",)
+    first, second = fleet.pool._idle
+    # a pooler gives each caller the other one's connection to the server
+    first._pgconn, second._pgconn = second._pgconn, first._pgconn
+    with pytest.raises(StoreUnavailable, match="prepared statement"):
+        async with fleet.pool.transaction(uuid4()) as work:
+            text = "SELECT 'one' || %s" if work._link is first else "SELECT 'two' || %s"
+            await work.row(text, ("x",))
+    await fleet.close()
+
+
+async def test_a_statement_whose_rows_nobody_read_is_known_to_its_link(
+    shared: TestDatabase,
+) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+    text, space = "SELECT %s::int + 1", uuid4()
+    async with fleet.pool.transaction(space, read=True) as work:
+        await work.send(text, (1,))
+    async with fleet.pool.transaction(space, read=True) as work:
+        assert await work.row(text, (2,)) == (3,)
+    assert fleet.pool.prepares
+    await fleet.close()
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_a_query_that_outlives_its_transaction_is_refused(
+    shared: TestDatabase, read: bool
+) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+    asked = "SELECT current_setting('app.space_id')"
+    async with fleet.pool.transaction(uuid4(), read=read) as ended:
+        late = await ended.send(asked)
+        running = asyncio.create_task(ended.row("SELECT pg_sleep(0.2)::text"))
+        await asyncio.sleep(0.05)
+    assert await running == ("",)
+    space = uuid4()
+    async with fleet.pool.transaction(space, read=read) as work:
+        assert await work.row(asked) == (str(space),)
+        with pytest.raises(StoreError, match="has ended"):
+            await ended.row(asked)
+        if not late.done:
+            with pytest.raises(StoreError, match="has ended"):
+                await late.fetchall()
+        assert await work.row(asked) == (str(space),)
+    with pytest.raises(ValueError, match="the caller's"):
+        async with fleet.pool.transaction(space, read=read) as failed:
+            running = asyncio.create_task(failed.row("SELECT pg_sleep(0.2)::text"))
+            await asyncio.sleep(0.05)
+            raise ValueError("the caller's")
+    async with fleet.pool.transaction(space, read=read) as work:
+        assert await work.row(asked) == (str(space),)
+    await asyncio.gather(running, return_exceptions=True)
+    await fleet.close()
+
+
+async def test_a_closed_pool_keeps_no_link_of_a_failed_transaction(shared: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+    with pytest.raises(StoreError):
+        async with fleet.pool.transaction(uuid4()) as work:
+            await work.row("SELECT 1")
+            await fleet.close()
+            await work.row("SELECT 1 / %s", (0,))
+    assert fleet.pool.idle == 0

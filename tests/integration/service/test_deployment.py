@@ -225,6 +225,24 @@ def pooled(deployment: Deployment) -> Iterator[str]:
         process.wait()
 
 
+@pytest.mark.parametrize(
+    ("version", "prepares"), [("1.18.0", False), ("1.21.0", True), ("1.24.1", True)]
+)
+def test_pgbouncer_keeps_prepared_statements_if_its_version_can(
+    tmp_path: Path, version: str, prepares: bool
+) -> None:
+    stand_in = tmp_path / "pgbouncer"
+    stand_in.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo "PgBouncer {version}"\ntrue\n')
+    stand_in.chmod(0o755)
+    (tmp_path / "password").write_text(APP)
+    given = {"UPSTREAM": "db:5432", "DATABASE": "recollect", "ROLE": "recollect_app",
+             "PASSWORD_FILE": str(tmp_path / "password"), "PGBOUNCER_FOLDER": str(tmp_path),
+             "PATH": f"{tmp_path}:{os.environ['PATH']}"}  # fmt: skip
+    subprocess.run(["sh", str(DEPLOY / "pgbouncer.sh")], env=given, check=True)
+    told = (tmp_path / "pgbouncer.ini").read_text()
+    assert ("\nmax_prepared_statements = 200\n" in told) == prepares
+
+
 def free_port() -> int:
     import socket
 

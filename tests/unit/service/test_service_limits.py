@@ -62,6 +62,23 @@ async def test_a_fair_queue_serves_tenants_in_turn() -> None:
     assert (queue.running, queue.waiting, queue._free) == (0, 0, 16)
 
 
+async def test_a_request_cancelled_as_its_turn_begins_strands_no_later_one() -> None:
+    queue, tenant = FairQueue(2, tenant_waiting=10), uuid4()
+
+    async def ask() -> None:
+        async with queue.turn(tenant):
+            await asyncio.sleep(0)
+
+    async with queue.turn(tenant):
+        first = asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        later = [asyncio.create_task(ask()) for _ in range(2)]
+    first.cancel()  # its turn has begun, and it has not run since
+    await asyncio.wait_for(asyncio.gather(*later), 1.0)
+    assert first.cancelled()
+    assert (queue.running, queue.waiting, queue._free) == (0, 0, 2)
+
+
 async def test_a_request_that_gets_no_turn_in_half_its_time_is_refused() -> None:
     queue, tenant = FairQueue(2, tenant_waiting=10), uuid4()
     async with queue.turn(tenant):

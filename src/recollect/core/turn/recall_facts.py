@@ -198,9 +198,13 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
     asked = CandidateQuery(
         words=(STANDING_WORD,), lexical_limit=_MOST_STANDING, vector_limit=0, session=session
     )
-    pinned, candidates = await asyncio.gather(
-        archive.fact_candidates(FactQuery(limit=0, session=session)), archive.candidates(asked)
-    )
+    try:
+        async with asyncio.TaskGroup() as together:  # sent in one round trip
+            finding = together.create_task(archive.candidates(asked))
+            pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
+    except ExceptionGroup as group:
+        raise group.exceptions[0] from None
+    candidates = finding.result()
     facts = [
         _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
         for candidate in pinned.facts

@@ -92,8 +92,8 @@ class FairQueue:
                 self._end(tenant)
             elif place in queue:
                 queue.remove(place)
-            if not queue:
-                self._waiting.pop(tenant, None)
+            if not queue and self._waiting.get(tenant) is queue:
+                del self._waiting[tenant]
             if isinstance(error, TimeoutError):
                 raise _node_busy() from None
             raise

@@ -14,6 +14,7 @@ import select
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from psycopg import generators
@@ -78,6 +79,13 @@ def _number_parameters(query: str) -> tuple[bytes, tuple[str, ...]]:
         return f"${names.setdefault(named, len(names) + 1)}"
 
     return _PLACEHOLDER.sub(number, query).encode(), tuple(names)
+
+
+@lru_cache(maxsize=512)
+def _prepared_name(shape: Shape) -> bytes:
+    """Name a prepared statement by its content, so that a name means the same on every connection
+    of the server, even if a pooler gives it to another client."""
+    return b"recollect_" + blake2b(repr(shape).encode(), digest_size=16).hexdigest().encode()
 
 
 class Statement:
@@ -167,15 +175,15 @@ class Statement:
 class _Preparing:
     """Receives the result of a PREPARE. The server then knows the statement's name."""
 
-    __slots__ = ("_name", "_names", "_shape")
+    __slots__ = ("_prepared", "_shape")
 
-    def __init__(self, names: dict[Shape, bytes], shape: Shape, name: bytes) -> None:
-        self._names, self._shape, self._name = names, shape, name
+    def __init__(self, prepared: set[Shape], shape: Shape) -> None:
+        self._prepared, self._shape = prepared, shape
 
     def take(self, result: PGresult) -> None:
         if result.status not in _GOOD:
             raise _error(result)
-        self._names[self._shape] = self._name
+        self._prepared.add(self._shape)
 
 
 def _exchange(pgconn: PGconn, statements: Sequence[Statement | _Preparing]) -> PQGen[None]:
@@ -232,18 +240,19 @@ class Link:
     """A connection in pipeline mode. `run` reads all results, and raises the first error."""
 
     __slots__ = (
-        "_broken", "_names", "_owing", "_pgconn", "_traffic", "connection", "prepares", "used_at",
+        "_owed", "_pgconn", "_prepared", "_traffic", "broken", "connection", "prepares", "used_at",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, traffic: Traffic, *, prepares: bool = False) -> None:
         self.connection: Connection = connection
         self.prepares: bool = prepares
-        self._names: dict[Shape, bytes] = {}
+        self._prepared: set[Shape] = set()
         self._traffic = traffic
         self._pgconn = connection.pgconn
         self._pgconn.enter_pipeline_mode()
-        self._owing = False
-        self._broken = False
+        self._owed: list[Statement | _Preparing] = []
+        self.broken: bool = False
+        """True if results may be left unread, so that the link must be closed."""
         self.used_at: float = 0.0
         """Time of the last release, by the monotonic clock."""
 
@@ -254,32 +263,30 @@ class Link:
             await self._receive(answering, seconds)
         except TimeoutError:
             # The server may be gone, or may never finish: ask it to stop.
-            self._broken = True
+            self.broken = True
             with contextlib.suppress(psycopg.Error):
                 await self.connection.cancel_safe(timeout=_CANCEL_SECONDS)
             raise
 
     def leave(self, statements: Sequence[Statement]) -> None:
         """Send statements without waiting. The next use of the link reads their results first."""
-        self._send(statements)
+        self._owed = self._send(statements)
         self._pgconn.flush()
-        self._owing = True
 
     def _send(self, statements: Sequence[Statement]) -> list[Statement | _Preparing]:
         """Send statements. Return, in order, the objects that receive the results."""
         answering: list[Statement | _Preparing] = []
-        new: dict[Shape, bytes] = {}
+        sent = set(self._prepared)
         for statement in statements:
             shape = statement.shape if self.prepares else None
-            name = None if shape is None else self._names.get(shape) or new.get(shape)
-            if shape is not None and name is None and len(self._names) < _MOST_PREPARED:
-                name = new[shape] = f"r{len(self._names) + len(new)}".encode()
-                self._pgconn.send_prepare(name, *shape)
-                answering.append(_Preparing(self._names, shape, name))
-            if name is None:
-                statement.send(self._pgconn)
+            if shape is not None and shape not in sent and len(sent) < _MOST_PREPARED:
+                self._pgconn.send_prepare(_prepared_name(shape), *shape)
+                answering.append(_Preparing(self._prepared, shape))
+                sent.add(shape)
+            if shape in sent:
+                statement.send_prepared(self._pgconn, _prepared_name(shape))
             else:
-                statement.send_prepared(self._pgconn, name)
+                statement.send(self._pgconn)
             answering.append(statement)
         self._pgconn.pipeline_sync()
         self._traffic.statements += len(statements)
@@ -297,10 +304,10 @@ class Link:
         """True if the link can be used again, as far as can be seen without a round trip."""
         if self._pgconn.status != ConnStatus.OK:
             return False
-        if self._owing:
-            self._owing = False
+        if self._owed:
+            owed, self._owed = self._owed, []
             try:
-                await self._receive(())
+                await self._receive(owed)
             except (psycopg.Error, TimeoutError):
                 return False
         watched = select.poll()
@@ -311,7 +318,7 @@ class Link:
 
     async def undo(self, error: Exception | None = None) -> bool:
         """Roll back an open transaction. Return True if the link can be used again."""
-        if self._broken or isinstance(error, _UNUSABLE):
+        if self.broken or isinstance(error, _UNUSABLE):
             return False
         try:
             if self._pgconn.status == ConnStatus.OK:
@@ -322,7 +329,7 @@ class Link:
 
     @property
     def idle(self) -> bool:
-        return self._owing or self._pgconn.transaction_status == TransactionStatus.IDLE
+        return bool(self._owed) or self._pgconn.transaction_status == TransactionStatus.IDLE
 
     async def close(self) -> None:
         await self.connection.close()

@@ -31,7 +31,7 @@ from recollect.adapters.stores.postgres.link import (
     Traffic,
     connect,
 )
-from recollect.errors import StoreUnavailable
+from recollect.errors import StoreError, StoreUnavailable
 from recollect.system.telemetry import measured
 
 CONNECT_SECONDS: Final = 5.0
@@ -56,7 +56,8 @@ class Transaction:
     caller reads rows. Concurrent coroutines may share it; their queries are then sent together."""
 
     __slots__ = (
-        "_link", "_queue", "_seconds", "_sending", "made_space", "space", "space_id", "vector_oid",
+        "_ended", "_link", "_queue", "_seconds", "_sender", "_sending", "made_space", "space",
+        "space_id", "vector_oid",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +67,8 @@ class Transaction:
         self._seconds = seconds
         self._queue: list[Statement] = []
         self._sending: asyncio.Future[None] | None = None
+        self._sender: asyncio.Task[Any] | None = None
+        self._ended = False
         self.space_id: UUID = space_id
         self.space: str = ""
         """Name of the space, set by a store that writes, and stored by the first write."""
@@ -77,6 +80,7 @@ class Transaction:
     def _add(
         self, query: str, parameters: Parameters = (), *, planned_each_time: bool = False
     ) -> Statement:
+        self._require_open()
         connection = self._link.connection
         statement = Statement(
             connection, query, parameters, self.flush, planned_each_time=planned_each_time
@@ -117,9 +121,12 @@ class Transaction:
             await asyncio.shield(self._sending)
         if wanted is not None and wanted.done:
             return
+        self._require_open()
+        self._sender = asyncio.current_task()
         self._sending = asyncio.get_running_loop().create_future()
         try:
             await asyncio.sleep(0)  # let parallel coroutines queue their statements first
+            self._require_open()
             queued, self._queue = self._queue, []
             await self._link.run(queued, seconds=self._seconds)
         except Exception as error:  # the transaction fails for all that share it
@@ -139,10 +146,21 @@ class Transaction:
     async def end(self, *, wait: bool) -> None:
         """Commit, and wait for the result unless the transaction wrote nothing."""
         self._add("COMMIT")
-        if wait:
+        if wait or self._sending is not None:
             await self.flush()
         else:
             self._link.leave(self._queue)
+
+    def close(self) -> None:
+        """Refuse further statements: the link may be in use for another space."""
+        self._ended = True
+        if self._sender is not None and self._sending is not None and not self._sending.done():
+            self._link.broken = True
+            self._sender.cancel()
+
+    def _require_open(self) -> None:
+        if self._ended:
+            raise StoreError("this transaction has ended: a query outlived its block")
 
 
 class Pool:
@@ -230,9 +248,13 @@ class Pool:
                 async with self._link() as link:
                     self.traffic.transactions += 1
                     work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
-                    work.begin(_BEGIN_READ if read else _BEGIN, *self._role, f"SET LOCAL {setting}")
-                    yield work
-                    await work.end(wait=not read)
+                    begin = _BEGIN_READ if read else _BEGIN
+                    try:
+                        work.begin(begin, *self._role, f"SET LOCAL {setting}")
+                        yield work
+                        await work.end(wait=not read)
+                    finally:
+                        work.close()
             except sql_errors.DiskFull:
                 self._full_until = time.monotonic() + FULL_SECONDS
                 raise
@@ -248,15 +270,10 @@ class Pool:
                 # A cancelled caller left results unread. Closing the link also rolls back.
                 if isinstance(error, FORGOTTEN):
                     self.prepares = False
-                if isinstance(error, Exception) and await link.undo(error):
-                    self._give_back(link)
-                else:
-                    await link.close()
+                usable = isinstance(error, Exception) and await link.undo(error)
+                await self._release(link, usable=usable)
                 raise
-            if self._closed or not link.idle:
-                await link.close()
-            else:
-                self._give_back(link)
+            await self._release(link, usable=link.idle)
         finally:
             self.in_use -= 1
             self._turns.release()
@@ -276,7 +293,10 @@ class Pool:
             await self._turns.acquire()  # returns at once, because no caller waits
         self.in_use += 1
 
-    def _give_back(self, link: Link) -> None:
+    async def _release(self, link: Link, *, usable: bool) -> None:
+        if self._closed or not usable:
+            await link.close()
+            return
         link.used_at = time.monotonic()
         self._idle.append(link)
         if self._closing_idle is None:
@@ -302,7 +322,8 @@ class Pool:
         while self._idle:
             link = self._idle.pop()
             try:
-                usable = await link.usable()
+                # once one statement was forgotten, no prepared statement is safe
+                usable = link.prepares <= self.prepares and await link.usable()
             except BaseException:
                 # The caller was cancelled while it waited: no other code refers to this link.
                 await link.close()

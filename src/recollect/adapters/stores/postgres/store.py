@@ -235,7 +235,7 @@ class PostgresStore:
     @asynccontextmanager
     async def moment(self) -> AsyncIterator[Self]:
         """Open a view of this store whose reads see one snapshot and are sent together. The view
-        holds a connection, so call no model or embedder in the block."""
+        holds a connection, so use no model and no remote embedder in the block."""
         async with self._reading() as work:
             store = type(self)(self._fleet, self.space)
             store._moment = work
