@@ -221,7 +221,7 @@ def list_(*, as_json: bool) -> None:
     names = {path.name for path in installed}
     chosen = choose("auto", models=folders)
     if as_json:
-        fields = ("name", "repository", "megabytes", "languages", "licence")
+        fields = ("name", "repository", "megabytes", "languages", "license")
         known_models = [
             {**{name: getattr(known, name) for name in fields}, "installed": known.name in names}
             for known in KNOWN_MODELS.values()
@@ -248,7 +248,7 @@ def list_(*, as_json: bool) -> None:
     for known in KNOWN_MODELS.values():
         if known.name not in names:
             size_text = f"{known.megabytes} MB"
-            click.echo(f"  {known.name}  {size_text}  {known.languages}  {known.licence}")
+            click.echo(f"  {known.name}  {size_text}  {known.languages}  {known.license}")
     click.echo(f"auto uses {chosen.said}")
 
 

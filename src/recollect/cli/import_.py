@@ -102,7 +102,7 @@ def import_(
         _import_all(memory, yes=yes, dry_run=dry_run)
         return
     if yes or dry_run:
-        raise RecollectError("--yes and --dry-run belong to --all")
+        raise RecollectError("--yes and --dry-run work only with --all")
     _check_paths(paths, session)
     run = _ImportRun(memory=memory, session=session, restore=restore)
     with ShownProgress(quiet=memory.as_json) as progress:

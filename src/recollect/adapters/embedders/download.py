@@ -48,7 +48,7 @@ class HubModel:
     megabytes: int = 0
     """Approximate size of the download; 0 if unknown."""
     languages: str = ""
-    licence: str = ""
+    license: str = ""
 
 
 KNOWN_MODELS: Final[Mapping[str, HubModel]] = {
@@ -65,21 +65,21 @@ KNOWN_MODELS: Final[Mapping[str, HubModel]] = {
             },
             megabytes=91,
             languages="English",
-            licence="Apache-2.0",
+            license="Apache-2.0",
         ),
         HubModel(
             name="bge-small-en-v1.5",
             repository="BAAI/bge-small-en-v1.5",
             megabytes=134,
             languages="English",
-            licence="MIT",
+            license="MIT",
         ),
         HubModel(
             name="paraphrase-multilingual-MiniLM-L12-v2",
             repository="sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2",
             megabytes=480,
             languages="more than 50",
-            licence="Apache-2.0",
+            license="Apache-2.0",
         ),
     )
 }

@@ -273,7 +273,7 @@ _DECIMALS: Final = 6
 
 _PARTS: Final[tuple[PartName, ...]] = get_args(PartName)
 _WHY: Final[Mapping[PartName, str]] = {
-    "neighbours": "a message next to it answers",
+    "neighbors": "a message next to it answers",
     "stretch": "stated while the conversation was about the question",
     "speaker": "its speaker is named",
     "role": "the user's own words",

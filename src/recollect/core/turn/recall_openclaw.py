@@ -198,7 +198,7 @@ def _explain(stored: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
     near, words = weights.vector * hit.cosine, weights.text * hit.words
     if hit.distance:
         away = "beside a hit" if hit.distance == 1 else f"{hit.distance} messages from a hit"
-        parts = [ScorePart(name="neighbours", points=hit.score, why=away)]
+        parts = [ScorePart(name="neighbors", points=hit.score, why=away)]
     else:
         parts = [
             ScorePart(name="words", points=words, why=f"BM25 {hit.words:.2f} of the best"),

@@ -143,7 +143,7 @@ class FactCandidates:
 
 
 PartName: TypeAlias = Literal[
-    "words", "vector", "neighbours", "stretch", "speaker", "role", "date", "standing", "age", "kind"
+    "words", "vector", "neighbors", "stretch", "speaker", "role", "date", "standing", "age", "kind"
 ]
 """Parts of a score: shared words, similarity, neighbors, the surrounding conversation, speaker,
 date, standing instruction, age, and kind (a decision, or a tool's call or output)."""
