@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
 from tests.harness.gateway import ask, body_of, gateway
@@ -36,6 +36,30 @@ SLACK = at_size(4.0, 1.0)
 """CI runs three tests at a time on two cores."""
 
 
+PAGES = (
+    "session",
+    "turn",
+    "turn?show=all",
+    "wire",
+    "messages",
+    "memory",
+    "memory?q=crane",
+    "facts",
+)
+REMOVAL_PAGES = ("forget", "forget?matching=crane", "redact?look=1", "health", "health?check=1")
+
+
+def open_every_page(visit: Visit, at: str, where: dict[str, str], **headers: str) -> None:
+    """Every page of a host answers, and links only below where it is served."""
+    for page in (*PAGES, *REMOVAL_PAGES):
+        name, _, query = page.partition("?")
+        more = "&turn=1" if name in ("turn", "wire") else ""
+        shown = visit.ask(f"{at}/{name}?{urlencode(where)}{more}&{query}", **headers)
+        assert shown.status == 200, (page, shown.words[:300])
+        links = re.findall(r'(?:href|action)="([^"]*)"', shown.text)
+        assert all(link.startswith((f"{at}/", "#")) for link in links), (page, links)
+
+
 def test_a_gateway_serves_the_pages_beside_its_requests() -> None:
     with ModelServer(lambda _: Says(text="Aye.")) as server, gateway(server) as running:
         done = ask(running.url, "/v1/messages", body_of("anthropic", ["Which quay has the crane?"]))
@@ -51,6 +75,8 @@ def test_a_gateway_serves_the_pages_beside_its_requests() -> None:
         assert found
         shown = visit.ask(found[1].replace("&amp;", "&"))
         assert "Which quay has the crane?" in shown.words
+        named = dict(parse_qsl(urlsplit(found[1].replace("&amp;", "&")).query))
+        open_every_page(visit, "/recollect/inspector", named)
         assert visit.ask("/recollect/inspector/inspector.css").status == 200
         assert visit.ask("/recollect/inspector/", host="evil.example").status == 421
         assert not any("inspector" in one.path for one in server.asked)
@@ -63,14 +89,19 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     lab.end()
 
 
-def test_the_daemon_serves_the_pages_until_it_ends(lab: Lab) -> None:
+def test_the_daemon_serves_the_pages_until_it_ends(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(lab.home))
+    store_session("quay", "s", [[said("user", "The crane is yellow.")]])
     lab.ask("For the harbour we decided to count boats twice.")
     done = lab.command("ui", "--daemon", "--no-browser")
     assert done.returncode == 0, done.stderr
     link = done.stdout.decode().strip()
     parts = urlsplit(link)
     visit = Visit(f"{parts.scheme}://{parts.netloc}", link).sign_in()
-    assert "Sessions" in visit.page().words
+    assert "The crane is yellow." in visit.page("session", space="quay", session="s").words
+    open_every_page(visit, "", {"space": "quay", "session": "s"})
     lab.command("daemon", "stop")
     with pytest.raises(OSError):
         visit.ask("/")
@@ -103,6 +134,22 @@ def test_a_node_shows_a_tenant_its_own_memories_within_its_scopes(database: Test
         path = "/inspector/session?space=quay&session=s"
         assert "The crane is yellow." in visit.ask(path, **basic(key)).words
         assert visit.ask(path, **basic(foreign)).status == 400
+        open_every_page(visit, "/inspector", {"space": "quay", "session": "s"}, **basic(key))
+        facts = visit.ask("/inspector/facts?space=quay", **basic(key))
+        signed = FORM_TOKEN.search(facts.text)
+        assert signed
+        own = {"space": "quay", "session": "s", "form_token": signed[1]}
+        added = visit.ask("/inspector/fact", {**own, "text": "Anna is master."}, **basic(key))
+        assert added.status == 303
+        fact = dict(parse_qsl(urlsplit(added.headers["location"]).query))["id"]
+        for act, word in (("pin", "Pinned"), ("expire", "Expired")):
+            form = {**own, "id": fact, "act": act}
+            assert visit.ask("/inspector/fact", form, **basic(key)).status == 303
+            assert word in visit.ask(added.headers["location"], **basic(key)).words
+        undone = visit.ask("/inspector/undo", {**own, "confirmed": "yes"}, **basic(key))
+        assert "Nothing was undone" in undone.words
+        masked = visit.ask("/inspector/redact", own, **basic(key))
+        assert "Masked" in masked.words
         wanted = "/inspector/forget?space=quay&matching=yellow"
         assert "Forget permanently" in visit.ask(wanted, **basic(key)).words
         asked = visit.ask(wanted, **basic(reader))
