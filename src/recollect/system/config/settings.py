@@ -85,7 +85,7 @@ class Remote(Validated):
     """URL of another server with the provider's API. If none, the provider's own server."""
     key_variable: Text | None = None
     """Environment variable that holds the API key. If none, the provider's usual variable, such as
-    OPENAI_API_KEY. A server set with base_url then gets no key."""
+    OPENAI_API_KEY. If base_url names another server, that server then gets no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class Recall(Validated):
     """The block of memories that is added to a request."""
 
     enabled: bool = True
-    """Add a recalled block to requests."""
+    """Add a recalled block (text from memory) to requests that need it."""
     method: RecallMethod = "recollect"
     """Method of searching memory and writing the block. "recollect" searches passages and facts.
     "openclaw" searches whole messages with OpenClaw's formula, and writes the block in OpenClaw's
@@ -102,15 +102,17 @@ class Recall(Validated):
     """Recall on every turn, without first checking whether the newest message needs earlier
     messages."""
     placement: Placement = "before-newest-user"
-    """Position of the recalled block in the request."""
+    """Position of the recalled block in the request: before the newest user message, or after the
+    system prompt."""
     sticky: bool = True
-    """Keep the block in later requests until Recollect prunes, trims or compacts. If off, the next
-    turn removes it."""
+    """Keep the recalled block in later requests until Recollect shortens or leaves out older
+    messages. If off, the next turn removes the block."""
     hard_cap_tokens: Count = setting(4000, ANY)
-    """Token limit of the block if the newest message asks a question. The block also takes at most
-    10% of the window in a session that uses tools, and at most a third in other sessions."""
+    """Token limit of the recalled block if the newest message asks a question. The block also takes
+    at most 10% of the window in a session that uses tools, and at most a third in other
+    sessions."""
     block_tokens: Count = setting(400, ANY)
-    """Token limit of the block if the newest message asks no question."""
+    """Token limit of the recalled block if the newest message asks no question."""
     standing_tokens: Count = setting(1200, ANY)
     """Token limit of the standing block: text at the start of each request that repeats pinned
     facts, and the user's decisions from messages that were left out. It takes at most 10% of the
@@ -174,7 +176,7 @@ class Models(Validated):
     server."""
     key_variable: Text | None = None
     """Environment variable that holds the API key. If none, the provider's usual variable, such as
-    OPENAI_API_KEY. A server set with base_url then gets no key."""
+    OPENAI_API_KEY. If base_url names another server, that server then gets no key."""
     main: Text | None = None
     """Model that `recollect chat` talks to. Without models.summary, it also writes summaries."""
     summary: Text | None = None
@@ -267,7 +269,7 @@ class Flush(Validated):
     """The note-taking turn of `recollect chat`: the model saves notes before a compaction."""
 
     enabled: bool = True
-    """Run the note-taking turn."""
+    """Let the model save notes in a turn of its own before each compaction."""
     soft_threshold_tokens: Count = 4000
     """Run the note-taking turn when the request comes this close to the size at which it is
     compacted. At most 5% of the window."""
@@ -333,11 +335,11 @@ class SoftTrim(Validated):
     """Shortening of a long tool result."""
 
     max_chars: Count = setting(4000, ANY)
-    """Shorten results with more characters than this to their beginning and end."""
+    """Shorten tool results with more characters than this to their beginning and end."""
     head_chars: Count = setting(1500, ANY)
-    """Number of characters to keep from the beginning of a shortened result."""
+    """Number of characters to keep from the beginning of a shortened tool result."""
     tail_chars: Count = setting(1500, ANY)
-    """Number of characters to keep from the end of a shortened result."""
+    """Number of characters to keep from the end of a shortened tool result."""
 
     def __post_init__(self) -> None:
         Validated.__post_init__(self)
@@ -353,12 +355,12 @@ class HardClear(Validated):
     """Clearing of an old tool result."""
 
     enabled: bool = setting(True, ANY)
-    """Replace whole results with the placeholder, the oldest first."""
+    """Replace whole tool results with the placeholder, the oldest first."""
     placeholder: Text = "[Old tool result content cleared]"
-    """Text that replaces a cleared result."""
+    """Text that replaces a cleared tool result."""
     line_chars: Annotated[int, Meta(ge=0, le=2_000)] = setting(160, ANY)
-    """Length in characters of the one line that is kept from a cleared result: the line that is
-    most relevant to the tool call. 0 keeps no line."""
+    """Length in characters of the one line that is kept from a cleared tool result: the line that
+    is most relevant to the tool call. 0 keeps no line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -388,12 +390,12 @@ class Pruning(Validated):
     """Number of newest assistant messages whose tool results stay complete, unless the request
     would otherwise exceed its limit."""
     soft_trim_ratio: Ratio = setting(0.3, ANY)
-    """Shorten long results when the request fills this share of the window."""
+    """Shorten long tool results when the request fills this share of the window."""
     hard_clear_ratio: Ratio = setting(0.5, ANY)
-    """Clear the oldest results if the request still fills this share of the window after long
+    """Clear the oldest tool results if the request still fills this share of the window after long
     results were shortened."""
     min_prunable_tool_chars: Count = setting(50_000, ANY)
-    """Clear results only if all results that may be cleared have at least this many characters
+    """Clear tool results only if all results that may be cleared have at least this many characters
     together. If a request is over its limit, results are cleared in any case."""
     soft_trim: SoftTrim = field(default_factory=SoftTrim)
     hard_clear: HardClear = field(default_factory=HardClear)
