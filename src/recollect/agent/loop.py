@@ -370,8 +370,7 @@ class Agent:
         return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
 
     async def use_model(self, name: str) -> str:
-        """Use the model with this name from now on. An empty name asks for the current model's
-        name."""
+        """Use the model with this name from now on, or return the current name for an empty one."""
         steps = self._steps
         if not name:
             window = steps.window_tokens

@@ -3,8 +3,8 @@
     memory = recollect.open_blocking_memory(space="my-project", window_tokens=128_000)
     agent = create_agent(model, tools, middleware=[RecollectMiddleware(memory)])
 
-The agent's state keeps every message; only the model's input is shaped. Recollect reads messages as
-Chat Completions, whatever the model. LangChain converts them for each provider.
+The agent's state keeps every message; Recollect changes only the model's input. Recollect reads
+messages as Chat Completions, whatever the model. LangChain converts messages for each provider.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK: a session whose requests a memory shapes.
+"""The OpenAI Agents SDK: a session whose requests a memory prepares.
 
 session = RecollectSession("my-session", memory) await Runner.run(agent, "Hello", session=session,
 run_config=session.run_config())
@@ -91,7 +91,7 @@ class RecollectSession:
         await self.history.clear_session()
 
     def run_config(self, given: RunConfig | None = None) -> RunConfig:
-        """Return a config whose filter shapes the run's requests. The config keeps the other
+        """Return a config whose filter prepares the run's requests. The config keeps the other
         settings of `given`. If `given` has a filter, that filter runs first."""
         given = given or RunConfig()
         before = given.call_model_input_filter

@@ -307,8 +307,7 @@ class Calls:
         return await self._rest(reply, None)
 
     async def end(self, reply: Reply) -> None:
-        """Close a reply after its last event. A reply read to its end leaves the connection
-        open."""
+        """Close a reply after its last event. A reply read to its end keeps the connection open."""
         await reply.piece(within=_LAST_BYTES_SECONDS)
         await reply.close()
 

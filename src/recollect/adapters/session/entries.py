@@ -57,7 +57,7 @@ _MESSAGE_NAMES: Final = frozenset(
 _SIGNATURES: Final = ("textSignature", "thinkingSignature", "thoughtSignature")
 _BLOCK_NAMES: Final = frozenset({"type", "id", "name", "mimeType", *_SIGNATURES})
 _DETAILS: Final = (UNDOES, "recollect")
-"""Keys of a compaction's `details` whose values are only numbers and ids, as in `recollect`."""
+"""Keys of a compaction's `details` for numbers and ids. All other values are content."""
 _SETTINGS_OF_A_SESSION: Final = ("model_change", "thinking_level_change", "session")
 _SPOKEN_FIELDS: Final = {"session_info": "name", "label": "label"}
 _OWN_KINDS: Final = "recollect."  # custom entries of Recollect's agent: their keys are not content

@@ -1,8 +1,8 @@
 """Identifies the sender of a request: the client, its session, and the kind of request. If a client
 sends no session name, its session is recognized by the reply that the client sends back. A request
 continues a session if it repeats the session's last request and the reply to it. Equal first
-messages are not enough, because applications greet all users alike. Every mark is keyed by the
-caller's credential, so two callers never share a session."""
+messages do not identify a session, because applications greet all users alike. Every mark is keyed
+by the caller's credential, so two callers never share a session."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_5
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
 BLOCK_TOKENS: Final = 1_600
 STANDING_TOKENS: Final = 900
-"""Token limit of the standing block, which must fit after a compaction, with a recalled block."""
+"""Token limit of the standing block, which after a compaction is added with a recalled block."""
 SETTLE_SECONDS: Final = 2.0
 MORE: Final = (
     "More is in memory: search it with Recollect's memory tools, or with the command "

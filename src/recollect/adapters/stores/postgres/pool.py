@@ -53,7 +53,7 @@ _MODES: Final = {True: "read", False: "write"}
 
 class Transaction:
     """A transaction of one space on one connection. The transaction sends its statements when a
-    caller reads rows. Concurrent coroutines may share it; their queries are then sent together."""
+    caller reads rows. Coroutines may share a transaction, which joins their queries."""
 
     __slots__ = (
         "_ended", "_link", "_queue", "_seconds", "_sender", "_sending", "made_space", "space",
