@@ -156,7 +156,6 @@ def mcp(
     from recollect.hosts.mcp import MemoryOrder
     from recollect.system.places import project_space
 
-    # Import nothing slow before the first answer.
     order = MemoryOrder(
         space=space or project_space(str(Path.cwd())),
         store=None if url is None else _absolute(url),

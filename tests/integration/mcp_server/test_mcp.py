@@ -37,7 +37,7 @@ from recollect.core.engine.rebuild import Rebuilt, rebuild_request
 from recollect.core.values.recall import TOOL_OPENING
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
-from recollect.hosts.mcp import MemoryOrder, handshake
+from recollect.hosts.mcp import MemoryOrder
 
 pytest.importorskip("mcp")
 from mcp import Client, MCPError, StdioServerParameters, types
@@ -147,69 +147,6 @@ async def test_every_tool_over_http(
 ) -> None:
     async with connected("http", mode, memory, http_server, tmp_path) as client:
         await every_tool(client)
-
-
-def test_early_answers_are_what_the_sdk_answers(tmp_path: Path) -> None:
-    """They are given before the SDK is there, so they must not differ in a word."""
-    from mcp_types import version
-
-    assert handshake.HANDSHAKE_VERSIONS == version.HANDSHAKE_PROTOCOL_VERSIONS
-    assert handshake.MODERN_VERSIONS == version.MODERN_PROTOCOL_VERSIONS
-    opening: dict[str, Any] = {
-        "protocolVersion": "2025-06-18",
-        "capabilities": {},
-        "clientInfo": {"name": "c", "version": "1"},
-    }
-    modern: dict[str, Any] = {
-        "_meta": {
-            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-            "io.modelcontextprotocol/clientInfo": {"name": "c", "version": "1"},
-            "io.modelcontextprotocol/clientCapabilities": {},
-        }
-    }
-    for calls in (
-        [("initialize", opening), ("tools/list", {}), ("ping", {})],
-        [("server/discover", modern), ("tools/list", modern)],
-    ):
-        lines = [
-            {"jsonrpc": "2.0", "id": at, "method": method, "params": params}
-            for at, (method, params) in enumerate(calls)
-        ]
-        answers = handshake.EarlyAnswers()
-        early = [answers.answer(line) for line in lines]
-        # with something unusual in it a request is left to the SDK
-        for line, (_, params) in zip(lines, calls, strict=True):
-            unusual = {**line, "params": {**params, "other": 1}}
-            assert handshake.EarlyAnswers().answer(unusual) is None
-        late = asyncio.run(_answers_of_sdk([json.dumps(line) for line in lines], tmp_path))
-        assert sorted((json.loads(one) for one in late), key=lambda one: one["id"]) == early
-
-
-async def _answers_of_sdk(lines: list[str], folder: Path) -> list[str]:
-    from mcp.server.stdio import stdio_server
-
-    class Incoming:
-        async def __aiter__(self) -> AsyncIterator[str]:
-            for line in lines:
-                yield line
-                await asyncio.wait_for(answered.wait(), SECONDS)
-                answered.clear()
-
-    class Outgoing:
-        async def write(self, text: str) -> None:
-            written.append(text)
-            answered.set()
-
-        async def flush(self) -> None: ...
-
-    written: list[str] = []
-    answered = asyncio.Event()
-    streams: Any = Incoming(), Outgoing()
-    order = MemoryOrder(space=SPACE, store=str(folder / "none.db"))
-    async with opened_memory(order) as memory, stdio_server(*streams) as (read, write):
-        server = server_over(memory)
-        await server.run(read, write, server.create_initialization_options())
-    return written
 
 
 # What it answered comes back in a request that another process prepares
