@@ -2,6 +2,8 @@
 
 import html
 import re
+import subprocess
+import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from hashlib import sha512
@@ -232,6 +234,16 @@ def test_health_shows_checks_sizes_and_jobs(visit: Visit) -> None:
     assert "Nothing is broken." in shown
     assert "The store is intact." in shown
     assert "Messages" in shown
+
+
+def test_other_commands_load_none_of_it() -> None:
+    names = ("memory", "facts", "forgetting", "sessions", "doctor", "ui", "import_", "upkeep")
+    code = (
+        f"import sys, {', '.join(f'recollect.cli.{name}' for name in names)}; print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert loaded.isdisjoint({"jinja2", "markupsafe", "starlette", "uvicorn"})
 
 
 def test_no_get_changes_anything_and_no_form_without_its_token(visit: Visit) -> None:

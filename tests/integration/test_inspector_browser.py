@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote_plus, urlencode
@@ -90,6 +91,7 @@ def seeded() -> None:
 
 
 WHERE = "space=harbour&session="
+AT_COMPACTED = {"space": "harbour", "session": "compacted"}
 PAGES = (
     *("", "?q=trim", f"session?{WHERE}trimmed", f"session?{WHERE}compacted"),
     *(f"turn?{WHERE}trimmed&turn=28", f"turn?{WHERE}trimmed&turn=28&show=all"),
@@ -116,10 +118,22 @@ def test_no_page_has_a_serious_fault_in_light_dark_or_on_a_phone() -> None:
         async with browser() as tab:
             await sign_in(tab, visit)
             found: dict[str, list[str]] = {}
+            linked = {
+                f"{name}?{unescape(way)}"
+                for page, name in (("messages", "message"), ("facts", "fact"))
+                for way in re.findall(
+                    rf'href="/{name}\?([^"]+)"', visit.page(page, **AT_COMPACTED).text
+                )[:1]
+            }
+            assert len(linked) == 2
             for dark, width in ((False, 1400), (True, 1400), (False, 380)):
                 await tab.look(width=width, dark=dark)
-                for page in PAGES:
-                    await tab.go(f"{visit.address}/{page}")
+                for page in (*PAGES, *linked, "undo"):
+                    if page == "undo":  # its question, which a form leads to
+                        await tab.go(f"{visit.address}/receipt?{WHERE}compacted")
+                        await tab.click('form[action$="/undo"] button')
+                    else:
+                        await tab.go(f"{visit.address}/{page}")
                     if faults := await tab.faults():
                         found[f"{page} {width} {dark}"] = faults
                     assert await tab.run("document.documentElement.scrollWidth") <= width, page
@@ -130,6 +144,40 @@ def test_no_page_has_a_serious_fault_in_light_dark_or_on_a_phone() -> None:
 
     with inspector() as visit:
         run(visit_all(visit))
+
+
+def test_the_keyboard_alone_opens_a_session_and_its_turn() -> None:
+    seeded()
+
+    async def press(tab: Tab, key: str, code: int) -> None:
+        given = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+        text = {"text": "\r"} if key == "Enter" else {}
+        await tab.call("Input.dispatchKeyEvent", type="keyDown", **given, **text)
+        await tab.call("Input.dispatchKeyEvent", type="keyUp", **given)
+
+    async def reach(tab: Tab, selector: str) -> None:
+        for _ in range(60):
+            await press(tab, "Tab", 9)
+            if await tab.run(f"document.activeElement.matches({selector!r})"):
+                seen = "getComputedStyle(document.activeElement).outlineStyle"
+                assert await tab.run(seen) != "none", selector
+                await press(tab, "Enter", 13)
+                return
+        raise AssertionError(f"no way to {selector} by keyboard")
+
+    async def walk(visit: Visit) -> None:
+        async with browser() as tab:
+            await sign_in(tab, visit)
+            await tab.go(visit.address)
+            await press(tab, "Tab", 9)
+            assert await tab.run("document.activeElement.innerText") == "Skip to content"
+            await reach(tab, "tbody a[href*=trimmed]")
+            await tab.until("document.title.startsWith('trimmed')")
+            await reach(tab, "svg.wide a")
+            await tab.until("document.title.startsWith('Turn')")
+
+    with inspector() as visit:
+        run(walk(visit))
 
 
 def test_a_person_gets_from_the_link_to_every_action() -> None:
