@@ -412,7 +412,7 @@ def test_a_provider_that_is_away_is_told_once_and_once_that_it_is_back() -> None
     host = server.url.removeprefix("http://")
     told: list[str] = []
     body = body_of("anthropic", ["hello"])
-    with BackgroundGateway(settings, tell=told.append) as running:
+    with BackgroundGateway(settings, notify=told.append) as running:
         for path in (*PATHS.values(), "/v1/models"):
             assert ask(running.url, path, body).status == 502
         away = f"{host} cannot be reached (connection refused)"

@@ -63,7 +63,7 @@ def gateway(*, port: int | None) -> None:
 
     settings = load_settings(arguments={} if port is None else {"gateway.port": port}).settings
     token = access.gateway_token()
-    served = Gateway(settings, token=token, tell=_report)
+    served = Gateway(settings, token=token, notify=_report)
     server = server_of(served)
     opened = listening_socket(settings)
     address = address_of(opened)
@@ -160,7 +160,7 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
     from recollect.hosts.gateway.running import BackgroundGateway
 
     delayed = DelayedMessages()
-    gateway = BackgroundGateway(settings, tell=delayed.add, agent=agent.name)
+    gateway = BackgroundGateway(settings, notify=delayed.add, agent=agent.name)
     with logging_to(delayed), gateway as running, launched(agent, running.url) as launch:
         space = settings.gateway.space
         _report(f"memory of {space} (--space {shlex.quote(space)}); to watch: recollect tail")

@@ -40,13 +40,13 @@ class BackgroundGateway(BackgroundServer):
         settings: Settings,
         *,
         open_engine: Callable[[str], Engine] | None = None,
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
         agent: str = "",
     ) -> None:
         """Start the gateway's thread. `agent` is the only agent that gets the token."""
         token = secrets.token_urlsafe(24) if agent else gateway_token()
         self.gateway: Gateway = Gateway(
-            settings, token=token, open_engine=open_engine, tell=tell, own_user_only=bool(agent)
+            settings, token=token, open_engine=open_engine, notify=notify, own_user_only=bool(agent)
         )
         super().__init__(server_of(self.gateway), listening_socket(settings))
         self.url: str = with_token(self.address, token)

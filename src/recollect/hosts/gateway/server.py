@@ -119,11 +119,11 @@ class Gateway:
         *,
         token: str,
         open_engine: Callable[[str], Engine] | None = None,
-        tell: Callable[[str], None] | None = None,
+        notify: Callable[[str], None] | None = None,
         own_user_only: bool = False,
     ) -> None:
         """Create the gateway. Every request must contain `token`. `open_engine` opens the memory of
-        a space, in place of the settings. `tell` is called with one sentence for a person, in the
+        a space, in place of the settings. `notify` is called with one sentence for a person, in the
         serving thread. `own_user_only` refuses processes of other users."""
         self.settings = settings
         self._own_user_only = own_user_only
@@ -131,12 +131,12 @@ class Gateway:
         self._prices = read_prices(settings.models.prices)
         self._token = token
         self._secret = installation_secret()
-        self.upstreams: Upstreams = Upstreams(settings.gateway, tell=tell)
+        self.upstreams: Upstreams = Upstreams(settings.gateway, notify=notify)
         self._model: ClientModel | None = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
             self._model = ClientModel(
                 # Each turn reports this problem itself.
-                Upstreams(settings.gateway, tell=lambda _: None),
+                Upstreams(settings.gateway, notify=lambda _: None),
                 day_tokens=settings.jobs.day_tokens,
             )
         self.memories: MemoryThread = MemoryThread()

@@ -124,10 +124,10 @@ class Upstreams:
     """Connections to the providers. Open this object in the event loop that uses it."""
 
     def __init__(
-        self, settings: GatewaySettings, *, tell: Callable[[str], None] | None = None
+        self, settings: GatewaySettings, *, notify: Callable[[str], None] | None = None
     ) -> None:
-        """Check the base URLs. `tell` gets sentences for a person, which are otherwise logged."""
-        self._tell = tell or LOG.warning
+        """Check the base URLs. `notify` gets sentences for a person, which are otherwise logged."""
+        self._notify = notify or LOG.warning
         self._away: set[str] = set()
         given = {"anthropic": settings.upstream.anthropic, "openai": settings.upstream.openai}
         self._bases: dict[str, str] = {
@@ -204,7 +204,7 @@ class Upstreams:
                 host = self._host(family)
                 if host in self._away:
                     self._away.discard(host)
-                    self._tell(f"the provider at {host} is back")
+                    self._notify(f"the provider at {host} is back")
                 return UpstreamReply(response)
 
     def _host(self, family: Family) -> str:
@@ -215,7 +215,7 @@ class Upstreams:
         said = f"{host} cannot be reached ({failure_reason(error)})"
         if host not in self._away:
             self._away.add(host)
-            self._tell(f"the provider at {said}: requests are answered with 502 until it is back")
+            self._notify(f"the provider at {said}: requests are answered with 502 until it is back")
         return UpstreamUnreachable(said)
 
 
