@@ -155,7 +155,7 @@ class Conversation:
         self.transcript.append_custom(SPENT, {"purpose": purpose, "model": model, "usage": counts})
 
     def record_command(self, name: str, argument: str) -> None:
-        """Record a command. No model will see it."""
+        """Record a command in the transcript, where no model sees it."""
         data = {"command": name, **({"argument": argument} if argument else {})}
         self.transcript.append_custom(COMMAND, data)
 

@@ -273,7 +273,7 @@ HASH_MAX_CHARS: Final = 2_000
 """The hash embedder reads this many characters of a text, three times those of a passage."""
 _NGRAM: Final = 3
 _TRIGRAMS_CACHED: Final = 32_768
-"""Maximum number of cached trigrams (about 4 MiB). English chat has about 15,000."""
+"""Maximum number of cached trigrams (about 4 MiB). English chat has about 15,000 trigrams."""
 _TEXTS_PER_CHUNK: Final = 128
 """Number of texts embedded between two checks for cancellation."""
 _WHITE_SPACE: Final = re.compile(r"\s+")

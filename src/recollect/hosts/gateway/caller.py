@@ -318,7 +318,7 @@ class SessionRecognition:
         """Message ids by bytes of a message, because clients resend the history each time."""
 
     def history(self, format_name: FormatName, body: bytes, credential: str) -> History:
-        """Read a request's messages, but parse only messages with unknown bytes."""
+        """Read a request's messages, but parse only messages that were not seen before."""
         request = split_request(body, format_name)
         raws = request.messages
         known = [self._read(format_name, raw) for raw in raws]

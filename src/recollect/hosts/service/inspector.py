@@ -77,7 +77,7 @@ class TenantSpaces:
 
 
 class KeyAccess:
-    """Lets browsers in that send a tenant's key."""
+    """Lets in a browser that sends a tenant's key."""
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ class RequestMemory:
 
     @contextlib.asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
-        """Return the engine for the request's space, which a tool that writes creates."""
+        """Return the engine for the request's space. A tool that writes creates a missing space."""
         engine, principal = _ASKED.get()
         tenant, space = principal.tenant, principal.space
         if scope != "write":

@@ -216,7 +216,7 @@ class BadArguments:
     problem: str = field(repr=False)
 
     def describe(self, kind: ToolKind) -> str:
-        """Write the answer to the model. The answer contains no memory, so it needs no mark."""
+        """Write the answer to the model. It contains no memory, so it is not marked as recalled."""
         shape = kind.parameters
         required = shape.get("required", [])
         takes = ", ".join(

@@ -92,7 +92,8 @@ class Transaction:
         return self._add(query, parameters)
 
     async def send_planned(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
-        """Queue a statement that is planned for its values: one plan might read all spaces."""
+        """Queue a statement to plan for its own values: a plan for all spaces might read all of
+        them."""
         return self._add(query, parameters, planned_each_time=True)
 
     async def rows(

@@ -130,7 +130,7 @@ class PostgresFleet:
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
-        """Open a write transaction, first waiting (without a connection) for this process's
+        """Open a write transaction. Wait first, without a connection, for this process's
         writers."""
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
