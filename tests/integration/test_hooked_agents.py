@@ -205,7 +205,8 @@ def _wait_for_hook() -> None:
     """Until the hook of a prompt runs, which waits for the daemon."""
     for _ in range(300):
         for process in psutil.process_iter(["cmdline", "create_time"]):
-            hooked = any("recollect-hook" in part for part in process.info["cmdline"] or ())
+            command = " ".join(process.info["cmdline"] or ())
+            hooked = "recollect-hook" in command or "-m recollect hook" in command
             if hooked and time.time() - process.info["create_time"] > 1:
                 return
         time.sleep(0.1)
