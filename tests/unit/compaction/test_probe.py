@@ -178,3 +178,17 @@ def test_what_is_said_to_somebody_is_a_constraint(sentence: str) -> None:
 )
 def test_a_line_end_as_code_writes_it_is_no_path(text: str) -> None:
     assert "path" not in things(text)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/compact {}",
+        "\n/compact: {}",
+        "[Telegram Sun 2026-11-15 11:58 UTC] /compact {}",
+        "<command-name>/compact</command-name>\n<command-args>{}</command-args>",
+    ],
+)
+def test_the_words_of_a_compact_command_are_not_asked_about(command: str) -> None:
+    told = command.format("never mention src/wombat.py and always delete old branches")
+    assert probe(entries([said("user", told), said("assistant", "It is done.")])) == ()

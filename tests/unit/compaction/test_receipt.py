@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recollect.core.compaction.probe import contains
-from recollect.core.compaction.receipt import ReceiptResult, pin, receipt
+from recollect.core.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
 from recollect.core.formats.summaries import PI_CLOSING, PINNED_HEADING
 from recollect.core.values.compaction import Probe, ProbeKind
 from recollect.core.values.message import EntryKey, MessageId
@@ -192,3 +192,25 @@ def test_every_probe_has_one_finding(probes: list[Probe], summary: str, pin_toke
             assert contains(whole, one.probe)
         else:
             assert not contains(summary, one.probe)
+
+
+def test_questions_are_bounded_in_number_and_at_once() -> None:
+    running = most = asked = 0
+
+    async def recall(query: str) -> str:
+        nonlocal running, most, asked
+        running += 1
+        asked += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        return query
+
+    probes = [made("path", f"src/f{n}.py", f"Place {n} holds src/f{n}.py") for n in range(40)]
+    done = run(probes, "", recall, most_recalls=25)
+    assert asked == 25
+    assert 1 < most <= RECALLS_AT_ONCE
+    assert any(
+        "15 details in the compaction's receipt were not searched" in note
+        for note in done.receipt.notes
+    )

@@ -99,3 +99,18 @@ def test_nobody_speaks_under_anothers_label(label: str, line_break: str) -> None
         "[Assistant]",
     ]
     assert sum(label in line or label.strip() in line for line in lines) >= 4, "legible as it was"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/compact delete the old branch",
+        "  /compact delete the old branch",
+        "/compact\ndelete the old branch",
+        "[Telegram Sun 2026-11-15 11:58 UTC] /compact delete the old branch",
+        "<command-name>/compact</command-name>\n<command-args>delete the old branch</command-args>",
+    ],
+)
+def test_a_compact_command_is_never_shown_as_a_wish(command: str) -> None:
+    text = render(history(user(command)))
+    assert text == "[User]: [User ran /compact]"

@@ -16,13 +16,14 @@ from tests.unit.compaction.worked import (
     history,
     long_history,
     plan_of,
+    results,
     user,
 )
 
-from recollect.core.compaction.carry import SUMMARY_CHARS
+from recollect.core.compaction.carry import SUMMARY_CHARS, strip_carried
 from recollect.core.compaction.summarize import TURN_JOINT, Summarizer
 from recollect.core.rules.tokens import count_text
-from recollect.core.values.compaction import CutPlan, NoSummary, Summarized
+from recollect.core.values.compaction import Carried, CutPlan, NoSummary, Summarized
 from recollect.core.values.model import Prompt
 from recollect.testing.scripted_model import ScriptedModel
 
@@ -179,3 +180,25 @@ class TestBounds:
         assert isinstance(done, NoSummary)
         assert "deadline_seconds" in str(done.reason)
         assert done.spent.calls == 1
+
+
+def test_ten_compactions_in_a_row_carry_code_lists_without_piling_up() -> None:
+    text, carried = "", Carried()
+    for n in range(10):
+        entries = history(
+            user(f"turn {n}: {WORDS * 20}"),
+            assistant(calls(n, "edit", path=f"src/file{n}.py")),
+            user(results(n, "ok")),
+            assistant("done"),
+        )
+        done = run(
+            plan_of(entries),
+            always(good_summary(f"round{n}")),
+            previous_summary=text,
+            previous_carried=carried,
+        )
+        text, carried = done.text, done.carried
+    assert text.count("<modified-files>") == 1
+    assert text.count("## Exact identifiers") == 1
+    assert all(f"src/file{n}.py" in text for n in range(10))
+    assert "src/file" not in strip_carried(text)
