@@ -167,3 +167,19 @@ async def test_a_message_of_two_megabytes_takes_linear_time(unit: str, tmp_path:
 
     small = await seconds(250_000)
     assert await seconds(2_000_000) < 25 * max(small, 0.1)
+
+
+async def test_every_message_and_reply_is_kept_once(tmp_path: Path) -> None:
+    async with open_memory(store=tmp_path / "m.db") as memory:
+        body = request(0)
+        for n in range(4):
+            await memory.prepare("s", body)
+            seen = await memory.observe("s", reply(f"step {n}: done"))
+            assert seen.archived == "store"
+            body["messages"] += [
+                {"role": "assistant", "content": f"step {n}: done"},
+                {"role": "user", "content": f"go on with number {n}"},
+            ]
+    found = await kept(tmp_path / "m.db")
+    assert [role for role, _ in found] == ["user", "assistant"] * 4
+    assert len(set(found)) == len(found)

@@ -92,3 +92,21 @@ async def test_closing_is_bounded_when_even_giving_back_hangs(tmp_path: Path) ->
         assert time.monotonic() - begun < PATIENCE_SECONDS / 2
         let_go.set()
         await asyncio.sleep(0)
+
+
+async def test_closing_in_the_middle_leaves_the_job_to_be_done(tmp_path: Path) -> None:
+    async with opened(tmp_path / "jobs.db") as bench:
+        begun = asyncio.Event()
+
+        async def handler(lease: Lease) -> Batch:
+            begun.set()
+            await asyncio.sleep(0.1)
+            return Batch(at=NOON)
+
+        jobs = background(bench, bench.runner(handler))
+        await bench.enqueue("a", "b")
+        jobs.wake()
+        await begun.wait()
+        await jobs.close()
+        queue = await bench.store.queue()
+        assert (queue.waiting, queue.leased) == (1, 0)

@@ -138,3 +138,22 @@ async def test_what_was_said_is_known_and_comes_back_when_the_window_has_lost_it
         (line,) = [line for line in block(asked.request) if "9443" in line]
         assert line.startswith("- [config] ")
         assert "(user, " in line, "with its trust"
+
+
+async def test_what_was_forgotten_is_not_recalled_nor_extracted_again(tmp_path: Path) -> None:
+    async with reading_memory(tmp_path) as memory:
+        talk = Talk(memory)
+        await talk.say(PORT)
+        fact = await once_extracted(talk, "8443")
+        book = await memory.facts()
+        await book.forget(await book.order_to_forget([fact.id], sources=True))
+        memory.end("s")
+        again = Talk(memory)
+        again.messages = talk.messages  # the client's own history still holds it
+        await again.say(FILLER)
+        await memory.settle()
+        await asyncio.sleep(0.3)
+        assert await book.list(FactFilter(search="8443")) == ()
+        other = Talk(memory, "t")
+        asked = await other.say(ASKING)
+        assert "8443" not in str(asked.request)

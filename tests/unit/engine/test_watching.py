@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, Self
 
@@ -145,3 +145,46 @@ def test_what_is_no_stream_is_told() -> None:
         Engine().watch("s", plain())
     with BlockingEngine(Engine()) as memory, pytest.raises(TypeError, match="async for"):
         memory.watch("s", Stream())
+
+
+async def generated(events: list[Any] = EVENTS) -> AsyncIterator[Any]:
+    for event in events:
+        yield event
+
+
+@pytest.mark.parametrize("make", [Stream, generated])
+@pytest.mark.parametrize("way", ["whole", "with", "anext", "break", "break in with", "close"])
+def test_however_it_ends_what_came_is_kept(make: Any, way: str, tmp_path: Path) -> None:
+    async def run() -> Any:
+        async with open_memory(store=tmp_path / "m.db", settings=SETTINGS) as memory:
+            await memory.prepare("s", REQUEST)
+            stream = memory.watch("s", make())
+            if way in ("with", "break in with"):
+                async with stream as entered:
+                    async for event in entered:
+                        if way == "break in with" and event is EVENTS[4]:
+                            break
+            elif way == "anext":
+                assert await anext(stream) is EVENTS[0]
+                with pytest.raises(StopAsyncIteration):
+                    while True:
+                        await anext(stream)
+            else:
+                async for event in stream:
+                    if event is EVENTS[4] and way == "break":
+                        break
+                    if event is EVENTS[4] and way == "close":
+                        await (stream.close if make is Stream else stream.aclose)()
+                        break
+            later = [*REQUEST["messages"], {"role": "user", "content": "so?"}]
+            await memory.prepare("s", {**REQUEST, "messages": later})
+            return memory.session("s").observation
+
+    observation = asyncio.run(run())
+    texts = asyncio.run(kept(tmp_path / "m.db"))
+    cut = way in ("break", "break in with", "close")
+    assert observation.broken_off == cut
+    assert texts[0] == "where is the crane?"
+    assert texts[-1] == "so?"
+    assert texts[1] == ("The cran\n[broken off]" if cut else TEXT)
+    assert len(texts) == 3

@@ -79,3 +79,18 @@ def test_every_line_with_words_is_in_a_section_or_in_its_headings(lines: list[st
 def _body(section: FileSection) -> str:
     crumbs = " › ".join(section.headings)
     return section.text.removeprefix(crumbs)
+
+
+def test_a_heading_longer_than_a_line_is_not_lost() -> None:
+    title = " ".join(f"word{n}" for n in range(100))
+    (found,) = read_sections(f"# {title}\nbody\n")
+    assert title in found.text
+    assert len(found.headings[0]) < len(title)
+
+
+def test_one_endless_line_is_cut_and_nothing_is_lost() -> None:
+    line = " ".join(f"w{n}" for n in range(5_000))
+    found = read_sections(line)
+    assert {one.first_line for one in found} == {1}
+    assert all(len(one.text) <= SECTION_CHARS for one in found)
+    assert " ".join(one.text for one in found) == line

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,14 @@ from tests.sizes import at_size
 
 from recollect.core.formats.json_text import stringify
 from recollect.core.formats.openclaw_files import (
+    foreign_of,
+    in_order,
     read_knowledge_lines,
     read_segment_lines,
+    write_knowledge_line,
     write_segment_line,
 )
+from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.segment import Segment, SegmentId
 
@@ -31,6 +36,7 @@ SEGMENT = Segment(
     source="request",
     trust="high",
 )
+FACT = Fact(id=FactId("f1"), type="decision", content="Use it", at=1771000000.0)
 
 
 def node(script: str, *arguments: str, stdin: str = "") -> bytes:
@@ -122,3 +128,30 @@ def test_bad_lines_are_told_and_hide_no_others() -> None:
     told.clear()
     facts = list(read_knowledge_lines([b'{"id":"a","content":"x","type":"rumour"}'], told))
     assert (facts, told) == ([], ["line 1: a type that is not known"])
+
+
+def test_files_of_node_come_back_byte_for_byte(tmp_path: Path) -> None:
+    for newline in ("yes", "no"):
+        node("write_openclaw_files.mjs", str(tmp_path), "40", newline)
+        told: list[str] = []
+        with (tmp_path / "segments.jsonl").open("rb") as file:
+            segments = list(read_segment_lines(file, told))
+        assert len(segments) == 40
+        back = [write_segment_line(replace(SEGMENT, foreign=one.line)) for one in segments]
+        assert "".join(back).encode() == (tmp_path / "segments.jsonl").read_bytes()
+        with (tmp_path / "knowledge.jsonl").open("rb") as file:
+            facts = [
+                replace(
+                    FACT,
+                    id=FactId(one.id),
+                    at=one.at or 0.0,
+                    superseded_by=FactId(one.superseded_by) if one.superseded_by else None,
+                    foreign=foreign_of(one.number, one.line),
+                )
+                for one in read_knowledge_lines(file, told)
+            ]
+        by_time = sorted(facts, key=lambda fact: (fact.at, fact.id))
+        assert by_time != facts
+        kept = "".join(write_knowledge_line(fact) for fact in in_order(by_time))
+        assert kept.encode() == (tmp_path / "knowledge.jsonl").read_bytes()
+        assert told == []

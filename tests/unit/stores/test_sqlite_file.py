@@ -331,3 +331,11 @@ def test_a_file_is_whole_from_its_first_moment(tmp_path: Path) -> None:
     asyncio.run(_filled(path))
     assert seen
     assert 0 not in seen
+
+
+async def test_closed_store_says_so(tmp_path: Path) -> None:
+    store = await SQLiteStore.open(tmp_path / "space.db", space="mine")
+    await store.close()
+    await store.close()
+    with pytest.raises(StoreError, match="closed"):
+        await store.stats()

@@ -472,3 +472,29 @@ async def test_a_file_that_changes_while_it_is_read_is_read_next_time(
         assert await space.held() == {}
         monkeypatch.undo()
         assert outcomes(await files.look()) == {"memory.md": "added"}
+
+
+async def test_looks_at_the_same_time_store_everything_once(tmp_path: Path) -> None:
+    async with opened(tmp_path) as space:
+        second = await SQLiteStore.open(tmp_path / "memory.db", space="default")
+        try:
+            for n in range(20):
+                space.put(f"memory/{n}.md", NOTES.replace("cargo", f"cargo{n}"))
+
+            async def opened_second() -> SQLiteStore:
+                return second
+
+            ours = space.files()
+            theirs = space.files(open_archive=opened_second, write=second.write)
+            await asyncio.gather(ours.look(), theirs.look())
+            assert (await space.store.stats()).segments == 60
+            for n in range(20):
+                space.put(f"memory/{n}.md", f"Top {n}.\n\n{NOTES}", age=30.0)
+            await asyncio.gather(ours.look(), theirs.look())
+            await ours.look()
+            held = await space.held()
+            assert len(held) == 80
+            assert {one.segment.origin for one in held.values()} == set(held)
+            assert set(outcomes(await theirs.look()).values()) == {"unchanged"}
+        finally:
+            await second.close()

@@ -98,3 +98,7 @@ def test_what_was_cut_names_all_of_its_exchange() -> None:
     cut = Shorten(anchor=view[2].key, part=0, text="[cut]", stage="prune", reason=NOT_RUN, turn=1)
     assert asked(view).shown_in_part == {}
     assert asked(view, edits=[cut]).shown_in_part == dict.fromkeys(exchange, exchange)
+
+
+def test_a_request_does_not_show_what_was_said() -> None:
+    assert "crane" not in repr(asked(entries(["the crane", "a crane", "which crane?"])))
