@@ -228,3 +228,23 @@ async def embedded(file: Path, embedder: str) -> bool:
         return not await store.unembedded(embedder, limit=1)
     finally:
         await store.close()
+
+
+async def test_an_embedder_that_hangs_has_a_part_of_the_time_of_recall(tmp_path: Path) -> None:
+    """Recall goes on by words in the rest of it. `QuestionVectors` gets 40% of the deadline."""
+    file = tmp_path / "m.db"
+    embedder = Embedding()
+    async with engine_with(file, embedder) as engine:
+        held = await talked(engine)
+    embedder.misbehave = hangs
+    settings = {
+        "window_tokens": 6_000,
+        "jobs.in_process": False,
+        "recall.deadline_seconds": 5.0,
+    }
+    async with open_memory(
+        store=file, space="t", embedders=[embedder], settings=settings
+    ) as engine:
+        context = await ask(engine, held)
+    assert "no answer within 2 s" in recall_line(context)
+    assert SECRET in block_of(context), recall_line(context)

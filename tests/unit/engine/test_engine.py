@@ -5,6 +5,7 @@ import inspect
 import json
 import pickle
 import random
+import threading
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,14 @@ from recollect.core.values.edit import Cut, Insert, Shorten
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import LimitDoubt, Overflow
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.recall import Recalled, RecalledFact, RecallRequest
-from recollect.errors import StaleSession
+from recollect.core.values.recall import (
+    CandidateQuery,
+    Candidates,
+    Recalled,
+    RecalledFact,
+    RecallRequest,
+)
+from recollect.errors import StaleSession, StoreError
 from recollect.system.config import build
 
 
@@ -326,6 +333,13 @@ class TestBlocking:
             assert blocking.observe("s", {"usage": {"input_tokens": 50}}).usage is not None
             assert blocking.session("s").state.calibration.reported_tokens == 50
 
+    def test_it_can_be_closed_twice_and_says_so_afterwards(self) -> None:
+        blocking = BlockingEngine(Engine())
+        blocking.close()
+        blocking.close()
+        with pytest.raises(RuntimeError, match="closed"):
+            blocking.prepare("s", request("hello"))
+
 
 def observed(error: Any, *said: str, model: str = "some-model") -> tuple[Any, int]:
     """What an error teaches after a request, and the window of the next one."""
@@ -508,3 +522,49 @@ def test_the_turn_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broke
     failed = [line for line in context.report.failures if line.stage == "recall"]
     assert len(failed) == 1
     assert "crane" not in str(failed), "a failure never quotes what was said"
+
+
+class WhereCounted:
+    """A counter that notes the threads it is asked in."""
+
+    def __init__(self) -> None:
+        self.threads: set[str] = set()
+
+    def count_text(self, text: str) -> int:
+        self.threads.add(threading.current_thread().name)
+        return len(text) // 4 + 1
+
+
+def test_off_the_loop_only_what_takes_long_goes_into_a_thread() -> None:
+    """A history that is sent again with a few messages more is no work; a new one is."""
+    texts = [f"turn {n}: " + "crane winch " * 400 for n in range(61)]
+    counter = WhereCounted()
+    engine = Engine(build({"window_tokens": 400_000}), counter=counter, off_the_loop=True)
+
+    def threads(session: str, *texts: str) -> bool:
+        counter.threads.clear()
+        run(engine.prepare(session, json.dumps(request(*texts)).encode()))
+        return threading.current_thread().name not in counter.threads
+
+    assert not threads("short", "one more")
+    assert threads("long", *texts)
+    assert not threads("long", *texts, "done", "go on")
+    assert threads("long", *[f"another {text}" for text in texts])
+
+
+def test_vectors_that_cannot_be_compared_leave_the_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = SQLiteStore.candidates
+
+    async def compare(self: SQLiteStore, query: CandidateQuery) -> Candidates:
+        if query.vectors:
+            raise StoreError("vectors of 64 dimensions, not 256")
+        return await search(self, query)
+
+    monkeypatch.setattr(SQLiteStore, "candidates", compare)
+    context = asked(tmp_path, "hash")
+    assert TOLD in str(context.request)
+    assert "searched by words only: vectors of 64 dimensions" in "".join(
+        line.said for line in context.report.lines
+    )

@@ -7,6 +7,7 @@ from recollect import open_memory
 from recollect.core.engine.session import Context
 
 SETTINGS = {"recall.embedder": "none"}
+HERON = "the heron of Quillhaven is called Balthazar and sleeps on the crane"
 
 
 def user(text: str) -> dict[str, Any]:
@@ -53,3 +54,20 @@ async def test_what_pruning_cut_from_a_result_can_be_recalled(tmp_path: Path) ->
     all_of_it = shown(context)
     assert "4711" not in results, "the result was to be cut for this test"
     assert "flux_capacitor_limit = 4711" in all_of_it
+
+
+async def test_a_block_that_stands_is_not_recalled_again(tmp_path: Path) -> None:
+    memory = open_memory(store=tmp_path / "m.db", window_tokens=6_000, settings=SETTINGS)
+    held = [user("we talk about the harbour")]
+    for number in range(54):  # so that the view has room for a block
+        told = HERON if number == 8 else f"note {number} on ropes, barges and tide tables " * 14
+        held += [assistant(f"noted, number {number}"), user(told)]
+        await memory.prepare("s", {"model": "gpt-4o", "messages": held})
+    await memory.settle()
+    counts = []
+    for asked in ("what is the heron of Quillhaven called?", "is the heron called Balthazar?"):
+        held += [assistant("yes"), user(asked)]
+        context = await memory.prepare("s", {"model": "gpt-4o", "messages": held})
+        counts.append(shown(context).count("sleeps on the crane"))
+    await memory.close()
+    assert counts == [1, 1]

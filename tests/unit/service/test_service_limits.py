@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from recollect.core.values.tenant import BudgetName, Tenant
-from recollect.hosts.service.limits import Budgets, FairQueue, Intake
+from recollect.hosts.service.limits import TOKENS_SECONDS, Budgets, FairQueue, Intake
 from recollect.hosts.service.problems import Problem, ProblemKind
 
 
@@ -130,3 +130,20 @@ async def test_a_fleet_serves_all_of_a_budget_and_no_more(nodes: int) -> None:
             assert served == 600
     assert served == 600
     assert records.asked <= 600 + nodes  # a node that knows it is spent asks no more
+
+
+async def test_tokens_that_another_node_spent_are_heard_of() -> None:
+    tenant, records, now = limited_tenant(tokens=100), Counted(), 0.0
+    here, there = Budgets(now=lambda: now), Budgets(now=lambda: now)
+    await here.check_tokens(tenant, records)
+    await there.charge_tokens(tenant, records, 10_000)
+    asked = records.asked
+    await here.check_tokens(tenant, records)
+    assert records.asked == asked  # what was heard a moment ago
+    now += TOKENS_SECONDS + 0.1
+    checks = (here.check_tokens(tenant, records) for _ in range(20))
+    told = await asyncio.gather(*checks, return_exceptions=True)
+    assert records.asked == asked + 1  # once for all
+    assert isinstance(told[0], Problem)
+    with pytest.raises(Problem):
+        await here.check_tokens(tenant, records)
