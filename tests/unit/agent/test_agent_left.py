@@ -243,3 +243,29 @@ def test_thinking_alone_is_not_sent_back(tmp_path: Path, wire: WireName) -> None
     assert [one.reason for one in of(events, Ended)] == ["done"] * 3
     assert "hmm" not in str(model.requests[-1])
     assert violations(wire, model.requests[-1]) == []
+
+
+def test_a_run_that_was_left_does_not_stand_in_the_way_of_the_next(tmp_path: Path) -> None:
+    harness = AgentHarness(tmp_path, ScriptedModel(lambda _: Says(text="fine", calls=())))
+
+    async def work(agent: Agent) -> list[Any]:
+        for _ in range(3):
+            async for _event in agent.run("one"):
+                break
+        return await collected(agent, "two")
+
+    assert ended(harness.run(work)) == "done"
+
+
+def test_closing_waits_for_a_run_that_somebody_iterates(tmp_path: Path) -> None:
+    harness = AgentHarness(tmp_path, ScriptedModel([Says(calls=[bash("touch ran; sleep 60")])]))
+
+    async def work(agent: Agent) -> list[Any]:
+        task = asyncio.ensure_future(collected(agent, "go"))
+        while not (harness.root / "ran").exists():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await agent.close()
+        return await task
+
+    assert ended(harness.run(work)) == "aborted"
+    assert len(results(harness)) == 1

@@ -11,7 +11,7 @@ from recollect.agent.events import CallBegan, CallEnded, Failed, Replied, Said
 from recollect.agent.loop import Agent
 from recollect.core.formats.json_text import encode
 from recollect.core.values.model import ReplyDone, TextDelta
-from recollect.errors import ModelUnavailable
+from recollect.errors import ModelRefused, ModelUnavailable
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 
@@ -235,3 +235,15 @@ def test_two_runs_at_once_are_refused(tmp_path: Path) -> None:
                 await collected(agent, "two")
 
     harness.run(work)
+
+
+def test_what_a_provider_refuses_is_not_tried_again(tmp_path: Path) -> None:
+    model = ScriptedModel([ModelRefused("bad key: set another"), Says(text="hello")])
+    harness = AgentHarness(tmp_path, model)
+    events = harness.say("hi")
+    assert ended(events) == "failed"
+    assert of(events, Failed)[0].kind == "refused"
+    assert len(model.requests) == 1
+    assert harness.messages()[-1]["errorMessage"] == "bad key: set another"
+    assert said(harness.say("hi again")) == "hello"
+    assert "bad key" not in str(model.requests[-1])

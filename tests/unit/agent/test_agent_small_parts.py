@@ -9,7 +9,7 @@ import pytest
 from recollect.agent import flush as day_note
 from recollect.agent.commands import COMMANDS, Command, help_text, read_command
 from recollect.agent.conversation import Shape, request_body
-from recollect.agent.flush import SilentFilter, append_note, note_file
+from recollect.agent.flush import NO_REPLY, SilentFilter, append_note, note_file
 from recollect.core.formats.translate import Speaker, to_wire
 from recollect.errors import TranscriptLocked
 from recollect.system.config.settings import Redaction
@@ -141,3 +141,11 @@ def test_a_secret_is_masked_and_a_link_is_not_followed(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r".*"):
         append_note(tmp_path, other, "mine", Redaction())
     assert elsewhere.read_text() == "theirs"
+
+
+@pytest.mark.parametrize("text", [NO_REPLY, "  NO_REPLY\n", "NO_REPLY."])
+def test_no_reply_is_never_shown(text: str) -> None:
+    kept = SilentFilter()
+    assert [kept.feed(letter) for letter in text] == [""] * len(text)
+    assert kept.finish() == ""
+    assert kept.silent

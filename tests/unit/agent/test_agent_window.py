@@ -8,11 +8,15 @@ import pytest
 from tests.unit.agent.agent_harness import AgentHarness, ended, filling, of, said
 
 from recollect.adapters.wiring import open_store
+from recollect.agent.conversation import Shape
 from recollect.agent.events import Compacted, Failed, Flushed, Told, Withdrawn
+from recollect.agent.flush import FlushTurn
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.stored_records import join_state
+from recollect.core.formats.translate import Speaker
 from recollect.core.values.model import Overflow, ReplyDone
 from recollect.errors import ModelOverflow, ModelUnavailable
+from recollect.system.config import Settings
 from recollect.testing.provider_rules import violations
 from recollect.testing.scripted_model import Says, ScriptedCall, ScriptedModel, WireName
 
@@ -214,3 +218,26 @@ def test_undo_shows_the_whole_conversation_again(tmp_path: Path) -> None:
     assert TALK[0] not in str(cut["messages"])
     assert TALK[0] in str(whole["messages"])
     assert "nothing was undone" in of(harness.say("/undo"), Told)[0].text.lower()
+
+
+def test_new_begins_another_transcript_and_keeps_the_old(tmp_path: Path) -> None:
+    model = ScriptedModel(["hello", "who are you?"])
+    harness = AgentHarness(tmp_path, model)
+    events = harness.say("remember me", "/new", "again")
+    assert ended(events) == "done"
+    assert len(model.requests[-1]["messages"]) == 1
+    assert "remember me" in (tmp_path / "session-1.jsonl").read_text()
+    assert "remember me" not in (tmp_path / "session-2.jsonl").read_text()
+
+
+def turn_for(root: Path, wire: WireName = "anthropic") -> FlushTurn:
+    sent = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
+    shape = Shape(speaker=Speaker(format=wire, model="scripted"), system="", tools=())
+    reply = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
+    return FlushTurn(sent=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
+
+
+def test_a_flush_turn_ends_after_three_requests(tmp_path: Path) -> None:
+    model = ScriptedModel(lambda _: Says(calls=[note()]))
+    result = asyncio.run(turn_for(tmp_path).run(model, Settings()))
+    assert (result.steps, result.outcome) == (3, "written")

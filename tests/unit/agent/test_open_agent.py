@@ -13,11 +13,16 @@ from recollect.adapters.session.files import SessionIndex, transcript_file
 from recollect.adapters.session.transcript import SessionTranscript, read_session_file
 from recollect.adapters.wiring.memory import open_memory
 from recollect.agent import opening
+from recollect.agent.conversation import is_undone_elsewhere
 from recollect.agent.events import Ended, Prepared, Said, Told
 from recollect.agent.opening import open_agent
 from recollect.core.engine.engine import Engine
 from recollect.core.formats.pi_session import build_context
+from recollect.core.values.edit import Cut
+from recollect.core.values.history import SessionState
+from recollect.core.values.message import EntryKey
 from recollect.core.values.model import Prompt
+from recollect.core.values.reason import NOT_RUN
 from recollect.errors import SettingsError, TranscriptLocked
 from recollect.testing.scripted_model import Says, ScriptedModel
 
@@ -228,3 +233,34 @@ def test_a_server_that_does_not_state_its_window_holds_nobody_up(
     events = asyncio.run(said_in(home, "Hi", Slow(), settings=QUIET))
     [report] = [one.report for one in of(events, Prepared)]
     assert report.window_source == "assumed"
+
+
+@pytest.mark.parametrize(
+    ("number", "made", "cuts", "undone"),
+    [
+        (1, 1, [], True),
+        (1, 1, [(1, 0)], False),
+        (1, 0, [], False),  # the store is away, or is another one
+        (1, 2, [(2, 1)], False),  # it lies behind the next, whose edit alone is kept
+        (1, 2, [(2, 0)], True),  # it was undone before the next was made
+        (2, 3, [(1, 0), (3, 1)], True),
+        (1, 3, [(1, 0), (3, 1)], False),
+    ],
+)
+def test_which_compactions_the_engine_no_longer_shows(
+    number: int, made: int, cuts: list[tuple[int, int]], undone: bool
+) -> None:
+    edits = [
+        Cut(
+            anchor=EntryKey(f"key-{at}"),
+            summary="",
+            stage="compact",
+            reason=NOT_RUN,
+            turn=at,
+            number=at,
+            before=before,
+        )
+        for at, before in cuts
+    ]
+    state = SessionState(compactions=made, edits=tuple(edits))
+    assert is_undone_elsewhere(number, state) is undone

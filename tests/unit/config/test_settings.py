@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.sizes import at_size
 from tests.trusted_settings import write_trusted
 
 from recollect.errors import SettingsError
@@ -28,6 +31,11 @@ pytestmark = pytest.mark.usefixtures("usual_deadlines")
 
 ROOT = Path(__file__).parents[3]
 EVERY_KEY = [path for path in known_keys() if path != "preset"]
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=6,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -286,3 +294,14 @@ def test_durations(spelled: Any, seconds: float) -> None:
 def test_lists_in_variables(text: str, items: tuple[str, ...]) -> None:
     loaded = load_settings(environment={"RECOLLECT_PRUNING__TOOLS__DENY": text})
     assert loaded.settings.pruning.tools.deny == items
+
+
+@settings(max_examples=at_size(ci=50, full=300), deadline=None)
+@given(path=st.sampled_from(list(known_keys())), value=ANYTHING)
+def test_any_argument_is_taken_or_refused_by_name(path: str, value: Any) -> None:
+    try:
+        loaded = load_settings(arguments={path: value}, environment={})
+    except SettingsError as problem:
+        assert path.rpartition(".")[2] in str(problem)
+    else:
+        assert loaded.sources[path].kind == "argument"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.harness.model_server import Asked, ModelServer
 from tests.unit.providers.wire_models import (
+    PATHS,
     WIRES,
     calls_of,
     done_of,
@@ -341,3 +342,11 @@ def test_a_window_is_known_where_the_server_states_it(
         model = model_at(wire, server)
         assert using(model, model.stated_window) == window
         assert model.window_tokens == window
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
+def test_every_spelling_reaches_the_server(wire: WireName, end: str) -> None:
+    with ModelServer([Says(text="here")]) as server:
+        assert text_of(run_stream(wire, server.url + end)) == "here"
+        assert server.asked[0].path == PATHS[wire]

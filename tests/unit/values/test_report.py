@@ -143,3 +143,17 @@ def test_a_fact_shows_what_it_says_and_how_far_it_may_be_trusted() -> None:
         "[config, trust high, since 2026-01-05, by rules from work, pinned]"
     )
     assert "8000" not in repr(fact)
+
+
+def test_what_failed_is_on_the_last_line() -> None:
+    class Broken:
+        async def recall(self, request: object) -> Any:
+            raise RuntimeError(SAID)
+
+    engine = Engine(Settings(window_tokens=4_000), recaller=Broken())
+    context = asyncio.run(engine.prepare("work", {"messages": talk(2)}))
+    assert (
+        str(context.report)
+        .splitlines()[2]
+        .startswith("Failed: recall: unexpected error (RuntimeError): ")
+    )
