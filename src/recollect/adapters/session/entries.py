@@ -1,8 +1,9 @@
 """Reads, removes and masks the content of a transcript's entries.
 
 The functions take and return bytes, without I/O. Removing content keeps the entry in the tree, with
-its id, parent, time and pairing of calls and results. An unaffected line keeps its bytes. A summary
-of forgotten content is removed. If a signed text changes, its signature is removed.
+its id, parent, time and pairing of calls and results. A line without forgotten content or secrets
+keeps its bytes. A summary of forgotten content is removed. If a signed text changes, its signature
+is removed.
 """
 
 from __future__ import annotations

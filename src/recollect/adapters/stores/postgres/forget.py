@@ -3,10 +3,10 @@
 A request by content removes a message wherever it is stored; a request by place removes single
 segments. If another segment has the same words, quotes stay and facts name that segment as their
 source. Afterwards no row contains a forgotten text, a word of it, its vector or a quote, and it
-cannot be written again. An unreadable record is treated as a quote. Withdrawing removes segments,
-but keeps their quotes and lets them be stored again. Rewriting replaces only rows that are
-unchanged since they were read. The bytes stay in PostgreSQL's data files until a scrub, which
-`cannot` reports.
+cannot be written again. An unreadable record is removed as if it quoted forgotten content.
+Withdrawing removes segments, but keeps their quotes and lets them be stored again. Rewriting
+replaces only rows that are unchanged since they were read. The bytes stay in PostgreSQL's data
+files until a scrub, which `cannot` reports.
 """
 
 from __future__ import annotations
