@@ -318,6 +318,28 @@ def replay_pi(data: Path, requests: int) -> None:
     run(replay("pi:compacted", model))
 
 
+def test_an_imported_session_grows_into_a_timeline() -> None:
+    talk = long_talk(2)
+
+    async def ingest() -> None:
+        async with open_memory(space="live", settings={"recall.embedder": "none"}) as memory:
+            await memory.ingest("s", talk[0])
+
+    async def follow(visit: Visit) -> None:
+        async with browser() as tab:
+            await sign_in(tab, visit)
+            await tab.go(f"{visit.address}/session?space=live&session=s")
+            assert "No request of this session is recorded." in await tab.words()
+            await tab.until("!document.querySelector('[data-live]').hidden")
+            await asyncio.to_thread(store_session, "live", "s", talk[1:2])
+            await tab.until("document.body?.innerText.includes('Window now')")
+            assert tab.problems == []
+
+    run(ingest())
+    with inspector() as visit:
+        run(follow(visit))
+
+
 def test_a_replayed_session_of_pi_can_be_read(data: Path) -> None:
     replay_pi(data, 60)
     with inspector() as visit:

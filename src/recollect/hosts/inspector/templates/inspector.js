@@ -1,5 +1,4 @@
 // Replaces the parts of an open page when its session grows. Reading needs no script.
-"use strict";
 const page = document.querySelector("[data-live]");
 if (page && window.EventSource && window.trustedTypes) {
   const own = trustedTypes.createPolicy("recollect", { createHTML: (text) => text });
@@ -13,7 +12,9 @@ if (page && window.EventSource && window.trustedTypes) {
       const answer = await fetch(location.pathname + location.search, { credentials: "same-origin" });
       if (!answer.ok) { events.close(); break; }
       const fresh = new DOMParser().parseFromString(own.createHTML(await answer.text()), "text/html");
-      for (const part of document.querySelectorAll("[data-part]")) {
+      const parts = document.querySelectorAll("[data-part]");
+      if (parts.length !== fresh.querySelectorAll("[data-part]").length) { location.reload(); return; }
+      for (const part of parts) {
         const next = fresh.querySelector(`[data-part="${part.dataset.part}"]`);
         if (next && !part.contains(document.activeElement)) part.replaceWith(document.adoptNode(next));
       }
