@@ -6,6 +6,8 @@ import base64
 import json
 import re
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
@@ -13,6 +15,7 @@ from tests.harness.gateway import ask, body_of, gateway
 from tests.harness.inspector import FORM_TOKEN, Visit, inspector, said, store_session
 from tests.harness.model_server import ModelServer
 from tests.harness.waiting import wait_until
+from tests.integration.daemon_lab import Lab
 from tests.integration.service.nodes import Caller, Node, add_key, add_tenant, chat
 from tests.sizes import at_size
 
@@ -77,6 +80,31 @@ def test_a_gateway_serves_the_pages_beside_its_requests() -> None:
         assert visit.ask("/recollect/inspector/inspector.css").status == 200
         assert visit.ask("/recollect/inspector/", host="evil.example").status == 421
         assert not any("inspector" in one.path for one in server.asked)
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.end()
+
+
+def test_the_daemon_serves_the_pages_until_it_ends(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(lab.home))
+    store_session("quay", "s", [[said("user", "The crane is yellow.")]])
+    lab.ask("For the harbour we decided to count boats twice.")
+    done = lab.command("ui", "--daemon", "--no-browser")
+    assert done.returncode == 0, done.stderr
+    link = done.stdout.decode().strip()
+    parts = urlsplit(link)
+    visit = Visit(f"{parts.scheme}://{parts.netloc}", link).sign_in()
+    assert "The crane is yellow." in visit.page("session", space="quay", session="s").words
+    open_every_page(visit, "", {"space": "quay", "session": "s"})
+    lab.command("daemon", "stop")
+    with pytest.raises(OSError):
+        visit.ask("/")
 
 
 @pytest.fixture(scope="module")
