@@ -113,9 +113,12 @@ class Lab:
         """Appears when the script began an answer that takes time."""
         return self.answered.with_name(f"{self.answered.name}.asked")
 
-    def command(self, *words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    def command(
+        self, *words: str, stdin: bytes = b"", **environment: str
+    ) -> subprocess.CompletedProcess[bytes]:
         return subprocess.run(
             [sys.executable, "-m", "recollect", *words],
+            input=stdin,
             env={**self.environment, **environment},
             cwd=self.project,
             capture_output=True,

@@ -23,6 +23,7 @@ import psutil
 import pytest
 from tests.harness.waiting import wait_until
 from tests.integration.daemon_lab import DECISION, KEPT_FILES, QUESTION, Lab, Talk, soon
+from tests.integration.mcp_server.lab import INITIALIZE
 from tests.sizes import at_size, only_in_full
 
 import recollect
@@ -60,6 +61,23 @@ def test_what_one_session_decided_another_is_told(lab: Lab, without: str) -> Non
         assert health["hooks"] == 2
         assert health["spaces"] == [str(lab.project)]
         assert "without the daemon" not in lab.log()
+
+
+def test_what_a_hook_stored_is_found_over_mcp_while_the_daemon_runs(lab: Lab) -> None:
+    talk = Talk(lab)
+    talk.turn(DECISION)
+    assert lab.hook(talk.event(lab, "Stop")) == {}
+    call = {"name": "memory_search", "arguments": {"query": QUESTION}}
+    lines = [
+        json.dumps(INITIALIZE),
+        '{"jsonrpc":"2.0","method":"notifications/initialized"}',
+        json.dumps({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call}),
+    ]
+    for _ in range(2):  # each process opens the memory itself
+        done = lab.command("mcp", stdin="\n".join(lines).encode() + b"\n")
+        answers = {told.get("id"): told for told in map(json.loads, done.stdout.splitlines())}
+        assert "integers in cents" in json.dumps(answers[7]["result"])
+    assert len(lab.processes()) == 1, "the daemon alone"
 
 
 def test_of_many_starters_one_starts_it(lab: Lab) -> None:
