@@ -12,10 +12,13 @@ from tests.store_contract import examples
 
 from recollect.adapters.stores.postgres import vectors
 from recollect.adapters.stores.postgres.driver import escaped, plain
+from recollect.adapters.stores.postgres.sessions import chunks_from, join_chunks
 from recollect.adapters.stores.postgres.store import PostgresFleet
+from recollect.adapters.stores.postgres.vectors import Layout
 from recollect.core.ports import Store
 from recollect.core.search.bm25 import Bm25Index
 from recollect.core.values.batch import Batch
+from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.recall import AskedVector, CandidateQuery, Candidates
 from recollect.core.values.segment import NewSegment, Vector, VectorSet
 from recollect.core.values.upkeep import ForgetOrder
@@ -192,3 +195,20 @@ def test_any_text_can_be_written(text: str) -> None:
     assert "\x00" not in stored
     assert stored.encode().decode() == stored
     assert plain(stored) == text
+
+
+@pytest.mark.parametrize("dimensions", [1, 8, 100, 256, 384, 3_072, 16_000])
+def test_a_block_of_signs_fits_a_page(dimensions: int) -> None:
+    layout = Layout(dimensions)
+    assert len(layout.empty().tobytes()) <= 8_000
+    assert layout.slots >= 1
+
+
+@given(st.lists(st.tuples(st.text(max_size=40), st.text(max_size=40)), max_size=600))
+def test_a_path_comes_back_from_its_chunks(entries: list[tuple[str, str]]) -> None:
+    keys, ids = [key for key, _ in entries], [id_ for _, id_ in entries]
+    chunks = chunks_from(0, keys, ids)
+    assert join_chunks(raw for _, raw in chunks) == (
+        tuple(map(EntryKey, keys)),
+        tuple(map(MessageId, ids)),
+    )

@@ -100,7 +100,7 @@ class TestWhatIsCovered:
         assert again.history == ()
         assert keys(again.turn_prefix)[0] == keys(first.kept)[0]
 
-    def test_system_messages_are_neither_summarised_nor_an_anchor(self) -> None:
+    def test_system_messages_are_neither_summarized_nor_an_anchor(self) -> None:
         messages = [said("system", 50), *turn(0), said("system", 50), *turn(1)]
         done = plan(messages, keep=520)
         assert done.anchor == key(6)

@@ -125,6 +125,17 @@ class TestStages:
         assert count_text(done.text) <= min(4_000, window // 10)
         assert len(done.text) <= SUMMARY_CHARS
 
+    def test_over_the_share_the_oldest_are_summarized_apart_and_come_before(self) -> None:
+        model = numbered()
+        done = run(plan_of(long_history(80)), model, settings=compaction(max_history_share=0.3))
+        update = [prompt for prompt in model.prompts if "<previous-summary>" in prompt.text]
+        assert len(update) == 1
+        assert "Question 79" in "".join(
+            p.text for p in model.prompts[model.prompts.index(update[0]) :]
+        )
+        assert "Question 0:" not in update[0].text
+        assert done.chunks > 2
+
 
 class TestLargeMessages:
     def test_a_message_that_is_too_large_is_read_by_its_ends_and_noted(self) -> None:
