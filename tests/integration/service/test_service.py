@@ -369,7 +369,7 @@ def test_budgets_hold_over_all_nodes_and_say_which(database: TestDatabase) -> No
     with Node(database) as first, Node(database) as second:
         callers = [Caller(one.url, key) for one in (first, second)]
         for node in (first, second):  # of which no new minute begins in between
-            node.service._budgets._now = lambda: NOON
+            node.service.memories.budgets._now = lambda: NOON
         callers[0].get("/v1/spaces")
         assert callers[0].get("/v1/tenant")["budgets"][0]["spent"] == 1
         answers = [callers[number % 2]("GET", "/v1/spaces", expect=None) for number in range(60)]

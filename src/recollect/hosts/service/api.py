@@ -56,11 +56,6 @@ class ApiRoute:
     def operation(self) -> str:
         return self.call.__name__
 
-    @property
-    def writes(self) -> bool:
-        """True if the operation writes. It creates a missing space unless `needs_space` is true."""
-        return self.scope == "write"
-
 
 def _admin(
     method: Method, path: str, call: Operation, answer: type[m.ApiAnswer], **others: Any

@@ -51,11 +51,10 @@ from recollect.hosts.http import (
 from recollect.hosts.service import models as m
 from recollect.hosts.service.api import PREFIX, ROUTES, ApiRoute, openapi
 from recollect.hosts.service.keys import Principal, Principals
-from recollect.hosts.service.limits import Budgets, FairQueue, Intake, Taking
+from recollect.hosts.service.limits import FairQueue, Intake, Taking
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
 from recollect.hosts.service.problems import Problem, ProblemKind, again, problem_of
 from recollect.hosts.service.requests import (
-    NO_SPACE,
     Call,
     Cursors,
     IdempotencyKeys,
@@ -125,7 +124,6 @@ class Service:
         self._inspector: Starlette | None = None
         self.memories: TenantMemories = TenantMemories(settings, url)
         self._cursors = Cursors(secret)
-        self._budgets = Budgets()
         self._queue = FairQueue(serve.concurrency, tenant_waiting=TENANT_WAITING)
         self._mount_mcp = mcp
         self._answer_mcp: AnswerMcp | None = None
@@ -292,10 +290,8 @@ class Service:
             principal, space = admitted.principal, names["space"]
             async with self._queue.turn(principal.tenant.id, admitted.seconds):
                 # if the key may write, a tool that writes creates the space
-                if "write" not in principal.key.scopes and not await (
-                    await self.memories.records()
-                ).has_space(principal.tenant.id, space):
-                    raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
+                if "write" not in principal.key.scopes:
+                    await self.memories.require(principal.tenant.id, space)
                 assert self._answer_mcp is not None
                 whose = replace(principal, space=space)
                 answer = await self._answer_mcp(request, admitted.body, whose)
@@ -344,8 +340,8 @@ class Service:
         if tenant.requests_per_minute is None and tenant.tokens_per_day is None:
             return
         records = await self.memories.records()
-        await self._budgets.take_request(tenant, records)
-        await self._budgets.check_tokens(tenant, records)
+        await self.memories.budgets.take_request(tenant, records)
+        await self.memories.budgets.check_tokens(tenant, records)
 
     def _asked_seconds(self, request: Request) -> float:
         text = request.headers.get("x-request-timeout")
@@ -376,7 +372,6 @@ class Service:
             tenant=admitted.principal.tenant,
             key=admitted.principal.key,
             memories=self.memories,
-            budgets=self._budgets,
             cursors=self._cursors,
             route=route.path,
             path=names,
@@ -384,7 +379,7 @@ class Service:
             body=body,
             now=time.time(),
             seconds=admitted.seconds,
-            writes=route.writes,
+            scope=route.scope,
             needs_space=route.needs_space,
             keyed=route.idempotency != "none" and "idempotency-key" in request.headers,
         )
@@ -456,7 +451,7 @@ class Service:
 
         async def charge() -> None:
             records = await self.memories.records()
-            await self._budgets.charge_tokens(tenant, records, tokens)
+            await self.memories.budgets.charge_tokens(tenant, records, tokens)
 
         charged = await attempted(charge())
         if isinstance(charged, Failure):

@@ -7,7 +7,7 @@ import base64
 import time
 from binascii import Error
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,6 @@ from starlette.responses import PlainTextResponse, Response
 from recollect.adapters.stores.postgres.tenants import audit_record
 from recollect.core.values.tenant import tenant_space
 from recollect.core.values.upkeep import SpaceSummary
-from recollect.errors import RecollectError
 from recollect.hosts.inspector.access import Visitor, foreign
 from recollect.hosts.inspector.spaces import OpenSpace
 from recollect.hosts.service.keys import Principal
@@ -37,7 +36,11 @@ class TenantSpaces:
 
     is_own_machine = False
 
-    def __init__(self, principal: Principal, memories: TenantMemories, settings: Settings) -> None:
+    def __init__(
+        self, principal: Principal, memories: TenantMemories, settings: Settings, *, acts: bool
+    ) -> None:
+        """`acts`: the visitor sent a form, which may remove something."""
+        self._acts = acts
         self._principal = principal
         self._memories = memories
         self.settings: Settings = settings
@@ -48,26 +51,25 @@ class TenantSpaces:
         found = await records.spaces(self._principal.tenant.id, limit=MOST_SPACES)
         return tuple(SpaceSummary(space=one.name) for one in found)
 
-    async def _require(self, name: str) -> None:
-        records = await self._memories.records()
-        if not name or not await records.has_space(self._principal.tenant.id, name):
-            raise RecollectError("no memory has this name: choose one in the list of sessions")
-
     @asynccontextmanager
     async def open(self, name: str) -> AsyncIterator[OpenSpace]:
-        await self._require(name)
-        tenant = self._principal.tenant.id
-        yield OpenSpace(
-            space=tenant_space(tenant, name),
-            store=await self._memories.store(tenant, name),
-            settings=self.settings,
-            has_files=False,
-        )
+        async with AsyncExitStack() as used:
+            tenant = self._principal.tenant
+            if self._acts:
+                await used.enter_async_context(self._memories.use(tenant, name, "forget"))
+            else:
+                await self._memories.require(tenant.id, name)
+            yield OpenSpace(
+                space=tenant_space(tenant.id, name),
+                store=await self._memories.store(tenant.id, name),
+                settings=self.settings,
+                has_files=False,
+            )
 
     @asynccontextmanager
     async def engine(self, name: str) -> AsyncIterator[Engine]:
-        await self._require(name)
-        async with self._memories.memory(self._principal.tenant.id, name) as memory:
+        tenant = self._principal.tenant
+        async with self._memories.use(tenant, name, "write", creates=False) as memory:
             yield memory.engine
 
     async def note(self, act: str, name: str) -> None:
@@ -100,7 +102,9 @@ class KeyAccess:
             headers = _CHALLENGE if problem.kind is ProblemKind.UNAUTHORIZED else {}
             return PlainTextResponse(problem.reason, problem.kind.status, headers)
         return Visitor(
-            spaces=TenantSpaces(principal, self._memories, self._settings),
+            spaces=TenantSpaces(
+                principal, self._memories, self._settings, acts=request.method == "POST"
+            ),
             # a form's token can only be made with the key, and is the same on every node
             secret=blake2b(_as_bearer(sent).encode(), person=b"recollect-ui").digest(),
             scopes=frozenset(principal.key.scopes),

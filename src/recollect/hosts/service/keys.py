@@ -128,14 +128,14 @@ class Administration:
 
     async def set_limits(self, tenant: Tenant, limits: Mapping[LimitName, int | None]) -> Tenant:
         """Set these limits of a tenant. None removes a limit."""
-        changed = tenant.limited(limits)
-        if limits:
-            await self.records.set_limits(changed, actor=self.actor, at=time.time())
-        if changed.most_bytes is not None and tenant.most_bytes is None:
+        if not limits:
+            return tenant
+        # measure before the quota is stored, so that another call continues a failed one
+        if limits.get("most_bytes") is not None and tenant.most_bytes is None:
             async for name in self._spaces(tenant):
                 size = await self.fleet.message_bytes(tenant_space(tenant.id, name))
                 await self.records.set_bytes(tenant.id, name, size)
-        return changed
+        return await self.records.set_limits(tenant, limits, actor=self.actor, at=time.time())
 
     async def create_key(
         self, tenant: Tenant, *, scopes: Sequence[KeyScope] = (), name: str = "",
@@ -149,13 +149,12 @@ class Administration:
         return made
 
     async def rotate_key(self, tenant: Tenant, key_id: str, *, grace: float) -> MadeKey | None:
-        """Replace a key, and let the old one expire after `grace` seconds. None for an unknown
-        key."""
+        """Replace a key, and let the old one expire after `grace` seconds. None if the tenant has
+        no working key with this id."""
         now = time.time()
         found = await self.records.key(tenant.id, key_id)
-        if found is None:
+        if found is None or not (old := found[0]).is_valid(now):
             return None
-        old = found[0]
         ends = None if old.expires_at is None else now + old.expires_at - old.created_at
         made = make_key(tenant.id, name=old.name, scopes=old.scopes, now=now, expires_at=ends)
         done = await self.records.rotate_key(
@@ -183,10 +182,12 @@ class Administration:
         # Revoke the keys first, so that no client writes meanwhile.
         for key in await self.records.keys(tenant.id):
             await self.revoke_key(tenant, key.id)
-        async for name in self._spaces(tenant):
-            async for certificate in self.delete_space(tenant, name):
-                yield name, certificate
-        await self.records.remove_tenant(tenant, actor=self.actor, at=time.time())
+        done = False
+        while not done:  # a node that has a key in its cache may list a space meanwhile
+            async for name in self._spaces(tenant):
+                async for certificate in self.delete_space(tenant, name):
+                    yield name, certificate
+            done = await self.records.remove_tenant(tenant, actor=self.actor, at=time.time())
 
     async def _spaces(self, tenant: Tenant) -> AsyncIterator[str]:
         after = ""

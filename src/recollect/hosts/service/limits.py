@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
@@ -291,14 +291,21 @@ class Budgets:
             total = await records.spend(tenant.id, "tokens per day", share.period, tokens)
             share.spent, share.heard_at = max(total, share.spent), now
 
-    async def check_bytes(self, tenant: Tenant, records: CountsStored) -> None:
-        """Raise a Problem if the tenant's stored messages have reached their quota."""
+    async def check_bytes(
+        self, tenant: Tenant, records: CountsStored, measure: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Raise a Problem if the tenant's stored messages have reached their quota. Before that,
+        `measure` the request's space, from which a command may have removed messages."""
         if tenant.most_bytes is None:
             return
         heard_at, used = self._bytes.get(tenant.id, (0.0, 0))
-        if self._now() - heard_at > BYTES_SECONDS or used >= tenant.most_bytes:
+        is_old = self._now() - heard_at > BYTES_SECONDS
+        if is_old or used >= tenant.most_bytes:
             used = (await records.used(tenant.id))["bytes"]
-            self._bytes[tenant.id] = (self._now(), used)
+            if is_old and used >= tenant.most_bytes:
+                await measure()
+                used = (await records.used(tenant.id))["bytes"]
+            self._bytes[tenant.id] = (self._now() if is_old else heard_at, used)
             self._bytes.move_to_end(tenant.id)
             while len(self._bytes) > MOST_TENANTS:
                 self._bytes.popitem(last=False)

@@ -4,9 +4,7 @@ call is refused if the key lacks the tool's scope."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from hashlib import blake2b
@@ -19,12 +17,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from recollect.errors import RecollectError
 from recollect.hosts.http import Message
 from recollect.hosts.mcp.server import server_over
 from recollect.hosts.service.app import AnswerMcp
 from recollect.hosts.service.keys import Principal
-from recollect.hosts.service.limits import quota_reached
 from recollect.hosts.service.memories import TenantMemories
 
 if TYPE_CHECKING:
@@ -48,26 +44,12 @@ class RequestMemory:
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
         """Return the engine for the request's space. A tool that writes creates a missing space."""
         engine, principal = _ASKED.get()
-        tenant, space = principal.tenant, principal.space
-        if scope != "write":
+        if scope == "read":
             yield engine
             return
-        records = await self._memories.records()
-        if not await records.add_space(tenant, space, at=time.time()):
-            raise RecollectError(quota_reached("spaces", tenant).detail)
-        most = tenant.most_bytes
-        if most is not None and (await records.used(tenant.id))["bytes"] >= most:
-            raise RecollectError(quota_reached("bytes", tenant).detail)
-        try:
-            yield engine
-        finally:
-            # List the space again, because it may have been deleted meanwhile. Otherwise no list
-            # would contain what this request wrote, even if it was cancelled.
-            listing = self._memories.start_background(
-                records.add_space(tenant, space, at=time.time())
-            )
-            self._memories.measure(tenant, space)
-        await asyncio.shield(listing)
+        tenant, space = principal.tenant, principal.space
+        async with self._memories.use(tenant, space, scope) as memory:
+            yield memory.engine
 
     def refusal(self, scope: KeyScope) -> str:
         """Return why the key lacks this scope; empty if the key has it."""

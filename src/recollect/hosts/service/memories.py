@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
@@ -21,10 +22,13 @@ from recollect.adapters.wiring.models import choose_embedders
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Engine
 from recollect.core.ports import Store
-from recollect.core.values.tenant import Tenant, tenant_space
+from recollect.core.upkeep.forget import delete_space
+from recollect.core.values.tenant import KeyScope, Tenant, tenant_space
 from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable
 from recollect.hosts.memories import MemoryPool, OpenMemory
+from recollect.hosts.service.limits import Budgets, quota_reached
 from recollect.hosts.service.models import NotReady
+from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.config import Settings
 from recollect.system.telemetry import unmeasured
 
@@ -51,6 +55,7 @@ DISK_SECONDS: Final = 5.0
 """Interval at which readiness checks try to write to the server's disk."""
 _FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
 OPEN_AGAIN_SECONDS: Final = 1.0
+NO_SPACE: Final = "the tenant has no space with this name"
 MEASURE_SECONDS: Final = 60.0
 """Interval at which a node measures a space that clients write to."""
 _MISMATCHES: Final[dict[SchemaState, NotReady]] = {
@@ -102,6 +107,7 @@ class TenantMemories:
         self._disk_checked_at = 0.0
         self._listed: OrderedDict[tuple[UUID, str], None] = OrderedDict()
         self._beside: set[asyncio.Task[Any]] = set()
+        self.budgets: Budgets = Budgets()
 
     async def fleet(self) -> PostgresFleet:
         """Return the spaces of the database. Raise StoreError if the database is down."""
@@ -169,42 +175,87 @@ class TenantMemories:
     async def _space_of_fleet(self, space: str) -> Store:
         return await (await self.fleet()).space(space)
 
-    def measure(
-        self, tenant: Tenant, space: str, memory: TenantMemory | None = None
-    ) -> asyncio.Task[None] | None:
-        """Count the bytes of a space's messages, at most once a minute, for tenants with a
-        quota."""
-        if tenant.most_bytes is None:
-            return None
-        if memory is not None:
-            now = time.monotonic()
-            if memory.measured_at and now - memory.measured_at < MEASURE_SECONDS:
-                return None
-            memory.measured_at = now
-        return self.start_background(self._measured(tenant.id, space))
+    @asynccontextmanager
+    async def use(
+        self, tenant: Tenant, space: str, scope: KeyScope, *, creates: bool = True
+    ) -> AsyncIterator[TenantMemory]:
+        """Return the memory of a tenant's space for work of this scope, while the block runs. A
+        "write" obeys the quotas, and creates a missing space if it `creates` any. If the space was
+        deleted meanwhile, a write lists it again, because it may have stored something."""
+        key, fleet = (tenant.id, space), await self.fleet()
+        if scope == "write":
+            measure = partial(self._measured, *key)
+            await self.budgets.check_bytes(tenant, fleet.tenants(), measure)
+        if scope != "write" or (not creates and key not in self._listed):
+            await self.require(tenant.id, space)
+        async with self.memory(*key) as memory:
+            if scope == "write" and key not in self._listed:
+                await self._list(tenant, space)
+            if scope == "read":
+                yield memory
+                return
+            listing: asyncio.Task[None] | None = None
+            ended = False
+            try:
+                yield memory
+                ended = True
+            finally:
+                if not ended or tenant_space(*key) in fleet.made:
+                    listing = self.start_background(self._list_again(tenant, space))
+                self._measure(tenant, space, memory, now=scope == "forget")
+            if listing is not None:
+                await asyncio.shield(listing)
+
+    async def require(self, tenant: UUID, space: str) -> None:
+        """Raise a Problem if the tenant has no such space."""
+        if not await (await self.records()).has_space(tenant, space):
+            raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
+
+    async def _list(self, tenant: Tenant, space: str) -> None:
+        """List a space under its tenant. Raise a Problem if a quota forbids a new space."""
+        records = await self.records()
+        if not await records.add_space(tenant, space, at=time.time()):
+            if not await (await self.fleet()).has_space(tenant_space(tenant.id, space)):
+                raise quota_reached("spaces", tenant) if tenant.most_spaces else _deleted()
+            await self._list_again(tenant, space)
+        self._note_listed(tenant.id, space)
+
+    async def _list_again(self, tenant: Tenant, space: str) -> None:
+        """List a space with stored data, whatever the quota. Delete the data if the tenant was
+        deleted."""
+        fleet, named = await self.fleet(), tenant_space(tenant.id, space)
+        self._listed.pop((tenant.id, space), None)
+        mark = fleet.made.get(named)
+        if mark is None and not await fleet.has_space(named):
+            return
+        listed = await fleet.tenants().add_space(tenant, space, at=time.time(), limited=False)
+        if not listed:
+            await delete_space(await fleet.space(named), named=space, now=time.time())
+        if fleet.made.get(named) is mark:
+            fleet.made.pop(named, None)
+        if not listed:
+            raise _deleted()
+        self._note_listed(tenant.id, space)
+
+    def _note_listed(self, tenant: UUID, space: str) -> None:
+        self._listed[tenant, space] = None
+        if len(self._listed) > LISTED_SPACES:
+            self._listed.popitem(last=False)
+
+    def _measure(self, tenant: Tenant, space: str, memory: TenantMemory, *, now: bool) -> None:
+        """Count the bytes of a space's messages, if the tenant has a quota: `now`, or once a
+        minute."""
+        at = time.monotonic()
+        is_due = now or not memory.measured_at or at - memory.measured_at >= MEASURE_SECONDS
+        if tenant.most_bytes is not None and is_due:
+            if not now:  # after a removal, the next write is measured too
+                memory.measured_at = at
+            self.start_background(self._measured(tenant.id, space))
 
     async def _measured(self, tenant: UUID, space: str) -> None:
         fleet = await self.fleet()
         size = await fleet.message_bytes(tenant_space(tenant, space))
         await fleet.tenants().set_bytes(tenant, space, size)
-
-    def is_listed(self, tenant: UUID, space: str) -> bool:
-        """Return True if this node has listed the space under its tenant, or found it listed. If
-        another node deletes the space, the next write creates it again (`was_made`)."""
-        return (tenant, space) in self._listed
-
-    def note_listed(self, tenant: UUID, space: str) -> None:
-        self._listed[tenant, space] = None
-        if len(self._listed) > LISTED_SPACES:
-            self._listed.popitem(last=False)
-
-    def was_made(self, tenant: UUID, space: str) -> bool:
-        """Return True if a write of this node has created the space since the last call."""
-        made = set[str]() if self._fleet is None else self._fleet.made
-        named = tenant_space(tenant, space)
-        was_made = named in made
-        made.discard(named)
-        return was_made
 
     def drop(self, tenant: UUID, space: str) -> None:
         """Close the memory of a deleted space."""
@@ -257,3 +308,7 @@ class TenantMemories:
         await self._memories.close()
         if self._fleet is not None:
             await self._fleet.close()
+
+
+def _deleted() -> Problem:
+    return Problem(ProblemKind.UNAUTHORIZED, "the tenant of this key was deleted")

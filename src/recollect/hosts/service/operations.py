@@ -352,7 +352,6 @@ async def forget_fact(call: Call) -> m.CertificateAnswer:
             [call.path["fact"]], sources=query.sources, versions=query.versions
         )
         certificate = await book.forget(order)
-    call.memories.measure(call.tenant, call.space)
     await _note(call, "fact forgotten", f"{call.space}: {call.path['fact']}")
     return _certify(call, certificate)
 
@@ -378,7 +377,6 @@ async def forget(call: Call) -> m.ForgottenAnswer:
             meant = await find_targets(store, (), order)
             return m.ForgottenAnswer(certificate=None, preview=_preview(meant))
         certificate = await forget_all(store, (), order, now=call.now)
-    call.memories.measure(call.tenant, call.space)
     await _note(call, "messages forgotten", call.space)
     return m.ForgottenAnswer(certificate=_certify(call, certificate).certificate, preview=None)
 
@@ -408,8 +406,7 @@ async def spaces(call: Call) -> m.SpacesAnswer:
 async def delete(call: Call) -> m.CertificateAnswer:
     """Delete a space with its whole content."""
     records = await call.memories.records()
-    if not await records.has_space(call.tenant.id, call.space):
-        raise Problem(ProblemKind.NOT_FOUND, "the tenant has no space with this name")
+    await call.memories.require(call.tenant.id, call.space)
     call.memories.drop(call.tenant.id, call.space)
     fleet = await call.memories.fleet()
     store = await fleet.space(tenant_space(call.tenant.id, call.space))
@@ -425,10 +422,10 @@ async def tenant(call: Call) -> m.TenantAnswer:
     budgets = []
     for budget in PERIOD_SECONDS:
         limit = call.tenant.limit(budget)
-        spent = await records.spent(call.tenant.id, budget, call.budgets.period(budget))
+        spent = await records.spent(call.tenant.id, budget, call.memories.budgets.period(budget))
         if budget == "requests per minute" and limit is not None:  # refused requests count too
             spent = min(spent, limit)
-        renews = call.budgets.renews_in(budget)
+        renews = call.memories.budgets.renews_in(budget)
         budgets.append(
             m.BudgetItem(budget=budget, limit=limit, spent=spent, renews_in_seconds=renews)
         )

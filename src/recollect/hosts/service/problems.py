@@ -50,7 +50,7 @@ class ProblemKind(Enum):
 
 
 @dataclass(eq=False)
-class Problem(Exception):  # noqa: N818 - the standard's own word
+class Problem(RecollectError):  # noqa: N818 - the standard's own word
     """Why a request was refused or failed."""
 
     kind: ProblemKind
@@ -58,6 +58,9 @@ class Problem(Exception):  # noqa: N818 - the standard's own word
     retry_after: float | None = None
     budget: str | None = None
     allow: str = ""
+
+    def __str__(self) -> str:
+        return self.detail
 
     @property
     def reason(self) -> str:

@@ -15,7 +15,7 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
@@ -29,9 +29,8 @@ from starlette.responses import Response
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.session import check_session_name
 from recollect.core.ports import Store
-from recollect.core.values.tenant import ApiKey, Tenant
+from recollect.core.values.tenant import ApiKey, KeyScope, Tenant
 from recollect.hosts.service import models as m
-from recollect.hosts.service.limits import Budgets, quota_reached
 from recollect.hosts.service.memories import TenantMemories, TenantMemory
 from recollect.hosts.service.problems import Problem, ProblemKind
 
@@ -85,7 +84,6 @@ def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
         raise Problem(ProblemKind.BAD_REQUEST, "the body is not JSON") from None
 
 
-NO_SPACE: Final = "the tenant has no space with this name"
 _MARK_BYTES: Final = 12
 
 
@@ -128,7 +126,6 @@ class Call:
     tenant: Tenant
     key: ApiKey
     memories: TenantMemories
-    budgets: Budgets
     cursors: Cursors
     route: str
     path: dict[str, str]
@@ -137,7 +134,7 @@ class Call:
     now: float
     seconds: float
     """Approximate number of seconds until the request's deadline."""
-    writes: bool
+    scope: KeyScope
     needs_space: bool = False
     """True if the request writes only to a space that exists."""
     keyed: bool = False
@@ -163,38 +160,9 @@ class Call:
             raise Problem(ProblemKind.NOT_FOUND, "this path must end with a number")
         return int(text)
 
-    @asynccontextmanager
-    async def memory(self) -> AsyncIterator[TenantMemory]:
-        """Return the memory of the request's space. A read of a missing space raises a Problem."""
-        records = await self.memories.records()
-        if not self.writes and not await records.has_space(self.tenant.id, self.space):
-            raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
-        if self.writes:
-            await self.budgets.check_bytes(self.tenant, records)
-        async with self.memories.memory(self.tenant.id, self.space) as memory:
-            if self.writes and not self.memories.is_listed(self.tenant.id, self.space):
-                if self.needs_space and not await records.has_space(self.tenant.id, self.space):
-                    raise Problem(ProblemKind.NOT_FOUND, NO_SPACE)
-                if not await records.add_space(self.tenant, self.space, at=self.now):
-                    raise quota_reached("spaces", self.tenant)
-                self.memories.note_listed(self.tenant.id, self.space)
-            listing: asyncio.Task[bool] | None = None
-            ended = False
-            try:
-                yield memory
-                ended = True
-            finally:
-                # List the space again if it was deleted meanwhile. Otherwise no list would contain
-                # what this request wrote, even if it was cancelled.
-                was_made = self.memories.was_made(self.tenant.id, self.space)
-                if self.writes and (was_made or not ended):
-                    listing = self.memories.start_background(
-                        records.add_space(self.tenant, self.space, at=self.now)
-                    )
-                if self.writes:
-                    self.memories.measure(self.tenant, self.space, memory)
-            if listing is not None:
-                await asyncio.shield(listing)
+    def memory(self) -> AbstractAsyncContextManager[TenantMemory]:
+        """Return the memory of the request's space."""
+        return self.memories.use(self.tenant, self.space, self.scope, creates=not self.needs_space)
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[Store]:

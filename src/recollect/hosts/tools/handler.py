@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import json
 import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias, TypedDict, Unpack, cast, overload
+from urllib.parse import quote
 
 from recollect.core.blocking import BlockingEngine
 from recollect.core.boundary import Failure, attempted
@@ -25,6 +27,7 @@ from recollect.core.values.fact import Fact
 from recollect.core.values.history import SessionId
 from recollect.core.values.recall import FILE_SESSIONS, Recalled, RecalledPassage
 from recollect.core.values.segment import Segment, SegmentId, StoredSegment
+from recollect.core.values.tenant import is_tenant_space
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
 from recollect.hosts.tools.answers import (
@@ -451,7 +454,8 @@ class MemoryTools:
         if self._confirm is None:
             raise RecollectError(
                 "nothing was forgotten: only a person can allow that, and this client cannot ask "
-                "one. Tell the user to run\n"
+                "one. Tell the user to "
+                + ("request\n" if is_tenant_space(self._lookup.space) else "run\n")
                 + "\n".join(f"  {line}" for line in self._commands(wanted))
             )
         if not await _confirmed(self._confirm, wanted):
@@ -469,6 +473,14 @@ class MemoryTools:
         return answer
 
     def _commands(self, wanted: ForgetRequest) -> list[str]:
+        """Return commands that forget this; for a service's tenant, requests to the API."""
+        if is_tenant_space(self._lookup.space):
+            path = f"/v1/spaces/{quote(self._lookup.space.partition('/')[2], safe='')}"
+            ids = json.dumps({"segments": [one.id for one in wanted.messages]})
+            return [
+                *(f"DELETE {path}/facts/{quote(fact.id, safe='')}" for fact in wanted.facts),
+                *((f"POST {path}/forget {ids}",) if wanted.messages else ()),
+            ]
         space = f"--space {shlex.quote(self._lookup.space)}"
         return [
             *(f"recollect facts forget {fact.id} {space}" for fact in wanted.facts),

@@ -71,8 +71,9 @@ class PostgresFleet:
         self._due_by_node = admin.DueByNode()
         self.server = server
         self.admin_url = admin_url
-        self.made: set[SpaceId] = set()
-        """Spaces that this process created. A caller removes those that it has recorded."""
+        self.made: dict[SpaceId, object] = {}
+        """Spaces that this process created, each with a mark of its creation. A caller removes
+        those that it has recorded."""
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
@@ -135,8 +136,8 @@ class PostgresFleet:
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
             yield work
-            if work.made_space:
-                self.made.add(work.space)
+        if work.made_space:
+            self.made[work.space] = object()
 
     async def close(self) -> None:
         await self.pool.close()

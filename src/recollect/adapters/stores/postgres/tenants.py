@@ -8,17 +8,20 @@ whole log. Each method except `purge_all` is one transaction. Leases use the ser
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Any, Final, LiteralString
 from uuid import UUID, uuid4
 
 from recollect.adapters.stores.postgres.pool import Pool, Transaction
 from recollect.core.values.tenant import (
+    LIMITS,
     PERIOD_SECONDS,
     PERIODS_KEPT,
     ApiKey,
     AuditRecord,
     BudgetName,
     IdempotentAnswer,
+    LimitName,
     QuotaName,
     Tenant,
     TenantSpace,
@@ -36,11 +39,10 @@ _TENANT_COLUMNS: Final = (
 _TENANT: Final = f"SELECT {_TENANT_COLUMNS} WHERE tenant_id = %s"
 _TENANT_NAMED: Final = f"SELECT {_TENANT_COLUMNS} WHERE name = %s"
 _TENANTS: Final = f"SELECT {_TENANT_COLUMNS} WHERE name > %s ORDER BY name LIMIT %s"
-_SET_LIMITS: Final = """
-    UPDATE recollect.tenants SET requests_per_minute = %s, tokens_per_day = %s, most_spaces = %s,
-        most_bytes = %s
-    WHERE tenant_id = %s
-"""
+_SET_LIMIT: Final[Mapping[LimitName, LiteralString]] = {
+    name: f"UPDATE recollect.tenants SET {name} = %s WHERE tenant_id = %s"  # noqa: S608
+    for name in LIMITS
+}
 _DROP_ALL: Final = tuple(
     f"DELETE FROM recollect.{table} WHERE tenant_id = %s"  # noqa: S608
     for table in ("api_keys", "tenant_spaces", "idempotency_keys", "tenant_usage", "tenants")
@@ -70,6 +72,7 @@ _NEW_SPACE: Final = """
     INSERT INTO recollect.tenant_spaces (tenant_id, name, created_at) VALUES (%s, %s, %s)
     ON CONFLICT DO NOTHING
 """
+_HOLD_TENANT: Final = "SELECT 1 FROM recollect.tenants WHERE tenant_id = %s FOR KEY SHARE"
 _LOCK_TENANT: Final = "SELECT 1 FROM recollect.tenants WHERE tenant_id = %s FOR UPDATE"
 _USED: Final = """
     SELECT count(*) AS spaces, coalesce(sum(bytes), 0)::bigint AS bytes
@@ -195,22 +198,32 @@ class TenantRecords:
     async def tenants(self, *, after: str = "", limit: int = 100) -> tuple[Tenant, ...]:
         return tuple(Tenant(**row) for row in await self._fetch(None, _TENANTS, after, limit))
 
-    async def set_limits(self, tenant: Tenant, *, actor: str, at: float) -> None:
+    async def set_limits(
+        self, tenant: Tenant, limits: Mapping[LimitName, int | None], *, actor: str, at: float
+    ) -> Tenant:
+        """Set these limits of a tenant, and return the tenant with all its limits."""
         async with self._pool.tenant_transaction(tenant.id) as work:
-            await work.send(_SET_LIMITS, (*tenant.limits.values(), tenant.id))
+            for name, limit in limits.items():
+                await work.send(_SET_LIMIT[name], (limit, tenant.id))
+            changed = [Tenant(**row) for row in await work.records(_TENANT, (tenant.id,))]
             shown = ", ".join(
                 f"{name}: {'no limit' if limit is None else limit}"
-                for name, limit in tenant.limits.items()
+                for name, limit in (changed or [tenant])[0].limits.items()
             )
             await _note(work, audit_record(tenant.id, actor, "limits set", shown, at))
+        return (changed or [tenant])[0]
 
-    async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> None:
-        """Remove a tenant, its keys and the list of its spaces, which the caller must have deleted
-        before. The audit log stays."""
+    async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> bool:
+        """Remove a tenant and its keys. Return False if it still has spaces. The audit log
+        stays."""
         async with self._pool.tenant_transaction(tenant.id) as work:
+            await work.send(_LOCK_TENANT, (tenant.id,))  # so that no request lists a space now
+            if await work.rows(_SPACES, (tenant.id, "", 1)):
+                return False
             for drop in _DROP_ALL:
                 await work.send(drop, (tenant.id,))
             await _note(work, audit_record(tenant.id, actor, _TENANT_DELETED, tenant.name, at))
+        return True
 
     async def add_key(self, key: ApiKey, *, actor: str) -> None:
         async with self._pool.tenant_transaction(key.tenant) as work:
@@ -247,17 +260,22 @@ class TenantRecords:
                 await _note(work, audit_record(tenant.id, *act))
         return ended is not None
 
-    async def add_space(self, tenant: Tenant, name: str, *, at: float) -> bool:
-        """Add a space unless it exists. Return False if the tenant may have no more spaces."""
+    async def add_space(
+        self, tenant: Tenant, name: str, *, at: float, limited: bool = True
+    ) -> bool:
+        """Add a space unless it exists. Return False if the tenant was deleted, or if the space is
+        `limited` by a quota that is reached."""
+        most = tenant.most_spaces if limited else None
         async with self._pool.tenant_transaction(tenant.id) as work:
-            if tenant.most_spaces is not None:
-                if await work.row(_HAS_SPACE, (tenant.id, name)) is not None:
-                    return True
-                await work.send(
-                    _LOCK_TENANT, (tenant.id,)
-                )  # lock, so that no other request counts now
+            if most is not None and await work.row(_HAS_SPACE, (tenant.id, name)) is not None:
+                return True
+            # The lock makes others wait that count spaces now, or that delete the tenant.
+            lock = _HOLD_TENANT if most is None else _LOCK_TENANT
+            if await work.row(lock, (tenant.id,)) is None:
+                return False
+            if most is not None:
                 used = await work.row(_USED, (tenant.id,))
-                if used is None or used[0] >= tenant.most_spaces:
+                if used is None or used[0] >= most:
                     return False
             await work.send(_NEW_SPACE, (tenant.id, name, at))
         return True
