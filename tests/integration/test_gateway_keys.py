@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.harness.gateway import PATHS, body_of, connect, history
 from tests.harness.model_server import Asked, ModelServer, Step
+from tests.harness.waiting import wait_until
 from tests.sizes import at_size
 from tools.clients.lab import GatewayProcess
 from tools.request_mutation import OWN_SHAPES, Shape, captured_shapes
@@ -99,16 +100,15 @@ def shown(url: str) -> bytes:
     """All that a gateway tells of itself."""
     client, prefix = connect(url)
 
-    def page(path: str) -> bytes:
-        client.request("GET", prefix + path)
-        return client.getresponse().read()
+    def records() -> bytes:  # a request's record follows its answer
+        client.request("GET", f"{prefix}/recollect/activity?follow=0")
+        lines = client.getresponse().read()
+        named = {json.loads(line).get("session") for line in lines.splitlines()} - {None}
+        return lines if named else b""
 
-    lines = page("/recollect/activity?follow=0")
-    sessions = {json.loads(line).get("session") for line in lines.splitlines()} - {None}
-    assert sessions
-    reports = [page(f"/recollect/reports/{name.rpartition(':')[2]}") for name in sorted(sessions)]
+    lines = wait_until(records)
     client.close()
-    return lines + b"".join(reports)
+    return lines
 
 
 def held(content: bytes) -> bool:
