@@ -539,24 +539,3 @@ def test_what_a_tool_said_is_told_and_once(project: Path) -> None:
         assert "needs port 7741" not in again
 
     run(project, "claude-code", work)
-
-
-def test_a_new_block_does_not_repeat_what_stands_there_already(project: Path) -> None:
-    modules = [f"Clean up module {number} of the exporter." for number in range(8)]
-
-    async def work(hook: Hook, transcript: Transcript) -> None:
-        await talk(hook, transcript, CENTS, PORT, *modules)
-        transcript.compacted()
-        first = await hook("UserPromptSubmit", prompt=ASKS_PORT)
-        assert "port 5433" in first
-        transcript.user(ASKS_PORT)
-        transcript.handed(first)
-        transcript.reply("5433.")
-        await hook("Stop")
-        asks = "Which port does the staging database use, and what of module 5, 6 and 7?"
-        second = await hook("UserPromptSubmit", prompt=asks)
-        assert "module 5 of the exporter" in second
-        assert not set(recalled_items(first)) & set(recalled_items(second))
-        assert "<recalled-context" in second and "</recalled-context>" in second
-
-    run(project, "claude-code", work)
