@@ -332,24 +332,3 @@ def test_a_cancelled_call_lets_go() -> None:
         run(embedder, cut_short)
         assert time.monotonic() - started < 5
         done.set()
-
-
-def test_no_more_requests_at_once_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_BATCH_TEXTS", 1)
-    monkeypatch.setattr(remote, "_AT_ONCE", 3)
-    lock, now, most = threading.Lock(), 0, 0
-
-    def answer(asked: Asked) -> Answer:
-        nonlocal now, most
-        with lock:
-            now += 1
-            most = max(most, now)
-        time.sleep(0.05)
-        with lock:
-            now -= 1
-        return openai(asked)
-
-    with serve(answer) as server:
-        embedder = embedder_at(server.url, dimensions=4)
-        embedded(embedder, [f"text {number}" for number in range(12)])
-    assert most == 3
