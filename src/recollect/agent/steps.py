@@ -198,12 +198,6 @@ NO_LIMIT_NAMED = Overflow(pattern_name="unsaid")
 """Reported if a provider refused a request as too large without naming a limit."""
 
 
-def _overflow_of(error: RecollectError) -> Overflow | None:
-    if not isinstance(error, ModelOverflow):
-        return None
-    return error.overflow if isinstance(error.overflow, Overflow) else NO_LIMIT_NAMED
-
-
 def _failure(error: RecollectError, made: Compacted | None) -> Failed:
     """Explain why the turn failed, and what the user can do."""
     if isinstance(error, ModelOverflow):
@@ -305,10 +299,11 @@ class TurnSteps:
                     if step.message is None:
                         yield Failed(kind="refused", reason=REFUSED)
                 return
-            overflow = _overflow_of(error)
-            if overflow is not None:
+            if isinstance(error, ModelOverflow):
+                known = error.overflow
+                overflow = known if isinstance(known, Overflow) else NO_LIMIT_NAMED
                 await self.engine.observe(self.conversation.session_id, overflow)
-            if overflow is None or attempt == 2:
+            if not isinstance(error, ModelOverflow) or attempt == 2:
                 yield _failure(error, made)
                 return
             yield Withdrawn(reason=str(error))

@@ -156,7 +156,7 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
     """Run an agent through its own gateway, and return the exit code. Messages are printed before
     and after the run, because the agent uses the screen meanwhile."""
     require_extra("gateway")
-    from recollect.hosts.gateway.agents import command_line, launched
+    from recollect.hosts.gateway.agents import launched
     from recollect.hosts.gateway.running import BackgroundGateway
 
     delayed = DelayedMessages()
@@ -164,7 +164,7 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
     with logging_to(delayed), gateway as running, launched(agent, running.url) as launch:
         space = settings.gateway.space
         _report(f"memory of {space} (--space {shlex.quote(space)}); to watch: recollect tail")
-        command = command_line(agent, launch, arguments)
+        command = [agent.program, *launch.arguments, *arguments]
         code = run_agent(command, {**os.environ, **launch.environment})
     for text in delayed.texts:
         _report(text)

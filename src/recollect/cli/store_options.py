@@ -69,7 +69,9 @@ _new_space_option = click.option(
 text_argument: Final = click.argument(
     "text",
     metavar="TEXT",
-    callback=lambda _context, _parameter, text: _read_stdin() if text == "-" else text,
+    callback=lambda _context, _parameter, text: (
+        sys.stdin.buffer.read().decode("utf-8", "replace") if text == "-" else text
+    ),
 )
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 
@@ -264,10 +266,6 @@ async def open_server(url: str) -> AsyncIterator[PostgresFleet]:
         yield fleet
     finally:
         await fleet.close()
-
-
-def _read_stdin() -> str:
-    return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def check_url(url: str | None) -> None:

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -28,6 +28,7 @@ from recollect.hosts.daemon.client import (
     installed_version,
 )
 from recollect.hosts.hooks.memory import HookMemory
+from recollect.hosts.hooks.openclaw import CALLS, OpenClawMemory
 from recollect.hosts.http import (
     BackgroundServer,
     ClientDisconnect,
@@ -41,9 +42,6 @@ from recollect.hosts.inspector.mounted import LocalInspector
 from recollect.hosts.memories import CLOSE_SECONDS, MemoryThread
 from recollect.system.config import Settings
 from recollect.system.loopback import listen_on
-
-if TYPE_CHECKING:
-    from recollect.hosts.hooks.openclaw import OpenClawMemory
 
 BODY_SECONDS: Final = 10.0
 OPENCLAW_SECONDS: Final = 120.0
@@ -62,8 +60,8 @@ class Daemon:
         self._settings = settings
         self._leave = leave
         self._in_place = in_place
-        self._memory: HookMemory | None = None
-        self._openclaw: OpenClawMemory | None = None
+        self._memory = HookMemory(settings)
+        self._openclaw = OpenClawMemory(settings)
         self._memories = MemoryThread()
         """The only thread that uses memories."""
         self._running: set[asyncio.Future[Any]] = set()
@@ -90,34 +88,29 @@ class Daemon:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         del app
         self._memories.start()
-        self._memory = await self._memories.ask(self._opened())
         watching = asyncio.create_task(self._until_idle())
         yield
         watching.cancel()
         await self._close()
-
-    async def _opened(self) -> HookMemory:
-        return HookMemory(self._settings)
 
     async def _close(self) -> None:
         if self._running:
             await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
         if self._pages is not None:
             await asyncio.to_thread(self._pages.__exit__, None, None, None)
-        opened = (self._memory, self._openclaw)
-        await self._memories.stop(*(one.close() for one in opened if one is not None))
+        await self._memories.stop(self._memory.close(), self._openclaw.close())
 
     async def _health(self, request: Request) -> Response:
         """Return the daemon's state, for `recollect daemon status`."""
         del request
-        opened = [one for one in (self._memory, self._openclaw) if one is not None]
+        spaces = dict.fromkeys((*self._memory.spaces.keys, *self._openclaw.spaces.keys))
         return JsonAnswer(
             {
                 "version": recollect.__version__,
                 "pid": os.getpid(),
                 "uptime_seconds": round(time.monotonic() - self._began, 3),
                 "hooks": self._hooks,
-                "spaces": list(dict.fromkeys(key for one in opened for key in one.spaces.keys)),
+                "spaces": list(spaces),
             }
         )
 
@@ -150,32 +143,21 @@ class Daemon:
             raise HTTPException(404)
         answer: Mapping[str, Any] = {}
         payload = await self._payload(request, agent)
-        if payload is not None and self._memory is not None:
+        if payload is not None:
             what = f"{payload.get('hook_event_name')} of {agent}"
             answer = await self._answer(self._memory.answer(agent, payload), what, HOOK_SECONDS)
         # Agents may show a hook's answer to the user, even an empty object.
         return JsonAnswer(answer) if answer else Response(media_type="application/json")
 
     async def _openclaw_call(self, request: Request) -> Response:
-        # Import here, so that other agents do not wait for the import.
-        from recollect.hosts.hooks.openclaw import CALLS
-
         call = CALLS.get(request.path_params["call"])
         if call is None:
             raise HTTPException(404)
         payload = await self._payload(request, "openclaw")
         if payload is None:
             return JsonAnswer({})
-        memory = await self._memories.ask(self._open_openclaw())
-        answering = memory.answer(call, payload)
+        answering = self._openclaw.answer(call, payload)
         return JsonAnswer(await self._answer(answering, f"{call} of openclaw", OPENCLAW_SECONDS))
-
-    async def _open_openclaw(self) -> OpenClawMemory:
-        from recollect.hosts.hooks.openclaw import OpenClawMemory
-
-        if self._openclaw is None:  # no race: this thread runs all calls one after the other
-            self._openclaw = OpenClawMemory(self._settings)
-        return self._openclaw
 
     async def _payload(self, request: Request, agent: str) -> dict[str, Any] | None:
         self._used = time.monotonic()

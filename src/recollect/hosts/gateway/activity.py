@@ -6,9 +6,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, MutableMapping
+from collections.abc import AsyncGenerator, Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
+from itertools import count
 from typing import Any, Final
 
 from recollect.core.boundary import Failure
@@ -169,11 +170,7 @@ class Activity:
     def __init__(self) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=MOST_RECORDS)
         self._watchers: set[asyncio.Queue[ExchangeRecord | None]] = set()
-        self._number = 0
-
-    def next_number(self) -> int:
-        self._number += 1
-        return self._number
+        self.numbers: Iterator[int] = count(1)
 
     def add(self, record: ExchangeRecord) -> None:
         self._records.append(record)
@@ -189,15 +186,15 @@ class Activity:
                 queue.get_nowait()
             queue.put_nowait(record)
 
-    def newest(self, count: int) -> tuple[ExchangeRecord, ...]:
-        return tuple(self._records)[-count:] if count else ()
+    def newest(self, most: int) -> tuple[ExchangeRecord, ...]:
+        return tuple(self._records)[-most:] if most else ()
 
-    async def follow(self, count: int = 0) -> AsyncGenerator[ExchangeRecord]:
-        """Yield the newest `count` records, then each new record when its request ends."""
+    async def follow(self, most: int = 0) -> AsyncGenerator[ExchangeRecord]:
+        """Yield the newest `most` records, then each new record when its request ends."""
         queue: asyncio.Queue[ExchangeRecord | None] = asyncio.Queue(MAX_UNREAD)
         self._watchers.add(queue)
         try:
-            for record in self.newest(count):
+            for record in self.newest(most):
                 yield record
             while (next_record := await queue.get()) is not None:
                 yield next_record

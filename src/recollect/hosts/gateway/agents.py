@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -102,14 +102,6 @@ def _codex_urls() -> Mapping[Family, str]:
     return {"openai": CHATGPT} if chatgpt else {}
 
 
-def _pi_configured(text: str, url: str) -> str:
-    models = _json_object(text)
-    providers = dict(models.get("providers") or {})
-    for name, base in (("anthropic", url), ("openai", f"{url}/v1")):
-        providers[name] = {**(providers.get(name) or {}), "baseUrl": base}
-    return json.dumps({**models, "providers": providers}, indent=2, ensure_ascii=False) + "\n"
-
-
 def _pi_urls() -> Mapping[Family, str]:
     providers = _json_object(_text_of(pi_folder() / "models.json")).get("providers") or {}
     return _named_urls({name: (providers.get(name) or {}).get("baseUrl") for name in FAMILIES})
@@ -122,20 +114,19 @@ def _pi_launch(url: str) -> Launch:
     for path in own.iterdir():
         if path.name != "models.json":
             (shown / path.name).symlink_to(path)
-    text = _pi_configured(_text_of(own / "models.json"), url)
-    (shown / "models.json").write_text(text, encoding="utf-8")
+    models = _json_object(_text_of(own / "models.json"))
+    providers = dict(models.get("providers") or {})
+    for name, base in (("anthropic", url), ("openai", f"{url}/v1")):
+        providers[name] = {**(providers.get(name) or {}), "baseUrl": base}
+    (shown / "models.json").write_bytes(encode({**models, "providers": providers}))
     return Launch(environment={"PI_CODING_AGENT_DIR": str(shown)})
 
 
-def _opencode_files() -> tuple[Path, ...]:
-    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "opencode"
-    return tuple(folder / name for name in ("opencode.jsonc", "opencode.json", "config.json"))
-
-
 def _opencode_urls() -> Mapping[Family, str]:
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "opencode"
     found: dict[Family, str | None] = {}
-    for path in reversed(_opencode_files()):
-        providers = _json_object(_text_of(path)).get("provider") or {}
+    for file in ("config.json", "opencode.json", "opencode.jsonc"):
+        providers = _json_object(_text_of(folder / file)).get("provider") or {}
         for name in FAMILIES:
             options = (providers.get(name) or {}).get("options") or {}
             found[name] = options.get("baseURL") or found.get(name)
@@ -200,10 +191,6 @@ def _take_back(shown: Path, own: Path) -> None:
         if not path.is_symlink() and path.name != "models.json":
             shutil.move(path, own / path.name)  # keep the file if the agent has rewritten it
     shutil.rmtree(shown)
-
-
-def command_line(agent: WrappedAgent, launch: Launch, given: Sequence[str]) -> list[str]:
-    return [agent.program, *launch.arguments, *given]
 
 
 def write_configuration(path: Path, content: bytes) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-import secrets
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,11 +43,6 @@ class RequestKind(Enum):
     COMPACTION = "the client compacts its history itself"
     COUNT = "a count of tokens"
     UNREADABLE = "a request that cannot be read"
-
-    @property
-    def in_conversation(self) -> bool:
-        """True if Recollect prepares the request and stores it."""
-        return self is RequestKind.TURN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,11 +111,11 @@ def read_caller(
         return Caller(client=_client(headers), kind=RequestKind.UNREADABLE)
     client = _client(headers)
     credential = credential_mark(headers, secret)
-    turn_metadata = _json(headers.get("x-codex-turn-metadata"))
+    turn_metadata, model = _json(headers.get("x-codex-turn-metadata")), _plain(fields.model)
     named_betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",")]
     return Caller(
         client=client,
-        model=_model(fields),
+        model=model if isinstance(model, str) else None,
         kind=_kind(client, fields, turn_metadata),
         session=_session(client, headers, fields, format_name, credential),
         credential=credential,
@@ -157,7 +151,8 @@ def _session(
     the credential."""
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
-        user = _json(_mapping(fields.metadata).get("user_id"))
+        metadata = _plain(fields.metadata)
+        user = _json(metadata.get("user_id") if isinstance(metadata, Mapping) else None)
         key = headers.get("x-claude-code-session-id") or user.get("session_id")
     if not key and client == "codex":
         key = headers.get("thread-id") or headers.get("session-id")
@@ -171,11 +166,6 @@ def _session(
     name = f"{key}/{agent}" if agent else key
     shared = client != "other" and _RANDOM_ID.fullmatch(key)
     return name if shared else f"{client}:{credential}:{name}"
-
-
-def _model(fields: _Fields) -> str | None:
-    model = _plain(fields.model)
-    return model if isinstance(model, str) else None
 
 
 def _kind(client: ClientName, fields: _Fields, turn_metadata: Mapping[str, Any]) -> RequestKind:
@@ -199,11 +189,6 @@ def _folder(turn_metadata: Mapping[str, Any]) -> str | None:
     if isinstance(folders, Mapping) and len(folders) == 1:
         return str(next(iter(folders)))
     return None
-
-
-def _mapping(raw: msgspec.Raw) -> Mapping[str, Any]:
-    value = _plain(raw)
-    return value if isinstance(value, Mapping) else {}
 
 
 def _plain(raw: msgspec.Raw) -> Any:
@@ -395,9 +380,6 @@ class SessionRecognition:
     def knows(self, session: str) -> bool:
         """Return True if this process knows the session. Then the process's own state counts."""
         return session in self._known
-
-    def new_name(self, history: History) -> str:
-        return f"{history.start}-{secrets.token_hex(4)}"
 
     def stored_before(self, session: str) -> EntryKey | None:
         """Return the session's newest message from when the store found the session."""

@@ -191,7 +191,7 @@ class Gateway:
             await self._model.disconnect()
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        exchange = Exchange.of(scope, self.activity.next_number())
+        exchange = Exchange.of(scope, next(self.activity.numbers))
         own_user = self._is_own_user(scope)
         if f"{exchange.path}/".startswith(f"{INSPECTOR_PATH}/") and own_user:
             await self.inspector(scope, receive, send)  # the inspector checks browsers itself
@@ -333,7 +333,7 @@ class Gateway:
     ) -> ShapedRequest:
         if body is None or caller.kind is RequestKind.UNREADABLE:
             return ShapedRequest(body=exchange.body, handling=Handling.PASSED)
-        if caller.kind.in_conversation:
+        if caller.kind is RequestKind.TURN:
             if self.settings.gateway.summaries == "client":
                 crossing.set(crossing_of(route.format, caller.model, exchange.headers))
             work = self.shaper.shape(caller, route.format, body)
@@ -374,7 +374,10 @@ class Gateway:
             outgoing = exchange.body if body is None or shaped.body == body else shaped.body
             reply = await self._send(exchange, route.family, outgoing)
             try:
-                nearly_full = _is_nearly_full(shaped)
+                report = exchange.report
+                nearly_full = report is not None and (
+                    report.tokens_after > report.window_tokens * NEARLY_FULL_RATIO
+                )
                 chunks, error = await begin_reading(reply, nearly_full=nearly_full)
                 if error is None or body is None or route.counts or tries == MOST_TRIES:
                     copy = KeptReply(reply.header("content-type"), reply.header("content-encoding"))
@@ -527,10 +530,3 @@ def _used(kept: KeptReply) -> Observation:
 
 def _as_it_came(body: bytes, why: WithoutMemory) -> ShapedRequest:
     return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
-
-
-def _is_nearly_full(shaped: ShapedRequest) -> bool:
-    if shaped.context is None:
-        return False
-    report = shaped.context.report
-    return report.tokens_after > report.window_tokens * NEARLY_FULL_RATIO

@@ -5,6 +5,7 @@ request, and the record contains the reason."""
 from __future__ import annotations
 
 import asyncio
+import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,6 @@ from recollect.adapters.wiring.stores import deployment_secret
 from recollect.core.boundary import Component, Failure, attempted
 from recollect.core.engine import Context, Engine, Observation
 from recollect.core.engine.session import find_sessions
-from recollect.core.ports import Store
 from recollect.core.rules.identity import space_secret
 from recollect.core.values.history import requests_of
 from recollect.core.values.message import EntryKey
@@ -341,7 +341,7 @@ class Shaper:
                 return NamedSession(session=name, history=history)
             recognition.forget(name)
         found, newest = await self._find_stored(memory, history)
-        name = found or recognition.new_name(history)
+        name = found or f"{history.start}-{secrets.token_hex(4)}"
         recognition.remember(name, history, has_reply=found is not None, stored=newest)
         return NamedSession(session=name, history=history)
 
@@ -355,9 +355,11 @@ class Shaper:
         return newest in handle.keeping.durable or newest in handle.state.path
 
     async def _newest(self, memory: SpaceMemory, session: str) -> EntryKey | None:
-        work = partial(_newest_key, session=session)
-        newest = await attempted(self._within(memory.engine._look_up(work)))
-        return None if isinstance(newest, Failure) else newest
+        work = memory.engine._look_up(
+            lambda store: store.page(limit=1, session=session, descending=True)
+        )
+        page = await attempted(self._within(work))
+        return None if isinstance(page, Failure) or not page else page[0].segment.key
 
     async def _find_stored(
         self, memory: SpaceMemory, history: History
@@ -392,15 +394,5 @@ class Shaper:
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._seconds)
         except (TimeoutError, asyncio.CancelledError):
-            task.add_done_callback(_ignore)
+            task.add_done_callback(lambda one: one.cancelled() or one.exception())
             raise
-
-
-async def _newest_key(store: Store, session: str) -> EntryKey | None:
-    page = await store.page(limit=1, session=session, descending=True)
-    return page[0].segment.key if page else None
-
-
-def _ignore(task: asyncio.Future[Any]) -> None:
-    if not task.cancelled():
-        task.exception()

@@ -15,7 +15,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from recollect.core.boundary import Failure, attempted
 from recollect.core.compaction.cut import PAUSE_SECONDS
@@ -33,12 +33,7 @@ from recollect.system.config import Settings
 from recollect.system.places import project_space
 
 OpenClawCall: TypeAlias = Literal["assemble", "commit", "compact", "answer"]
-CALLS: Final[Mapping[str, OpenClawCall]] = {
-    "assemble": "assemble",
-    "commit": "commit",
-    "compact": "compact",
-    "answer": "answer",
-}
+CALLS: Final[Mapping[str, OpenClawCall]] = {call: call for call in get_args(OpenClawCall)}
 ANSWER_SECONDS: Final = 180.0
 _MOST_SESSIONS: Final = 64
 _MOST_COMPACTIONS: Final = 8

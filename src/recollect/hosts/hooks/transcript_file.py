@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import BinaryIO, Final, Literal, Protocol, TypeAlias
+from typing import BinaryIO, Final, Literal, TypeAlias
 
 from recollect.core.formats.json_text import object_fields
 from recollect.core.formats.recalled_block import recalled_items
@@ -29,17 +29,7 @@ _COMPARED_BYTES: Final = 512
 """Number of bytes before the new lines that are compared, to detect a rewritten file."""
 
 
-class GrowingReader(Protocol):
-    """Parses a transcript that arrives in portions."""
-
-    def feed(self, data: bytes) -> None:
-        """Parse the next lines."""
-
-    def session(self) -> RecordedSession:
-        """Return the session, as far as it was read."""
-
-
-_READERS: Final[Mapping[AgentName, Callable[[], GrowingReader]]] = {
+_READERS: Final[Mapping[AgentName, type[ClaudeCodeReader | CodexReader]]] = {
     "claude-code": ClaudeCodeReader,
     "codex": CodexReader,
 }
