@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -14,6 +15,8 @@ from tests.harness.waiting import wait_until
 from tests.integration.service.nodes import Caller, Node, add_tenant
 
 from recollect.adapters.stores.postgres import pool
+from recollect.adapters.stores.postgres.store import PostgresFleet
+from recollect.errors import StoreUnavailable
 from recollect.hosts.service import memories
 from recollect.hosts.service.app import watch
 from recollect.hosts.service.metrics import Metrics
@@ -65,7 +68,8 @@ def test_readyz_and_the_metric_report_a_full_disk_until_there_is_space(
             with (small_disk / "ballast").open("wb") as ballast:
                 left = shutil.disk_usage(small_disk).free
                 ballast.write(bytes(left - left % 4_096))
-            wait_until(lambda: ready() == (503, "disk-full", 0.0))
+            wait_until(lambda: ready() == (200, "disk-full", 0.0))
+            assert caller.get("/v1/spaces/s/export")["segments"]
             refused = caller("POST", path, json={**message, "batch": "2"}, expect=None,
                              headers={"x-request-timeout": "5"})  # fmt: skip
             assert refused.status_code in (503, 504)
@@ -73,3 +77,17 @@ def test_readyz_and_the_metric_report_a_full_disk_until_there_is_space(
             wait_until(lambda: ready() == (200, None, 1.0))
             caller.post(path, {**message, "batch": "2"})
             caller.http.close()
+
+
+async def test_a_read_that_lacks_temporary_space_leaves_the_disk_usable(
+    server: PostgresServer,
+) -> None:
+    database = await server.migrated_database()
+    fleet = await PostgresFleet.open(database.app_url)
+    fail = "DO $$ BEGIN RAISE EXCEPTION 'none left' USING ERRCODE = 'disk_full'; END $$"
+    for read in (True, False):
+        with pytest.raises(StoreUnavailable, match="disk"):
+            async with fleet.pool.transaction(uuid4(), read=read) as work:
+                await work.rows(fail)
+        assert fleet.pool.disk_is_full == (not read)
+    await fleet.close()

@@ -46,7 +46,6 @@ from recollect.hosts.http import (
     application,
     in_thread_if_large,
     read_body,
-    run_for_client,
 )
 from recollect.hosts.service import models as m
 from recollect.hosts.service.api import PREFIX, ROUTES, ApiRoute, openapi
@@ -59,15 +58,18 @@ from recollect.hosts.service.requests import (
     Cursors,
     IdempotencyKeys,
     KeyClaim,
+    collect,
     decoded,
     read_names,
     read_query,
+    run_after_body,
 )
 from recollect.hosts.service.telemetry import RequestRecord
 from recollect.system.config import Settings
 from recollect.system.telemetry import measured
 
 if TYPE_CHECKING:
+    from recollect.hosts.inspector.app import Inspector
     from recollect.hosts.service.metrics import Metrics
 
 AnswerMcp: TypeAlias = Callable[[Request, bytes, Principal], Awaitable[Response]]
@@ -79,6 +81,8 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger("recollect")
 MOST_BODY_BYTES: Final = 16_000_000
 MOST_REQUESTS: Final = 1_024
+MOST_STREAMS: Final = 64
+"""Number of live streams of the inspector. One tenant may have a fourth."""
 TENANT_WAITING: Final = 64
 """Number of a tenant's requests that may wait for their turn. Further requests get 429."""
 ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0
@@ -121,7 +125,9 @@ class Service:
         serve = settings.serve
         self._serve = serve
         self._settings = settings
-        self._inspector: Starlette | None = None
+        self._inspector: Inspector | None = None
+        self._pages: Starlette | None = None
+        self._streams = Intake(MOST_STREAMS, max_body_bytes=0)
         self.memories: TenantMemories = TenantMemories(settings, url)
         self._cursors = Cursors(secret)
         self._queue = FairQueue(serve.concurrency, tenant_waiting=TENANT_WAITING)
@@ -158,14 +164,38 @@ class Service:
         return [*routes, Mount("/inspector", self._inspect)]
 
     async def _inspect(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the inspector, whose pages are imported with the first request."""
-        if self._inspector is None:
+        """Serve the inspector within the limits of other requests. The first request imports its
+        pages."""
+        from recollect.hosts.service.inspector import CHALLENGE, KeyAccess, as_bearer
+
+        if self._pages is None:
             from recollect.hosts.inspector.app import Inspector
-            from recollect.hosts.service.inspector import KeyAccess
 
             entry = KeyAccess(self._visitor, self.memories, self._settings)
-            self._inspector = Starlette(routes=Inspector(entry.admit, self._settings).routes())
-        await self._inspector(scope, receive, send)
+            self._inspector = Inspector(entry.admit, self._settings)
+            self._pages = Starlette(routes=self._inspector.routes())
+        pages, request = self._pages, Request(scope, receive)
+        key = as_bearer(request.headers.get("authorization", ""))
+
+        async def visit(request: Request) -> Response:
+            async with (
+                self._admit(request, {}, None, counted=False, key=key) as admitted,
+                self._queue.turn(admitted.principal.tenant.id, admitted.seconds),
+            ):
+                return await collect(pages, request, admitted.body)
+
+        async def stream(request: Request) -> Response:
+            principal = await self._principals.of(key)
+            with self._streams.request(principal.tenant.id):
+                await pages(request.scope, receive, send)
+            return Response()
+
+        is_stream = scope["path"].endswith("/live")
+        answer = await self._page("inspector", stream if is_stream else visit)(request)
+        if not request.state.record.status:  # a stream has sent its answer
+            if answer.status_code == ProblemKind.UNAUTHORIZED.status:
+                answer.headers.update(CHALLENGE)
+            await answer(scope, receive, send)
 
     async def _visitor(self, header: str) -> Principal:
         principal = await self._principals.of(header)
@@ -178,7 +208,7 @@ class Service:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await _run_after_body(receive, lambda got: self._record(scope, got, send))
+            await run_after_body(receive, lambda got: self._record(scope, got, send))
         else:
             await self._app(scope, receive, send)
 
@@ -207,6 +237,12 @@ class Service:
     def drain(self) -> None:
         """Answer /readyz with 503 from now on, but continue to serve."""
         self.draining = True
+        self.end_streams()
+
+    def end_streams(self) -> None:
+        """End the live streams of the inspector, which would delay the stop."""
+        if self._inspector is not None:
+            self._inspector.end()
 
     async def _record(self, scope: Scope, receive: Receive, send: Send) -> None:
         record = RequestRecord()
@@ -271,9 +307,11 @@ class Service:
         if record.operation == "readyz":
             reason = "draining" if self.draining else await self.memories.not_ready()
         record.reason = reason or ""
-        state: Any = {None: "ok", "draining": "draining"}.get(reason, "unavailable")
+        # all nodes share the disk, and none must keep searches and removals from it
+        well = reason in (None, "disk-full")
+        state: Any = "ok" if well else "draining" if self.draining else "unavailable"
         answer = m.HealthAnswer(status=state, version=recollect.__version__, reason=reason)
-        return JsonAnswer(answer, 200 if reason is None else 503)
+        return JsonAnswer(answer, 200 if well else 503)
 
     async def _serve_api(self, methods: dict[str, ApiRoute], request: Request) -> Response:
         route = methods["GET" if request.method == "HEAD" else request.method]
@@ -302,9 +340,16 @@ class Service:
 
     @asynccontextmanager
     async def _admit(
-        self, request: Request, names: dict[str, str], scope: KeyScope | None, *, counted: bool
+        self,
+        request: Request,
+        names: dict[str, str],
+        scope: KeyScope | None,
+        *,
+        counted: bool,
+        key: str | None = None,
     ) -> AsyncIterator[_Admitted]:
-        """Accept a tenant's request, and limit its time while the block runs."""
+        """Accept a tenant's request, and limit its time while the block runs. `key` replaces the
+        request's own header."""
         for name in _SINGLE:
             if len(request.headers.getlist(name)) > 1:
                 raise Problem(ProblemKind.BAD_REQUEST, f"{name} appears twice")
@@ -314,7 +359,8 @@ class Service:
         record = request.state.record
         try:
             async with asyncio.timeout(seconds):
-                principal = await self._principals.of(request.headers.get("authorization", ""))
+                key = request.headers.get("authorization", "") if key is None else key
+                principal = await self._principals.of(key)
                 tenant = principal.tenant
                 record.tenant = tenant.id
                 if "space" in names:
@@ -488,23 +534,6 @@ async def _read(request: Request, taking: Taking) -> bytes:
     return body
 
 
-async def _run_after_body(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
-    """Run `work`, and cancel it if the client disconnects after sending its whole request."""
-    whole = asyncio.Event()
-
-    async def receive_noted() -> Message:
-        message = await receive()
-        if message["type"] == "http.disconnect" or not message.get("more_body"):
-            whole.set()
-        return message
-
-    async def receive_after() -> Message:
-        await whole.wait()
-        return await receive()
-
-    await run_for_client(receive_after, work(receive_noted))
-
-
 def _answer_problem(request: Request, problem: Problem) -> Response:
     request.state.record.reason = problem.reason
     return Response(problem.body(), problem.kind.status, problem.headers())
@@ -539,7 +568,7 @@ class NodeServer(HttpServer):
         on_ready: Callable[[], None] = lambda: None,
         on_draining: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(service, stop_seconds=round(MOST_SECONDS))
+        super().__init__(service, stop_seconds=round(MOST_SECONDS), on_stop=service.end_streams)
         self._service = service
         self._drain_seconds = settings.serve.drain_seconds
         self._on_ready = on_ready

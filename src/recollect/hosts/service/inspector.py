@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from recollect.system.config import Settings
 
 MOST_SPACES: Final = 200
-_CHALLENGE: Final = {"www-authenticate": 'Basic realm="Recollect: API key as password"'}
+CHALLENGE: Final = {"www-authenticate": 'Basic realm="Recollect: API key as password"'}
 
 
 class TenantSpaces:
@@ -97,21 +97,22 @@ class KeyAccess:
             return refusal
         sent = request.headers.get("authorization", "")
         try:
-            principal = await self._principal_of(_as_bearer(sent))
+            principal = await self._principal_of(as_bearer(sent))
         except Problem as problem:
-            headers = _CHALLENGE if problem.kind is ProblemKind.UNAUTHORIZED else {}
+            headers = CHALLENGE if problem.kind is ProblemKind.UNAUTHORIZED else {}
             return PlainTextResponse(problem.reason, problem.kind.status, headers)
         return Visitor(
             spaces=TenantSpaces(
                 principal, self._memories, self._settings, acts=request.method == "POST"
             ),
             # a form's token can only be made with the key, and is the same on every node
-            secret=blake2b(_as_bearer(sent).encode(), person=b"recollect-ui").digest(),
+            secret=blake2b(as_bearer(sent).encode(), person=b"recollect-ui").digest(),
             scopes=frozenset(principal.key.scopes),
         )
 
 
-def _as_bearer(header: str) -> str:
+def as_bearer(header: str) -> str:
+    """Return an Authorization header that names the key of HTTP's basic authentication."""
     scheme, _, given = header.partition(" ")
     if scheme.lower() != "basic":
         return header

@@ -15,13 +15,12 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
 
-from recollect.hosts.http import Message
 from recollect.hosts.mcp.server import server_over
 from recollect.hosts.service.app import AnswerMcp
 from recollect.hosts.service.keys import Principal
 from recollect.hosts.service.memories import TenantMemories
+from recollect.hosts.service.requests import collect
 
 if TYPE_CHECKING:
     from recollect.core.engine.engine import Engine
@@ -82,32 +81,12 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
         async with memories.memory(principal.tenant.id, principal.space) as memory:
             reset = _ASKED.set((memory.engine, principal))
             try:
-                return await _collect(manager.asgi_app, request, body)
+                return await collect(manager.asgi_app, request, body)
             finally:
                 _ASKED.reset(reset)
 
     async with manager.run():
         yield answer
-
-
-async def _collect(app: ASGIApp, request: Request, body: bytes) -> Response:
-    """Return an application's answer to a request whose body was read. The answer is one JSON
-    object, so it need not be streamed."""
-    left, messages = [body], list[Message]()
-
-    async def receive() -> Message:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
-        return await request.receive()
-
-    async def send(message: Message) -> None:
-        messages.append(message)
-
-    await app(request.scope, receive, send)
-    start, *rest = messages
-    response = Response(b"".join(one.get("body", b"") for one in rest), start["status"])
-    response.raw_headers = list(start["headers"])
-    return response
 
 
 def _whose(context: Any) -> str:

@@ -578,7 +578,10 @@ class HealthAnswer(ApiAnswer):
     version: Annotated[str, about("The version of Recollect on this node")]
     reason: Annotated[
         NotReady | None,
-        about("Why it is not ready. `schema-…`: run `recollect db migrate`"),
+        about(
+            "Why it is not ready. `schema-…`: run `recollect db migrate`. With `disk-full` it is"
+            " ready: reads and removals work, while writes may fail"
+        ),
     ] = None
 
 

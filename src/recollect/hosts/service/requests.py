@@ -25,11 +25,13 @@ from uuid import UUID
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp
 
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.session import check_session_name
 from recollect.core.ports import Store
 from recollect.core.values.tenant import ApiKey, KeyScope, Tenant
+from recollect.hosts.http import Message, Receive, run_for_client
 from recollect.hosts.service import models as m
 from recollect.hosts.service.memories import TenantMemories, TenantMemory
 from recollect.hosts.service.problems import Problem, ProblemKind
@@ -342,3 +344,40 @@ class IdempotencyKeys:
         for part in parts:
             made.update(len(part).to_bytes(8, "big") + part)
         return made.digest()
+
+
+async def run_after_body(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
+    """Run `work`, and cancel it if the client disconnects after sending its whole request."""
+    whole = asyncio.Event()
+
+    async def receive_noted() -> Message:
+        message = await receive()
+        if message["type"] == "http.disconnect" or not message.get("more_body"):
+            whole.set()
+        return message
+
+    async def receive_after() -> Message:
+        await whole.wait()
+        return await receive()
+
+    await run_for_client(receive_after, work(receive_noted))
+
+
+async def collect(app: ASGIApp, request: Request, body: bytes) -> Response:
+    """Return an application's answer to a request whose body was read. The answer is one JSON
+    object, so it need not be streamed."""
+    left, messages = [body], list[Message]()
+
+    async def receive() -> Message:
+        if left:
+            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        return await request.receive()
+
+    async def send(message: Message) -> None:
+        messages.append(message)
+
+    await app(request.scope, receive, send)
+    start, *rest = messages
+    response = Response(b"".join(one.get("body", b"") for one in rest), start["status"])
+    response.raw_headers = list(start["headers"])
+    return response

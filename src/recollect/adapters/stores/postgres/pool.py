@@ -43,7 +43,7 @@ IDLE_SECONDS: Final = 60.0
 PROBE_SECONDS: Final = 0.5
 """After a failure, no caller tries to connect for this long."""
 FULL_SECONDS: Final = 15.0
-"""After a statement failed for lack of disk space, the disk counts as full for this long."""
+"""After a write or a check failed for lack of disk space, the disk counts as full for this long."""
 _SPILL: Final = "SELECT count(*) FROM generate_series(1, 20000)"
 """Query that writes half a megabyte to a temporary file."""
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -195,12 +195,12 @@ class Pool:
 
     @property
     def disk_is_full(self) -> bool:
-        """True if a statement failed for lack of disk space within the last seconds."""
+        """True if a write or a check failed for lack of disk space within the last seconds."""
         return time.monotonic() < self._full_until
 
     async def check_disk(self) -> None:
         """Write a temporary file on the server, which fails if the server's disk is full."""
-        async with self.workers_view() as work:
+        async with self._begun("app.worker = 'on'", read=True, notes_full_disk=True) as work:
             await work.send("SET LOCAL work_mem = '64kB'")
             await work.rows(_SPILL)
 
@@ -243,6 +243,7 @@ class Pool:
         *,
         read: bool,
         seconds: float = SECONDS,
+        notes_full_disk: bool = False,
     ) -> AsyncIterator[Transaction]:
         with measured("transaction", _MODES[read]), driver_errors(writing=not read):
             try:
@@ -257,7 +258,8 @@ class Pool:
                     finally:
                         work.close()
             except sql_errors.DiskFull:
-                self._full_until = time.monotonic() + FULL_SECONDS
+                if notes_full_disk or not read:  # a large search may run out of temporary space
+                    self._full_until = time.monotonic() + FULL_SECONDS
                 raise
 
     @asynccontextmanager

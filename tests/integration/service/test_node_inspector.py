@@ -1,0 +1,81 @@
+"""The inspector of a node has the limits of its other requests, and delays no stop."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import httpx2
+import psycopg
+import pytest
+from tests.harness.waiting import PATIENCE_SECONDS, wait_until
+from tests.integration.service.nodes import Caller, Node, add_tenant, chat, wait_for_lock
+
+from recollect.hosts.service import app
+from recollect_bench.postgres_server import TestDatabase
+
+LIVE = "/inspector/live?space=s&session=s&turns=0"
+LOCK = "LOCK TABLE recollect.tenant_spaces IN ACCESS EXCLUSIVE MODE"
+
+
+def browser(node: Node, key: str) -> httpx2.Client:
+    """Somebody who sends a key as the password of HTTP's basic authentication."""
+    return httpx2.Client(
+        base_url=node.url, auth=("me", key), timeout=PATIENCE_SECONDS, trust_env=False
+    )
+
+
+def test_live_streams_have_a_limit_per_tenant_and_end_with_the_node(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "MOST_STREAMS", 8)
+    node = Node(database)
+    with ExitStack() as opened:
+        running = opened.enter_context(ExitStack())
+        running.enter_context(node)
+        browsers = []
+        for name in ("one", "other"):
+            _, key = add_tenant(database, f"watching {name}")
+            caller = Caller(node.url, key)
+            caller.post("/v1/spaces/s/sessions/s/prepare", {"request": chat("The crane.")})
+            caller.http.close()
+            browsers.append(opened.enter_context(browser(node, key)))
+
+        def stream(which: int) -> Any:
+            return opened.enter_context(browsers[which].stream("GET", LIVE))
+
+        assert [stream(0).status_code for _ in range(3)] == [200, 200, 429]
+        streams = [stream(1)]
+        assert streams[0].status_code == 200
+        assert browsers[0].get("/inspector/").status_code == 200  # a stream takes no turn
+        began = time.monotonic()
+        node.service.drain()
+        assert "event: turns" in "".join(streams[0].iter_text())  # it has ended
+        running.close()
+        assert time.monotonic() - began < 5.0
+
+
+def test_a_page_waits_for_its_turn_and_has_a_deadline(database: TestDatabase) -> None:
+    _, key = add_tenant(database, "looking")
+    with Node(database, concurrency=2) as node, browser(node, key) as visits:
+        caller = Caller(node.url, key)
+        caller.post("/v1/spaces/s/sessions/s/prepare", {"request": chat("The crane.")})
+        caller.http.close()
+        path = "/inspector/session?space=s&session=s"
+
+        def ask(seconds: str) -> int:
+            return visits.get(path, headers={"x-request-timeout": seconds}).status_code
+
+        assert ask("30") == 200
+        assert httpx2.get(node.url + path, trust_env=False).status_code == 401
+        with ThreadPoolExecutor(1) as pool, psycopg.connect(database.admin_url) as owner:
+            owner.execute(LOCK)
+            holding = pool.submit(ask, "30")
+            wait_for_lock(database)
+            assert ask("1") == 503  # a tenant alone has one of two turns
+            owner.rollback()
+            assert holding.result() == 200
+            owner.execute(LOCK)
+            assert ask("0.5") == 504
+            owner.rollback()
+        wait_until(lambda: ask("30") == 200)
