@@ -158,6 +158,9 @@ DESCRIPTION: Final[dict[str, Any]] = {
         "/v1/files": _page({"name": "limit", "in": "query", "schema": _TEXT}),
         "/recollect/health": _page(),
         # not /recollect/activity: it never ends where it is not told follow=0
+        "/recollect/reports/{session}": _page(
+            {"name": "session", "in": "path", "required": True, "schema": _TEXT}
+        ),
     },
 }
 

@@ -13,7 +13,6 @@ from typing import Any
 
 from tests.harness.gateway import PATHS, body_of, connect, history
 from tests.harness.model_server import Asked, ModelServer, Step
-from tests.harness.waiting import wait_until
 from tests.sizes import at_size
 from tools.clients.lab import GatewayProcess
 from tools.request_mutation import OWN_SHAPES, Shape, captured_shapes
@@ -100,15 +99,16 @@ def shown(url: str) -> bytes:
     """All that a gateway tells of itself."""
     client, prefix = connect(url)
 
-    def records() -> bytes:  # a request's record follows its answer
-        client.request("GET", f"{prefix}/recollect/activity?follow=0")
-        lines = client.getresponse().read()
-        named = {json.loads(line).get("session") for line in lines.splitlines()} - {None}
-        return lines if named else b""
+    def page(path: str) -> bytes:
+        client.request("GET", prefix + path)
+        return client.getresponse().read()
 
-    lines = wait_until(records)
+    lines = page("/recollect/activity?follow=0")
+    sessions = {json.loads(line).get("session") for line in lines.splitlines()} - {None}
+    assert sessions
+    reports = [page(f"/recollect/reports/{name.rpartition(':')[2]}") for name in sorted(sessions)]
     client.close()
-    return lines
+    return lines + b"".join(reports)
 
 
 def held(content: bytes) -> bool:

@@ -34,7 +34,8 @@ def asked(path, body=None, **headers):
 
 body = json.dumps({"model": "m", "max_tokens": 9, "messages": [
     {"role": "user", "content": "What is the code of the crane?"}]}).encode()
-asked("/recollect/activity?follow=0")
+for path in ("/recollect/activity?follow=0", "/recollect/reports/", "/recollect/reports/mine"):
+    asked(path)
 for token in ("", "mine", "x" * 43):
     asked("/v1/messages", body, **{"x-recollect-session": "mine", "x-recollect-token": token})
     asked(f"/~{token}/v1/messages", body, **{"x-recollect-session": "mine"})

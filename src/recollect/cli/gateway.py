@@ -13,10 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import click
 
@@ -270,33 +270,34 @@ def _gateway(url: str | None) -> RunningGateway:
         without_token,
     )
 
-    running = running_gateways()
     if url is None:
-        if not running:
-            raise RecollectError(
-                "no gateway is running: start one with `recollect gateway` or `recollect wrap "
-                "AGENT`, or watch another with `recollect tail --url URL`"
-            )
-        project = project_space(str(Path.cwd()))
-        found = [one for one in running if one.project == project] or running
+        found = _gateways()
         if len(found) > 1:
             listed = "".join(f"\n  {_describe(one)}" for one in found)
             raise RecollectError(f"several gateways are running: choose one with --url{listed}")
         return found[0]
     parts = urlsplit(url)
     address = f"{parts.scheme}://{parts.netloc}"
-    known = next((one for one in running if one.address == address), None)
+    known = next((one for one in running_gateways() if one.address == address), None)
     token = without_token(parts.path)[1] or gateway_token()
     return known or RunningGateway(address=address, token=token, project="")
 
 
+def _gateways() -> list[RunningGateway]:
+    from recollect.hosts.gateway.access import running_gateways
+
+    found = running_gateways()
+    if not found:
+        raise RecollectError(
+            "no gateway is running: start one with `recollect gateway` or `recollect wrap AGENT`, "
+            "or watch another with `recollect tail --url URL`"
+        )
+    project = project_space(str(Path.cwd()))
+    return [one for one in found if one.project == project] or list(found)
+
+
 def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any]]:
-    parts = urlsplit(gateway.address)
-    connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80)
-    headers = {"x-recollect-token": gateway.token}
-    try:
-        connection.request("GET", f"/recollect/activity?follow={int(follow)}", headers=headers)
-        response = connection.getresponse()
+    with _ask(gateway, f"/recollect/activity?follow={int(follow)}") as response:
         if response.status == 401:
             raise RecollectError(
                 f"{gateway.address} needs another token: pass its base URL, which contains the "
@@ -309,6 +310,15 @@ def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any
             )
         while line := response.readline():
             yield json.loads(line)
+
+
+@contextmanager
+def _ask(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPResponse]:
+    parts = urlsplit(gateway.address)
+    connection = http.client.HTTPConnection(parts.hostname or "127.0.0.1", parts.port or 80)
+    try:
+        connection.request("GET", path, headers={"x-recollect-token": gateway.token})
+        yield connection.getresponse()
     except (OSError, http.client.HTTPException) as error:
         raise RecollectError(
             f"no gateway answers at {gateway.address}: start it with `recollect gateway`, or name "
@@ -316,6 +326,29 @@ def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any
         ) from error
     finally:
         connection.close()
+
+
+def show_live(session: str, *, as_json: bool) -> None:
+    """Show the newest turn of a session of a running gateway, for `recollect explain --live`."""
+    from recollect.hosts.inspect.turns import turn_from_json, turn_text
+
+    gateways = _gateways()
+    for gateway in gateways:
+        with _ask(gateway, f"/recollect/reports/{quote(session)}") as response:
+            report = json.loads(response.read())
+            if response.status != 200:
+                continue
+        if as_json:
+            click.echo(json.dumps(report, ensure_ascii=False, indent=2))
+        else:
+            text = turn_text(turn_from_json(report))
+            click.echo(f"{report['session']}\n{report['summary']}\n\n{text}")
+        return
+    asked = " or ".join(gateway.address for gateway in gateways)
+    raise RecollectError(
+        f"no session {session or 'at all'} has used the gateway at {asked} lately: `recollect "
+        "tail` shows its sessions"
+    )
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:

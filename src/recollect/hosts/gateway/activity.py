@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
@@ -19,6 +19,7 @@ from recollect.hosts.gateway.access import TOKEN_HEADER, without_token
 from recollect.hosts.gateway.upstream import Headers
 
 MOST_RECORDS: Final = 1_000
+MOST_REPORTS: Final = 64
 MAX_UNREAD: Final = 1_000
 """If a watcher has more unread records than this, the oldest of them are dropped."""
 _LAST_EVENTS: Final = (b"data: [DONE]", b"event: message_stop", b"event: response.completed")
@@ -88,6 +89,7 @@ class Exchange:
     has_started: bool = False
     """True once the client has received the start of a reply."""
     report: Report | None = field(default=None, repr=False)
+    in_memory: bool = False
     ending: bytes = field(default=b"", repr=False)
     """The last bytes that were relayed to the client."""
     reading: asyncio.Future[Observation | Failure] | None = field(default=None, repr=False)
@@ -150,9 +152,9 @@ def _may_be_key(part: str) -> bool:
     return any(map(str.isupper, part)) or _SEPARATORS.isdisjoint(part)
 
 
-def describe_report(report: Report) -> dict[str, Any]:
-    """Return a report's fields for the record, without content."""
-    return {
+def describe_report(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a report's fields for the record, and the whole report, both without content."""
+    lines = {
         "session": report.session,
         "turn": report.turn,
         "model": report.model,
@@ -162,6 +164,7 @@ def describe_report(report: Report) -> dict[str, Any]:
         "not_recalled": report.not_recalled(),
         "failed": tuple(f"{line.stage}: {line.said}" for line in report.failures),
     }
+    return lines, {**report.to_dict(), "summary": report.summary()}
 
 
 class Activity:
@@ -170,6 +173,7 @@ class Activity:
     def __init__(self) -> None:
         self._records: deque[ExchangeRecord] = deque(maxlen=MOST_RECORDS)
         self._watchers: set[asyncio.Queue[ExchangeRecord | None]] = set()
+        self._reports: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
         self.numbers: Iterator[int] = count(1)
 
     def add(self, record: ExchangeRecord) -> None:
@@ -185,6 +189,18 @@ class Activity:
             if queue.full():
                 queue.get_nowait()
             queue.put_nowait(record)
+
+    def keep_report(self, space: str, report: dict[str, Any]) -> None:
+        key = (space, report["session"])
+        self._reports[key] = report
+        self._reports.move_to_end(key)
+        while len(self._reports) > MOST_REPORTS:
+            self._reports.popitem(last=False)
+
+    def report(self, name: str) -> dict[str, Any] | None:
+        """Return the newest report of the session whose name ends with `name`, if there is one."""
+        ending = (key for key in reversed(self._reports) if key[1].endswith(name))
+        return self._reports.get(next(ending, ("", "")))
 
     def newest(self, most: int) -> tuple[ExchangeRecord, ...]:
         return tuple(self._records)[-most:] if most else ()

@@ -153,6 +153,7 @@ class Gateway:
             [
                 Route(_HEALTH, self._health),
                 Route(f"{OWN_PATH}activity", self._follow, middleware=guard),
+                Route(f"{OWN_PATH}reports/{{name:path}}", self._report, middleware=guard),
             ],
             lifespan=self._lifespan,
         )
@@ -442,7 +443,9 @@ class Gateway:
         async def conclude() -> None:
             await self._note_reply(exchange)
             if exchange.report is not None:
-                fields = describe_report(exchange.report)
+                fields, whole = await asyncio.to_thread(describe_report, exchange.report)
+                if exchange.in_memory:
+                    self.activity.keep_report(exchange.record.space or "", whole)
                 fields["session"] = exchange.record.session or fields["session"]
                 fields["failed"] = (*fields["failed"], *exchange.record.failed)
                 exchange.note(**fields)
@@ -481,6 +484,7 @@ class Gateway:
 
     def _note_shaped(self, exchange: Exchange, shaped: ShapedRequest) -> None:
         exchange.report = None if shaped.context is None else shaped.context.report
+        exchange.in_memory = shaped.memory is not None
         exchange.note(
             session=shaped.session or exchange.record.session,
             space=shaped.space,
@@ -503,6 +507,12 @@ class Gateway:
         tasks = len(asyncio.all_tasks())
         more = {"running": self._running, "tasks": tasks} if request.state.allowed else {}
         return JsonAnswer({"ok": True, **more})
+
+    async def _report(self, request: Request) -> Response:
+        report = self.activity.report(request.path_params["name"])
+        if report is None:
+            raise HTTPException(404, "no session with this name has used the gateway lately")
+        return JsonAnswer(report)
 
     async def _follow(self, request: Request) -> Response:
         kind = "application/x-ndjson"
