@@ -64,6 +64,3 @@ def test_the_examples_run(tmp_path: Path, server: PostgresServer) -> None:
                 assert found or done.stdout.splitlines() == ["Noted.", "At quay nine."], file.stem
         finally:
             gateway.stop()
-            stop = [sys.executable, "-m", "recollect", "daemon", "stop"]
-            ended = subprocess.run(stop, env=env, capture_output=True, check=False, timeout=60)
-    assert b"has stopped" in ended.stdout

@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until `done` is
+         * Revoke a tenant's keys, then delete its spaces and the tenant. Repeat this until `done`.
          * @description Needs the scope `operator`.
          */
         delete: operations["delete_tenant"];
@@ -511,7 +511,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke a key of a tenant. Nodes refuse it within seconds.
+         * Revoke a key of a tenant. Nodes refuse a revoked key within seconds.
          * @description Needs the scope `operator`.
          */
         delete: operations["revoke_key"];
@@ -808,7 +808,7 @@ export interface components {
         };
         /**
          * ForgetPreview
-         * @description The data that forgetting would remove. This request has not changed anything.
+         * @description The data that forgetting would remove, if a request only asks for a preview.
          */
         ForgetPreview: {
             /** @description How many messages would be removed */

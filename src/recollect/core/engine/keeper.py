@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
@@ -59,6 +60,9 @@ from recollect.system.telemetry import measured
 
 T = TypeVar("T")
 
+LOG: Final = logging.getLogger("recollect")
+LONG_CLOSE_SECONDS = 60.0
+"""How long closing waits for a long history while the store takes its batches."""
 REQUEST_FIRST_SECONDS = 0.03
 INLINE_BYTES = 8_000
 """Longer input is decoded and masked in a thread."""
@@ -94,6 +98,7 @@ class SessionKeeper:
         self._tasks: set[asyncio.Task[None]] = set()
         self._chores_at = -DAY_SECONDS
         self._closed = False
+        self._stored_batches = 0
 
     def note_trouble(self, boundary: Boundary) -> None:
         """Report problems of the store and the spool, unless the report contains them."""
@@ -252,16 +257,27 @@ class SessionKeeper:
         for task in keeping.tasks:
             task.cancel()
 
-    async def wait_for_all(self, seconds: float) -> None:
-        """Wait for the writes of all sessions, also of ended ones."""
+    async def wait_for_all(self, seconds: float) -> bool:
+        """Wait for the writes of all sessions, also of ended ones. Return whether all have
+        ended."""
         loop = asyncio.get_running_loop()
         running = {task for task in self._tasks if task.get_loop() is loop}
-        if running:
-            await asyncio.wait(running, timeout=seconds)
+        return not running or not (await asyncio.wait(running, timeout=seconds))[1]
 
     async def close(self) -> None:
-        """Wait for pending writes within their deadlines, then close the store."""
-        await self.wait_for_all(self._settings.store.write_seconds + SPOOL_SECONDS)
+        """Wait for pending writes within their deadlines, then close the store. A long history is
+        stored in many batches: while the store takes them, wait longer."""
+        until = time.monotonic() + LONG_CLOSE_SECONDS
+        seconds = self._settings.store.write_seconds + SPOOL_SECONDS
+        stored = -1
+        while not await self.wait_for_all(seconds) and stored < self._stored_batches:
+            stored = self._stored_batches
+            if time.monotonic() > until:
+                LOG.warning(
+                    "closed while a long history was being stored: its other messages are stored "
+                    "if the client sends them again"
+                )
+                break
         await self.archive.settle(CLOSE_SECONDS)
         await self.archive.close()
         self._closed = True
@@ -457,6 +473,7 @@ class SessionKeeper:
                 return kept
             else:
                 learn(kept)
+                self._stored_batches += 1
         return kept
 
     async def _with_new(self, batch: Batch, made: IngestResult, session: str) -> Batch:
