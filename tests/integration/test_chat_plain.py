@@ -28,7 +28,7 @@ MODELS = {"/v1/models": {"data": [{"id": "scripted"}]}}
 
 
 def order_for(server: ModelServer, workspace: Path, **given: Any) -> ChatOrder:
-    settings = choose_settings(None, provider=server.url, model=None, window_tokens=32_000)
+    settings = choose_settings(provider=server.url, model=None, window_tokens=32_000)
     return ChatOrder(workspace=workspace, settings=settings, **given)
 
 
@@ -200,9 +200,9 @@ def test_without_any_model_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("recollect.agent.chat.opening.LOCAL_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(SettingsError, match="ANTHROPIC_API_KEY"):
-        choose_settings(None, provider=None, model=None, window_tokens=None)
+        choose_settings(provider=None, model=None, window_tokens=None)
     with pytest.raises(SettingsError, match="http://"):
-        choose_settings(None, provider="nobody", model=None, window_tokens=None)
+        choose_settings(provider="nobody", model=None, window_tokens=None)
 
 
 def test_what_is_named_counts_then_keys_then_a_server_on_this_machine(
@@ -212,8 +212,8 @@ def test_what_is_named_counts_then_keys_then_a_server_on_this_machine(
         monkeypatch.delenv(name, raising=False)
 
     def models(**given: Any) -> tuple[Any, ...]:
-        named = {"provider": None, "model": None, "window_tokens": None, **given}
-        found = choose_settings(named.pop("config", None), **named).models
+        named: dict[str, Any] = {"provider": None, "model": None, "window_tokens": None, **given}
+        found = choose_settings(**named).models
         return found.provider, found.main, found.base_url
 
     with ModelServer(pages=MODELS) as server:
@@ -228,7 +228,8 @@ def test_what_is_named_counts_then_keys_then_a_server_on_this_machine(
         assert models(provider="openai", model="gpt-x")[:2] == ("openai-responses", "gpt-x")
         file = tmp_path / "recollect.toml"
         file.write_text('[models]\nprovider = "openai-chat"\nmain = "mine"\n')
-        assert models(config=file) == ("openai-chat", "mine", None)
+        monkeypatch.setenv("RECOLLECT_CONFIG", str(file))
+        assert models() == ("openai-chat", "mine", None)
         assert find_served_model(f"{server.url}/elsewhere", seconds=1.0) is None
 
 

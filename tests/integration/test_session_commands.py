@@ -47,7 +47,7 @@ class Folder:
         self.server = server
 
     def chat(self, *lines: str, **order: Any) -> list[dict[str, Any]]:
-        settings = choose_settings(None, provider=self.server.url, model=None, window_tokens=16_000)
+        settings = choose_settings(provider=self.server.url, model=None, window_tokens=16_000)
         out = io.StringIO()
         chat = ChatOrder(workspace=self.path, settings=settings, **order)
         asyncio.run(talk_json(chat, lines_from(lines), out))

@@ -114,7 +114,7 @@ def chat(
 
     folder = workspace.resolve()
     settings = choose_settings(
-        None, provider=provider, model=model, window_tokens=window_tokens, folder=folder
+        provider=provider, model=model, window_tokens=window_tokens, folder=folder
     )
     chat_order = ChatOrder(
         workspace=folder,

@@ -36,7 +36,7 @@ from recollect.system import config
 from recollect.system.config.fields import setting_text
 from recollect.system.config.trust import read_project_file
 from recollect.system.places import models_folders, user_settings_file
-from recollect.system.plain_text import number_of
+from recollect.system.plain_text import number_of, size_text
 
 if TYPE_CHECKING:
     from recollect.system.config import LoadedSettings, Settings
@@ -241,14 +241,14 @@ def list_(*, as_json: bool) -> None:
         return
     click.echo("installed")
     for path, size in installed.items():
-        click.echo(f"  {path.name}  {_megabytes(size)}  {path}")
+        click.echo(f"  {path.name}  {size_text(size)}  {path}")
     if not installed:
         click.echo(f"  none in {' or '.join(map(str, folders))}")
     click.echo("can be downloaded")
     for known in KNOWN_MODELS.values():
         if known.name not in names:
-            size_text = f"{known.megabytes} MB"
-            click.echo(f"  {known.name}  {size_text}  {known.languages}  {known.license}")
+            details = f"{known.megabytes} MB  {known.languages}  {known.license}"
+            click.echo(f"  {known.name}  {details}")
     click.echo(f"auto uses {chosen.said}")
 
 
@@ -280,8 +280,4 @@ def download_(*, name: str, repository: str | None, again: bool, as_json: bool) 
         print_json({**value, "was_there": done.was_there})
         return
     outcome = "was there already" if done.was_there else "downloaded"
-    click.echo(f"{done.name} {outcome} and verified: {_megabytes(done.size)} in {done.folder}")
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1_000_000:.1f} MB"
+    click.echo(f"{done.name} {outcome} and verified: {size_text(done.size)} in {done.folder}")

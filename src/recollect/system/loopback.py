@@ -18,10 +18,10 @@ BACKLOG: Final = 2_048
 """Number of connections that may wait to be accepted, so that a burst of them is not refused."""
 
 
-def listen_on(host: str, port: int, *, fix: str, backlog: int = BACKLOG) -> socket.socket:
+def listen_on(host: str, port: int, *, fix: str) -> socket.socket:
     """Open a listening socket. Raise RecollectError with the advice `fix` if the port is in use."""
     opened = bind_socket(host, port, fix=fix)
-    opened.listen(backlog)
+    opened.listen(BACKLOG)
     return opened
 
 

@@ -116,9 +116,7 @@ def test_a_chat_reads_the_settings_of_the_folder_it_is_in() -> None:
     write_trusted('models = { provider = "openai-chat", main = "its" }\n', "with")
 
     def asked(folder: str) -> str | None:
-        chosen = choose_settings(
-            None, provider=None, model=None, window_tokens=None, folder=Path(folder)
-        )
+        chosen = choose_settings(provider=None, model=None, window_tokens=None, folder=Path(folder))
         return chosen.models.main
 
     assert (asked("with"), asked("without")) == ("its", "mine")

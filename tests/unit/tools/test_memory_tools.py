@@ -13,7 +13,7 @@ from recollect import Engine, open_memory
 from recollect.core.rules.identity import is_sealed, sealed, space_secret
 from recollect.core.values.model import FormatName
 from recollect.core.values.recall import TOOL_OPENING
-from recollect.hosts.tools.arguments import KINDS, BadArguments, read_arguments
+from recollect.hosts.tools.arguments import KINDS, read_arguments
 from recollect.testing.provider_rules import violations
 from recollect.tools import ForgetRequest, MemoryAnswer, memory_tools
 
@@ -154,7 +154,7 @@ class TestSearchAndGet:
         assert not answer.text.startswith(TOOL_OPENING), "it is nothing from memory"
         assert all(name in answer.text for name in names), answer.text
         example = json.loads(answer.text.rpartition("Example: ")[2])
-        assert not isinstance(read_arguments(KINDS[tool], example), BadArguments)
+        read_arguments(KINDS[tool], example)
 
     async def test_what_was_laid_down_comes_before_tools(self, tmp_path: Path) -> None:
         laid_down = "The ledger of invoices must never be rebuilt on the Osprey host."

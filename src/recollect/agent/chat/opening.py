@@ -156,19 +156,18 @@ def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:
 
 
 def choose_settings(
-    config: Path | None,
     *,
     provider: str | None,
     model: str | None,
     window_tokens: int | None,
     folder: Path = Path(),
 ) -> Settings:
-    """Return settings that name a model. Raise SettingsError if there is no model. If `config` is
-    None, read the recollect.toml of `folder`, or of the current folder."""
+    """Return settings that name a model. Raise SettingsError if there is no model. The project's
+    settings are those of `folder`, or of the current folder."""
     limits = {} if window_tokens is None else {"window_tokens": window_tokens}
-    settings = load_settings(arguments=limits, file=config, folder=folder).settings
+    settings = load_settings(arguments=limits, folder=folder).settings
     chosen = _choose_model(settings, provider, model)
-    return load_settings(arguments={**limits, **chosen}, file=config, folder=folder).settings
+    return load_settings(arguments={**limits, **chosen}, folder=folder).settings
 
 
 def _choose_model(settings: Settings, provider: str | None, model: str | None) -> dict[str, Any]:

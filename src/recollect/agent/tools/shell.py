@@ -60,7 +60,7 @@ class _Output:
         return head + notice + bytes(self.tail).decode("utf-8", "replace")
 
 
-def bash_tool(scope: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
+def bash_tool(scope: ToolScope) -> Tool:
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         command = text_argument(arguments, "command")
         if not command or "\0" in command:
@@ -70,15 +70,16 @@ def bash_tool(scope: ToolScope, *, seconds: float = DEFAULT_SECONDS) -> Tool:
         if refusal := await _refusal(command, scope):
             return failed(refusal)
         asked = number_argument(arguments, "timeout")
-        limit = min(asked, MAX_SECONDS) if asked and asked > 0 else seconds
+        limit = min(asked, MAX_SECONDS) if asked and asked > 0 else DEFAULT_SECONDS
         return await _run(command, scope, limit)
 
     return Tool(
         name="bash",
         description=(
             "Run a command with bash in the workspace and see what it prints, stdout and stderr "
-            f"together. It is stopped after {seconds:g} seconds unless timeout says otherwise. "
-            "Nothing keeps running in the background." + _CONFINED[scope.shell.mode == "confined"]
+            f"together. It is stopped after {DEFAULT_SECONDS:g} seconds unless timeout says "
+            "otherwise. Nothing keeps running in the background."
+            + _CONFINED[scope.shell.mode == "confined"]
         ),
         parameters=schema(
             ("command",),

@@ -10,16 +10,14 @@ import logging
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from recollect.core.boundary import Failure, attempted
 from recollect.core.compaction.cut import PAUSE_SECONDS
-from recollect.core.engine import Engine
 from recollect.core.formats.json_text import encode
 from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.edit import LeaveOut
@@ -108,13 +106,7 @@ _running: Final[ContextVar[_Compaction | None]] = ContextVar("running", default=
 class OpenClawMemory:
     """Answers the context engine of OpenClaw's sessions, with the memories of their workspaces."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        open_engine: Callable[[str], Engine] | None = None,
-        now: Callable[[], float] = time.time,
-    ) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = replace(
             settings.across_sessions(),
             # Run compactions only when OpenClaw asks for them, because only then can its model be
@@ -123,11 +115,9 @@ class OpenClawMemory:
                 settings.compaction, enabled=False, reserve_tokens=0, reserve_tokens_floor=0
             ),
         )
-        self._now = now
         model = HostModel() if settings.models.provider is None else None
-        open_engine = open_engine or partial(open_space, settings=self._settings, model=model)
         self.spaces: MemoryPool[str, OpenMemory] = MemoryPool(
-            lambda space: OpenMemory(open_engine(space))
+            lambda space: OpenMemory(open_space(space, self._settings, model))
         )
         self._conversations: OrderedDict[tuple[str, str], _Conversation] = OrderedDict()
         self._compactions: OrderedDict[str, _Compaction] = OrderedDict()
@@ -153,7 +143,7 @@ class OpenClawMemory:
         if window is not None:  # the request here includes the prompt, OpenClaw's budget does not
             window += memory.engine._weigher.text(asked.prompt)
         conversation.window_tokens = window
-        prompt = {"role": "user", "content": asked.prompt, "timestamp": int(self._now() * 1000)}
+        prompt = {"role": "user", "content": asked.prompt, "timestamp": int(time.time() * 1000)}
         sent = [*asked.messages, *([prompt] if asked.prompt.strip() else [])]
         context = await memory.engine.prepare(
             asked.session,
@@ -165,7 +155,7 @@ class OpenClawMemory:
         rows = [places.get(id(row), row) for row in context.request["messages"]]
         if len(sent) > len(asked.messages) and (not rows or rows.pop() != len(asked.messages)):
             return {}  # OpenClaw sends the prompt itself, unchanged
-        timed = _with_times(rows, sent, int(self._now() * 1000))
+        timed = _with_times(rows, sent, int(time.time() * 1000))
         return {"messages": timed, "estimatedTokens": context.report.tokens_after}
 
     def _conversation(self, asked: _Asked) -> _Conversation:
@@ -214,7 +204,7 @@ class OpenClawMemory:
             space=space,
             session=session,
             file=_WHERE,
-            now=self._now(),
+            now=time.time(),
         )
 
     async def _compact(self, memory: OpenMemory, asked: _Asked) -> dict[str, Any]:
@@ -238,7 +228,7 @@ class OpenClawMemory:
         window = conversation.window_tokens or asked.window_tokens
         request = {"messages": conversation.messages, "model": asked.model}
         if asked.if_due:
-            if self._now() < conversation.no_sooner:
+            if time.time() < conversation.no_sooner:
                 return None
             context = await memory.engine.preview(
                 asked.session, request, format="pi", recall=False, window_tokens=window
@@ -255,7 +245,7 @@ class OpenClawMemory:
         LOG.info("compaction for OpenClaw: %s", done.reason)
         running = _running.get()
         if not done.compacted and (running is None or not running.host_left):
-            conversation.no_sooner = self._now() + PAUSE_SECONDS
+            conversation.no_sooner = time.time() + PAUSE_SECONDS
         return done
 
     async def _next(self, running: _Compaction) -> dict[str, Any]:

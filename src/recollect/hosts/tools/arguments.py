@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -209,49 +209,41 @@ KINDS: Final[Mapping[str, ToolKind]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BadArguments:
-    """Arguments that a tool cannot use, and how to fix them."""
-
-    problem: str = field(repr=False)
-
-    def describe(self, kind: ToolKind) -> str:
-        """Write the answer to the model. It contains no memory, so it is not marked as recalled."""
-        shape = kind.parameters
-        required = shape.get("required", [])
-        takes = ", ".join(
-            f"{name} ({_accept(one)}{', required' * (name in required)})"
-            for name, one in shape["properties"].items()
-        )
-        example = json.dumps(dict(kind.example), ensure_ascii=False)
-        return (
-            f"{kind.name} was not carried out: {self.problem}. It takes {takes}. Example: {example}"
-        )
+def describe_problem(kind: ToolKind, problem: RecollectError) -> str:
+    """Write the answer to the model. It contains no memory, so it is not marked as recalled."""
+    shape = kind.parameters
+    required = shape.get("required", [])
+    takes = ", ".join(
+        f"{name} ({_accept(one)}{', required' * (name in required)})"
+        for name, one in shape["properties"].items()
+    )
+    example = json.dumps(dict(kind.example), ensure_ascii=False)
+    return f"{kind.name} was not carried out: {problem}. It takes {takes}. Example: {example}"
 
 
-def read_arguments(
-    kind: ToolKind, given: Mapping[str, Any] | str | bytes | None
-) -> Arguments | BadArguments:
-    """Parse the arguments of a call, given as an object or as the provider's JSON."""
+def read_arguments(kind: ToolKind, given: Mapping[str, Any] | str | bytes | None) -> Arguments:
+    """Parse the arguments of a call, given as an object or as the provider's JSON. Raise
+    RecollectError if the tool cannot use them."""
     if isinstance(given, str | bytes):
         if len(given) > _MOST_CHARS:
-            return BadArguments(problem="the arguments are too long")
+            raise RecollectError("the arguments are too long")
         try:
             given = json.loads(given or "{}")
         except (ValueError, RecursionError):
-            return BadArguments(problem="the arguments must be valid JSON")
+            raise RecollectError("the arguments must be valid JSON") from None
     if given is None:
         given = {}
     if not isinstance(given, Mapping):
-        return BadArguments(problem="the arguments must be a JSON object")
+        raise RecollectError("the arguments must be a JSON object")
     # some models send null for missing arguments
     named = {str(name): value for name, value in given.items() if value is not None}
     try:
         read = msgspec.convert(named, kind.arguments, strict=False)
     except msgspec.ValidationError as error:
-        return BadArguments(problem=clean_text(" ".join(str(error).split()))[:_SHOWN_CHARS])
+        text = clean_text(" ".join(str(error).split()))[:_SHOWN_CHARS]
+        raise RecollectError(text) from None
     except (RecursionError, OverflowError, ValueError):
-        return BadArguments(problem="the arguments are malformed")
+        raise RecollectError("the arguments are malformed") from None
     for name in read.__struct_fields__:
         value = getattr(read, name)
         if isinstance(value, str):

@@ -20,7 +20,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.engine import Engine
 from recollect.core.engine.lookup import MemoryLookup
 from recollect.core.facts.history import FactFilter
-from recollect.core.formats.codec import DefinitionFormat, tool_definition
+from recollect.core.formats.codec import CODECS, DefinitionFormat, tool_definition
 from recollect.core.search.bm25 import KeyLines
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.fact import Fact
@@ -44,13 +44,13 @@ from recollect.hosts.tools.answers import (
 from recollect.hosts.tools.arguments import (
     KINDS,
     MOST_AROUND,
-    BadArguments,
     ForgetArguments,
     GetArguments,
     RecallArguments,
     SearchArguments,
     StoreArguments,
     ToolName,
+    describe_problem,
     moment,
     read_arguments,
 )
@@ -68,12 +68,6 @@ _MOST_NAMED: Final = 5
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _SHORT_ID: Final = re.compile(rf"([0-9]{{1,15}})\.([0-9a-f]{{1,{ID_CHECK_CHARS}}})")
 """Pattern of a short id, in which the characters after the dot reveal an invented number."""
-_FORMATS: Final[tuple[DefinitionFormat, ...]] = (
-    "anthropic",
-    "openai-chat",
-    "openai-responses",
-    "mcp",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,8 +137,8 @@ class MemoryTools:
 
     def definitions(self, format: DefinitionFormat) -> list[dict[str, Any]]:  # noqa: A002
         """Return the tools' definitions for a request in this format, or for an MCP server."""
-        if format not in _FORMATS:
-            raise ValueError(f"format must be one of {', '.join(_FORMATS)}, not {format!r}")
+        if format not in (*CODECS, "mcp"):
+            raise ValueError(f"format must be one of {', '.join(CODECS)} or mcp, not {format!r}")
         return [
             tool_definition(format, kind.name, kind.description, kind.parameters)
             for kind in KINDS.values()
@@ -158,9 +152,10 @@ class MemoryTools:
         if kind is None:
             text = f"There is no memory tool {plain(name)!r}; there are {', '.join(KINDS)}."
             return MemoryAnswer(text=text, is_error=True)
-        read = read_arguments(kind, arguments)
-        if isinstance(read, BadArguments):
-            return MemoryAnswer(text=read.describe(kind), is_error=True)
+        try:
+            read = read_arguments(kind, arguments)
+        except RecollectError as problem:
+            return MemoryAnswer(text=describe_problem(kind, problem), is_error=True)
         done = await attempted(self._answer(read))
         answer = done if isinstance(done, AnswerLines) else self._new_answer()
         if isinstance(done, Failure):
@@ -173,10 +168,7 @@ class MemoryTools:
 
     async def lines(self, name: ToolName, **arguments: Any) -> list[str]:
         """Call a tool for a person: return the answer's lines without the block around them."""
-        read = read_arguments(KINDS[name], arguments)
-        if isinstance(read, BadArguments):
-            raise RecollectError(read.problem)
-        return (await self._answer(read)).lines
+        return (await self._answer(read_arguments(KINDS[name], arguments))).lines
 
     async def _answer(self, read: Any) -> AnswerLines:
         if isinstance(read, SearchArguments):
@@ -335,10 +327,11 @@ class MemoryTools:
 
     async def _file_lines(self, asked: GetArguments) -> AnswerLines:
         """Show the stored lines of a memory file, without reading the file itself."""
-        sections = await self._lookup.file(asked.path)
-        placed = sorted(
-            ((_first_line(one.segment), one) for one in sections), key=lambda pair: pair[0]
-        )
+        placed: list[tuple[int, StoredSegment]] = []
+        for one in await self._lookup.file(asked.path):
+            number = (one.segment.origin or "").rpartition(":")[2]
+            placed.append((int(number) if number.isdigit() else 1, one))
+        placed.sort(key=lambda pair: pair[0])
         if not placed:
             names = [plain(name) for name in (await self._lookup.files())[:20]]
             there = f"there are {', '.join(names)}" if names else "there are none"
@@ -556,11 +549,6 @@ def _hit_lines(
     whole = sum(len(passage.text) for passage in passages) >= len(stored.segment.text.strip())
     part = "" if whole else ", in part"
     return [heading + part, *(indented(passage.text) for passage in passages)]
-
-
-def _first_line(section: Segment) -> int:
-    line = (section.origin or "").rpartition(":")[2]
-    return int(line) if line.isdigit() else 1
 
 
 def _about(facts: Sequence[Fact], words: str) -> tuple[list[Fact], bool]:
