@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from tests.harness.renaming_pooler import renaming_pooler
 from tests.harness.waiting import wait_until
 from tests.sizes import at_size
 from tests.store_contract import forgetting, jobs, searching, sessions, writing
@@ -135,6 +137,28 @@ async def test_the_contract_holds_through_pgbouncer(through_pgbouncer: str, chec
         await run_check(check, opened)
     finally:
         await fleet.close()
+
+
+@pytest.mark.parametrize("check", CHECKS[2::9], ids=lambda check: check.__name__)
+async def test_statements_stay_prepared_behind_a_pooler_that_renames_them(
+    server: PostgresServer, shared: TestDatabase, check: Check
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="rc-", dir="/tmp") as folder:
+        async with renaming_pooler(server.folder / ".s.PGSQL.5432", Path(folder)) as pooler:
+            url = f"postgresql://recollect_app@/{shared.name}?host={folder}&port=6432"
+            fleet = await PostgresFleet.open(url, pool_size=5)
+            assert fleet.pool.prepares
+            await asyncio.gather(*(fleet.spaces_with_due_jobs(0.0) for _ in range(5)))
+
+            async def opened(space: str) -> Store:
+                return await fleet.space(space)
+
+            try:
+                await run_check(check, opened)
+            finally:
+                await fleet.close()
+            assert fleet.pool.prepares
+            assert pooler.changes
 
 
 async def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:

@@ -1,5 +1,6 @@
 """The inspector of a node has the limits of its other requests, and delays no stop."""
 
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ import pytest
 from tests.harness.waiting import PATIENCE_SECONDS, wait_until
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat, wait_for_lock
 
-from recollect.hosts.service import app
+from recollect.hosts.service import app, keys, limits
 from recollect_bench.postgres_server import TestDatabase
 
 LIVE = "/inspector/live?space=s&session=s&turns=0"
@@ -48,9 +49,11 @@ def test_live_streams_have_a_limit_per_tenant_and_end_with_the_node(
         streams = [stream(1)]
         assert streams[0].status_code == 200
         assert browsers[0].get("/inspector/").status_code == 200  # a stream takes no turn
+        lines = streams[0].iter_lines()
+        assert "event: turns" in lines
         began = time.monotonic()
         node.service.drain()
-        assert "event: turns" in "".join(streams[0].iter_text())  # it has ended
+        assert "data: 1" in list(lines)  # it has ended
         running.close()
         assert time.monotonic() - began < 5.0
 
@@ -79,3 +82,43 @@ def test_a_page_waits_for_its_turn_and_has_a_deadline(database: TestDatabase) ->
             assert ask("0.5") == 504
             owner.rollback()
         wait_until(lambda: ask("30") == 200)
+
+
+def test_a_tenant_at_its_bytes_stores_elsewhere_after_a_page_has_forgotten(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BYTES_SECONDS", 0.0)
+    monkeypatch.setattr(keys, "KEY_SECONDS", 0.0)
+    tenant, key = add_tenant(database, "forgets by page")
+    with Node(database) as node, browser(node, key) as visits:
+        caller = Caller(node.url, key)
+
+        def ingest(space: str, **given: Any) -> Any:
+            text = "The yellow crane lifts. " * 40
+            body = {"messages": [{"role": "user", "content": text}], "batch": space}
+            return caller.post(f"/v1/spaces/{space}/sessions/s/ingest", body, **given)
+
+        ingest("one")
+        set_limit = "UPDATE recollect.tenants SET most_bytes = 900 WHERE tenant_id = %s"
+        measured = "UPDATE recollect.tenant_spaces SET bytes = 960 WHERE tenant_id = %s"
+        with psycopg.connect(database.admin_url) as owner:
+            for change in (set_limit, measured):
+                owner.execute(change, (tenant,))
+        ingest("two", expect=403)
+        preview = visits.get("/inspector/forget?space=one&matching=yellow").text
+        token, expected = (
+            re.search(f'name="{name}" value="([^"]+)"', preview)
+            for name in ("form_token", "expected")
+        )
+        assert token
+        assert expected
+        form = {"space": "one", "matching": "yellow", "expected": expected[1]}
+        done = visits.post("/inspector/forget", data={**form, "form_token": token[1]})
+        assert "checksum" in done.text
+
+        def used() -> int:
+            return int(caller.get("/v1/tenant")["quotas"][1]["used"])
+
+        wait_until(lambda: used() == 0)
+        ingest("two")
+        caller.http.close()

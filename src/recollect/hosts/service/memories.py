@@ -226,10 +226,9 @@ class TenantMemories:
         fleet, named = await self.fleet(), tenant_space(tenant.id, space)
         self._listed.pop((tenant.id, space), None)
         mark = fleet.made.get(named)
-        if mark is None and not await fleet.has_space(named):
-            return
-        listed = await fleet.tenants().add_space(tenant, space, at=time.time(), limited=False)
-        if not listed:
+        stored = mark is not None or await fleet.has_space(named)
+        listed = await fleet.tenants().add_space(tenant, space, at=time.time(), limited=not stored)
+        if stored and not listed:
             await delete_space(await fleet.space(named), named=space, now=time.time())
         if fleet.made.get(named) is mark:
             fleet.made.pop(named, None)
