@@ -173,9 +173,11 @@ def open_regular(path: str, flags: int) -> int:
 
 
 def _require_regular(descriptor: int) -> int:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a regular file")
+        number = errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL
+        raise OSError(number, "it is not a regular file")
     return descriptor
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def event_dict(event: AgentEvent) -> dict[str, Any]:
     """Convert an event for JSON: its `type`, and its fields under their own names."""
-    from recollect.agent.events import Compacted, Flushed, Prepared, Replied
+    from recollect.agent.events import Compacted, Flushed, Prepared
 
     kind = {"type": re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(event).__name__).lower()}
     if isinstance(event, Prepared):
@@ -36,10 +36,6 @@ def event_dict(event: AgentEvent) -> dict[str, Any]:
     if isinstance(event, Flushed):
         result = {**asdict(event.result), "bytes_written": event.result.bytes_written}
         return {**kind, "result": result}
-    if isinstance(event, Replied):
-        usage = None if event.usage is None else asdict(event.usage)
-        fields = {"entry_id": event.entry_id, "message": dict(event.message), "usage": usage}
-        return {**kind, **fields, "silent": event.silent}
     return {**kind, **asdict(event)}
 
 

@@ -29,7 +29,7 @@ from recollect.agent.tools.confine import (
     schema,
     text_argument,
 )
-from recollect.system.durable import FOLDER_STEP, NO_LINK
+from recollect.system.durable import FOLDER_STEP, NO_LINK, read_plain
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
@@ -136,16 +136,15 @@ def _read(placed: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
 
 
 @contextmanager
-def _folder_of(placed: AllowedPath, *, make: bool = False) -> Iterator[int]:
+def _folder_of(placed: AllowedPath) -> Iterator[int]:
     steps = placed.path.relative_to(placed.base).parts[:-1]
     if placed.path == placed.base:
         raise _is_folder()
     folder = os.open(placed.base, FOLDER_STEP)
     try:
         for step in steps:
-            if make:
-                with suppress(FileExistsError):
-                    os.mkdir(step, dir_fd=folder)
+            with suppress(FileExistsError):
+                os.mkdir(step, dir_fd=folder)
             outer, folder = folder, os.open(step, FOLDER_STEP, dir_fd=folder)
             os.close(outer)
         yield folder
@@ -158,22 +157,7 @@ def _is_folder() -> IsADirectoryError:
 
 
 def _whole_file(placed: AllowedPath) -> bytes:
-    with _folder_of(
-        placed
-    ) as folder:  # O_NONBLOCK: opening a pipe would wait for a writer, perhaps forever
-        handle = os.open(placed.path.name, os.O_RDONLY | os.O_NONBLOCK | NO_LINK, dir_fd=folder)
-    try:
-        there = os.fstat(handle)
-        if stat.S_ISDIR(there.st_mode):
-            raise _is_folder()
-        if not stat.S_ISREG(there.st_mode):
-            raise OSError(errno.EINVAL, "it is not a regular file")
-        if there.st_size > MAX_FILE_BYTES:
-            raise OSError(errno.EFBIG, "it is too large; look at parts of it with bash (head, sed)")
-        with os.fdopen(handle, "rb", closefd=False) as file:
-            return file.read(MAX_FILE_BYTES)
-    finally:
-        os.close(handle)
+    return read_plain(placed.path, MAX_FILE_BYTES)[0]
 
 
 def _stretch(shown: str, lines: list[str], first: int, limit: int | None) -> ToolOutcome:
@@ -247,7 +231,7 @@ def _replace(placed: AllowedPath, data: bytes) -> None:
     """Replace the file in one step, and keep its permissions."""
     name = placed.path.name
     beside = f".{name[:40]}.{os.urandom(4).hex()}.new"
-    with _folder_of(placed, make=True) as folder:
+    with _folder_of(placed) as folder:
         rights = _rights(name, folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK
         handle = os.open(beside, flags, 0o666, dir_fd=folder)

@@ -267,7 +267,8 @@ class HookMemory:
                 return
             if self._caught_up.get((space, other.path)) == other.state:
                 continue
-            if await asyncio.to_thread(_space_of, hook.agent, other.path) == space:
+            folder = await asyncio.to_thread(first_folder, hook.agent, other.path)
+            if folder is not None and project_space(folder) == space:
                 if other.state[0] > left_bytes:
                     continue  # a later transcript may be small enough
                 left_bytes -= other.state[0]
@@ -416,11 +417,6 @@ def _beside(agent: AgentName, path: Path) -> list[_FoundTranscript]:
                 stat = other.stat()
                 found.append(_FoundTranscript(other, (stat.st_size, stat.st_mtime_ns)))
     return sorted(found, key=lambda one: -one.state[1])[:CATCH_UP_FILES]
-
-
-def _space_of(agent: AgentName, path: Path) -> str | None:
-    folder = first_folder(agent, path)
-    return None if folder is None else project_space(folder)
 
 
 def request_with(transcript: RecordedSession | None, agent: AgentName, prompt: str) -> bytes:
