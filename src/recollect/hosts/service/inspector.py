@@ -20,7 +20,7 @@ from recollect.core.values.upkeep import SpaceSummary
 from recollect.hosts.inspector.access import Visitor, foreign
 from recollect.hosts.inspector.spaces import OpenSpace
 from recollect.hosts.service.keys import Principal
-from recollect.hosts.service.problems import Problem, ProblemKind
+from recollect.hosts.service.problems import Problem
 
 if TYPE_CHECKING:
     from recollect.core.engine import Engine
@@ -99,8 +99,7 @@ class KeyAccess:
         try:
             principal = await self._principal_of(as_bearer(sent))
         except Problem as problem:
-            headers = CHALLENGE if problem.kind is ProblemKind.UNAUTHORIZED else {}
-            return PlainTextResponse(problem.reason, problem.kind.status, headers)
+            return PlainTextResponse(problem.reason, problem.kind.status)
         return Visitor(
             spaces=TenantSpaces(
                 principal, self._memories, self._settings, acts=request.method == "POST"

@@ -6,16 +6,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from recollect.core.values.tenant import PERIOD_SECONDS, BudgetName, QuotaName, Tenant
 from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.telemetry import measured
+
+if TYPE_CHECKING:
+    from recollect.adapters.stores.postgres.tenants import TenantRecords
 
 TOKENS_SECONDS: Final = 2.0
 """Time for which a node caches the count of a tenant's tokens per day."""
@@ -216,13 +219,6 @@ def quota_reached(quota: QuotaName, tenant: Tenant) -> Problem:
     )
 
 
-class CountsStored(Protocol):
-    """Reads how much tenants store."""
-
-    async def used(self, tenant: UUID) -> Mapping[QuotaName, int]:
-        """Return how much the tenant stores."""
-
-
 class CountsSpending(Protocol):
     """Counts the spending of a tenant on all nodes."""
 
@@ -292,7 +288,7 @@ class Budgets:
             share.spent, share.heard_at = max(total, share.spent), now
 
     async def check_bytes(
-        self, tenant: Tenant, records: CountsStored, measure: Callable[[], Awaitable[None]]
+        self, tenant: Tenant, records: TenantRecords, measure: Callable[[], Awaitable[None]]
     ) -> None:
         """Raise a Problem if the tenant's stored messages have reached their quota. Before that,
         `measure` the request's space, from which a command may have removed messages."""
