@@ -25,8 +25,7 @@ from starlette.applications import Starlette
 
 from recollect.hosts.http import Receive, Scope, Send
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.memory import opened_memory
-from recollect.hosts.mcp.server import guarded_app, server_over
+from recollect.hosts.mcp.server import guarded_app, opened_memory, server_over
 
 NEEDS: Final = {
     "completion-complete": "prompts of its own: there are none here",

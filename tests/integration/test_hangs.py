@@ -21,8 +21,7 @@ from recollect.adapters import wiring
 from recollect.adapters.embedders.local import HashEmbedder
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.memory import opened_memory
-from recollect.hosts.mcp.server import server_over
+from recollect.hosts.mcp.server import opened_memory, server_over
 from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Says
 

@@ -44,8 +44,7 @@ from mcp import Client, MCPError, StdioServerParameters, types
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from recollect.hosts.mcp.memory import opened_memory
-from recollect.hosts.mcp.server import access_token, server_over
+from recollect.hosts.mcp.server import access_token, opened_memory, server_over
 
 # The official client, both transports, both eras of the protocol
 

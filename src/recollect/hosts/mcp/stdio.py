@@ -57,8 +57,7 @@ def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
 async def _serve(order: MemoryOrder, from_client: BinaryIO, to_client: BinaryIO) -> None:
     from mcp.server.stdio import stdio_server
 
-    from recollect.hosts.mcp.memory import opened_memory
-    from recollect.hosts.mcp.server import server_over
+    from recollect.hosts.mcp.server import opened_memory, server_over
     from recollect.hosts.memories import enter_data_folder
 
     client, loop = LineClient(to_client), asyncio.get_running_loop()

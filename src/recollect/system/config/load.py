@@ -12,6 +12,7 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +69,6 @@ NOT_SETTINGS = frozenset(
 
 _DEFAULT = Source(kind="default")
 _LOG = logging.getLogger("recollect.config")
-_logged: set[str] = set()
-"""Lines about settings that this process has logged, to log each only once."""
 
 OPENCLAW: Mapping[str, Any] = {
     # Recall whole messages by OpenClaw's score, in its line format, without Recollect's evidence.
@@ -208,10 +207,9 @@ def _project_part(folder: Path | None) -> _ProjectPart:
     )
 
 
+@cache
 def _log_once(notice: str) -> str:
-    if notice not in _logged:
-        _logged.add(notice)
-        _LOG.warning("%s", notice)
+    _LOG.warning("%s", notice)
     return notice
 
 
