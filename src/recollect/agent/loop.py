@@ -272,8 +272,11 @@ class Agent:
                 async with aclosing(self._run_calls(step.message)) as results:
                     async for result in results:
                         yield result
-        finally:
-            await self._settle_calls()
+        finally:  # give a result to each call that has none
+            begun, self._begun = self._begun, 0
+            calls, answered = _last_calls(self.conversation)
+            for at, call in enumerate(calls[answered:], answered):
+                await self._keep_result(call, failed(ABORTED if at < begun else NOT_RUN))
 
     async def _run_calls(
         self, message: Mapping[str, Any]
@@ -296,13 +299,6 @@ class Agent:
                 text=outcome.text,
                 exit_code=(outcome.details or {}).get("exitCode"),
             )
-
-    async def _settle_calls(self) -> None:
-        """Give a result to each call that has none because the consumer left or a step failed."""
-        started, self._begun = self._begun, 0
-        calls, answered = _last_calls(self.conversation)
-        for at, call in enumerate(calls[answered:], answered):
-            await self._keep_result(call, failed(ABORTED if at < started else NOT_RUN))
 
     async def _keep_result(self, call: Mapping[str, Any], outcome: ToolOutcome) -> None:
         at = self.conversation.milliseconds()

@@ -33,11 +33,10 @@ from recollect.system.plain_text import number_of, plain_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from recollect.core.search.facts import RankedFact
     from recollect.core.values.model import ModelUse
     from recollect.core.values.recall import Hit
     from recollect.core.values.segment import StoredSegment
-    from recollect.core.values.upkeep import SessionSummary, Stats
+    from recollect.core.values.upkeep import Stats
 
 ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
 """Model calls that belong to no conversation, "today" and in "total"."""
@@ -138,15 +137,12 @@ async def memory_sessions(*, memory: Memory) -> None:
     ]
     # Print the whole name last, because people copy it and grep for it.
     lines = [f"{'first':16}  {'last':16}  {'messages':>8}  session"]
-    lines += [_session_line(one, chat) for one, chat in pairs]
+    for one, chat in pairs:
+        named = "  ".join(filter(None, (", ".join(chat.keys), chat.name)))
+        name = plain_line(f"{one.session}  {named}".rstrip())
+        first, last = when(one.first_said_at), when(one.last_said_at)
+        lines.append(f"{first:16}  {last:16}  {one.segments:>8,}  {name}")
     memory.show({"sessions": rows}, lines if rows else ["This memory has no sessions yet."])
-
-
-def _session_line(session: SessionSummary, chat: SessionLine) -> str:
-    first, last = when(session.first_said_at), when(session.last_said_at)
-    named = "  ".join(filter(None, (", ".join(chat.keys), chat.name)))
-    name = plain_line(f"{session.session}  {named}".rstrip())
-    return f"{first:16}  {last:16}  {session.segments:>8,}  {name}"
 
 
 @click.command("show")
@@ -238,7 +234,11 @@ async def memory_search(
     }
     for note in found.notes if not memory.as_json else ():
         click.echo(note, err=True)
-    facts = list(_fact_lines(found.facts))
+    facts = [click.style("facts", bold=True)] if found.facts else []
+    for ranked in found.facts:
+        fact = ranked.fact
+        facts.append(f"     {ranked.score:.2f}  {fact_line(fact)}  {shown_id(fact.id)}")
+        facts.append(f"     {statement(fact)}")
     lines = [*facts, *_hit_lines(found.hits, asked, explain=explain, after=bool(facts))]
     if explain and found.verdict and lines:
         lines.append(f"{found.verdict} {_EMPTY_VIEW} Vectors: {found.embedders or 'none'}.")
@@ -262,14 +262,6 @@ def _hit_json(stored: StoredSegment, hit: Hit, *, explain: bool) -> dict[str, An
 
 def _passage(stored: StoredSegment, hit: Hit) -> str:
     return stored.segment.text[hit.passage.start : hit.passage.end]
-
-
-def _fact_lines(facts: Sequence[RankedFact]) -> Iterator[str]:
-    if facts:
-        yield click.style("facts", bold=True)
-    for ranked in facts:
-        yield f"     {ranked.score:.2f}  {fact_line(ranked.fact)}  {shown_id(ranked.fact.id)}"
-        yield f"     {statement(ranked.fact)}"
 
 
 def _hit_lines(

@@ -337,20 +337,15 @@ async def memory_jobs(
         revived = await store.revive(at=now) if revive else 0
         queue = await store.queue(day=day_of(now))
         jobs = await store.jobs(limit=_MOST_JOBS)
-        keys = await _job_keys(store, jobs)
+        names: dict[str, str] = {}
+        for session in await store.sessions() if any(j.kind == EXTRACT_JOB for j in jobs) else ():
+            for left in (False, True):
+                names[extract_key(session.session, left=left)] = session.session
+    keys = {job.id: plain_line(names.get(job.key, job.key)) for job in jobs}
     lines = [f"{revived:,} dead jobs are queued again"] if revive else []
     listed = [{**asdict(job), "run_at": instant(job.run_at)} for job in jobs]
     value = {"queue": asdict(queue), "revived": revived, "jobs": listed}
     memory.show(value, [*lines, *_job_lines(queue, jobs, keys)])
-
-
-async def _job_keys(store: Store, jobs: Sequence[JobRecord]) -> dict[JobId, str]:
-    names: dict[str, str] = {}
-    if any(job.kind == EXTRACT_JOB for job in jobs):
-        for session in await store.sessions():
-            for left in (False, True):
-                names[extract_key(session.session, left=left)] = session.session
-    return {job.id: plain_line(names.get(job.key, job.key)) for job in jobs}
 
 
 def _job_lines(

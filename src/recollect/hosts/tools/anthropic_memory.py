@@ -116,7 +116,10 @@ class AnthropicMemoryTool:
         path, lines = given.path("path"), given.lines()
         files = await self._files()
         if path in files:
-            return _numbered_file(path, _text_of(files[path]), lines)
+            first, last = lines or (1, -1)
+            shown, first = _text_of(files[path]).split("\n"), max(1, first)
+            content = "\n".join(_numbered(shown[first - 1 : None if last == -1 else last], first))
+            return f"Here's the content of {_shown(path)} with line numbers:\n{content}"
         if not _exists(path, files):
             raise _missing(path)
         head = (
@@ -339,15 +342,6 @@ def _require_folders(path: _Path, files: _Files) -> None:
 
 def _missing(path: _Path) -> _Refused:
     return _Refused(f"The path {_shown(path)} does not exist. Please provide a valid path.")
-
-
-def _numbered_file(path: _Path, text: str, lines: tuple[int, int] | None) -> str:
-    shown, first = text.split("\n"), 1
-    if lines is not None:
-        first = max(1, lines[0])
-        shown = shown[first - 1 : None if lines[1] == -1 else lines[1]]
-    content = "\n".join(_numbered(shown, first))
-    return f"Here's the content of {_shown(path)} with line numbers:\n{content}"
 
 
 def _numbered(lines: list[str], first: int) -> list[str]:

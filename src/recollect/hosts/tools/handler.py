@@ -25,7 +25,7 @@ from recollect.core.search.bm25 import KeyLines
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.fact import Fact
 from recollect.core.values.history import SessionId
-from recollect.core.values.recall import FILE_SESSIONS, Recalled, RecalledPassage
+from recollect.core.values.recall import FILE_SESSIONS, RecalledPassage
 from recollect.core.values.segment import Segment, SegmentId, StoredSegment
 from recollect.core.values.tenant import is_tenant_space
 from recollect.core.values.upkeep import ForgetOrder
@@ -191,7 +191,11 @@ class MemoryTools:
         )
         ids = [one.segment for one in recalled.passages if one.segment is not None]
         stored = {one.segment.id: one for one in await self._lookup.messages(ids)}
-        known = await self._facts_of(recalled)
+        known: list[Fact] = []
+        if fact_ids := [fact.id for fact in recalled.facts if fact.id is not None]:
+            book = await self._lookup.facts()
+            by_id = {fact.id: fact for fact in await book.list(FactFilter(superseded=True))}
+            known = [by_id[id_] for id_ in fact_ids if id_ in by_id]
         if known:
             answer.head("Facts:")
             for fact in known:
@@ -219,14 +223,6 @@ class MemoryTools:
         elif answer.left_out:
             answer.head(f"({answer.left_out} more did not fit; search more narrowly.)")
         return answer
-
-    async def _facts_of(self, recalled: Recalled) -> list[Fact]:
-        ids = [fact.id for fact in recalled.facts if fact.id is not None]
-        if not ids:
-            return []
-        book = await self._lookup.facts()
-        by_id = {fact.id: fact for fact in await book.list(FactFilter(superseded=True))}
-        return [by_id[id_] for id_ in ids if id_ in by_id]
 
     async def _printed_for(
         self, hits: Sequence[StoredSegment], query: str
@@ -451,7 +447,10 @@ class MemoryTools:
                 + ("request\n" if is_tenant_space(self._lookup.space) else "run\n")
                 + "\n".join(f"  {line}" for line in self._commands(wanted))
             )
-        if not await _confirmed(self._confirm, wanted):
+        confirm: Any = self._confirm
+        in_loop = inspect.iscoroutinefunction(confirm)
+        answer = confirm(wanted) if in_loop else await asyncio.to_thread(confirm, wanted)
+        if (await answer if inspect.isawaitable(answer) else answer) is not True:
             raise RecollectError("nothing was forgotten: the user did not confirm it.")
         if not await self._lookup.settled():
             raise RecollectError(
@@ -560,10 +559,3 @@ def _about(facts: Sequence[Fact], words: str) -> tuple[list[Fact], bool]:
         return whole, False
     some = [fact for fact in newest if held[fact.id]]
     return sorted(some, key=lambda fact: -len(held[fact.id])), True
-
-
-async def _confirmed(confirm: Confirm, wanted: ForgetRequest) -> bool:
-    if inspect.iscoroutinefunction(confirm):
-        return await confirm(wanted) is True
-    answer = await asyncio.to_thread(confirm, wanted)
-    return (await answer if inspect.isawaitable(answer) else answer) is True

@@ -115,15 +115,11 @@ _SWITCHES: Final = {
 }
 
 
-def _minutes(value: Any) -> Any:
-    return f"{value}m" if isinstance(value, str) and value.strip().isdigit() else value
-
-
 _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "evictionDays": lambda value: None if value == 0 and value is not False else value,  # no limit
     "crossSession": lambda value: ("session", "space")[value] if isinstance(value, bool) else value,
     "tools.allow": lambda value: ["*"] if value == [] else value,
-    "ttl": _minutes,
+    "ttl": lambda it: f"{it}m" if isinstance(it, str) and it.strip().isdigit() else it,
 }
 """Conversions of values that OpenClaw writes differently."""
 
