@@ -195,12 +195,6 @@ class Conversation:
         return frozenset(number for number in found if number is not None)
 
     @property
-    def start_time(self) -> float | None:
-        """Return the time of the first entry, in seconds; None for a new transcript."""
-        entries = self.transcript.entries
-        return entries[0].milliseconds / 1000 if entries else None
-
-    @property
     def name(self) -> str:
         entries = [one for one in self.transcript.entries if one.kind == "session_info"]
         return (entries[-1].text("name") or "") if entries else ""

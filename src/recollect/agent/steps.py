@@ -401,14 +401,15 @@ class TurnSteps:
         conversation = self.conversation
         made, which = await self.current_request()
         prices = read_prices(self.engine.settings.models.prices)
+        now, entries = self.clock.now(), conversation.transcript.entries
         return ContextStatus(
             session_id=conversation.session_id,
             name=conversation.name,
             model=self.model.name,
             messages=len(conversation.shown()),
             compactions=conversation.compactions,
-            seconds=max(0.0, self.clock.now() - (conversation.start_time or self.clock.now())),
-            spending=spending_of(conversation.transcript.entries, prices, beside_as=SPENT),
+            seconds=max(0.0, now - (entries[0].milliseconds / 1000 or now)) if entries else 0.0,
+            spending=spending_of(entries, prices, beside_as=SPENT),
             reported_tokens=reported_tokens(made.reply),
             request=request_context(
                 made.report,
