@@ -45,12 +45,12 @@ async def kept(file: Path) -> list[tuple[str, str]]:
 async def test_closing_waits_while_the_store_takes_a_long_history(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recollect.core.engine.keeper.SPOOL_SECONDS", 0.3)
-    settings = {"store.write_seconds": 0.2, "turn.deadline_seconds": 0.2}
+    monkeypatch.setattr("recollect.core.engine.keeper.SPOOL_SECONDS", 0.5)
+    settings = {"store.write_seconds": 1.0, "turn.deadline_seconds": 0.2}
     async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
-        context = await memory.prepare("s", request(700))
+        context = await memory.prepare("s", request(1_000))
         assert any("not stored yet" in line.said for line in context.report.lines)
-    assert len(await kept(tmp_path / "m.db")) == 1_401
+    assert len(await kept(tmp_path / "m.db")) == 2_001
 
 
 async def test_messages_outside_of_a_turn_are_given_as_mappings_or_bytes(tmp_path: Path) -> None:

@@ -879,7 +879,7 @@ export interface components {
             /** @description The version of Recollect on this node */
             version: string;
             /**
-             * @description Why it is not ready. `schema-…`: run `recollect db migrate`
+             * @description Why it is not ready. `schema-…`: run `recollect db migrate`. With `disk-full` it is ready: reads and removals work, while writes may fail
              * @default null
              */
             reason?: ("disk-full" | "draining" | "schema-missing" | "schema-new" | "schema-old" | "unreachable") | null;
