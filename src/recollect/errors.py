@@ -68,7 +68,8 @@ class MissingExtra(RecollectError):  # noqa: N818
 
 
 class StaleSession(RecollectError):  # noqa: N818
-    """Another turn of the session was stored in between. Call `prepare` again."""
+    """A session changed while its request was prepared: prepare that request again. Calls of one
+    session wait for each other, so only a fault in Recollect can cause this error."""
 
 
 class EmbedderError(RecollectError):

@@ -272,7 +272,7 @@ class FileSpool:
             if await self._ask(lambda database: checkpoint(database, "TRUNCATE"), True, apart=True):
                 return
             await asyncio.sleep(_CHECKPOINT_WAIT_SECONDS)
-        raise StoreUnavailable("another process has used the spool for too long: try again")
+        raise StoreUnavailable("another process is still using the spool: try again later")
 
 
 def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int:

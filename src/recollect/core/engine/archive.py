@@ -38,20 +38,20 @@ T = TypeVar("T")
 Where: TypeAlias = Literal["store", "spool", "nowhere"]
 LOG = logging.getLogger("recollect")
 
-OPEN_SECONDS = 15.0
-UNDURABLE_SECONDS = 10.0
-RETRY_SECONDS = 0.1
-RETRY_MOST_SECONDS = 3.0
+OPEN_SECONDS = 15.0  # time limit for opening the store, and for loading a session
+UNDURABLE_SECONDS = 10.0  # after this long without store and spool, messages may leave unstored
+RETRY_SECONDS = 0.1  # first pause before the store is tried again; each pause doubles
+RETRY_MOST_SECONDS = 3.0  # longest of these pauses
 DOUBT_SECONDS = 1.0
 """If a query has run this long, a trivial query must succeed, or the store counts as down."""
-PING_SECONDS = 2.0
-SPOOL_SECONDS = 1.0
-AGAIN_SECONDS = 0.3
-CLOSE_SECONDS = 1.0
-STOP_SECONDS = 2.0
-BUG_SECONDS = 60.0
-HELD_BYTES = 64 << 20
-PROBE: SessionId = ""
+PING_SECONDS = 2.0  # time limit of the trivial query that checks the store
+SPOOL_SECONDS = 1.0  # time limit of one operation of the spool
+AGAIN_SECONDS = 0.3  # time that a turn waits for batches held in RAM to be stored
+CLOSE_SECONDS = 1.0  # time limit for the last writes before closing
+STOP_SECONDS = 2.0  # time limit for closing the store
+BUG_SECONDS = 60.0  # after this long, a batch that fails unexpectedly is moved aside
+HELD_BYTES = 64 << 20  # size limit of the batches held in RAM
+PROBE: SessionId = ""  # the session that the trivial query asks for
 _AWAY = (StoreUnavailable, OSError, TimeoutError)
 
 

@@ -63,22 +63,21 @@ class Durability:
             reason=_durability_reason,
             seconds=given.settings.turn.deadline_seconds,
         )
+        if kept is not None and kept.where == "nowhere":
+            boundary.lines[-1] = replace(boundary.lines[-1], outcome="failed")
         missing = keeper.not_durable(draft.entries, self.keeping)
         if not missing:
             return missing
         gives_up = keeper.archive.has_given_up()
         cause = Cause.GIVEN_UP if gives_up else Cause.NOT_DURABLE
-        reasons = [Reason(cause, messages=len(missing))]
-        if kept is not None and kept.said:
-            reasons.append(Reason(Cause.NOT_KEPT, error=kept.said))
-        boundary.note("ingest", "failed", *reasons)
+        boundary.note("ingest", "failed", Reason(cause, messages=len(missing)))
         return frozenset() if gives_up else missing
 
 
 def _durability_reason(kept: Persisted) -> Reason:
-    if kept.said:
-        return Reason(Cause.DURABLE_BUT, where=kept.where, detail=kept.said)
-    return Reason(Cause.DURABLE, where=kept.where)
+    if kept.where == "store":
+        return Reason(Cause.DURABLE, where=kept.where)
+    return Reason(Cause.SPOOLED if kept.where == "spool" else Cause.NOT_KEPT, error=kept.said)
 
 
 async def change(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:

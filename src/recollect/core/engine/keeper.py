@@ -167,7 +167,7 @@ class SessionKeeper:
         self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
     ) -> Persisted:
         """Write these messages and wait. The write completes even if the caller stops waiting."""
-        kept = Persisted(where="store", said="all of it")
+        kept = Persisted(where="store")
 
         async def write() -> Persisted:
             nonlocal kept

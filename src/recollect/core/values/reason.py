@@ -141,7 +141,7 @@ class Cause(Enum):
 
     # ingest, extract
     DURABLE = "stored in the {where}"
-    DURABLE_BUT = "stored in the {where}: {detail}"
+    DURABLE_BUT = "stored: {where} ({detail})"  # only in records of earlier versions
     NOT_DURABLE = (
         "{messages} {messages:message is|messages are} not stored yet and must stay in the request"
     )
@@ -380,7 +380,7 @@ class Cause(Enum):
     NO_MESSAGE = "there is no message to attach the block to"
     ASSISTANT_LAST = "the request ends with an assistant message that the model continues"
     PROVIDER_WAITS = "the provider expects this message to have tool results only"
-    FACTS_DO_NOT_FIT = "even the facts alone do not fit into {tokens} tokens"
+    FACTS_DO_NOT_FIT = "nothing that was found fits into {tokens} tokens"
     RECALLED_BLOCK = "a recalled block of {tokens:,} {tokens:token|tokens} (contents: {fill})"
 
 

@@ -153,7 +153,7 @@ def _store_error(error: apsw.Error, path: Path) -> RecollectError:
     name = type(error).__name__
     match error:
         case apsw.BusyError() | apsw.LockedError():
-            return StoreUnavailable(f"another process has used {path} for too long: try again")
+            return StoreUnavailable(f"another process is still using {path}: try again later")
         case apsw.NotADBError():
             return StoreCorrupt(f"{path} is not a SQLite database: {_RESTORE}")
         case apsw.CorruptError() | apsw.FormatError():
@@ -287,7 +287,7 @@ def folder_locked(file: SpaceFile) -> Iterator[None]:
     try:
         if not try_lock(descriptor, file.busy_seconds):
             raise StoreUnavailable(
-                f"another process has used {file.path.parent} for too long: try again"
+                f"another process is still using {file.path.parent}: try again later"
             )
         yield
     finally:
