@@ -46,7 +46,6 @@ class PiHeader:
 
     @property
     def cwd(self) -> str:
-        """Folder in which the session was started."""
         return text_at(self.value, "cwd") or ""
 
 

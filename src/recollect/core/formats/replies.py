@@ -163,7 +163,6 @@ class StreamedReply:
 
     @property
     def whole(self) -> bool:
-        """True if the reply reached its end."""
         return self._assembling is not None and self._assembling.reply() is not None
 
     @property

@@ -15,7 +15,7 @@ RESERVE_SHARE = 4
 """At most a quarter of the window is reserved (for the reply and for estimation errors)."""
 OUTPUT_SHARE = 2
 """At most half of the window is reserved for the reply. Clients such as Claude Code ask for more in
-every request (128,000 of 200,000 tokens), which would leave no space for the history."""
+every request (128,000 of 200,000 tokens), which would leave too little space for the history."""
 BLOCK_SHARE = 10
 """A recalled block is at most a tenth of the window."""
 TALK_SHARE = 3
@@ -86,8 +86,8 @@ class ModelWindow:
 def window_of(
     model: str | None, settings: Settings, *, learned_tokens: int | None = None
 ) -> ModelWindow:
-    """Return the window size: the setting, but at most what a provider reported. Without a setting,
-    use the table of models, else 200,000."""
+    """Return the size of the model's window: from the setting, else from the table of models, else
+    200,000 tokens. If a provider reported a smaller size, return that size."""
     name = (model or "").rpartition("/")[2].lower()
     matches = [(len(prefix), tokens) for prefix, tokens in _WINDOWS if name.startswith(prefix)]
     if settings.window_tokens is not None:
@@ -105,7 +105,7 @@ def limits_of(
     window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> WindowLimits:
     """Return every threshold of a window. `output_tokens` is reserved for the reply, because
-    providers count prompt and reply against the window. More than half of the window is ignored."""
+    providers count prompt and reply against the window. At most half of the window is reserved."""
     compaction = settings.compaction
     reserve = min(
         max(compaction.reserve_tokens, compaction.reserve_tokens_floor),
@@ -153,9 +153,9 @@ PROMPT_ROOM_SHARE = 2
 def limits_beside(
     fixed_tokens: int, window_tokens: int, settings: Settings, *, output_tokens: int | None = None
 ) -> tuple[WindowLimits, int]:
-    """Return the thresholds, and the space left, if system prompt and tools alone fill the window.
-    No request would fit, but the window size may be a wrong guess. Half of the window is therefore
-    reserved for the conversation, and the cache stays valid."""
+    """Return thresholds for a request whose system prompt and tools alone fill the window, and the
+    tokens allowed for its messages. The window size may be a wrong guess, so Recollect allows
+    messages half a window in addition."""
     room = window_tokens // PROMPT_ROOM_SHARE
     reserve = limits_of(window_tokens, settings, output_tokens=output_tokens).reserve_tokens
     whole = fixed_tokens + reserve + room
@@ -178,9 +178,9 @@ def batch_moment(
     now: float,
     kept_an_hour: bool = False,
 ) -> BatchMoment | None:
-    """Return the edit batch for this turn, if any. The cache counts as expired if it is older than
-    the setting, and older than the oldest cache that was still used. `kept_an_hour` is true if the
-    request asks to be cached for an hour."""
+    """Return the edit batch for this turn, if any. The provider's cache counts as expired if the
+    last request is longer ago than `pruning.ttl`, and than every pause that the cache has survived.
+    `kept_an_hour` is true if the request asks to be cached for an hour."""
     if used_tokens > limits.limit_tokens:
         over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
         return BatchMoment(kind="over-limit", reason=over)

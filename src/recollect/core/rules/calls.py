@@ -1,5 +1,5 @@
-"""Groups calls with their results, and checks whether a conversation needs repair. Leaving out a
-whole `Group` never splits a pair. Most histories pass the fast check `is_well_formed`."""
+"""Groups calls with their results, and checks whether a conversation needs repair. Removing whole
+`Group`s keeps calls and results together. Most histories pass the fast `is_well_formed`."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def _parts(row: Row) -> Iterator[tuple[int, Part]]:
 
 
 def _is_at_work(call: CallId, key: EntryKey, rows: Sequence[Row]) -> bool:
-    """Return whether a call is still running: only calls of the client (next to it or by its code)
-    and their results follow."""
+    """Return whether a provider-run call is still running: it is followed only by calls to the
+    client, made next to it or by its code, and by their results."""
     called: set[CallId] | None = None
     for row in rows:
         entry = base_of(row)
@@ -287,7 +287,7 @@ def is_odd(message: Message, rules: WireRules) -> bool:
 
 
 def is_misplaced(part: Part, role: Role) -> bool:
-    """Return whether the part is invalid in a message of this role. Calls always need an id."""
+    """Return whether the part is invalid in a message of this role. Calls need an id."""
     if role == "assistant":
         return isinstance(part, ToolResult) or (isinstance(part, ToolCall) and not part.id)
     return isinstance(part, ToolCall | Thinking)
@@ -302,7 +302,7 @@ def result_ids(message: Message) -> tuple[CallId, ...]:
 
 
 def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
-    """Return whether calls have results where the format requires it, and all else is valid."""
+    """Return whether the messages need no repair: no result is missing, every part is valid."""
     if not entries or misfits(entries, rules):
         return False
     if rules.results_share_a_message:
@@ -313,8 +313,8 @@ def is_well_formed(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 
 def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
-    """Check formats in which results come first in the user message after the calls. Roles
-    alternate and the user begins. System messages follow a user's message."""
+    """Return whether messages fit a format with results first in the user message after the calls.
+    Roles must alternate and the user must begin. A system message must follow a user's message."""
     pending: tuple[CallId, ...] = ()
     expected = "user"
     for entry in entries:
@@ -330,7 +330,8 @@ def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
 
 
 def _adjacent(entries: Sequence[Entry]) -> bool:
-    """Check formats in which results follow their call directly, and each id is used once."""
+    """Return whether messages fit a format with results directly after their call, and unique
+    ids."""
     pending: set[CallId] = set()
     for entry in entries:
         if entry.odd:
@@ -347,8 +348,8 @@ def _adjacent(entries: Sequence[Entry]) -> bool:
 
 
 def _loose(entries: Sequence[Entry]) -> bool:
-    """Check formats in which every call has a later result, and every reasoning item is followed by
-    the item that it produced."""
+    """Return whether messages fit a format with a later result for every call, and the produced
+    item after every reasoning item."""
     pending: set[CallId] = set()
     item_ids: set[str] = set()
     leading = False

@@ -29,8 +29,8 @@ from recollect.errors import SettingsError
 ROOT = EntryKey("")
 
 SealSecret: TypeAlias = Callable[[], bytes]
-"""Returns the key of seals, which is secret per installation. Keys of other hashes may be made from
-a space's name only, which a web page could guess."""
+"""Returns the installation's secret key, which seals the answers of memory tools. A space's hashes
+may use a key made from its name only, which a web page could guess."""
 
 _DIGEST_BYTES = 16
 _SEAL = "seal "
@@ -58,8 +58,8 @@ def segment_id(session: str, key: EntryKey) -> SegmentId:
 
 
 def unnamed_session(format_name: str, first: str) -> str:
-    """Return the common prefix of unnamed sessions that begin with this message. Each session adds
-    a suffix."""
+    """Return the prefix of a generated session name, for requests that name no session and begin
+    with this message. The caller adds a suffix per session."""
     return f"unnamed:{sha256(f'{format_name}:{first}'.encode()).hexdigest()[:16]}"
 
 
@@ -100,14 +100,14 @@ def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
 
 
 def batch_root(batch: str, secret: bytes) -> EntryKey:
-    """Return the key that precedes the first message of a batch passed to `ingest`."""
+    """Return the key to use as the predecessor of the first message passed to `ingest`."""
     named = f"batch\0{batch}".encode("utf-8", "surrogatepass")
     return EntryKey(blake2b(named, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def continued_root(continues_from: str) -> EntryKey:
-    """Return the key before the first message of a request whose earlier history the provider
-    stores."""
+    """Return the key to use as the predecessor of a request's first message, if the provider stores
+    the messages before it."""
     return EntryKey(blake2b(continues_from.encode(), digest_size=_DIGEST_BYTES).hexdigest())
 
 

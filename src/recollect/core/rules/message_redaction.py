@@ -33,7 +33,7 @@ _ESCAPE = re.compile(
     r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)", re.DOTALL
 )
 _ESCAPE_CHARS = 32
-"""Number of characters before a position in which an escape over it may begin."""
+"""An escape that spans a position begins at most this many characters before it."""
 # Images and files contain no secrets, but random text that looks like one.
 _BASE64 = re.compile(r"(?:data:[\w.+/-]{1,80};base64,)?[A-Za-z0-9+/_-]{1024,}+={0,2}")
 _BESIDE = re.compile(r"[\s=:]")
@@ -46,7 +46,7 @@ _VALID = msgspec.json.Decoder(msgspec.Raw)
 
 
 def redact_json(raw: bytes, *, pii: bool = False) -> tuple[bytes, bool]:
-    """Mask the secrets in JSON. Also return true if nothing was masked."""
+    """Return the JSON with its secrets masked, and true if it contained none."""
     return TextMask(Redaction(pii=pii)).body(raw)
 
 
@@ -57,7 +57,7 @@ def redact_json_text(
     known: Collection[str] = (),
     judged: JudgedTexts | None = None,
 ) -> tuple[str, dict[str, None]]:
-    """Mask text as `redact_json` does. Also return masked secrets that are recognizable alone."""
+    """Mask JSON text. Also return the masked secrets that can be recognized without a label."""
     of_json = is_json(text.encode("utf-8", "surrogatepass"))
     looked_for = dict.fromkeys(known)
     for _ in range(_MOST_PASSES):  # a mask changes the context of the text around it, so repeat
@@ -90,13 +90,13 @@ def _as_space(escape: re.Match[str]) -> str:
 def _json_spans(
     text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
 ) -> Sequence[RedactedSpan]:
-    """Find the spans to mask, each inside one string and between its escapes."""
+    """Find the spans to mask. Each is inside one JSON string and splits no escape."""
     # also search the whole text, because secrets in nested JSON are between escaped escapes
     written = _SPACE_ESCAPES.sub(_as_space, text)
     in_place = redact(written, pii=pii, known=known, judged=judged).spans
     ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
-    read: dict[str, Sequence[RedactedSpan]] = {}  # the same text occurs many times in reports
+    read: dict[str, Sequence[RedactedSpan]] = {}  # a cache: reports repeat strings
     for string in _STRING.finditer(text):
         at, written = string.start("inside"), string["inside"]
         if len(written) < _LEAST_STRING_CHARS:
@@ -119,7 +119,7 @@ def _json_spans(
 
 
 def _within(span: RedactedSpan, at: int, written: str) -> RedactedSpan:
-    """Limit the span to the string `written` at position `at`, and to whole escapes."""
+    """Cut the span to the JSON string `written` (at `at`), without splitting an escape."""
     start, end = max(span.start - at, 0), min(span.end - at, len(written))
     if "\\" in written:
         first, last = _escape_over(written, start), _escape_over(written, end)
@@ -259,7 +259,7 @@ class TextMask:
 
 
 def redact_entries(entries: Sequence[Entry], mask: TextMask) -> tuple[Entry, ...]:
-    """Mask the messages of these entries. `mask` then knows all of their secrets."""
+    """Mask the messages of these entries. `mask` then finds their secrets in later texts."""
     masked = tuple(entries)
     for _ in range(_ENTRY_PASSES):
         known = len(mask.secrets)

@@ -36,15 +36,15 @@ _CHANNELS = (
     "|飞书|企业微信|微信|钉钉"
 )
 _ENVELOPE_END = (
-    # The last item of the brackets: a time with zone, an id, a handle or address, a number, an age,
-    # a channel.
+    # The last item in the brackets that a channel puts before a message: a time with zone, an id, a
+    # handle or address, a number, an age, a channel.
     r"(?:\d{1,2}:\d{2}(?::\d{2})?(?:\s?(?:[AP]M|Z))?(?:\s?[A-Z]{2,5})?(?:\s?[+-]\d{1,2}(?::?\d{2})?)?"
     r"|id:\S{1,80}|\(?@\w[\w.-]{0,60}\)?|[\w.+-]{1,60}@[\w-]{1,60}\.[\w.-]{1,60}"
     r"|\+\d[\d ()-]{5,20}|\+\d{1,4}(?:ms|[smhd])|#[^\W\d][\w-]{0,60})"
 )
 _BRIDGED = re.compile(
     # [WhatsApp +49 170 1234567 12:30], [Telegram Anna (@anna) id:123 +5m 2026-02-10 14:31 UTC].
-    # Brackets without such a last item are the author's: [Line 42], [Signal 9].
+    # Brackets without such a last item were written by the user: [Line 42], [Signal 9].
     rf"\s*\[(?:{_CHANNELS})"
     r"(?:\s[^\[\]\n]{0,160}(?:\[[^\[\]\n]{0,80}\][^\[\]\n]{0,80})?)?\s"
     + _ENVELOPE_END

@@ -1,7 +1,7 @@
 """Tool pairing: every call gets a result, and every result has a call. A result belongs to the
-latest open call with its id before it, else to a later one. Recollect only invents placeholder
-results. Every change is a `Repair`. A second pairing changes nothing. A row is a message of the
-request."""
+latest call before it that has its id and no result yet, else to a later call. Recollect invents no
+content except placeholder results. Every change is a `Repair`. A second pairing changes nothing. A
+row is a message of the request."""
 
 from __future__ import annotations
 
@@ -133,8 +133,8 @@ def _units(
 def _with_ids_once(
     rows: Sequence[Row], led: dict[str, str], repairs: list[Repair]
 ) -> Sequence[Row]:
-    """Send an item without its id if an earlier item has the same id, or if it precedes the
-    reasoning that produced it."""
+    """Remove an item's id if an earlier item has the same id, or if the reasoning that produced the
+    item comes after it."""
     seen: set[str] = set()
     kept: list[Row] = []
     for row in rows:
@@ -202,8 +202,8 @@ def _blocks(rows: Sequence[Row], rules: WireRules, unfit: Misfits) -> list[tuple
 def _without_shared_ids(
     blocks: list[tuple[list[Row], bool]],
 ) -> list[tuple[list[Row], bool]]:
-    """Mark the blocks to repair together. If results may be anywhere, a block that shares an id
-    with a block in wrong order may contain its missing part."""
+    """Return each block of messages with true if it needs no repair. A block in correct order needs
+    repair too if it shares a call id with a block in wrong order: it may hold its result."""
     loose: set[CallId] = set()
     for block, in_order in blocks:
         if not in_order:
@@ -254,8 +254,8 @@ class _Match:
 
 
 def _drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
-    """Drop repeated calls. If results may be anywhere, a call id may not be used again before its
-    result. A call repeated after its result needs no placeholder: the tool did run."""
+    """Drop a call if an earlier call with its id still waits for a result. Also drop a call that
+    repeats an answered call and has no result of its own, because the tool did run."""
     waiting: dict[CallId, ToolCall] = {}
     done: dict[CallId, ToolCall] = {}
     results = [part for unit in units if unit.base for part in unit.base.parts]
@@ -337,7 +337,7 @@ def _report_strays(units: list[Unit], match: _Match, repairs: list[Repair]) -> N
 def _drop_unanswerable(
     units: list[Unit], match: _Match, rules: WireRules, repairs: list[Repair]
 ) -> None:
-    """Drop calls without a result if a text is no valid result for their kind."""
+    """Drop each call without a result whose kind does not accept a placeholder text as result."""
     if rules.stand_in_variants is None:
         return
     for u, unit in enumerate(units):
@@ -382,7 +382,7 @@ def _has_tools(unit: Unit) -> bool:
 
 
 def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) -> list[Unit]:
-    # Copied before results move, because moving changes the units.
+    # Copy the pieces first, because moving results changes `unit.pieces`.
     held = [unit.pieces for unit in units]
     taken = set(match.answers.values()) | set(match.strays)
     out: list[Unit] = []

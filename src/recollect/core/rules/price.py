@@ -16,8 +16,7 @@ from recollect.errors import SettingsError
 
 MILLION: Final = 1_000_000
 UNCACHED_REQUESTS: Final = 3
-"""After this many consecutive requests without cache reads or writes, assume that there is no
-cache."""
+"""After this many requests in a row without cache reads or writes, Recollect assumes no cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +52,7 @@ class EditPrice:
 
 
 def is_uncached(use: CacheUse) -> bool:
-    """Return whether the provider seems to cache nothing of this session that an edit could
-    break."""
+    """Return whether the provider's cache seems to hold nothing of this session."""
     return use.misses >= UNCACHED_REQUESTS
 
 
@@ -71,7 +69,7 @@ def price_edit(
 ) -> EditPrice:
     """Estimate the price of an edit that frees tokens after the first `before_tokens`. So far,
     `requests` requests produced a history of `history_tokens`. As many more requests are expected,
-    but no more than fit the window, because an edit batch is due anyway when it is full."""
+    but no more than fit the window, because an edit batch is due anyway when the window is full."""
     price = CACHE_PRICES[format_name]
     pace = max(1.0, history_tokens / max(1, requests))
     ahead = max(1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace)))

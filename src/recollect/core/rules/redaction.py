@@ -84,7 +84,7 @@ _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]", r"[^\w\s]")))
 _ENDED = re.compile(r"(?:\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\x1b\[[0-9;]{0,8}m)\Z")
 _MOST_ENDED_CHARS = 11
 MOST_KNOWN_SECRETS = 512
-"""Number of earlier secrets to search for without a label, each with its own search."""
+"""Maximum number of earlier secrets that a text is searched for. Each secret takes one search."""
 _ESCAPES = re.compile(r"\\[nrt\"\\/]|[\s\"']+")
 
 
@@ -146,7 +146,7 @@ def _looks_random(secret: str) -> bool:
     if len(set(secret)) < _LEAST_DISTINCT_CHARS or (secret.isalpha() and secret.islower()):
         return False
     kinds = sum(kind.search(secret) is not None for kind in _CLASSES)
-    if kinds < 2 or (len(secret) < _LONG_SECRET_CHARS and kinds < 3):  # also digits alone
+    if kinds < 2 or (len(secret) < _LONG_SECRET_CHARS and kinds < 3):  # excludes digits alone
         return False
     if is_wordy(secret) or is_name(secret) or is_uuid(secret):
         return False
@@ -154,8 +154,7 @@ def _looks_random(secret: str) -> bool:
 
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
-    """Return the secrets under these spans that are recognizable alone, which must not be
-    stored."""
+    """Return the secrets in these spans that are recognizable without a label. Never store them."""
     masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
     # in JSON a span includes whole escapes, so remove them
     return recognisable_secrets(
@@ -251,7 +250,7 @@ def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
 
 
 def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]:
-    """Drop findings that touch an earlier mask, because they included the secret under it."""
+    """Drop findings that touch a mask in the text: the secret in them is masked already."""
     masks = [match.span() for match in MASK.finditer(text)]
     ends = [end for _, end in masks]
     kept: list[SecretMatch] = []

@@ -40,7 +40,7 @@ class Unit:
 
     __slots__ = ("_pieces", "anonymous", "intact", "role", "source")
     passes_through = False
-    """Several messages that need no repair and are not split into pieces."""
+    """True if the unit holds several messages that need no repair and are not split into pieces."""
 
     def __init__(self, source: Row, pieces: list[SlotPiece] | None = None) -> None:
         self.source: Row = source
@@ -181,7 +181,7 @@ def note_move(piece: KeptPart | RewordedPart) -> Repair:
 
 
 def note_omission(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
-    """Record that the whole message is left out, and with it its calls."""
+    """Record that the whole message is left out, with the calls in it."""
     repairs.append(repair_of("left-out", entry, None, reason))
     for at, part in enumerate(entry.parts):
         if isinstance(part, ToolCall):
@@ -274,10 +274,10 @@ def settle(
     thinking: bool = True,
     given: Sequence[Row] = (),
 ) -> Pairing:
-    """Join adjacent messages of the same role, begin with a user message, and end as the client's
-    request ended. With `continued`, other messages precede these, so a user need not begin. Without
-    `thinking`, a final assistant message may contain no thinking. `given` are the rows before any
-    repair, which show where a user message is missing."""
+    """Join adjacent messages of the same role, add a first user message if it is missing, and end
+    with the same role as the client's request. If `continued` is true, the provider stores earlier
+    messages, so any role may begin. If `thinking` is false, a final assistant message loses its
+    thinking. `given` are the rows before any repair, to see where a user message is missing."""
     repairs: list[Repair] = []
     if rows:
         rows = _with_absent(rows, given, rules, repairs)

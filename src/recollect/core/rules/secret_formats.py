@@ -180,7 +180,6 @@ _NUMBERED = (
 
 
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every token that is recognized by its format."""
     text, done = reading.text, 0
     for opening in _STARTS.finditer(text) if reading.found & _RUN else ():
         at = opening.end()

@@ -31,7 +31,7 @@ from recollect.core.rules.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Lower-case stems, anywhere in a word or a name. First those of passwords that people choose.
+# Lower-case stems, anywhere in a word or a name. The first announce passwords that people choose.
 _CHOSEN = keys(
     'pass|"assword|pwd|secret|cred|login|psk|phrase|pw|auth|mot de p|clave|contrase|senha|kennwort'
     "|wachtwoord|heslo|salasana|mdp|sandi|vault|key content|communit|salt|lösenord|hasło|şifre"
@@ -140,7 +140,7 @@ def _behind(text: str, start: int, end: int, limit: int, *, chosen: bool) -> Ite
     after = _label_end(text, start, end, chosen=chosen)
     if after is None:
         return
-    if text[after : after + 1] == "/":  # inside a URL, only the text directly after it counts
+    if text[after : after + 1] == "/":  # inside a URL, only the text directly after the word counts
         limit = min(limit, after + 2)
     yield from _in_front(text, start)
     for first, value, lines in _values_behind(text, after, limit, chosen=chosen):
@@ -209,7 +209,7 @@ def _values_behind(
         lines = text.count("\n", after, chunk.start())
         if lines > _MOST_LINES:
             return
-        # On another line, the value must be last.
+        # If the value is on a later line than the word, it must end that line.
         if lines and _LINE_ENDS.match(text, chunk.end()) is None:
             continue
         for first, value in _values(text, chunk):
@@ -406,7 +406,7 @@ def _announced_secret(text: str, after: int, *, is_verb: bool) -> SecretMatch | 
         if MEASURED.search(text, after, match.start("value")):
             continue
         value = _ASCII_RUN.match(match["value"])[0].rstrip(TRAILING)  # type: ignore[index]
-        if is_verb:  # the argument of a function follows a name, so it is not a verb
+        if is_verb:  # "pass" may be a verb with a name in code as its object
             found = is_strong(value) and not is_name(value)
         else:
             leads = grammar is _TELLS and _leads(match, after)

@@ -102,7 +102,7 @@ def _is_header(match: re.Match[str], value: str) -> bool:
     scheme = (match["scheme"] or "").lower()
     if scheme == "basic" and len(value) >= 8:
         return not is_reference(value, quoted=False) and not is_placeholder(value)
-    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # also a short token
+    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # a token may be short
         return any(map(str.isalpha, value)) and is_password_value(value, quoted=False)
     return is_token_value(value, quoted=False, least_chars=8) or is_uuid(value)
 
@@ -519,7 +519,6 @@ _CURLS = declare("curl")
 
 
 def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret recognized by the syntax around it."""
     yield from find_by_rows(_IN_PLACE, reading)
     if reading.found & _CURLS:
         yield from _find_curl_users(reading.text)

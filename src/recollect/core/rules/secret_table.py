@@ -27,7 +27,8 @@ _RUN = re.compile(r"[a-z0-9_.~-]+")
 _CAPITALS = (("\u0130", "I"), ("\u212a", "K"))
 
 _bit_of_run: dict[tuple[str, bool, bool], int] = {}
-"""Bit per run of a keyword, and whether a text's run must begin and end with the keyword's run."""
+"""Bit of each run of word characters in a keyword. The first boolean is true if a run of the text
+must begin with it, the second if it must end with it."""
 _bits_of_run: dict[str, list[tuple[int, bool, bool]]] = {}
 _bit_of_sign: dict[str, int] = {}
 """Bits of keywords without two adjacent word characters, for which every text is searched."""
@@ -177,7 +178,7 @@ def _bits_of(run: str) -> int:
     bits = 0
     for match in _any_run.finditer(run.lower()):
         at, longest = match.start(), match[1]
-        for size in range(2, len(longest) + 1):  # the tables also contain its shorter prefixes
+        for size in range(2, len(longest) + 1):  # shorter keywords may match here too
             for bit, starts, ends in _bits_of_run.get(longest[:size], ()):
                 if not (starts and at) and not (ends and at + size < len(run)):
                     bits |= bit
@@ -246,10 +247,10 @@ class Row:
     place: RowPlace = RowPlace.AT
     check: Callable[[re.Match[str], str], bool] | None = None
     at: str = ""
-    """Words to search the pattern at, if not at the keywords."""
+    """Words near which the pattern is searched, if not near the keywords."""
     back: int = 0
     near: re.Pattern[str] | None = None
-    """Pattern that the text around the match must contain too, in lower case."""
+    """Pattern that the lower-cased text around the match must contain too."""
     around: tuple[int, int] = (0, 0)
     trim: str = ""
     whole: bool = False

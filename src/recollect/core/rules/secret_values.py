@@ -79,8 +79,8 @@ _PLACEHOLDER_ENTROPY_BITS = 2.2
 # Words in camelCase have more than 2.7 characters per run of one class, random text about 1.6.
 _WORDY_RUN_CHARS = 2.6
 
-# These are over four fifths of the letter pairs in English words and in names in code, but only a
-# third of random pairs.
+# Over four fifths of the letter pairs in English words and in names in code are in this list, but
+# only a third of random pairs.
 _COMMON_PAIRS = words(
     "th he in er an re nd at on nt ha es st en ed to it ou ea hi is or ti as te et ng of al de se "
     "le sa si ar ve ra ld ur io ne me li ll be ic ro la co el ma ri ch om ec ot di ce us ta no ss "
@@ -169,8 +169,8 @@ def is_name(value: str) -> bool:
 
 
 def is_random(value: str) -> bool:
-    """Return whether the characters look random: classes change often, letter pairs are rare in
-    words."""
+    """Return whether the characters look random: letters, digits and capitals alternate often, and
+    the letter pairs are rare in words."""
     parts = _SEPARATORS.split(value)
     if len(parts) > 1 and all(len(part) < 5 or _NUMBERED_WORD.fullmatch(part) for part in parts):
         return False  # a name such as `us-east-1` or `k8s-prod-01`

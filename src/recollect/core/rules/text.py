@@ -45,15 +45,15 @@ QUOTED = "> "
 
 
 def clean_text(text: str) -> str:
-    """Replace characters that no store accepts, one by one."""
+    """Replace each character that no store accepts by a replacement character."""
     if text.isascii():
         return text.replace("\x00", REPLACEMENT) if "\x00" in text else text
     return _UNHOLDABLE.sub(REPLACEMENT, text)
 
 
 def quote_labels(text: str) -> str:
-    """Mark every line that begins like a speaker's label, also with other brackets, letter widths,
-    spaces or invisible characters that look similar."""
+    """Put `QUOTED` before every line that begins like a speaker's label, also if the label has
+    other brackets, letter widths, spaces or invisible characters."""
     lines = _LINE_BREAKS.split(text)
     marked = [QUOTED + line if _is_labelled(line) else line for line in lines]
     return text if marked == lines else "".join(marked)
@@ -158,7 +158,7 @@ ERROR_MARK = "[error] "
 BROKEN_OFF_MARK = "[broken off]"
 """Text at the end of a message that the model did not finish, because of a stop or an error."""
 UNKNOWN_TOOL = "unknown"
-"""Name of the tool of a result whose call is unknown."""
+"""Tool name in the text of a result whose call is unknown."""
 
 _ANY_TAG = r"[ \t]{0,20}<recalled-context\b[^>\n]{0,200}>"
 _ANY_BLOCK = re.compile(f"^{_ANY_TAG}|{re.escape(BLOCK_OPENING)}", re.MULTILINE)

@@ -19,8 +19,8 @@ PieceHash = NewType("PieceHash", str)
 PieceKind: TypeAlias = Literal[
     "system", "tools", "row", "edits", "report", "rest", "outcomes", "told", "heard"
 ]
-"""Kinds of ledger pieces. Most pieces are parts of a request; a "row" is one message. A "told"
-piece lists the messages that a memory tool quotes, a "heard" piece the session that got a reply."""
+"""Kinds of ledger pieces. A "row" is one message. A "told" piece lists the messages that a memory
+tool quotes, a "heard" piece names the session that got a reply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class TurnRecord:
     tools: PieceHash | None = None
     rest: PieceHash | None = None
     edits: PieceHash | None = None
-    """Set only in records of earlier versions."""
+    """Piece with the turn's edits; only earlier versions wrote it."""
     report: PieceHash | None = None
     outcomes: tuple[PieceHash, ...] = ()
     """Pieces with the outcomes of the request's messages, oldest first; none in old records."""
@@ -90,9 +90,9 @@ class NewJob:
 
     kind: str
     key: str
-    """A waiting job with the same kind and key is not enqueued again, but a running one is."""
+    """If a job with this kind and key waits in the queue, the store skips this one."""
     payload: bytes = field(default=b"{}", repr=False)
-    """JSON after redaction."""
+    """Arguments of the job, as redacted JSON."""
     about: tuple[MessageId, ...] = ()
     """Messages that the payload quotes; forgetting one of them drops the job."""
     cost_tokens: int = 0
@@ -156,8 +156,9 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionWrite:
-    """New state of a session. `path` replaces the stored path from index `path_from` on; `state`
-    holds everything else. The store ignores a state unless `turn` is above the stored one."""
+    """New state of a session. `path` (entry keys of the history) replaces the stored path from
+    index `path_from` on. `state` holds everything else. The store ignores a state unless `turn` is
+    above the stored one."""
 
     session: str
     turn: int
@@ -216,9 +217,10 @@ class WriteResult:
     stored: tuple[SegmentId, ...] = ()
     known: tuple[SegmentId, ...] = ()
     forgotten: tuple[SegmentId, ...] = ()
-    """Forgotten segments, which were refused, with facts and vectors made from them."""
+    """Segments of the batch that were forgotten earlier. The store did not write them, nor facts
+    and vectors made from them."""
     session_stale: bool = False
     """True if the store had a newer state. The state and its turn records were not written."""
     session_cleaned: bool = False
-    """True if the state quoted a forgotten message and was changed or refused: load it again."""
+    """True if the state quoted a forgotten message and was changed or refused: reload the state."""
     due_at: float | None = None

@@ -29,7 +29,7 @@ class CutPlan:
     anchor: EntryKey
     history: tuple[Entry, ...] = field(repr=False)
     turn_prefix: tuple[Entry, ...] = field(default=(), repr=False)
-    """Start of the turn that the cut splits, which is summarized separately."""
+    """Messages before the cut in the turn that it splits. They are summarized separately."""
     continues_turn: bool = False
     """True if the previous cut split this turn as well."""
     kept: tuple[Entry, ...] = field(default=(), repr=False)
@@ -89,12 +89,12 @@ class NoSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """An exact name or value from summarized messages, which a check searches in the summary."""
+    """An exact name or value from summarized messages, which a check looks for in the summary."""
 
     kind: ProbeKind
     text: str = field(repr=False)
     sentence: str = field(repr=False)
-    """Sentence around the name or value, from which a query of memory would be made."""
+    """Sentence that contains the name or value. A query of memory is made from this sentence."""
     source: MessageId
     key: EntryKey
     stands: bool = False
@@ -108,7 +108,7 @@ class ProbeFinding:
     probe: Probe
     standing: Standing
     pinned: bool = False
-    """True if no query finds it, so code added its sentence to the summary."""
+    """True if memory does not find the name or value, so code added its sentence to the summary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Receipt:
     notes: tuple[str, ...] = ()
 
     def count(self, standing: Standing) -> int:
-        """Count checks with this outcome."""
+        """Count the names and values with this outcome."""
         return sum(1 for finding in self.findings if finding.standing == standing)
 
     @property

@@ -154,7 +154,7 @@ def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, 
 
 
 def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
-    """Count the equal edits at the start of both, or fewer, because whole slices are compared."""
+    """Count equal edits at the start of both, in whole slices: the count may be too low."""
     shared = 0
     while shared < len(edits):
         some = edits[shared : shared + _AT_ONCE]

@@ -80,7 +80,7 @@ class Fact:
     words: tuple[str, ...] = field(default=(), repr=False)
     """Words of the statement, for search."""
     foreign: str | None = field(default=None, repr=False)
-    """The imported line, for an export without changes."""
+    """The line as it was imported, which an export repeats unchanged."""
     valid_to: float | None = None
     """End of validity; None until another fact replaces it."""
     recorded_at: float | None = None
@@ -109,7 +109,7 @@ class Fact:
 
     @property
     def told(self) -> str:
-        """The fact's text, after its subject if the text omits it."""
+        """The fact's text. If the text does not name the subject, the subject is put before it."""
         text = self.content.casefold()
         # subjects are stored in English, whatever the language of the text
         open_ = bool(self.subject) and (text.isascii() or self.change is not None)
@@ -118,7 +118,6 @@ class Fact:
         return f"{self.content} [{self.subject}]"
 
     def __str__(self) -> str:
-        """Format the text, type, trust, start and source."""
         marks = [self.type, f"trust {self.trust}", f"since {_day(self.at)}"]
         if self.valid_to is not None:
             marks.append(f"until {_day(self.valid_to)}")
@@ -200,8 +199,7 @@ def fact_identity(id: FactId) -> MessageId:  # noqa: A002
 
 
 def fact_id(evidence: tuple[EvidenceSpan, ...], content: str) -> FactId:
-    """Return the id of an extracted fact. The same statement from the same message always has the
-    same id."""
+    """Return the id of an extracted fact. A statement in one message always gets the same id."""
     named = "\0".join([*(span.segment for span in evidence), " ".join(content.casefold().split())])
     hashed = blake2b(
         named.encode("utf-8", "surrogatepass"), digest_size=12, person=b"recollect-facts"

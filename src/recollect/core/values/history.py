@@ -15,7 +15,7 @@ from recollect.core.values.model import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """Counts failed or useless compactions, in order to stop trying."""
+    """Counts failed or useless compactions. After several, Recollect suspends compaction."""
 
     failures: int = 0
     """Consecutive failed compactions, including those that never reached the model."""
@@ -27,28 +27,30 @@ class Breaker:
     """Number of requests prepared before the last compaction that reduced the view."""
 
 
-# A provider's count outside of this range does not describe the estimated request. It may omit
-# cached tokens, or add up several calls. Real tokenizers count about 0.6 to 1.6 times the tokens of
-# o200k.
+# If a provider's count divided by the estimate is outside of this range, the count does not
+# describe the estimated request. It may omit cached tokens, or add up several calls. Real
+# tokenizers count about 0.6 to 1.6 times the tokens of o200k.
 _LEAST_RATIO = 0.5
 _GREATEST_RATIO = 2.0
-# Minimum weight of the newest count, so that the ratio adapts to a new model within a few turns.
+# Minimum weight of the provider's newest count in the learned ratio (count to estimate), so that
+# the ratio adapts to a new model within a few turns.
 _NEWEST_WEIGHT = 0.5
-# If more pairs than this are stored, every second one is dropped.
+# If more pairs of estimate and count than this are stored, every second pair is dropped.
 _MOST_STEPS = 16
 # In smaller requests, tokens that Recollect cannot see (a host's prompt, files) outweigh those it
-# counted. Their counts set the anchor, but do not change the ratio.
+# counted. The counts of such requests set the anchor, but do not change the ratio.
 _TELLING_TOKENS = 500
-# If a count exceeds a small estimate by more than this, it belongs to a different request.
+# If a provider's count exceeds a small estimate by more tokens than this, it belongs to another
+# request.
 _MOST_UNSEEN_TOKENS = 50_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenCalibration:
     """Corrects token estimates by the provider's counts, per model and session. The anchor is the
-    last request: `reported_tokens` and `estimated_tokens` (uncalibrated). The next request mostly
-    repeats the anchor, so only the difference is estimated. `earlier` holds both numbers of shorter
-    requests that grew into the anchor, which give the cost of its older parts."""
+    last request with a provider's count: `reported_tokens` and `estimated_tokens` (uncalibrated).
+    The next request mostly repeats the anchor, so only the difference is estimated. `earlier` holds
+    both numbers of shorter requests that grew into the anchor, to price its older parts."""
 
     ratio: float = 1.0
     samples: int = 0
@@ -300,7 +302,7 @@ class Slot:
     anonymous: bool = False
     """True to drop the item's own id, because another item has the same."""
     parts: tuple[Part, ...] = field(default=(), repr=False, compare=False)
-    """The codec sets this field and those below."""
+    """Parts of the message as sent. The codec sets this field and all fields below it."""
     raw: bytes = field(default=b"", repr=False, compare=False)
     tokens: int = field(default=0, compare=False)
     sources: tuple[EntryKey, ...] = field(default=(), compare=False)

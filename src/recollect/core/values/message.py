@@ -121,7 +121,7 @@ class Message:
     raw: bytes = field(repr=False)
     ending: Ending = "complete"
     summary: bool = False
-    """True if it replaces other messages, as a summary does."""
+    """True if this message is a summary that replaces other messages."""
     flaws: tuple[Flaw, ...] = ()
     wire_id: str | None = None
     opens: tuple[CallId, ...] = ()

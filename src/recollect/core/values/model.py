@@ -68,8 +68,7 @@ class WireRules:
     alternates: bool
     """User and assistant messages must alternate, and the first must be the user's."""
     results_share_a_message: bool
-    """Results must be the first parts of the user message after the calls, not messages of their
-    own."""
+    """Results must come first in the user message after the calls, not in separate messages."""
     results_adjacent: bool
     """Results must come directly after the message with the calls."""
     refuses_blank_text: bool

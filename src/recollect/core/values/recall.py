@@ -45,7 +45,7 @@ class CandidateQuery:
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
-    """One vector per embedder. Without stored vectors of that embedder, a vector finds nothing."""
+    """The query, embedded by each embedder. A vector finds only vectors of its own embedder."""
     lexical_limit: int = 50
     vector_limit: int = 50
     session: str | None = None
@@ -74,8 +74,7 @@ class Candidate:
     length: int
     counts: Mapping[str, int] = field(repr=False)
     similarities: tuple[float | None, ...] = ()
-    """Cosine similarity to each query vector, in order; None if the passage has no vector of that
-    embedder."""
+    """Cosine similarity to each query vector, in order; None if the passage has no such vector."""
     tool: str | None = None
 
 
@@ -114,7 +113,7 @@ class FactQuery:
 
     words: tuple[str, ...] = field(default=(), repr=False)
     vectors: tuple[AskedVector, ...] = ()
-    """One vector per embedder. Without stored vectors of that embedder, a vector finds no fact."""
+    """The query, embedded by each embedder. A vector finds only vectors of its own embedder."""
     types: tuple[FactType, ...] = ()
     """Types whose newest facts are candidates for any query."""
     limit: int = 50
@@ -128,8 +127,7 @@ class FactCandidate:
 
     fact: Fact
     similarities: tuple[float | None, ...] = ()
-    """Cosine similarity to each query vector, in order; None if the fact has no vector of that
-    embedder."""
+    """Cosine similarity to each query vector, in order; None if the fact has no such vector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +190,7 @@ RecallScope: TypeAlias = Literal["session", "space"]
 
 BLOCK_OPENING = '<recalled-context source="memory-context">'
 BLOCK_CLOSING = "</recalled-context>"
-"""Both lines are OpenClaw's tags, because other programs recognize these tags."""
+"""The first and last line of a block are OpenClaw's tags, because other programs recognize them."""
 TOOL_OPENING: Final = '<recalled-context source="memory-tools">'
 """First line of a memory tool's answer. Anyone can write this line; only the seal proves that the
 answer is genuine."""
@@ -293,15 +291,14 @@ definition"), or none of these."""
 
 @dataclass(slots=True, kw_only=True)
 class RecallReads:
-    """What recall has read from the store in this turn. Recall runs twice if a new block displaced
-    others."""
+    """What recall read in this turn. Recall runs twice if a new block displaced others."""
 
     phrased: dict[str, Mapping[EmbedderKind, str]] = field(default_factory=dict, repr=False)
     candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
     facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
     segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
     judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
-    """Whether a segment contains no answer, by segment, and by whether orders are no answer."""
+    """Whether a segment has no answer, by its id and by whether an order counts as no answer."""
     known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)
     """Whether a segment is stored, as of the last read of `candidates`."""
 
@@ -349,7 +346,7 @@ class RecallRequest:
 
     @property
     def quoted_whole(self) -> frozenset[SegmentId]:
-        """Segments that blocks in the request quote in full (all quoted ones in old blocks)."""
+        """Segments that blocks quote in full; blocks of older versions name only segments."""
         return frozenset(SegmentId(name) for name in self.quoted if _OF not in name)
 
     def quotes(self, segment: SegmentId, ordinal: int) -> bool:

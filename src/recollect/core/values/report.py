@@ -292,7 +292,6 @@ class Outcomes:
             self._covered = frozenset(self._cut.covers)
 
     def at(self, place: int) -> Fate:
-        """Return the outcome of the message at this position."""
         entry = self._entries[place]
         why = self._reasons.get(entry.key, [])
         if id(entry) in self._as_it_came:

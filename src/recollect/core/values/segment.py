@@ -35,7 +35,7 @@ class Segment:
     session: str
     key: EntryKey
     message_id: MessageId
-    """Id of the message before redaction, which tombstones contain."""
+    """Id of the message, computed before redaction. A tombstone keeps this id."""
     role: Role
     text: str = field(repr=False)
     tokens: int

@@ -49,7 +49,6 @@ class Tenant:
         return {name: getattr(self, name) for name in LIMITS}
 
     def limited(self, limits: Mapping[LimitName, int | None]) -> Tenant:
-        """Return the tenant with these limits changed."""
         changed: dict[str, Any] = {str(name): limit for name, limit in limits.items()}
         return replace(self, **changed)
 

@@ -180,7 +180,7 @@ class RewriteOrder:
     facts: tuple[Fact, ...] = field(default=(), repr=False)
     """Facts whose text changes, or whose evidence moves within these segments."""
     facts_revision: int | None = None
-    """As in `Batch`: if facts were written since they were read, StaleFacts is raised."""
+    """Revision of the facts as read. If it has changed, the store raises `StaleFacts`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -294,7 +294,6 @@ class MemoryFilesResult:
     redacted: int = 0
 
     def count(self, outcome: FileOutcome) -> int:
-        """Return the number of files with this outcome."""
         return sum(result.outcome == outcome for result in self.files)
 
     @property
