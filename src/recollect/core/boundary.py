@@ -112,7 +112,7 @@ class Boundary:
 
     def withdraw(self, first: int, stages: Collection[StageName]) -> None:
         """Remove report lines of stages whose results are not used, from the line with the index
-        `first` on. Failures stay."""
+        `first` on. Lines about failures stay."""
         self.lines[first:] = [
             line
             for line in self.lines[first:]
@@ -150,8 +150,8 @@ class Failure:
 
     @property
     def reason(self) -> str:
-        """Return the text of a `RecollectError`, only the class of others: their text may quote
-        messages."""
+        """Return the text of a `RecollectError`, or the class of another error, which may quote
+        content."""
         own = isinstance(self.raised, RecollectError)
         return self.said if own else f"unexpected error ({self.error.__name__})"
 
@@ -172,16 +172,16 @@ class Component:
         self._failures[whose] = text
 
     def recover(self, *, whose: str = "", how: str = "working again") -> None:
-        """Record that the component works again for this user, or is no longer needed."""
+        """End the failure that `fail` recorded for `whose` (such as a session or an embedder)."""
         if self._failures.pop(whose, None) is not None and not self._failures:
             self._log.info("%s: %s", self.name, how)
 
     def forget(self, *, whose: str) -> None:
-        """Drop this user's failures, because its session or job ended."""
+        """Drop the failure of `whose`, for example a session that has ended."""
         self._failures.pop(whose, None)
 
     def trouble(self, whose: str | None = None) -> str:
-        """Return the failures of all users, or of one. Return "" if the component works."""
+        """Return all failures, or only that of `whose`. Return "" if the component works."""
         if whose is not None:
             return self._failures.get(whose, "")
         return "; ".join(dict.fromkeys(self._failures.values()))

@@ -138,8 +138,8 @@ def _chat_argument_holders(
 def _chat_pairs(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
     """Errors: "An assistant message with 'tool_calls' must be followed by tool messages responding
     to each 'tool_call_id'"; "messages with role 'tool' must be a response to a preceeding message
-    with 'tool_calls'" (morphic#136); "Duplicate value for 'tool_call_id'" (agno#5116). Any
-    order."""
+    with 'tool_calls'" (morphic#136); "Duplicate value for 'tool_call_id'" (agno#5116). The tool
+    messages may be in any order."""
 
     def calls(place: int, message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if message.get("role") == "assistant":
@@ -205,7 +205,7 @@ _RESPONSES_ROLES = frozenset({"system", "developer", "user", "assistant"})
 _ANSWERS: Mapping[str, tuple[str, ...]] = {
     "function_call": ("function_call_output",),
     "custom_tool_call": ("custom_tool_call_output",),
-    # Codex answers local shell calls with function outputs (CX, ensure_call_outputs_present).
+    # Codex answers local shell calls with function outputs (see its ensure_call_outputs_present).
     "local_shell_call": ("local_shell_call_output", "function_call_output"),
     "shell_call": ("shell_call_output",),
     "apply_patch_call": ("apply_patch_call_output",),
@@ -340,9 +340,9 @@ def _settle(
 
 
 def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
-    """From the fields' descriptions in openai-python (`program_output.call_id`, `caller.caller_id`,
-    `mcp_approval_response.approval_request_id`). A call that the server runs may lack its output
-    while it runs."""
+    """Sources are the fields' descriptions in openai-python (`program_output.call_id`,
+    `caller.caller_id`, `mcp_approval_response.approval_request_id`). A call that the server runs
+    may lack its output while it runs."""
     known: set[tuple[str, str]] = set()
     for where, item in items:
         kind = str(item.get("type"))

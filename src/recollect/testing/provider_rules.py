@@ -39,8 +39,8 @@ def violations(
     ids_unique_across_messages: bool = False,
     betas: Iterable[str] = (),
 ) -> list[Violation]:
-    """Name every rule of `format_name` that `body` breaks; empty if it would be accepted.
-    `ids_unique_across_messages` reports a call id that is reused later, which Anthropic refuses
+    """Name every rule of `format_name` that `body` breaks; empty if it would be accepted. With
+    `ids_unique_across_messages`, report a call id that is reused later, which Anthropic refuses
     (openclaw#4700, #43370; NeMo Switchyard#502). `betas` are the beta features that the request's
     headers name."""
     checks: dict[str, tuple[_Check, _Check]] = {
@@ -295,7 +295,7 @@ def _callers(messages: list[_Message]) -> Iterator[Violation]:
 def _thinking_forms(messages: list[_Message]) -> Iterator[Violation]:
     """`thinking.thinking: Field required` (LibreChat agents#279); `redacted_thinking` needs data. A
     signature is checked for its form only: Anthropic demands one, other hosts of the format send
-    none and want their blocks back as they were."""
+    none and expect their blocks back unchanged."""
     for where, block in (one for message in messages for one in message.blocks(_THINKING)):
         if block["type"] == "redacted_thinking":
             if not isinstance(block.get("data"), str):

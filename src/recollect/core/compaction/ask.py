@@ -170,8 +170,8 @@ class MessageText:
 def utterances(
     entries: Sequence[Entry], previous_summary: str = "", *, least_chars: int = 0
 ) -> Iterator[MessageText]:
-    """Yield the texts of messages with their speakers, first those of the previous summary. Of each
-    text, at least the first `least_chars` are read."""
+    """Yield the texts of messages with their speakers, first those of the previous summary. Read at
+    least the first `least_chars` characters of each text."""
     before = previous_summary
     body, pinned = part_pinned(previous_summary)
     # pinned quotes (added by code) are mostly the user's own words

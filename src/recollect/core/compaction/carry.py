@@ -73,7 +73,7 @@ MOST_FILES: Final = 200
 SUMMARY_CHARS: Final = 16_000
 RULES_CHARS: Final = 2000
 FILE_LIST_CHARS: Final = 900
-"""This limit and `SECTION_SHARE` are OpenClaw's."""
+"""Limit of a list of files. It and `SECTION_SHARE` have the same values as in OpenClaw."""
 SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
 MOST_NAMES: Final = 12
@@ -239,7 +239,7 @@ def append_carried(
     lines_tokens: int = 0,
 ) -> str:
     """Build the whole summary: the model's text, the collected details, both within limits, then
-    quoted lines that are missing."""
+    the most informative lines that neither of them quotes."""
     body = _OWN_LINE.sub("*", _OWN_HEADING.sub("#", defuse(strip_carried(summary))))
     chars = SUMMARY_CHARS
     while True:
@@ -296,7 +296,7 @@ def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
     kept = body
     suffix: list[str] = []
     for _ in range(_ROUNDS):
-        # a name in text that was cut off must be in the list
+        # `kept` may have lost names when it was shortened: list these names
         named = _identifiers(listed, carried.identifiers[:MOST_NAMES], kept, room_for_names)
         suffix = [text for text in (named, failed, files, rules) if text]
         kept = fit(kept, chars - sum(len(text) + 2 for text in suffix))

@@ -26,7 +26,7 @@ from recollect.core.values.model import WireRules
 _SHORTENED: Final = "[... shortened]"
 
 MOST_RATIO = 0.4
-"""Share of the window for a chunk. Shares and margin of this module are OpenClaw's."""
+"""Largest share of the window for a chunk. OpenClaw uses the same shares and margin."""
 LEAST_RATIO = 0.15
 LARGE_MESSAGE_SHARE = 0.1
 MARGIN = 1.2
@@ -294,12 +294,12 @@ class Sizes:
 
     @property
     def summary_tokens(self) -> int:
-        """Limit of a summary, including the sections that code adds."""
+        """Token limit of a summary, including the sections that code adds."""
         return max(1, min(self.most_summary_tokens, self.window_tokens // SUMMARY_SHARE))
 
     @property
     def previous_tokens(self) -> int:
-        """Limit of the previous summary in a prompt: twice as high, because code adds quotes."""
+        """Token limit of the previous summary in a prompt, which includes quotes added by code."""
         return 2 * self.summary_tokens
 
     def wanted(self, kind: Kind) -> PromptTerms:
@@ -332,7 +332,7 @@ class Sizes:
 
     @property
     def readable_tokens(self) -> int:
-        """Limit of all input. If the input is larger, the largest messages are shortened first."""
+        """Token limit of all input. If the input is larger, its largest messages are shortened."""
         room = max(1, self.window_tokens - self.overhead_tokens("history"))
         return int(MOST_READ_PIECES * room * MOST_RATIO / MARGIN)
 
@@ -342,7 +342,7 @@ class Sizes:
         return max(len(size.pieces(entries, kind)) for size in (self, *sizes))
 
     def after_failure(self, limit_tokens: int | None) -> Sizes:
-        """Return sizes for a retry: for the limit that the error names, else half of each piece."""
+        """Return sizes for a retry: for the limit that the error names, else half as large."""
         if limit_tokens is not None and LEAST_WINDOW_TOKENS <= limit_tokens < self.window_tokens:
             return replace(self, window_tokens=limit_tokens, one_pass=False)
         halvings = min(MOST_HALVINGS, self.halvings + 1)

@@ -66,7 +66,7 @@ class _LineCandidate:
 
 
 def lines_tokens(window_tokens: int) -> int:
-    """Token limit of the lines in a window of this size."""
+    """Token limit of the quoted lines in a window of this size."""
     return min(LINES_TOKENS, int(window_tokens * LINES_SHARE))
 
 

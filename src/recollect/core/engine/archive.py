@@ -238,7 +238,7 @@ class DurableArchive:
     async def write(
         self, batch: Batch, later: Callable[[Persisted], None] | None = None
     ) -> Persisted:
-        """Make a batch durable. Batches whose order matters are written one after the other."""
+        """Make a batch durable. Await each write before the next if their order matters."""
         await self._settle_in()
         await self._look_at_spool()
         await self.retry_held()
@@ -424,7 +424,7 @@ class DurableArchive:
             spool = await open_spool()
             if self._closed:
                 await spool.close()
-            else:  # an attribute, so that `close` finds it
+            else:  # `close` will close it
                 self._spool = spool
             return spool
 
@@ -450,8 +450,8 @@ class DurableArchive:
         elif self._held:
             text = f"{text}; the spool failed too: {self._spool_component.trouble()}"
         else:
-            # Set before the append, so that no later batch overtakes this one even if the call is
-            # cancelled.
+            # Mark the spool as in use first, so that no later batch overtakes this one even if the
+            # call is cancelled.
             self._spooling = True
             self._start_draining()
             kept = await self._tasks.run(
@@ -505,7 +505,7 @@ class DurableArchive:
         wait, self._took = RETRY_SECONDS, False
         while True:
             failed = await self._hand_over()
-            async with self._spool_lock:  # no batch may be appended between the test and the reset
+            async with self._spool_lock:  # spool no batch while this checks that none waits
                 waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
                 done = waiting == 0 and failed is None and not self._held
                 if done:

@@ -68,7 +68,7 @@ class MeteredModel:
             while self._waiting:
                 waiting = self._waiting.popleft()
                 if isinstance(await attempted(self._record(*waiting)), Failure):
-                    self._waiting.appendleft(waiting)  # counted with the next call
+                    self._waiting.appendleft(waiting)  # store this count with that of the next call
                     break
 
     async def close(self) -> None:
@@ -150,7 +150,7 @@ def handlers_of(
         "expire": partial(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
-        # kinds that only earlier versions used
+        # drop jobs of kinds that only earlier versions queued
         DIGEST_JOB: partial(_drop, clock=clock),
         "evict": partial(_drop, clock=clock),
     }
@@ -171,7 +171,7 @@ def handlers_of(
 
         handlers[EXTRACT_JOB] = _make_when_needed(extraction)
     elif settings.models.extraction is None:
-        # These jobs are older than the setting that removed the model.
+        # Drop jobs that were queued while a model was set.
         handlers[EXTRACT_JOB] = partial(_drop, clock=clock)
     if embedders:
         handlers[EMBED_JOB] = partial(embed, store=store, embedders=tuple(embedders), clock=clock)

@@ -53,8 +53,8 @@ class Durability:
     keeping: ArchiveState
 
     async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
-        """Return the messages that must be sent because they are not stored. If storing has failed
-        for too long, no message must be."""
+        """Return the messages that must be sent because they are not stored. Return no message if
+        storing has failed for too long."""
         given, keeper = draft.given, self.keeper
         kept = await boundary.wait(
             "ingest",

@@ -104,7 +104,7 @@ class Compactor:
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
     ) -> None:
-        """`critical_rules` is called per summary. `keeper` is None if nothing may be stored."""
+        """Each summary calls `critical_rules`. `keeper` is None if nothing may be stored."""
         self._settings, self._model, self._hooks = settings, model, hooks
         self._keeper, self._reader, self._recaller = keeper, reader, recaller
         self._clock, self._critical_rules, self._workspace = clock, critical_rules, workspace
@@ -217,7 +217,7 @@ class Compactor:
                 else:
                     await self._flush(session, draft)
             latest = session.last_draft if newest and session.last_draft is not None else draft
-            async with session.lock:  # turns may have followed the draft
+            async with session.lock:  # newer turns may have changed the state
                 standing = _as_it_stands(latest, session.state)
             return await self._compact(session, standing, order)
 

@@ -54,7 +54,7 @@ class NewItem:
     value: Mapping[str, Any] = field(repr=False)
     text: str | None = field(repr=False)
     replaces: str | None = None
-    """The version that must be stored now; `NO_ITEM`: none may be; None: do not check."""
+    """The version that must be stored for this write. `NO_ITEM`: none may be stored. None: any."""
 
     @property
     def place(self) -> ItemPlace:

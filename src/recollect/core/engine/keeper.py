@@ -109,7 +109,7 @@ class SessionKeeper:
     async def load(
         self, session: str, state: SessionState, keeping: ArchiveState, boundary: Boundary
     ) -> SessionState:
-        """Return the session's last state, from this process or another one."""
+        """Return the session's newest state, which this process or another one wrote."""
         boundary.add(keeping.trouble)
         keeping.trouble.clear()
         self.note_trouble(boundary)

@@ -114,7 +114,7 @@ class StoredMemory:
     async def _release(
         self, session: Session | SessionId, seconds: float | None = None
     ) -> ReleasedTo | None:
-        """Release a session once it is stored. Return the worst place at which messages are;
+        """Release a session once it is stored. Return the least durable place of its messages;
         "stale" if another process wrote the session first; None if this memory stores nothing."""
         handle = self._handle(session)
         async with handle.lock:

@@ -89,9 +89,9 @@ async def prepare_turn(
         if freed.compact_first:
             return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
         final = freed.draft
-        if not quoted <= final.quoted():  # a removed block may have quoted the answer
+        if not quoted <= final.quoted():  # a block was removed, which may have quoted the answer
             if without_blocks(final.edits) != without_blocks(standing.edits):
-                reads = RecallReads()  # read again: messages may have been stored meanwhile
+                reads = RecallReads()  # do not reuse results of queries
             again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
             if again is not None:
                 recall = replace(again, found=recall.found) if again.found.empty else again
@@ -286,7 +286,7 @@ async def _make_room(
     draft = freed.draft
     if draft.given.settings.recall.method == "openclaw":
         return freed
-    # If the user asked nothing, a recalled block is not worth breaking the provider's cache.
+    # If the user asked nothing, do not break the provider's cache for a recalled block.
     if not recall.asks and freed.moment is None:
         return freed
     wanted = draft.wanted_tokens(recall)
@@ -418,7 +418,7 @@ def _has_its_block(draft: Draft) -> bool:
 
 def _was_asked(draft: Draft) -> bool:
     last, recall = last_turn(draft.entries), draft.given.settings.recall
-    if recall.every_turn or not recall.sticky:  # then every request needs a new block
+    if recall.every_turn or not recall.sticky:  # keep no block for later requests
         return False
     if last.role == "user" and spoken_text(last):
         return False

@@ -131,7 +131,7 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
     frame = b"" if record.rest is None else body(record.rest, "parameters", b"")
     try:
         filled = fill_frame(frame, rows, system=system, tools=tools)
-    except FormatError:  # without its frame, show the parts of the request
+    except FormatError:  # the parameters are not stored: return only the messages
         if "parameters" not in missing:
             missing.append("parameters")
         filled = _without_frame(record, rows, system, tools)

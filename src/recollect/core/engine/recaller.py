@@ -385,7 +385,7 @@ class MemoryRecaller:
         try:
             async with _moment(store) as seen:
                 return await recall(request, archive=seen, vectors=vectors, settings=settings)
-        except StoreError as error:  # the stored vectors are not comparable with this one
+        except StoreError as error:  # vectors cannot be compared: search by words only
             if not vectors or isinstance(error, StoreUnavailable):
                 raise
             note = Reason(Cause.WORDS_ALONE, error=str(error))

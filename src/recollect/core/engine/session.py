@@ -483,7 +483,7 @@ class ToolAnswers:
         """Store new hashes, so that other processes find them."""
         unkept, self._unkept = self._unkept, {}
         if unkept:
-            # with an empty `about`, the hash remains if a quoted message is forgotten
+            # the pieces have no `about`, so forgetting a quoted message does not delete the hash
             pieces = [_piece("told", mark, {"quotes": list(ids)}) for mark, ids in unkept.items()]
             await archive.write(Batch(at=now, pieces=tuple(pieces)))
 

@@ -183,8 +183,8 @@ KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
 """Shares of the usual number of newest tokens that are not cut, tried until the request fits."""
 FITS_RATIO = 0.9
 LINES_PART = 8
-"""The lines after the summary have at most one part in this many of the summarized tokens, because
-a small cut would otherwise free nothing."""
+"""Divisor of the summarized tokens: the quoted lines after the summary take at most the result.
+With more lines, a small cut would free nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

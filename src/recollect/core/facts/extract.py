@@ -68,7 +68,7 @@ _QUESTION_CHARS: Final = 2_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Extracted:
-    """The facts found in the first part of a page of messages."""
+    """The facts that one model call found, and how many messages it read."""
 
     drafts: tuple[FactDraft, ...] = ()
     read: int = 0
@@ -187,7 +187,7 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | None:
     stated = _quoted(claim, page)
     if stated is None or stated.piece not in page.new:
         return None
-    is_tool = is_below(stated.piece.segment.trust, "medium")  # `admit` then checks who may state it
+    is_tool = is_below(stated.piece.segment.trust, "medium")  # `admit` limits these claims
     if not is_tool and all(map(states_nothing, sentences(stated.text))):
         return None
     lines: tuple[Line, ...] = (stated,)
@@ -209,8 +209,8 @@ def _draft_claim(claim: _Claim, page: Page) -> Proposed | None:
 
 
 def _quoted(claim: _Claim, page: Page) -> Line | None:
-    """Return the quoted sentences: in the line that the model named, else in any, least trusted
-    first."""
+    """Find the sentences that the claim quotes: in the line that it names, else in all messages of
+    the page, the least trusted first."""
     named = [line.piece for line in page.lines if line.number == claim.line != 0]
     others = sorted(
         (*page.new, *page.before), key=lambda piece: -TRUST_ORDER.index(piece.segment.trust)
@@ -361,7 +361,7 @@ class Extraction:
         now = self.clock.now()
         if not left and (due := await self._idle_at(session, now)) > now:
             return Batch(at=now, jobs=(extract_job(session, run_at=due, left=False),))
-        # read first: the answer is stale if content is forgotten or masked after this
+        # read the revision first: facts are not written if content was forgotten or masked since
         revision = await self.store.facts_revision()
         after = await self.store.extracted_to(session)
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)

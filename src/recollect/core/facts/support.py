@@ -52,7 +52,7 @@ def _plain(text: str) -> str:
 
 
 def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int, int]:
-    """Return the span of the sentences that overlap this span, up to `last`."""
+    """Return the span of the sentences that overlap `start` to `end`, not reading beyond `last`."""
     reached = [
         (begin, stop)
         for begin, stop in statement_spans(text, 0, min(last, len(text)))
@@ -282,11 +282,11 @@ def is_order(text: str) -> bool:
 
 
 RUN_SHARE: Final = 0.5
-"""A statement repeats a text with this share of its runs (measured, test_lineage.py)."""
+"""A statement repeats a text that contains this share of the statement's runs (measured)."""
 LONG_RUN: Final = 4
 """A statement also repeats a text that contains this many adjacent runs."""
 ORDER_SHARE: Final = 0.6
-"""An order repeats a sentence with this share of its words."""
+"""An order repeats a sentence that contains this share of the order's words."""
 RUN_SIGNS: Final = 4
 """A run is three words or, in scripts without spaces, this many characters."""
 _LEAST_RUNS: Final = 2
@@ -339,8 +339,8 @@ class ReadText:
         self._runs = wanted.intersection(_runs(self._folded))
 
     def is_repeated_by(self, statement: SpokenStatement, *, outside: bool) -> bool:
-        """Return whether a statement repeats the text. If the text was fetched (`outside`), one
-        common new name is enough, as for an order."""
+        """Return whether a statement repeats the text. If a tool fetched the text (`outside`), or
+        for an order, one new name in both is enough."""
         found = self.find_runs(statement)
         in_a_row = max((sum(group) for _, group in groupby(found)), default=0)
         if share(found) >= RUN_SHARE or in_a_row >= LONG_RUN:

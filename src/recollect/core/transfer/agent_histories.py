@@ -29,7 +29,7 @@ from recollect.system.places import (
 HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw"]
 
 _HEAD_BYTES: Final = 16 << 20
-"""Number of bytes searched for the project's folder, because a pasted prompt may precede it."""
+"""Bytes of a file that are searched for the project's folder. A pasted prompt may precede it."""
 
 
 class LeftOutReason(Enum):
@@ -93,8 +93,7 @@ def find_histories() -> FoundHistories:
 
 
 def _project_of(agent: HistoryAgent, fields: Fields) -> str | None:
-    """Return the folder that a line of a transcript names (any of Claude Code, the first of
-    others)."""
+    """Return the folder that this line of a transcript names; None if it names none."""
     kind = text_of(fields, "type")
     if agent == "codex":
         meta = object_fields(fields.get("payload", b"")) if kind == "session_meta" else None
@@ -202,8 +201,8 @@ _WAL_VERSION: Final = b"\x02\x02"
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """Open another program's database read-only, without creating files in its folder. Without a
-    write-ahead log the database is complete, so it is opened as immutable: SQLite creates none."""
+    """Open another program's database read-only, without creating files in its folder. A database
+    without a write-ahead log is opened as immutable, so that SQLite creates no files."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     with path.open("rb") as file:
         alone = file.read(20)[18:] == _WAL_VERSION and not Path(f"{path}-wal").exists()

@@ -239,7 +239,7 @@ def session_of(label: str) -> str:
 
 def owner_of(workspace: Path, *, outside: bool) -> str:
     """Return the prefix of a file's section keys: a hash of its workspace, or a constant for files
-    outside. Two workspaces in one space thus never remove each other's files."""
+    outside. Two workspaces in one space thus never remove each other's sections."""
     if outside:
         return _OUTSIDE
     named = os.fsencode(workspace)

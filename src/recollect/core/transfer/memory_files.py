@@ -219,7 +219,6 @@ class MemoryFiles:
         segments: Mapping[SegmentId, Segment],
         look: _Scan,
     ) -> None:
-        """Write the differences to the store."""
         new = await self._thread.run(
             lambda: new_segments(
                 file, change, segments, redaction=self._rules.redaction, now=look.now
@@ -240,9 +239,9 @@ class MemoryFiles:
         look.redacted += sum(section.masked for section in (*change.fresh, *change.moved))
 
     def _settle(self, file: FoundFile, stored: SessionSummary | None, change: FileChange) -> None:
-        """Skip this file while it does not change. Read a changed file again in the next scan."""
+        """Record that later scans may skip this file, unless it changed in the last two seconds."""
         fresh = time.time() - file.mtime_ns / 1e9 < _SETTLED_SECONDS
-        # report a forgotten section in every scan, and store it if its tombstone is removed
+        # never skip a file with forgotten sections: report them, or store them without a tombstone
         if change.is_none and not change.forgotten and not fresh:
             self._settled[session_of(file.label)] = _Settled(
                 file=file, stored=stored, sections=change.unchanged

@@ -56,7 +56,7 @@ class FileCounts:
 
     messages: ImportCounts = field(default_factory=ImportCounts)
     altered: int = 0
-    """Number of lines with a secret, stored masked, so that an export is different there."""
+    """Number of lines that differ in an export, because a secret in them was masked."""
     passed_over: tuple[str, ...] = ()
 
     def plus(self, other: FileCounts) -> FileCounts:
@@ -91,7 +91,7 @@ async def import_segments(
 async def _write_lines(
     store: Store, lines: Sequence[tuple[SegmentLine, Segment]], rules: ImportRules
 ) -> FileCounts:
-    # ids that Recollect made itself, because the file is an export of this space
+    # If the file is an export of this space, segments may be stored under the lines' own ids.
     own = {segment.id: SegmentId(clean_text(line.id)) for line, segment in lines}
     known = await store.known({*own, *own.values()})
     fresh = {

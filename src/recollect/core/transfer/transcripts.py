@@ -31,7 +31,6 @@ from recollect.system.config.settings import Redaction
 Runs: TypeAlias = tuple[range, ...]
 
 _Said: TypeAlias = tuple[str, str]
-"""Role and text of a message."""
 Progress: TypeAlias = Callable[[int, int], None]
 _PAGE_SEGMENTS: Final = 500
 _UNNAMED_KINDS: Final = frozenset({"pi"})
@@ -39,7 +38,7 @@ _UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
 """Wire formats of agents that do not name their session in every request."""
 _SPEAKING: Final = frozenset({"user", "assistant"})
 BATCH_SEGMENTS = 200
-"""Number of messages per write, and maximum number repeated after an interrupted import."""
+"""Number of messages per write. After an interruption, at most so many are written again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,8 +317,8 @@ class _Writing:
 
     async def find_elsewhere(self) -> None:
         """Find messages that are stored under another key. An agent repeats messages after its own
-        compaction, so they are in two histories, and either may be stored first. Messages from the
-        gateway may differ in more than words."""
+        compaction, so they are in two histories, and either may be stored first. Only words are
+        compared, because the gateway stores other details differently."""
         if len(await self._store.known(self._ids)) == len(self.places):
             return
         ours = set(self._ids)

@@ -51,7 +51,7 @@ StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ..
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRequest:
-    """The last request of a session, only a cache: without it, results are the same."""
+    """The last request of a session. It is only a cache: results are the same without it."""
 
     format: str = ""
     raws: tuple[bytes, ...] = ()
@@ -85,8 +85,8 @@ def read(
     seal: SealSecret | None = None,
 ) -> ReadResult:
     """Read messages that were not at this position in the last request. `blocks` are hashes of the
-    session's recalled blocks and tool answers. `answers` maps hashes of answers of memory tools
-    to the messages that each quotes."""
+    session's recalled blocks and tool answers. `answers` maps hashes of answers of memory tools to
+    the messages that each answer quotes."""
     settled = _settled(raws, remembered)
     fresh: list[Reading] = []
     for raw in raws[settled:]:
@@ -104,7 +104,7 @@ def read(
 
 def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
     both = min(len(raws), len(remembered.raws))
-    # Compare all at once, because usually all are the same.
+    # Compare all messages in one step first, because usually none of them has changed.
     if tuple(raws[:both]) == remembered.raws[:both]:
         return both
     settled = 0
@@ -154,8 +154,8 @@ def remember(
     done: ReadResult,
     last_view: LastView,
 ) -> LastRequest:
-    """Return this request's messages for comparison with the next one. Messages of a branch that
-    the client has just left are included."""
+    """Return this request's messages for comparison with the next request. Messages of a branch
+    that the client has just left are included."""
     fresh = {reading.message.raw: reading for reading in done.fresh}
     left = before.entries[len(done.settled) :]
     readings = {entry.raw: _reading(entry) for entry in left} if left else before.readings
@@ -267,8 +267,8 @@ def align(
     settled: int = 0,
     root: EntryKey = ROOT,
 ) -> Alignment:
-    """Find the key of every message. The first `settled` messages are unchanged; `weights` are the
-    tokens of the others. `root` differs if the provider stores the earlier history."""
+    """Find the key of every message. The first `settled` messages are unchanged; `weights` has the
+    others' token counts. `root` is not `ROOT` if the provider stores the earlier history."""
     if root != ROOT:
         return _behind(root, state, ids)
     keys = list(state.path[:settled])
@@ -303,7 +303,7 @@ def align(
                 aliases[chained] = key
         keys.append(key)
         parent = key
-    # also keep aliases of branches with edits, because the client may return to them
+    # also keep keys of branches with edits, because the client may return to such a branch
     wanted = {*keys, *(edit.anchor for edit in state.edits)}
     wanted.update(edit.anchor for edit, _ in state.dormant)
     aliases = {alias: key for alias, key in aliases.items() if key in wanted}

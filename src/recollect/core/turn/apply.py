@@ -52,7 +52,7 @@ Weigh = Callable[[Iterable[Part]], int]
 
 
 def compose(row: Row, codec: Codec, weigh: Weigh, memory: dict[Slot, Slot]) -> Row:
-    """Return the message to send: the entry itself if a slot does not change it."""
+    """Return the message to send for a row: an unedited message itself, or its edited form."""
     if isinstance(row, Entry):
         return row
     known = memory.get(row)

@@ -37,7 +37,7 @@ from recollect.core.values.report import WindowSource
 from recollect.system.config import Settings
 
 VERSIONS_BETWEEN: Final = 1
-"""A compaction counts as new up to this many state versions later (for notes or a reply)."""
+"""A compaction counts as new until the session's state is more than this many versions newer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +85,13 @@ class TurnInput:
         return self.state.calibration.apply(estimate_tokens)
 
     def estimated(self, tokens: int) -> int:
-        """Convert calibrated tokens to uncalibrated ones, for differences of requests."""
+        """Divide calibrated tokens by the calibration ratio, and round up."""
         if not self.settings.tokens.calibrate:
             return tokens
         return ceil(tokens / self.state.calibration.ratio)
 
     def estimated_within(self, tokens: int) -> int:
-        """Convert calibrated tokens to an uncalibrated number that never exceeds them."""
+        """Return the most uncalibrated tokens whose calibrated size is within `tokens`."""
         if not self.settings.tokens.calibrate:
             return max(0, tokens)
         # Rounded down, minus one, because calibrating the whole request rounds up.
@@ -168,7 +168,7 @@ class Draft:
         return tuple([entry for entry in self.entries if entry.key in shown])
 
     def not_left_out(self) -> tuple[Entry, ...]:
-        """The messages that no edit removes, even if the provider's rules do."""
+        """The messages that no edit removes, including those that the provider's rules remove."""
         out = {e.anchor for e in self.edits if isinstance(e, LeaveOut) and e.part is None}
         out |= behind_cut(self.entries, self.edits)
         return tuple([entry for entry in self.entries if entry.key not in out])

@@ -52,7 +52,7 @@ _EXCHANGES: Final = 3
 _EXCHANGE_ENDS: Final = 32
 _KNOWN_IDS: Final = 16_384
 TAIL_SHARE: Final = 0.4
-"""Least score of a recalled passage, as a share of the best one's (measured)."""
+"""A passage is recalled only if it has this share of the best passage's score (measured)."""
 ASKED_TAIL_SHARE: Final = 0.3
 UNSPACED_TAIL_SHARE: Final = 0.25
 COMMON_SHARE: Final = 0.03
@@ -60,7 +60,7 @@ COMMON_LEAST: Final = 5
 
 
 def left_out(request: RecallRequest) -> frozenset[SegmentId]:
-    """Return the segments that the view has in full: as message, in a block, or as the question."""
+    """Return the segments that the view contains in full: as a message or quoted in a block."""
     shown = {known_id(request.session, key) for key in request.shown}
     if request.asking is not None:
         shown.add(known_id(request.session, request.asking))
@@ -76,7 +76,8 @@ def known_id(session: SessionId, key: EntryKey) -> SegmentId:
 def exchanges_of(
     nearest: Sequence[Candidate], request: RecallRequest
 ) -> dict[SegmentId, tuple[SegmentId, ...]]:
-    """Return the first exchanges (a user message and its answers) that the view has in part."""
+    """Return the first exchanges (a user message and its answers) that are only partly in the
+    view."""
     segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
     for candidate in nearest:
         if len(segment_ids) < _EXCHANGES:
@@ -90,7 +91,7 @@ def exchanges_of(
 def near_missing(
     exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
 ) -> tuple[SegmentId, ...]:
-    """Return the messages of an exchange next to a missing one. The search continues there."""
+    """Return the messages of an exchange that are in the view, next to a message that is not."""
     ends = [
         segment_id
         for before, segment_id, after in zip(
@@ -107,7 +108,7 @@ def within_exchanges(
     in_view: AbstractSet[SegmentId],
     exchanges: Mapping[SegmentId, Sequence[SegmentId]],
 ) -> Surroundings:
-    """Restrict neighbors: a message of the view raises the score of its own exchange only."""
+    """Replace neighbors of messages in the view by the other messages of the same exchange."""
     others = [
         neighbour
         for neighbour in around.neighbours
@@ -142,7 +143,7 @@ def common_words(candidates: Candidates) -> frozenset[str]:
 
 
 def tail_share(question: Question) -> float:
-    """Return the least score of a passage, as a share of the best one's."""
+    """Return the share of the best passage's score that a passage needs to be recalled."""
     pairs = sum(map(is_unspaced_pair, question.words))
     if 4 * pairs > len(question.words):
         return UNSPACED_TAIL_SHARE
@@ -196,7 +197,7 @@ OPENINGS: Final[Mapping[Asks, Opening]] = {
     "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
     "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
 }
-"""Measured values (docs/contributing/ranking.md)."""
+"""What each kind of message needs, as measured (docs/contributing/ranking.md)."""
 MOST_OF_IT: Final = 0.48
 LIKELY: Final = 0.5
 """If the probability is at least this, words that memory does not contain are ignored."""
@@ -434,7 +435,7 @@ def _lost_rare_words(
         return {}
     shown = _Shown((*request.view, *request.recent))
     written = {
-        # in a script without spaces the sentence is no word: use pairs of characters
+        # a script without spaces does not separate words: use pairs of characters
         word: word if not word.isascii() and word in text else text.strip("\"'`.,:;!?()")
         for text in dict.fromkeys(question.text.split())
         for word in tokenize(text)

@@ -271,7 +271,7 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
 
 
 def _only_asks_memory(entry: Entry) -> bool:
-    """Return whether a message only calls memory tools, and would match its own query best."""
+    """Return whether a message contains only memory calls. It would match its own query best."""
     said = [part for part in entry.parts if not isinstance(part, Thinking)]
     said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
     return bool(said) and all(
@@ -282,8 +282,8 @@ def _only_asks_memory(entry: Entry) -> bool:
 def earlier_calls(
     fresh: Sequence[Entry], history: Sequence[Entry]
 ) -> tuple[Mapping[CallId, str], frozenset[CallId]]:
-    """Return the tools of results whose calls are in earlier messages, and the calls among them
-    that fetched outside content."""
+    """For results in `fresh` whose calls are in `history`, return the tools' names by call, and the
+    calls that fetched outside content."""
     wanted = {call_id for entry in fresh for call_id in entry.results}
     calling = [entry for entry in history if entry.calls and not wanted.isdisjoint(entry.calls)]
     names: dict[CallId, str] = {}

@@ -38,7 +38,7 @@ Fill: TypeAlias = Literal["everything", "fewer details", "facts only", "none"]
 _FACT_MARKS: Final = re.compile(r"- \[[^\]\n]*\] (?:\([^)\n]*\) )?")
 _SPEAKER: Final = re.compile(r"[^:\n]{1,80}: ")
 _HIT_SHARE: Final = 0.5
-"""Passages below this share of the best score by words and vectors are only neighbors."""
+"""A passage with less than this share of the best score only counts as a neighbor of a hit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,8 +147,8 @@ def repeated_items(text: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def has_hit(text: str, hits: Sequence[Hit]) -> bool:
-    """Return whether a block still contains a fact, or a passage that is more than a neighbor of
-    one. Without known hits, return True."""
+    """Return whether a block contains a fact or one of the best `hits`, and not only messages next
+    to a hit. If `hits` is empty, return True."""
     own = [sum(p.points for p in hit.parts if p.name in ("words", "vector")) for hit in hits]
     least = _HIT_SHARE * max(own, default=0.0)
     found = [
@@ -218,7 +218,7 @@ def _packed(
             whole = count == len(passages) and len(facts) == len(recalled.facts)
             fill: Fill = "everything" if whole else "fewer details"
             return text, fill, facts, passages[:count]
-        # remove from the end as many as cannot fit, at least one
+        # remove passages from the end until the rest may fit, at least one
         while count and excess > 0:
             count -= 1
             excess -= weigher.text(passage_line(passages[count])) + 1

@@ -1,6 +1,6 @@
 """Frees space in an edit batch: prunes old tool results, trims whole messages. Pruning shortens
 long results to both ends, and clears the oldest except for one line. Trimming leaves out the least
-relevant messages first, then the oldest; calls with their results, questions with their answers."""
+relevant messages first, then the oldest: a call with its results, a question with its answer."""
 
 from __future__ import annotations
 
@@ -80,9 +80,9 @@ def prune(
     hidden: AbstractSet[tuple[EntryKey | None, int | None]] = frozenset(),
     mask: Callable[[str], str] = str,
 ) -> PruneResult:
-    """Shorten results of `entries` until the request has at most `target_tokens`. `everything`
-    includes recent results, as a last resort. `hidden` parts are not sent anyway. `mask` masks
-    secrets in stored texts."""
+    """Shorten results of `entries` until the request has at most `target_tokens`. With
+    `everything`, recent results are shortened too. Parts in `hidden` are not sent anyway. `mask`
+    masks secrets in stored texts."""
     if settings.mode == "off":
         return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.PRUNING_OFF))
     if settings.mode == "cache-ttl" and moment.kind == "ratio":
@@ -141,7 +141,7 @@ class _Pruner:
         self.made: dict[tuple[EntryKey, int], Shorten] = {}
 
     def shorten_long(self, prunables: list[_Prunable], *, until: float) -> None:
-        """Shorten results over the size limit to both ends, the first ones first."""
+        """Shorten results over the size limit to their beginning and end, the oldest first."""
         trim = self.settings.soft_trim
         for item in prunables:
             if self.used <= until:
@@ -334,7 +334,7 @@ def trim(
     hidden: AbstractSet[EntryKey] = frozenset(),
 ) -> TrimResult:
     """Leave out groups of `entries` until `excess_tokens` are freed. With `by_exchange`, a question
-    is left out with its answer. `hidden` messages are not sent anyway."""
+    is left out with its answer. Messages in `hidden` are not sent anyway."""
     if excess_tokens <= 0:
         return TrimResult(edits=(), freed_tokens=0, reason=Reason(Cause.VIEW_FITS))
     groups = group(entries, rules)

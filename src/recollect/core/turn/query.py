@@ -140,7 +140,7 @@ def ask(
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]
-    # also if too short for the query: "thanks" asks for nothing
+    # also a message too short to search for, because "thanks" shows that the user asks nothing
     newest = next((entry for entry in reversed(visible) if _asks(entry)), None)
     said = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
@@ -188,7 +188,7 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not any(name not in ("", speaker) and speakers[name] >= _SPEAKS for name in speakers):
         return False
     to_you = asks in ("question", "advice") and _YOU.search(text) is not None
-    # a question about what all participants agreed on
+    # true if the user asks what all participants agreed on
     ours = asks == "past" and _SHARED_PAST.search(text) is not None
     return to_you or (_takes_note(lately) and not ours)
 
@@ -320,8 +320,7 @@ _SPACES = re.compile(r"\s{2,}")
 
 async def phrase(text: str, archive: Archive) -> str:
     """Return a question's text without the names of speakers in this memory, for embedding. A name
-    would make the question similar to every message that mentions it (measured). Callers mask
-    secrets first."""
+    makes a question similar to each message with it (measured). Callers mask secrets first."""
     names = speaker_names_asked(text)
     if not names:
         return text

@@ -97,7 +97,7 @@ async def recall(
         question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
     )
     types = types_asked(request, question)
-    if types:  # "list all decisions" is not about lists
+    if types:  # in "list all decisions", do not search for "list"
         kept = tuple([word for word in question.words if word not in LISTING_WORDS])
         question, vectors = replace(question, words=kept), vectors if kept else ()
     asked = _asked(request, question, vectors)
@@ -137,10 +137,10 @@ async def recall(
     search = replace(search, replaced=await replaced_statements(reads.facts, archive))
     passages = await search.packed(ranking, known.facts, printed)
     facts = known.beside(passages)
-    # A fact that a passage contains in full is dropped, and its space used for further passages.
+    # Facts that a passage contains in full were dropped. Fill their space with more passages.
     if len(facts) < len(known.facts):
         more = await search.packed(ranking, facts, printed)
-        if known.beside(more) == facts:  # false if a longer passage displaced such a passage
+        if known.beside(more) == facts:  # false if `more` lacks a dropped fact
             passages = more
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
     return Recalled(
@@ -204,10 +204,10 @@ class _MemorySearch:
         candidates = replace(candidates, passages=kept)
         verdict = judge(candidates, shown)
         stated = wants_statements(question, among_tools=among_tools) and not request.explicit
-        # An explicit search keeps questions, because their answers are near.
+        # An explicit search also returns the user's questions, because answers are next to them.
         if verdict.open and not request.explicit:
             answering = await self._answering(candidates, stated=stated)
-            # The verdict cannot change if there were no orders among the passages.
+            # Ask the gate again only if its input has changed.
             if answering is not candidates or shown:
                 candidates, verdict = answering, judge(answering, shown)
         if question.asks == "other":
@@ -247,7 +247,7 @@ class _MemorySearch:
             if candidate.segment in asked.leave_out
             or request.quotes(candidate.segment, candidate.ordinal)
         )
-        # Messages of the view took the places of others, so search without them.
+        # Over half of the passages are in the view already, so search for others.
         if 2 * len(shown) > len(candidates.passages):
             candidates = await self._candidates(asked)
             hidden = _unquoted(candidates.passages, request)
@@ -286,8 +286,8 @@ class _MemorySearch:
         return None if request.asking is None else known_id(request.session, request.asking)
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
-        """Return the statistics without the message that asks, because it contains its own
-        names."""
+        """Return the word counts without the current message, which contains every word that it
+        asks for."""
         if self.itself is None or not self.reads.known.get(self.itself):
             return candidates
         own = set(self.question.words)
@@ -326,8 +326,9 @@ class _MemorySearch:
     async def _asking(
         self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
-        """Return the short messages in which the user only asked or, with `stated`, decided
-        nothing. `also` are further messages to read from the store at the same time."""
+        """Return the short messages in which the user only asked. With `stated`, also return
+        messages that state nothing. `also` names messages to read from the store in the same
+        query."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]
@@ -341,14 +342,15 @@ class _MemorySearch:
         return {segment.id for segment in read if judged[segment.id, stated]}
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        """Return passages and their neighbors, best first, and the tool output next to the best."""
+        """Return passages and their neighbors, best first, and tool output next to the best
+        ones."""
         question, request = self.question, self.request
         ranking, printed = await self._ranked(judged)
         if request.gated:
-            # neighbors include repetitions and questions, so their score is no measure
+            # remove messages that repeat the question, because they answer nothing
             ranking = ranking.without(lambda candidate: is_echo(question, candidate))
             share, packed = tail_share(question), list[SegmentId]()
-            if not request.explicit:  # about as many as `packed` reads
+            if not request.explicit:  # roughly the passages that `packed` reads
                 near = ranking.near_best(share).without_stray_results(share, printed)
                 places = _first(near, request.budget_tokens, printed)
                 packed = [candidate.segment for candidate in near.passages[:places]]
@@ -501,7 +503,8 @@ class _MemorySearch:
         return "; ".join(dict.fromkeys(by))
 
     async def hits(self, ranking: Ranking) -> tuple[Hit, ...]:
-        """Return the best hits, with the text of messages that were read (all if explicit)."""
+        """Return the best hits. A hit has its text if its message was read (always without a
+        gate)."""
         hits = ranking.hits(self.request.most_hits)
         if not self.request.gated:
             await self._read([hit.passage.segment for hit in hits])
@@ -527,7 +530,7 @@ def _asked(
     vectors: Sequence[AskedVector],
 ) -> CandidateQuery:
     limit = _wanted(request) * _CANDIDATE_MULTIPLIER
-    # more than needed, because passages that are already quoted are found too
+    # search for more passages, because some of those found are quoted in the view already
     limit += len(request.quoted) - len(request.quoted_whole)
     lost = lost_words_asked(request) if request.gated else ()
     return CandidateQuery(

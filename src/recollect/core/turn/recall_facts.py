@@ -31,7 +31,7 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import SegmentId, StoredSegment
 
 OPENS_AT: Final = 0.5
-"""A fact without a supporting message needs this share of the weight of the question's words."""
+"""A fact without a supporting message opens the gate only at this score."""
 OPENS_WITH_WORDS: Final = 2
 OPENS_NEAR: Final = 0.5
 _CANDIDATES: Final = 40
@@ -256,7 +256,7 @@ async def _ranked(
         )
     if not verdict.lost_words:
         return ranked
-    # the question is only about terms that the view lacks
+    # the gate opened because of these words, so return only facts that contain one
     lost = set(verdict.lost_words)
     return tuple(ranked_fact for ranked_fact in ranked if lost.intersection(ranked_fact.fact.words))
 
@@ -273,7 +273,7 @@ def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
 
 def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
     """Return whether a fact fits well enough without a message that supports it. A fact that the
-    user stated or pinned must contain one word of the question, others half of its words."""
+    user stated or pinned must contain one word of the question. Other facts need a high score."""
     fact = ranked.fact
     if not about or not set(about).intersection(fact.words):
         return False
@@ -301,7 +301,7 @@ def _in_view(
 
 
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
-    """Return whether a block quotes the fact's evidence: any of it, or all of a joint fact."""
+    """Return whether a block quotes any of the fact's evidence (for a joint fact: all of it)."""
     if not fact.evidence:
         return False
     seen = [await _is_quoted(span, request, archive) for span in fact.evidence]
@@ -345,7 +345,7 @@ def _recalled_fact(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegmen
 
 def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
     if fact.change is not None:
-        return ()  # the text quotes the fact next to the statement that it replaces
+        return ()  # never in a passage: the fact's text also shows what it replaced
     if any(span.segment not in segments for span in fact.evidence):
         return ()
     texts = [

@@ -92,7 +92,7 @@ class TurnFigures:
     """Sizes of a request, as received and as sent."""
 
     came: Mapping[TokenKind, int]
-    """Calibrated tokens by kind, as received, whose sum is the one in the report."""
+    """Calibrated tokens by kind, as received. Their sum is in the report."""
     sent: Mapping[TokenKind, int]
     messages: int
     rows: int
@@ -153,7 +153,7 @@ class TurnFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowTotals:
-    """Token counts by kind of a list of messages. The next list only adds new messages."""
+    """Token counts by kind of a list of messages. `of` counts only the rows that changed."""
 
     rows: tuple[Row, ...] = field(default=(), repr=False)
     kinds: tuple[tuple[tuple[TokenKind, int], ...], ...] = field(default=(), repr=False)

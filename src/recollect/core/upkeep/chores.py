@@ -152,7 +152,7 @@ class OpenableArchive(Protocol):
 
 
 class VectorUpkeep:
-    """Queues jobs for passages without vectors of the configured embedders. Turns do not wait."""
+    """Queues jobs for passages without vectors of the configured embedders, in the background."""
 
     def __init__(
         self,
@@ -173,8 +173,8 @@ class VectorUpkeep:
         self.notes: tuple[Reason, ...] = ()
 
     def look_soon(self, *, now: bool = True) -> None:
-        """Check in the background, unless there was a check recently. Without `now`, the first
-        check is also delayed."""
+        """Start `look` in the background, unless it was started recently. Without `now`, the first
+        check is delayed too."""
         at = time.monotonic()
         if at - self._looked_at < LOOK_SECONDS and (self._has_looked or not now):
             return
@@ -187,7 +187,7 @@ class VectorUpkeep:
             self.notes = (Reason(Cause.VECTORS_UNWATCHED, error=outcome.said),)
 
     async def look(self) -> None:
-        """Queue jobs for embedders that have not made all vectors."""
+        """Queue a job for each embedder whose vectors are incomplete."""
         store = await self._archive.store()
         waiting = [
             embedder

@@ -304,7 +304,7 @@ async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) ->
     gone.segments.update(forgotten.segments)
     gone.facts.update(forgotten.facts)
     marks = set(map(fact_identity, forgotten.facts)) - gone.message_ids
-    if marks:  # ids of facts that it supported, so that look-ups report it as forgotten
+    if marks:  # also write tombstones for removed facts, so that queries report them as forgotten
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(sorted(marks))))
         gone.message_ids.update(marks)
     return forgotten

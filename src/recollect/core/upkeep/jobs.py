@@ -35,7 +35,7 @@ CLOSE_SECONDS = 3.0
 GIVE_BACK_SECONDS = 1.0
 
 
-class GiveUp(Exception):  # noqa: N818 - no error of ours: it never leaves the runner
+class GiveUp(Exception):  # noqa: N818 - not an error for callers: JobRunner catches it
     """Raised by a job that would fail every time. The reason quotes no content."""
 
 
@@ -263,7 +263,7 @@ class BackgroundJobs:
         return task is not None and loop is not None and not (task.done() or loop.is_closed())
 
     def wake(self, seconds: float = 0.0) -> None:
-        """Check the queue in `seconds`, without waiting for that."""
+        """Start to check the queue after `seconds`. This call returns at once."""
         if self._closed:
             return
         loop = asyncio.get_running_loop()
@@ -275,7 +275,7 @@ class BackgroundJobs:
         self._look_at = min(self._look_at, time.monotonic() + seconds)
         self._woken.set()
         if self._look_at <= time.monotonic():
-            self._resting.clear()  # a caller may be waiting for it
+            self._resting.clear()  # callers of `rest` wait until this check is done
         if not self.running:
             self._task = loop.create_task(self._run(), context=Context())
 
@@ -306,7 +306,7 @@ class BackgroundJobs:
         woken, stop = self._woken, self._stop
         runner: JobRunner | None = None
         while await self._is_due(woken, stop):
-            self._look_at = float("inf")  # this check may not see jobs that are written from now on
+            self._look_at = float("inf")  # only jobs that are queued from now on need another check
             # a failure of the store or of a job must never raise in the event loop
             done = await attempted(self._look(runner, stop))
             runner = None if isinstance(done, Failure) else done

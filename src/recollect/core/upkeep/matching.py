@@ -117,8 +117,8 @@ async def covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegme
 async def find_copies(
     store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
 ) -> tuple[list[StoredSegment], Mapping[str, str]]:
-    """Return other segments with the same words: those to remove too, and those that facts will be
-    based on instead."""
+    """Return segments with the same words as `meant`: copies to remove too, and per segment a copy
+    that stays, which will support its facts."""
     known = {segment.segment.id for segment in meant}
     covers = OrderMatcher(order).covers_content
     content = {one.segment.message_id for one in meant if covers(one.segment)}
@@ -178,7 +178,7 @@ class ForgetSet:
     segments: set[SegmentId] = field(default_factory=set)
     facts: set[FactId] = field(default_factory=set)
     quoted: set[MessageId] = field(default_factory=set)
-    """Messages forgotten in one place only, whose quotes are removed too."""
+    """Messages whose quotes are removed, although only one copy of each message is forgotten."""
     spooled: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
     """Messages in spools that the order covers."""
     spooled_facts: dict[FactId, Fact] = field(default_factory=dict, repr=False)
@@ -229,8 +229,8 @@ class ForgetSet:
             if segment.message_id in self.message_ids or self.matcher.covers_content(segment):
                 self.message_ids.add(segment.message_id)
             elif segment.id in self.segments or self.matcher.covers_place(segment):
-                # The tombstone is for this position only. Quotes in this record are removed,
-                # because other copies of the message are unknown here.
+                # The tombstone is for this copy of the message only. Its quotes are removed,
+                # because it is not known here whether other copies remain.
                 self.message_ids.add(MessageId(segment.id))
                 self.quoted.add(segment.message_id)
             else:
@@ -339,7 +339,7 @@ def _session(write: SessionWrite, message_ids: frozenset[MessageId]) -> SessionW
     try:
         state = join_state(write.state, (), ())
     except FormatError:
-        return None  # its quotes are unknown: do not replace the stored state
+        return None  # drop an unreadable state, because it may quote a forgotten message
     # The state does not record which edit quotes which message, so all edits with quotes are
     # removed.
     edits = (*state.edits, *(edit for edit, _ in state.dormant))

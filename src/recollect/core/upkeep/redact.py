@@ -162,7 +162,7 @@ def _session(write: SessionWrite, masks: Masks, kinds: Counter[str]) -> SessionW
     try:
         return replace(write, state=mask_body("states", write.state, masks, kinds))
     except FormatError:
-        return None  # It cannot be read, so do not write it: the stored state remains.
+        return None  # Do not write an unreadable session state: the stored state remains.
 
 
 async def redact(
@@ -240,7 +240,7 @@ class _RedactionWalk:
             self._step(SEGMENTS, len(page), total)
 
     async def remains(self) -> None:
-        """Mask copies of these secrets that are cut off, in the same sessions."""
+        """Mask incomplete copies of the secrets that `segments` found in the same session."""
         for session, secrets in self._secrets.items():
             masks = replace(self._masks, copies=copies_of(secrets))
             if not masks.copies:
