@@ -54,7 +54,8 @@ class FormatError(RecollectError):
 
 
 class UnknownFormat(FormatError):  # noqa: N818 - reads as what it says; its root ends in Error
-    """The format of a transcript cannot be detected. Pass one of the formats that it lists."""
+    """The format of a transcript cannot be detected. Pass one of the formats that the message
+    lists."""
 
 
 class MissingExtra(RecollectError):  # noqa: N818

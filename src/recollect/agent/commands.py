@@ -103,7 +103,7 @@ def compaction_text(result: CompactionResult) -> str:
 
 
 def why_text(report: Report, wanted: str, *, which: str) -> str:
-    """Explain the outcome of each message of a request, or of the `wanted` number or words."""
+    """Explain the outcome of each message of a request, or of those that `wanted` names."""
     turn = turn_of(report)
     if wanted:
         return turn_text(turn, messages_meant(report, wanted))

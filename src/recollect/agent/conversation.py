@@ -61,7 +61,7 @@ def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[Compac
 
 def is_undone_elsewhere(number: int, state: SessionState) -> bool:
     """Return True if `recollect undo`, which changes only the store, undid a compaction of the
-    engine. A state without the compaction proves nothing: its store may be down."""
+    engine. If the state lacks the compaction, return False: its store may be down."""
     if not 0 < number <= state.compactions:
         return False
     cuts = [edit for edit in state.edits if isinstance(edit, Cut)]

@@ -199,7 +199,6 @@ NO_LIMIT_NAMED = Overflow(pattern_name="unsaid")
 
 
 def _failure(error: RecollectError, made: Compacted | None) -> Failed:
-    """Explain why the turn failed, and what the user can do."""
     if isinstance(error, ModelOverflow):
         why = "" if made is None else f" Compaction: {made.result.reason}."
         reason = (
@@ -367,9 +366,10 @@ class TurnSteps:
         return await self._record_compaction(result)
 
     async def _ready(self, refused: Report | None) -> tuple[Context, SentRequest, Compacted | None]:
-        """Prepare a request. If the last one was `refused` as too large, prepare a smaller one. The
-        engine has learned the window from the refusal: preparing again shortens a long result, and
-        compacts if necessary. If the request is hardly smaller, force a compaction."""
+        """Prepare a request. If the provider refused the last one, `refused`, as too large, prepare
+        a smaller one. The engine has learned the window from the refusal: preparing again shortens
+        a long result, and compacts if necessary. If the request is hardly smaller, force a
+        compaction."""
         context, sent = await self._prepare()
         if refused is None or context.report.tokens_after <= SHRUNK_RATIO * refused.tokens_after:
             return context, sent, None

@@ -173,7 +173,6 @@ def mcp(
 
 
 def _absolute(url: str) -> str:
-    """Make a relative path of a store absolute, for a process in another folder."""
     scheme, mark, named = url.partition("://")
     if not mark:
         return str(Path(url).expanduser().absolute())

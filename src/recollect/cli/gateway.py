@@ -262,7 +262,6 @@ def _describe(gateway: RunningGateway) -> str:
 
 
 def _gateway(url: str | None) -> RunningGateway:
-    """Find the gateway with this URL, or the only one of this project or user."""
     from recollect.hosts.gateway.access import (
         RunningGateway,
         gateway_token,

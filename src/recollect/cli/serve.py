@@ -220,8 +220,7 @@ class SpaceWorker:
             await until(self.stop, IDLE_SECONDS if named else QUIET_SECONDS)
 
     async def visit(self, store: Store, name: str, most: int | None = None) -> int:
-        """Run at most `most` due jobs of a space, close its store, and return the number of
-        jobs."""
+        """Run at most `most` due jobs of a space, and return their number. Close the store."""
         from recollect.core.engine.background import runner_of
 
         runner = runner_of(

@@ -190,7 +190,8 @@ class Memory:
         return session_meant(lines, wanted).session_id
 
     def show(self, value: object, lines: Iterable[str], *, failed: bool = False) -> None:
-        """Print the value as JSON with `--json`, else the lines. Exit with 1 if `failed`."""
+        """Print the value as JSON with `--json`, else the lines. Exit with 1 if `failed` is
+        true."""
         if self.as_json:
             print_json(value)
         else:
@@ -284,8 +285,8 @@ def print_json(value: object) -> None:
 
 
 def confirm(question: str, effect: str, *, as_json: bool) -> bool:
-    """Ask the user for confirmation. If there is no terminal, raise RecollectError with `effect`,
-    which names the use of `--yes`."""
+    """Ask the user for confirmation. Without a terminal, raise a RecollectError that names
+    `effect`, what would happen, and `--yes`."""
     if as_json or not sys.stdin.isatty():
         raise RecollectError(f"{effect}; cannot ask for confirmation (no terminal): pass --yes")
     # An event loop's own handler would ignore the first Ctrl-C.

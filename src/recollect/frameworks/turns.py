@@ -33,8 +33,7 @@ class Turns:
     """The turns of a framework's sessions in one memory."""
 
     def __init__(self, memory: BlockingEngine, framework: str, format: FormatName) -> None:  # noqa: A002
-        """Check the memory. `framework` is the name for log lines, `format` the requests' wire
-        format."""
+        """Check the memory. `framework` is a name for logs, `format` the requests' wire format."""
         if not isinstance(memory, BlockingEngine):
             raise TypeError(
                 f"the memory of {framework} must come from `recollect.open_blocking_memory()`, "

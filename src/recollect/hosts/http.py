@@ -109,7 +109,7 @@ async def read_body(
 async def in_thread_if_large(
     size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
 ) -> ResultT:
-    """Run `work`, in a thread if it reads so many bytes that it would delay other requests."""
+    """Run `work`. If it reads many bytes, use a thread, so that it delays no other request."""
     if size_bytes <= LARGE_BYTES:
         return work(*given, **named)
     return await asyncio.to_thread(work, *given, **named)

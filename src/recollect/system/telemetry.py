@@ -93,7 +93,8 @@ def count(event: CountedEvent, **labels: str) -> None:
 
 @contextmanager
 def unmeasured() -> Iterator[None]:
-    """Report nothing during the block, for work that no caller asked for. No other work may run."""
+    """Report nothing during the block, for work that no caller asked for. No other work may run
+    meanwhile."""
     listeners = LISTENERS.copy()
     LISTENERS.clear()
     try:

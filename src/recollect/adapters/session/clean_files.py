@@ -236,7 +236,6 @@ class _Walk:
                 self.count(place, path, change)
 
     def _drop_left_over(self, path: Path) -> None:
-        """Delete a temporary copy that a killed run left."""
         try:
             if self._apply and time.time() - path.lstat().st_mtime > _LEFT_OVER_SECONDS:
                 path.unlink()

@@ -167,7 +167,6 @@ def _check_ours(path: Path, session: PiSession) -> None:
 def _remove_incomplete_line(
     descriptor: int, data: bytes, session: PiSession, notes: list[str]
 ) -> int:
-    """Remove an incomplete last line, and return the file's length."""
     size = len(data)
     if session.torn_bytes:
         size -= session.torn_bytes
@@ -249,8 +248,7 @@ class SessionTranscript:
         details: Mapping[str, Any] | None = None,
         from_hook: bool | None = False,
     ) -> PiEntry:
-        """Add a compaction that keeps messages from this entry on; None keeps no earlier
-        message."""
+        """Add a compaction that keeps messages from this entry on; None keeps none."""
         with self._adding:
             path = path_to(self._entries)
             if first_kept_entry_id is not None and not any(

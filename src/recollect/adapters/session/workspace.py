@@ -21,7 +21,7 @@ LONG_TERM_NOTES: Final = ("MEMORY.md", "memory.md")
 MOST_BYTES: Final = 16_000_000
 """A larger file is skipped with a note: a file of this size is not meant for the system prompt."""
 
-_HEAD_PARTS: Final = 3  # parts of four for the start of a file; the end gets the rest
+_HEAD_PARTS: Final = 3  # a shortened file keeps 3/4 of its limit at the start, 1/4 at the end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

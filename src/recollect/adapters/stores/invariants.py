@@ -173,7 +173,7 @@ def compaction_mark(record: CompactionRecord) -> str:
 
 
 def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]) -> list[str]:
-    """List the keys of removed compactions that no tombstone of a message blocks."""
+    """List tombstone keys for the removed compactions that cover none of `but_about`."""
     return [
         compaction_mark(record)
         for record in gone
@@ -192,7 +192,7 @@ KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)
 
 
 def jobs_of_sessions(jobs: Iterable[tuple[int, str, bytes]], sessions: Iterable[str]) -> list[int]:
-    """Return the numbers of jobs (number, key, payload) that name one of these sessions."""
+    """Return the numbers of the jobs that name one of these sessions."""
     names = frozenset(sessions)
     keys = {extract_key(name, left=left) for name in names for left in (False, True)}
     return [
@@ -274,8 +274,7 @@ def _span(item: object) -> EvidenceSpan:
 
 def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
     """Join the rows (messages) of a turn's request; None if some are not stored. `back` lists the
-    turn and the turns before it: for each, the number of rows from the turn before, and its own
-    rows."""
+    turn and earlier turns: for each, how many rows it repeats, and its own rows."""
     wanted: int | None = None
     stretches: list[Sequence[str]] = []
     for reused, own in back:
@@ -344,7 +343,7 @@ def best_of(numbers: Numbers, scores: Scores, limit: int) -> tuple[Numbers, Numb
 
 
 def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numbers, Scores]:
-    """Keep only the `allowed` facts and their scores; None allows all."""
+    """Keep only the facts in `allowed`, and their scores; None allows all facts."""
     if allowed is None:
         return facts, scores
     may_stay = np.isin(facts, allowed)

@@ -111,7 +111,7 @@ class FileSpool:
             "try again: %s",
             reason,
         )
-        # a process that crashed after this line runs it again
+        # after a crash, this record may be set aside a second time: insert it only once
         if not await self._ask(lambda db: bool(db.rows(_SAME, (len(record), record))), False):
             await self._insert(record, reason)
 

@@ -314,7 +314,7 @@ def events_of(body: bytes) -> list[Any]:
 
 
 def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
-    """Decompress a body. Raise FormatError if the body is damaged, or incomplete with `whole`."""
+    """Decompress a body. Raise FormatError for a damaged body, or with `whole` a cut one."""
     for name in reversed([name.strip() for name in coding.lower().split(",") if name.strip()]):
         if name not in _CODINGS:
             raise FormatError(f"the content coding {name!r} is not supported")
@@ -371,8 +371,8 @@ async def begin_reading(
     reply: UpstreamReply, *, nearly_full: bool
 ) -> tuple[AsyncIterator[bytes], dict[str, Any] | None]:
     """Before the client sees anything, check whether the provider refuses the request as too large.
-    Some providers send status 200 and refuse in the stream's first event. If the request is
-    `nearly_full`, also wait for the next event. Return the body in chunks, and the refusal."""
+    Some providers send status 200 and refuse in the stream's first event. With `nearly_full`, also
+    wait for the next event. Return the body in chunks, and the refusal."""
     chunks = reply.chunks()
     coding = reply.header("content-encoding")
     if reply.status >= 400:

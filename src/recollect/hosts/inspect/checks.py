@@ -1,4 +1,4 @@
-"""Checks of the installation, as values. They write nothing and send no key."""
+"""Checks of the installation, as values. A check writes nothing and sends no key."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ _SOURCES: Final = {
 
 
 def draw_session(explained: Explained, console: Console, *, every: bool = False) -> None:
-    """Draw a session at one turn. `every` lists each message separately."""
+    """Draw a session at one turn. If `every` is true, each message has its own line."""
     outer = Sheet.of(console)
     sheet = Sheet(width=outer.width - 2 * _MARGIN, coloured=outer.coloured)
     for section in (

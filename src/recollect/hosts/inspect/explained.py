@@ -1,6 +1,6 @@
 """Replays a recorded session with a real engine and measures one turn, for `recollect explain`.
-Token counts of single messages are the engine's estimates, scaled to its calibrated total. Every
-message has exactly one outcome."""
+Token counts of single messages are estimates, scaled so that their sum is the engine's calibrated
+total. Every message has exactly one outcome."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 Progress: TypeAlias = Callable[[int, int], None]
 
 WHOLE_REPLAY_MESSAGES = 600_000
-"""If all requests together have at most this many messages, every turn is replayed. That takes
+"""If all requests together have at most this many messages, every turn is replayed, which takes
 about ten seconds."""
 LAST_TURNS = 50
-"""This many turns before the explained one are always replayed."""
+"""Number of turns before the explained one that are replayed unless the history is very long."""
 LEAST_LAST_TURNS = 25
-"""In a very long history, only this many turns before the explained one are always replayed."""
+"""Number of turns before the explained one that are replayed in a very long history."""
 
 _SESSION = "explained"
 _FILLER = "word "
@@ -133,7 +133,7 @@ class _Replaying:
         return report
 
     def _note(self, number: int, report: Report) -> None:
-        """Keep what the ledger would record of a turn, for its timeline."""
+        """Keep the turn as the ledger would record it, to draw the session's timeline."""
         figures, self.figures = self.figures.next(report, self.weigher, None, same_head=True)
         sizes = read_sizes(write_report(report, lambda reason: reason, figures.to_dict()))
         assert sizes is not None
@@ -162,8 +162,8 @@ class _Replaying:
         return b"{" + b",".join(fields) + b"}"
 
     async def _observe(self, request: RecordedRequest, report: Report) -> None:
-        """Pass the recorded usage to the engine. The usage counts the unshaped request, so it is
-        scaled to the shaped one."""
+        """Pass the recorded token usage to the engine, scaled by how much the engine shortened the
+        request, because the provider counted the original request."""
         if request.usage is None or not request.usage.input_tokens:
             return
         came = report.fixed_tokens + sum([entry.tokens for entry in report.entries])
@@ -177,8 +177,8 @@ class _Replaying:
 async def replay(
     transcript: RecordedSession, settings: Settings, *, turn: int, progress: Progress | None = None
 ) -> Replay:
-    """Replay up to `turn` (from 1). `progress` is called with the number of replayed turns and
-    their total."""
+    """Replay the session up to `turn`, counted from 1. Call `progress` with the number of replayed
+    turns and the number of turns to replay."""
     requests = requests_of(transcript)
     clock, weigher = RecordedClock(), Weigher(settings.tokens.counter)
     under_way = _Replaying(
@@ -214,16 +214,17 @@ async def replay(
 
 
 def requests_of(transcript: RecordedSession) -> tuple[RecordedRequest, ...]:
-    """Return the recorded requests. If there are none yet, return the next one."""
+    """Return the recorded requests; if there are none, one request with all messages."""
     if transcript.requests:
         return transcript.requests
     return (RecordedRequest(shown=range(len(transcript.items)), answered=()),)
 
 
 def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
-    """Return the recorded system prompt and tools, with filler for missing parts. Most clients
-    record neither. Their size is then the provider's count of the first request minus its messages.
-    Without it, the first replies would give the engine a wrong ratio."""
+    """Return the system prompt and tools of the requests. Most clients record neither, so add
+    filler text for the tokens that the provider counted in the first request, but that the file
+    lacks. The engine compares estimates with the provider's counts, so the text must have its full
+    size."""
     system = encode(transcript.system) if transcript.system else None
     tools = transcript.tools.encode() if transcript.tools else None
     system_tokens = weigher.text(transcript.system or "")
@@ -256,7 +257,7 @@ def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
 
 
 def chosen_turns(sizes: Sequence[int]) -> list[int]:
-    """Choose the turns to replay: all, or every n-th if that would take too long. The last one is
+    """Choose the turns to replay: all, or every n-th if that would take too long. The last turn is
     always included."""
     count = len(sizes)
     if sum(sizes) <= WHOLE_REPLAY_MESSAGES:
@@ -306,7 +307,7 @@ class Recording:
     format: str
     model: str | None
     runs: int
-    """Number of sessions in the file. The first is explained."""
+    """Number of sessions in the file, of which only the first is explained."""
     messages: int
     requests: int
     compactions: int
@@ -350,7 +351,7 @@ class Explained:
     turn: int
     turns: int
     next_request: bool
-    """True if no request is recorded yet: the next one is explained."""
+    """True if the file records no request, so that the session's next request is explained."""
     preset: str
     window: WindowUsed
     came_tokens: int
@@ -368,8 +369,8 @@ class Explained:
     stages: tuple[StageNote, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that `--json` prints. Each reason is given as a sentence and as its
-        cause."""
+        """Return the object that `--json` prints. It has each reason as a sentence and as the name
+        of its cause."""
         moment = None if self.moment is None else str(self.moment)
         return {**asdict(self, dict_factory=_with_sentences), "moment": moment}
 

@@ -1,5 +1,5 @@
-"""A recorded request message by message: what became of each, the bytes that the client sent and
-the bytes that were sent, and where the provider's cache ends. Bodies are read only when shown."""
+"""A recorded request, message by message: outcomes, the bytes that the client sent, the bytes that
+Recollect sent, and where the provider's cache ends. Bodies are read only to show them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TurnRequest:
     report: Mapping[str, Any] = field(repr=False)
     figures: TurnFigures | None
     ratio: float
-    """Calibrates the tokens of single messages."""
+    """Factor that calibrates the estimated tokens of single messages."""
     messages: tuple[MessageFate, ...] = field(repr=False)
 
     @property
@@ -68,7 +68,7 @@ class TurnRequest:
         return self.rebuilt.record.number
 
     def row_of(self, one: MessageFate) -> PieceHash | None:
-        """Return the stored row of a message; None if it was not sent."""
+        """Return the stored row of a message; None if the message was not sent."""
         rows = self.rebuilt.rows
         return rows[one.row] if one.row is not None and one.row < len(rows) else None
 
@@ -83,7 +83,7 @@ class TurnRequest:
 
 
 async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
-    """Read a turn. Raise RecollectError if it is not stored."""
+    """Read a turn from the ledger. Raise RecollectError if the ledger lacks the turn."""
     rebuilt = await store.turn(session, number)
     if rebuilt is None:
         raise RecollectError(f"turn {number} of this session is not in the ledger")
@@ -117,8 +117,8 @@ async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
 def _placed(
     made: OutcomeChanges, figures: TurnFigures | None, new: Sequence[bool], ratio: float
 ) -> Iterable[MessageFate]:
-    """Pair the received messages with the sent rows. Outcomes are recorded only for messages that
-    were not sent as they came, and for added rows, which come after a place."""
+    """Pair the received messages with the sent rows. The ledger records outcomes only for changed
+    or omitted messages, and for added rows, each with the place of the message before it."""
 
     def found(fate: Fate, row: int | None) -> MessageFate:
         return MessageFate(
@@ -172,15 +172,15 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
-    """A message that was not sent as it came."""
+    """A message that was changed, omitted or added: its bytes before and after."""
 
     message: MessageFate
     same: int
-    """Number of unchanged messages before it."""
+    """Number of unchanged messages before this message."""
     left: Side | None
     right: Side | None
     is_text: bool = False
-    """True if no request contained its bytes, so the left side is its stored text."""
+    """True if no recorded request has the original bytes: the left side is the stored text."""
 
 
 class RequestReader:
@@ -250,7 +250,7 @@ class RequestReader:
         return next((one.row for one in kept if self._turn.row_of(one) in names), None)
 
     async def sent_text(self, row: int) -> str:
-        """Return the text of a sent row: its parts, one after the other. Empty if there is none."""
+        """Return the text of a sent row, with all parts; empty if the row is missing."""
         name = self._turn.rebuilt.rows[row : row + 1]
         pieces = await self._store.pieces(name)
         bodies = [self._codec.read(one.body).parts for one in pieces.values()]
@@ -290,12 +290,12 @@ class RequestReader:
                     continue
                 words = all_words(self._codec.read(piece.body).parts)
                 if not any(mark in words and mark not in own.text for mark in OWN_MARKS):
-                    found[own.key] = piece.body  # else a block that quotes the message
+                    found[own.key] = piece.body  # else the piece is a block that quotes it
         return found
 
 
 async def recalled_messages(store: Store, turn: TurnRequest) -> list[tuple[float, Segment | None]]:
-    """Return what was recalled for a turn with its scores, best first; None if it is gone."""
+    """Return the recalled messages of a turn by score, best first; None for a removed message."""
     scores = {cast("SegmentId", one[0]): float(one[1]) for one in turn.report.get("recalled") or ()}
     stored = {one.segment.id: one.segment for one in await store.segments(list(scores))}
     ranked = sorted(scores.items(), key=lambda one: -one[1])
@@ -303,7 +303,8 @@ async def recalled_messages(store: Store, turn: TurnRequest) -> list[tuple[float
 
 
 def compare_bytes(left: bytes | None, right: bytes | None) -> tuple[Side | None, Side | None]:
-    """Compare two versions of a message, with the changed span of each. None is no version."""
+    """Compare two versions of a message, and mark the changed span of each. Pass None for a missing
+    version, whose side is then None."""
     was, now = ((side or b"").decode("utf-8", "replace") for side in (left, right))
     start = _same_start(was, now)
     end = _same_start(was[start:][::-1], now[start:][::-1])
@@ -331,8 +332,9 @@ def _side(raw: bytes | None, text: str, start: int, end: int) -> Side | None:
 
 
 async def cache_end(store: Store, turn: TurnRequest, body: bytes) -> tuple[int | None, int | None]:
-    """Return the first row that the provider's cache of the previous request lacks, and the place
-    in the body of its first changed byte. None if the cache holds, or the change is before it."""
+    """Find where a request differs from the previous one, which the provider has cached. Return the
+    first changed row, and the place of its first changed byte in `body`; None for each if unknown,
+    or if the cache is not broken."""
     rows, figures = turn.rebuilt.rows, turn.figures
     if figures is None or not figures.breaks_cache or figures.same >= len(rows):
         return None, None

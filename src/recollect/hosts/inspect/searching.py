@@ -34,12 +34,13 @@ class Found:
     facts: Sequence[RankedFact] = field(repr=False)
     gate: GateVerdict | None
     notes: Sequence[Reason]
-    """Embedders that fail or have vectors missing."""
+    """One reason per embedder that fails, or that has not yet embedded all messages."""
     embedders: str
 
     @property
     def verdict(self) -> str:
-        """Whether a turn would recall it, in one sentence; empty if nothing was compared."""
+        """A sentence on whether a new session's turn would recall anything for this question; empty
+        if the gate was not asked."""
         if self.gate is None:
             return ""
         would = "would recall" if self.gate.open else "would recall nothing"
@@ -97,7 +98,7 @@ def fact_book(store: Store, settings: Settings) -> FactBook:
 async def _messages(
     store: Store, settings: Settings, request: RecallRequest, vectors: tuple[AskedVector, ...]
 ) -> Recalled:
-    """Search as a turn does. The gate answers whether a turn with an empty view would recall
+    """Search as a turn does, and ask the gate whether a turn with an empty view would recall
     anything."""
     from recollect.core.turn.recall import recall
 
@@ -147,7 +148,7 @@ async def _facts(
 async def _vectors(
     store: Store, settings: Settings, request: RecallRequest
 ) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
-    """Embed the query, with notes on embedders that fail or have vectors missing."""
+    """Embed the query. Also return notes on embedders that fail or have vectors missing."""
     from recollect.adapters.wiring.models import choose_embedders
     from recollect.core.engine.recaller import QuestionVectors
 

@@ -40,7 +40,7 @@ class SessionLine:
 
     session_id: str
     key: str = ""
-    """The first key that names it in the index. Empty unless it is the newest session of a key."""
+    """The first key under which the index lists this session; empty if each key has a newer one."""
     name: str = field(default="", repr=False)
     messages: int = 0
     """Number of messages of user, model and tools, on all branches."""
@@ -105,7 +105,7 @@ def _glance(path: Path) -> tuple[str, int]:
 
 
 async def stored_sessions(store: Store) -> list[SessionLine]:
-    """List the sessions of a store without memory files, the one with the newest message first."""
+    """List the sessions of a store, except memory files. The most recently active one is first."""
     lines = [
         SessionLine(session_id=one.session, messages=one.segments, changed=one.last_said_at or 0.0)
         for one in await store.sessions()
@@ -190,15 +190,14 @@ class ReceiptPage:
     number: int
     of: int
     undone: bool = False
-    """True if it was undone, or its messages were forgotten."""
+    """True if the compaction was undone, or its messages were forgotten."""
     recorded: RecordedCompaction
     previous_summary: str = field(default="", repr=False)
     previous_number: int | None = None
-    """The previous summary; None if this is the first compaction, or the previous record is no
-    longer stored."""
+    """Number of the previous compaction; None if there was none, or its record is not stored."""
 
     def diff(self) -> Sequence[DiffLine]:
-        """Compare the summary with the previous one, line by line; empty if there is none."""
+        """Compare the summary with the previous one, line by line; empty if that is not stored."""
         from recollect.core.compaction.receipt import compare
 
         summary = self.recorded.result.summary
@@ -234,8 +233,8 @@ class Receipts:
     is_known: bool
 
     def page(self, number: int | None = None) -> ReceiptPage:
-        """Return the page of this compaction, or of the newest. Raise RecollectError if it is not
-        stored."""
+        """Return the page of this compaction, or of the newest. Raise RecollectError for a
+        compaction that is not stored."""
         numbers = [record.number for record in self.records]
         wanted = number if number is not None else max(numbers, default=0)
         if wanted not in numbers:

@@ -1,6 +1,6 @@
-"""The contents of the model's window and a session's cost, for `/status`. They are taken from the
-report of the last request, or of the next one if something changed since. The tokens of all
-components add up to the counter's total."""
+"""The contents of the model's window and a session's cost, for `/status`. The values come from the
+report of the last request or, if something changed since, from that of the next request. The tokens
+of all components add up to the counter's total."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class RequestContext:
         return next(one for one in self.components if one.kind == kind)
 
     def share(self, kind: ComponentKind) -> float:
-        """Return the share of the window that a component takes, calibrated. 1 is the whole window;
-        it can be more."""
+        """Return the share of the window that a component takes, calibrated. 1 means the whole
+        window, and a share can be larger."""
         calibrated = self.tokens * self.component(kind).tokens / (self.counted_tokens or 1)
         return calibrated / (self.window_tokens or 1)
 
@@ -88,8 +88,8 @@ class Spending:
 
     @property
     def cache_share(self) -> float | None:
-        """The share of the input that came from the provider's cache; None if nothing was
-        reported."""
+        """The share of the input that came from the provider's cache; None if no provider reported
+        usage."""
         return self.cache_read_tokens / self.input_tokens if self.input_tokens else None
 
 
@@ -134,8 +134,8 @@ def request_context(
     workspace: LoadedWorkspace,
     spelled: bool,
 ) -> RequestContext:
-    """Return the components of a request with their sizes. `tools` are the schemas as sent. With
-    `spelled`, the system prompt is a JSON field, not a message."""
+    """Return the components of a request with their sizes. `tools` are the schemas as sent. If
+    `spelled` is true, the system prompt is a JSON field, not a message."""
     system_rows = [row for row in report.view.rows if row.role == "system"]
     schemas = weigher.text(encode(list(tools)).decode()) if tools else 0
     whole_system = sum(row.tokens for row in system_rows) + report.fixed_tokens - schemas

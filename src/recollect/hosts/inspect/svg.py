@@ -83,8 +83,9 @@ class _Column:
 def timeline(
     found: Timeline, sheet: ChartSize = WIDE, *, link: str = "", legend: bool = False
 ) -> str:
-    """Draw the tokens per turn by kind, with one lane per kind of event. With `link`, each mark
-    links to its turn: the address of a turn without its number. `legend` names the kinds."""
+    """Draw the tokens per turn by kind, with one lane per kind of event. `link` is the address of a
+    turn without its number: each mark links to its turn. If `legend` is true, add the names of the
+    kinds."""
     if not found.lines:
         return ""
     columns = _columns(found, sheet)
@@ -184,7 +185,6 @@ def _steps(columns: Sequence[_Column], heights: Sequence[float], *, back: bool =
 
 
 def _costs(columns: Sequence[_Column], sheet: ChartSize, top: float) -> str:
-    """Draw the cost of each turn in a lane of its own."""
     most, base = max(column.dollars for column in columns), top + _LANE
     lane = sheet.rule(base, "Cost")
     if not most:

@@ -1,5 +1,5 @@
-"""The recorded turns of a session as values: sizes, events and cost of each request. They are read
-from the ledger's reports, which hold no message content."""
+"""The recorded turns of a session as values: sizes, events and cost of each request. The values
+come from the ledger's reports, which contain no message content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recollect.core.values.batch import PieceHash, TurnRecord
 
 MOST_READ: Final = 30_000
-"""Reports that stay in memory. A report takes about 2 kB."""
+"""Number of reports that stay in RAM, each about 2 kB."""
 SPARK_TURNS: Final = 48
 _AT_ONCE: Final = 2_000
 
@@ -50,7 +50,7 @@ _SHOWN_AS: Final = {kind: shown for shown, (_, kinds) in _KINDS.items() for kind
 
 
 class EventKind(Enum):
-    """What happened in a turn. The value names its sign."""
+    """A kind of event in a turn. The value is the name of the sign in drawings."""
 
     EDITED = "edited"
     RECALLED = "recalled"
@@ -80,7 +80,7 @@ _QUIET: Final = Cause.RESULTS_SHORT.name.lower()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One thing that happened in a turn, and why."""
+    """An event of a turn, with its reason."""
 
     kind: EventKind
     text: str
@@ -88,20 +88,20 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnSizes:
-    """What a stored report says about a turn."""
+    """The sizes and events in a turn's stored report."""
 
     came_tokens: int
     sent_tokens: int
     limit_tokens: int
     window_tokens: int
     figures: TurnFigures | None
-    """None in records of earlier versions."""
+    """Exact token figures; None in records of earlier versions."""
     events: tuple[Event, ...]
     seconds: float
 
     @property
     def is_prompt(self) -> bool:
-        """True for a prompt of an agent with hooks, which sends its requests itself."""
+        """True if an agent's hook recorded the turn: such an agent sends its requests itself."""
         return self.window_tokens >= AGENTS_OWN_WINDOW_TOKENS
 
 
@@ -115,7 +115,7 @@ class TurnLine:
     sizes: TurnSizes
     events: tuple[Event, ...]
     usage: Usage | None = None
-    """What the provider counted; None if it was not reported, or not yet."""
+    """The provider's token counts; None if no reply reported them."""
     cached_tokens: int | None = None
     """Input from the provider's cache: as reported, else the unchanged start of the request; None
     if unknown."""
@@ -147,7 +147,7 @@ class Timeline:
 
     lines: tuple[TurnLine, ...] = field(repr=False)
     turns: int
-    """Number of recorded turns. There may be more than lines."""
+    """Number of recorded turns; `lines` may contain only some of them."""
 
     @property
     def limit_tokens(self) -> int:
@@ -166,7 +166,7 @@ class Timeline:
 
 
 class TimelineReader:
-    """Reads timelines, and keeps what it has read: a stored report never changes."""
+    """Reads timelines, and caches the reports, because a stored report never changes."""
 
     def __init__(self, prices: PriceList = ()) -> None:
         self._prices = prices
@@ -205,7 +205,8 @@ def timeline_of(
     turns: int,
     prices: PriceList = (),
 ) -> Timeline:
-    """Return the timeline of these turns, oldest first. `turns` counts all of the session."""
+    """Return the timeline of these turns, oldest first. `turns` is the number of all turns of the
+    session."""
     lines: list[TurnLine] = []
     for record, sizes in turns_read:
         lines.append(_line(record, sizes, lines[-1] if lines else None))
@@ -215,7 +216,7 @@ def timeline_of(
 
 
 def _priced(line: TurnLine, after: TurnLine | None, prices: PriceList) -> TurnLine:
-    """Return the line with its usage, which the next turn's record holds, and its cost."""
+    """Add the cost and the usage to a turn's line. The next turn's record contains the usage."""
     reported = None
     if after is not None and after.turn == line.turn + 1 and after.sizes.figures is not None:
         reported = after.sizes.figures.usage
@@ -231,11 +232,11 @@ def _priced(line: TurnLine, after: TurnLine | None, prices: PriceList) -> TurnLi
 
 
 def read_sizes(body: bytes) -> TurnSizes | None:
-    """Read the report of a turn; None if it is not one."""
+    """Decode the sizes in a turn's stored report; None if the report cannot be read."""
     try:
         record: dict[str, Any] = decode(body)
         figures = record.get("figures")
-        # those of earlier versions are dictionaries
+        # earlier versions stored dictionaries
         lines = [line for line in record["lines"] if isinstance(line, list)]
         return TurnSizes(
             came_tokens=int(record["tokens_before"]),
@@ -287,7 +288,7 @@ def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> Turn
 
 
 def cost_of(lines: Sequence[TurnLine]) -> float | None:
-    """Return the cost of the turns with a known price; None if there are none."""
+    """Return the cost of the turns with a known price; None if no price is known."""
     costs = [line.dollars for line in lines if line.dollars is not None]
     return sum(costs) if costs else None
 

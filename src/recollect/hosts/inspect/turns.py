@@ -62,7 +62,8 @@ def excerpt_of(parts: Sequence[Part]) -> str:
 
 
 def words_of(part: Part) -> str:
-    """Return the text of a part, or a name for it."""
+    """Return the text of a part; for an image, or a part of an unknown kind, its kind in
+    brackets."""
     if isinstance(part, Text | Thinking):
         return part.text
     if isinstance(part, ToolCall):
@@ -116,11 +117,12 @@ class MessageFate:
     excerpt: str = field(default="", repr=False)
     key: EntryKey | None = None
     row: int | None = None
-    """Place in the sent request, from 0; None if it was not sent, or is not known."""
+    """Place in the sent request, from 0; None if the message was not sent, or its place is
+    unknown."""
     is_new: bool = False
     """True if the previous request did not contain this row."""
     segment: SegmentId | None = None
-    """The stored message; None if it is not known."""
+    """Id of the stored message; None if unknown."""
 
     @property
     def why(self) -> str:

@@ -1,8 +1,8 @@
-"""Who may see the inspector's pages, and what a browser may do with them.
+"""Controls who may see the inspector's pages, and what a browser may do with them.
 
-A page may load only what the inspector itself serves, named by a nonce. Another origin can neither
-read a page nor act: the header Host must name this machine, the cookie is `SameSite=Strict`, and
-every form carries a token that is made from the cookie.
+A page loads only the inspector's own scripts and styles, which carry the page's nonce. Pages of
+other origins can neither read a page nor send a form: the header Host must name this machine, the
+cookie is `SameSite=Strict`, and every form has a token that is made from the cookie.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recollect.hosts.inspector.spaces import Spaces
 
 TOKEN_SECONDS: Final = 600.0
-"""How long the token in a link may be used, once."""
+"""Time within which the token in a link can be used, and only once."""
 MOST_SIGNED_IN: Final = 64
 ALL_SCOPES: Final[frozenset[KeyScope]] = frozenset(("read", "write", "forget"))
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
@@ -65,7 +65,7 @@ def answer(text: str, status: int = 200, *, nonce: str = "") -> Response:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """A browser that was let in, and what it may do."""
+    """A browser that may see pages, with its memories and scopes."""
 
     spaces: Spaces
     secret: bytes = field(repr=False)
@@ -82,7 +82,7 @@ Access: TypeAlias = "Callable[[Request], Awaitable[Visitor | Response]]"
 
 
 def foreign(request: Request) -> Response | None:
-    """Refuse a request that a page of another origin makes."""
+    """Return an answer that refuses a request from a page of another origin; None for others."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if request.method == "GET" and origin is None:
         return None
@@ -93,10 +93,10 @@ def foreign(request: Request) -> Response | None:
 
 
 class LocalAccess:
-    """Lets in browsers of this machine's user. The token of a link becomes a cookie, once."""
+    """Admits browsers of this machine's user. A link's token works once, and gives a cookie."""
 
     def __init__(self, spaces: Spaces, *, local: bool = True) -> None:
-        """`local` servers listen on this machine only, so their host names are known."""
+        """Pass `local=False` if the server listens for other machines, whose host names vary."""
         self._spaces = spaces
         self._local = local
         self._tokens: dict[str, float] = {}

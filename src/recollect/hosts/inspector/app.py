@@ -1,5 +1,6 @@
-"""The inspector as routes that any host can serve: it lets visitors in, calls the page, and renders
-its values with a template. Nothing changes by a GET. Reading needs no script."""
+"""The inspector as routes that any host can serve: it admits visitors, calls the page, and renders
+the page's values with a template. A GET request changes nothing. Pages can be read without
+scripts."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ from recollect.system.config import Settings
 MOST_FORM_BYTES: Final = 200_000
 FORM_SECONDS: Final = 10.0
 LIVE_SECONDS: Final = 1.0
-"""How often a page that is open asks whether its session has grown."""
+"""Interval at which the server checks whether the session of an open page has new turns."""
 MOST_LIVE_SECONDS: Final = 3_600.0
 _FILES: Final = ("inspector.css", "inspector.js", "icon.svg")
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 
 class Inspector:
-    """The pages of the memories that an `access` lets visitors see."""
+    """The pages of the memories. `entry` decides which memories a visitor may see."""
 
     def __init__(self, entry: Access, settings: Settings) -> None:
         self._access = entry
@@ -61,7 +62,8 @@ class Inspector:
     def _answered(
         self, page: Page, *, scope: KeyScope | None = None
     ) -> Callable[[Request], Awaitable[Response]]:
-        """Return an endpoint. With `scope` it is an action, which takes a form."""
+        """Return the endpoint of a page. With a `scope`, the endpoint is an action and reads a
+        form."""
 
         async def answer(request: Request) -> Response:
             visitor = await self._access(request)
@@ -104,7 +106,6 @@ class Inspector:
         return Response(text, headers=headers, media_type=_TYPES[name.rpartition(".")[2]])
 
     async def _live(self, view: PageView) -> Response:
-        """Send an event whenever the session has grown."""
 
         async def events() -> AsyncIterator[bytes]:
             known, until = (

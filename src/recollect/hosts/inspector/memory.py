@@ -88,7 +88,7 @@ async def facts(view: PageView) -> Response:
 
 
 async def fact(view: PageView) -> Response:
-    """Show a fact: the messages that say it, its versions, and what can be done with it."""
+    """Show a fact, its source messages, its versions, and the actions on it."""
     async with view.open() as opened:
         book = fact_book(opened.store, opened.settings)
         why, history = await book.why(view.given("id")), await book.history(view.given("id"))
@@ -187,14 +187,14 @@ async def _order(view: PageView, opened: OpenSpace) -> ForgetOrder:
     if text := view.given("matching").strip():
         order = replace(order, matching=text)
     if days := view.number("older_days"):
-        # rounded, so that the confirmed order is the one that was shown
+        # rounded, so that preview and confirmed request have the same time
         now = time.time() // 3600 * 3600
         order = replace(order, said_before=now - days * DAY_SECONDS)
     return order
 
 
 async def redact(view: PageView) -> Response:
-    """Look for secrets in stored data. Nothing changes."""
+    """Count the secrets in stored data, without changing anything."""
     spaces = await view.spaces()
     report = await _redacted(view, apply=False) if view.given("look") else None
     return view.render(
@@ -249,7 +249,7 @@ async def health(view: PageView) -> Response:
 
 
 def _checks() -> list[Check]:
-    """Check the installation without asking the network."""
+    """Check the installation without using the network."""
     from recollect.hosts.inspect import checks
     from recollect.system.config import load_settings
 

@@ -1,5 +1,5 @@
-"""The inspector of this machine's memories as an application. Other servers mount it under a path.
-The pages are imported when somebody first asks for one."""
+"""The inspector of this machine's memories, as an application that other servers mount under a
+path. The first request imports the pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LocalInspector:
     """The inspector, for this user's browsers only."""
 
     def __init__(self, settings: Settings, *, path: str = "", local: bool = True) -> None:
-        """`path` is where it is mounted. `local` servers listen on this machine only."""
+        """`path` is the mount path. `local`: the server listens on this machine only."""
         self._settings = settings
         self._path = path
         self._access = LocalAccess(LocalSpaces(settings), local=local)
@@ -32,7 +32,7 @@ class LocalInspector:
         self._making = asyncio.Lock()
 
     def link(self, address: str) -> str:
-        """Return a link that lets one browser in, once."""
+        """Return a link that admits one browser, once."""
         return f"{address}{self._path}/?token={self._access.new_token()}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -35,20 +35,20 @@ class RemovalPlace:
     space: str
     spools: Sequence[Spool] = ()
     has_files: bool = True
-    """Whether chat transcripts of this machine belong to it."""
+    """True if chat transcripts of this machine belong to the memory."""
     workspace: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForgetPlan:
-    """What an order would remove."""
+    """The data that a request to forget would remove."""
 
     order: ForgetOrder
     targets: ForgetTargets = field(repr=False)
     files: FilesOrder | None = field(default=None, repr=False)
-    """None if files need not be searched."""
+    """The changes to files; None if no file can contain the data."""
     counts: Mapping[str, int] = field(default_factory=dict)
-    """Findings in files."""
+    """Number of findings in files, by kind."""
     cannot: tuple[str, ...] = ()
 
     @property
@@ -57,12 +57,12 @@ class ForgetPlan:
 
     @property
     def unsearched(self) -> tuple[str, ...]:
-        """Places that were not searched, apart from those that no forgetting reaches."""
+        """Places that were not searched, without the places that forgetting can never reach."""
         return tuple(line for line in self.cannot if line not in standing_limits())
 
     @property
     def said(self) -> str:
-        """What would go, in a few words."""
+        """The kinds and numbers of data that would be removed."""
         from recollect.core.upkeep.certificates import count_text
 
         digests = sum(fact.type == "digest" for fact in self.targets.facts)
@@ -77,7 +77,7 @@ class ForgetPlan:
 
 
 async def plan_forgetting(place: RemovalPlace, order: ForgetOrder, *, look: bool) -> ForgetPlan:
-    """Find what an order would remove. With `look`, the files are searched too."""
+    """Find what a request to forget would remove. With `look`, also search the files."""
     from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
     from recollect.core.upkeep.forget import find_targets
     from recollect.core.upkeep.matching import ForgetTargets, covered_facts
@@ -87,7 +87,7 @@ async def plan_forgetting(place: RemovalPlace, order: ForgetOrder, *, look: bool
         return ForgetPlan(order=order, targets=targets)
     targets = ForgetTargets()
     if look or place.workspace is not None or order.segments:
-        # otherwise not all messages need to be read
+        # otherwise it is not necessary to read all messages
         targets = await find_targets(place.store, place.spools, order)
     segments = [*(one.segment for one in targets.stored), *targets.spooled]
     files = FilesOrder(
@@ -127,7 +127,7 @@ async def forget_planned(place: RemovalPlace, plan: ForgetPlan) -> Certificate:
 
 
 def standing_limits() -> frozenset[str]:
-    """Return what no forgetting reaches, so that it need not be said each time."""
+    """List the copies that forgetting can never reach, so that pages need not repeat them."""
     from recollect.adapters.session.clean_files import STANDING
     from recollect.core.upkeep.forget import CANNOT
 
@@ -142,7 +142,8 @@ async def redact_stored(
     apply: bool,
     progress: Progress | None = None,
 ) -> RedactionReport:
-    """Find secrets in everything stored, and with `apply` mask them. The report has no secret."""
+    """Find secrets in everything stored, and with `apply` mask them. The report contains no
+    secret."""
     from recollect import __version__
     from recollect.adapters.session.clean_files import redact_in_files
     from recollect.core.upkeep import certificates

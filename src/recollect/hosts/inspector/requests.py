@@ -39,12 +39,12 @@ DIFFS_PER_PAGE: Final = 30
 MOST_REASONS: Final = 20
 MOST_SHOWN_CHARS: Final = 60_000
 MOST_REBUILT_ROWS: Final = 2_000
-"""Longer requests are not rebuilt, so their bytes are not counted."""
+"""A request with more rows is not rebuilt, so the page does not show its size in bytes."""
 _MOST_SEARCHED: Final = 5_000
 
 
 async def turn(view: PageView) -> Response:
-    """Show a request as it was sent, and what became of each message."""
+    """Show a request as it was sent, and the outcome of each message."""
     async with view.open() as opened:
         timeline = await view.timelines.read(opened.store, view.session)
         number = view.number("turn") or (timeline.lines[-1].turn if timeline.lines else 0)
@@ -80,7 +80,7 @@ async def turn(view: PageView) -> Response:
 
 
 async def wire(view: PageView) -> Response:
-    """Show what the client sent next to what was sent."""
+    """Show the client's request next to the request that Recollect sent."""
     number = view.number("turn")
     async with view.open() as opened:
         timeline = await view.timelines.read(opened.store, view.session)
@@ -146,7 +146,7 @@ async def message(view: PageView) -> Response:
 
 
 async def receipt(view: PageView) -> Response:
-    """Show what a compaction kept, what is recallable and what is lost."""
+    """Show what a compaction kept, what can be recalled and what is lost."""
     async with view.open() as opened:
         found = await read_receipts(opened.store, view.session)
         if not found.records:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SESSIONS_PER_PAGE: Final = 50
 MOST_TURNS: Final = 2_500
-"""The list of sessions reads this many turns. Of longer sessions, it samples turns."""
+"""The list of sessions reads at most this many turns per session, evenly sampled."""
 ROWS_PER_PAGE: Final = 100
 MESSAGES_PER_PAGE: Final = 60
 
@@ -64,7 +64,6 @@ async def sessions(view: PageView) -> Response:
 
 
 async def _named_sessions(opened: OpenSpace) -> list[SessionLine]:
-    """Return the sessions of a memory, with the names of chats."""
     lines = await stored_sessions(opened.store)
     if not opened.has_files:
         return lines
@@ -104,8 +103,8 @@ async def session(view: PageView) -> Response:
 
 
 def _groups(found: Timeline) -> list[list[TurnLine]]:
-    """Return the newest turn and each turn with events alone, and runs of the others together,
-    newest first."""
+    """Group turns, newest first. The newest turn and each turn with events are groups of their own;
+    other consecutive turns form one group."""
     groups: list[list[TurnLine]] = []
     alone = True
     for line in reversed(found.lines):

@@ -1,5 +1,5 @@
-"""The memories that the inspector shows: those of this machine. Each page opens the store that it
-needs, as a command does, so it always shows what is stored now."""
+"""The memories that the inspector shows: those of this machine. Each page opens its store like a
+command does, so a page always shows the current content."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class OpenSpace:
     store: Store
     settings: Settings
     spools: tuple[Spool, ...] = ()
-    """The spool of this machine. A service has none."""
+    """This machine's spool of the memory; a service has no spool."""
     spool: SpoolState | None = None
-    """Its state; None if there is none."""
+    """State of this machine's spool; None if there is no spool."""
     has_files: bool = True
-    """Whether chat transcripts of this machine belong to it."""
+    """True if chat transcripts of this machine belong to the memory."""
 
 
 class Spaces(Protocol):
@@ -40,18 +40,18 @@ class Spaces(Protocol):
 
     settings: Settings
     where: str
-    """Where they are, in a few words."""
+    """Location of the memories, in a few words."""
     is_own_machine: bool
-    """Whether the installation's checks are the visitor's business."""
+    """True if the visitor may see the checks of this installation."""
 
     async def summaries(self) -> tuple[SpaceSummary, ...]:
-        """List them, the last used one first."""
+        """List the memories, the last used one first."""
 
     def open(self, name: str) -> AbstractAsyncContextManager[OpenSpace]:
-        """Open one. Raise RecollectError if there is none of this name."""
+        """Open the memory of this name. Raise RecollectError if it does not exist."""
 
     def engine(self, name: str) -> AbstractAsyncContextManager[Engine]:
-        """Open an engine over one, for an undo."""
+        """Open an engine on the memory of this name, for an undo."""
 
     async def note(self, act: str, name: str) -> None:
         """Record that something was removed from a memory."""

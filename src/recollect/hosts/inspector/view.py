@@ -101,7 +101,7 @@ class PageView:
     form: Mapping[str, str] = field(default_factory=dict, repr=False)
     nonce: str = field(default_factory=partial(secrets.token_urlsafe, 16))
     newer: str = ""
-    """Address of the page before, in a list of several pages."""
+    """Address of the list's previous page, with newer entries; empty on the first page."""
     older: str = ""
 
     def given(self, name: str) -> str:
@@ -109,7 +109,7 @@ class PageView:
         return self.form.get(name, self.request.query_params.get(name, ""))
 
     def number(self, name: str, default: int = 0) -> int:
-        """Return a parameter that is a number from 0."""
+        """Return a parameter as a whole number; `default` if it is missing or not one."""
         text = self.given(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
 
@@ -142,7 +142,7 @@ class PageView:
         return self.link(page, **{"space": self.space, "session": self.session, **given})
 
     def paged(self, rows: Sequence[Row], size: int, page: str, /, **given: object) -> Sequence[Row]:
-        """Return the rows of the page that was asked for, and address the pages around it."""
+        """Return the rows of the requested page, and set the links to the pages next to it."""
         at = self.number("page")
         if at:
             self.newer = self.here(page, **given, page=at - 1 or "")

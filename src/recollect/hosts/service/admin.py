@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recollect.core.values.tenant import AuditRecord
 
 SPACES_A_CALL: Final = 20
-"""Maximum number of spaces that one request deletes. It starts none after half of its time."""
+"""Number of spaces that a request deletes at most; it starts none after half of its time."""
 _NO_KEY: Final = "the tenant has no working key with this id"
 
 

@@ -82,7 +82,7 @@ LOG: Final = logging.getLogger("recollect")
 MOST_BODY_BYTES: Final = 16_000_000
 MOST_REQUESTS: Final = 1_024
 MOST_STREAMS: Final = 64
-"""Number of live streams of the inspector. One tenant may have a fourth."""
+"""Maximum number of live inspector streams. One tenant may use a fourth of them."""
 TENANT_WAITING: Final = 64
 """Number of a tenant's requests that may wait for their turn. Further requests get 429."""
 ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0

@@ -88,7 +88,7 @@ def read_key(text: str) -> GivenKey | None:
 
 
 def opens(given: GivenKey, known: ApiKey, *, now: float) -> bool:
-    """Return True if a request's key is the `known` one, and valid at this time."""
+    """Return True if a request's key equals the stored key `known`, and is valid at this time."""
     same = hmac.compare_digest(given.hash, known.hash)
     return same and known.tenant == given.tenant and known.is_valid(now)
 

@@ -290,8 +290,8 @@ class Budgets:
     async def check_bytes(
         self, tenant: Tenant, records: TenantRecords, measure: Callable[[], Awaitable[None]]
     ) -> None:
-        """Raise a Problem if the tenant's stored messages have reached their quota. Before that,
-        `measure` the request's space, from which a command may have removed messages."""
+        """Raise a Problem if the tenant's stored messages have reached their quota. Call `measure`
+        first: a command may have removed messages from the request's space."""
         if tenant.most_bytes is None:
             return
         heard_at, used = self._bytes.get(tenant.id, (0.0, 0))

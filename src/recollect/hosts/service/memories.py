@@ -180,7 +180,7 @@ class TenantMemories:
         self, tenant: Tenant, space: str, scope: KeyScope, *, creates: bool = True
     ) -> AsyncIterator[TenantMemory]:
         """Return the memory of a tenant's space for work of this scope, while the block runs. A
-        "write" obeys the quotas, and creates a missing space if it `creates` any. If the space was
+        "write" obeys the quotas and, with `creates`, creates a missing space. If the space was
         deleted meanwhile, a write lists it again, because it may have stored something."""
         key, fleet = (tenant.id, space), await self.fleet()
         if scope == "write":
@@ -221,8 +221,7 @@ class TenantMemories:
         self._note_listed(tenant.id, space)
 
     async def _list_again(self, tenant: Tenant, space: str) -> None:
-        """List a space with stored data, whatever the quota. Delete the data if the tenant was
-        deleted."""
+        """List a space with data, whatever the quota; delete the data of a deleted tenant."""
         fleet, named = await self.fleet(), tenant_space(tenant.id, space)
         self._listed.pop((tenant.id, space), None)
         mark = fleet.made.get(named)
@@ -242,8 +241,7 @@ class TenantMemories:
             self._listed.popitem(last=False)
 
     def _measure(self, tenant: Tenant, space: str, memory: TenantMemory, *, now: bool) -> None:
-        """Count the bytes of a space's messages, if the tenant has a quota: `now`, or once a
-        minute."""
+        """Count the bytes of a space if the tenant has a quota: at once, or once per minute."""
         at = time.monotonic()
         is_due = now or not memory.measured_at or at - memory.measured_at >= MEASURE_SECONDS
         if tenant.most_bytes is not None and is_due:

@@ -47,7 +47,7 @@ def short_id(stored: StoredSegment) -> str:
 
 
 def message_line(stored: StoredSegment, own: SessionId | None = None) -> str:
-    """Describe a message: short id, time, speaker, and its session unless it is `own`."""
+    """Describe a message: short id, time, speaker, and session unless that is `own`."""
     return f"[{short_id(stored)}] {_said_line(stored.segment, own)}"
 
 

@@ -3,7 +3,8 @@
 Tables of spaces are distributed by space_id and colocated with `spaces`. Tables of other kinds stay
 on the coordinator, so that a lost worker holds no tenant's keys. `distribute` can be interrupted
 and repeated. `scrub` rewrites tables, and locks each one meanwhile, because a plain VACUUM leaves
-most removed bytes in place (197 of 200 rows). WAL on other servers or in archives stays.
+most removed bytes in place (197 of 200 rows). WAL on other servers or in archives still contains
+the bytes.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Distribution:
 
     distributed: tuple[str, ...] = ()
     returned: tuple[str, ...] = ()
-    """Tables that an earlier version distributed and that are on the coordinator again."""
+    """Tables that an earlier version distributed; they are now back on the coordinator."""
     truncated: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()
     """Statements for the operator to run, because the application's roles lack these settings."""
@@ -234,7 +235,7 @@ class DueByNode:
 
     def __init__(self) -> None:
         self._answers: dict[str, list[tuple[float, str]] | None] = {}
-        """Last answer by node, the node asked longest ago first; None for no answer."""
+        """Last answer by node (None: no answer). The node that was asked longest ago is first."""
 
     async def ask(self, view: Transaction, now: float, limit: int, *, every: bool) -> DueSpaces:
         """Ask the next node, or all nodes if `every` is true."""

@@ -89,7 +89,7 @@ def by_number(vectors: int) -> str:
 
 
 def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
-    """Return the parameters of the joins, without vectors of length zero, similar to nothing."""
+    """Return the parameters of the joins. Omit vectors of length zero: they match nothing."""
     given: dict[str, Any] = {}
     for place, asked in enumerate(query.vectors):
         whole = direction_of(asked.values) is not None
@@ -217,7 +217,6 @@ async def _search(
     embedders: Sequence[tuple[Any, ...] | None],
     compared: Sequence[Statement | None],
 ) -> tuple[words.FoundByWords, set[int]]:
-    """Search by words and by vectors in one round trip."""
     begun = [
         asyncio.create_task(nearest(work, query, asked, embedder, *scope, sent))
         for asked, embedder, sent in zip(query.vectors, embedders, compared, strict=True)

@@ -200,7 +200,7 @@ def plain(text: str) -> str:
 
 
 def plain_rows(result: PGresult, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Decode the escaped text in these rows. Hardly any text is escaped."""
+    """Decode the rows' text, unless no value of its column is escaped, which is usual."""
     types = [result.ftype(at) for at in range(result.nfields)]
     if not rows or not {_TEXT, _TEXTS}.intersection(types):
         return rows

@@ -347,7 +347,7 @@ async def _write_vectors(
 
 
 _NEAR: Final = 2e-6
-"""The server adds in single precision, so distances this close to the last are compared again."""
+"""Distances this close to the last chosen one are compared again, more precisely."""
 
 _CURRENT: Final = """
     SELECT count(*), string_agg(int8send(c.fact_no), ''::bytea) FILTER (WHERE c.here),

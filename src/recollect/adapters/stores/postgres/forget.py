@@ -5,8 +5,8 @@ segments. If another segment has the same words, quotes stay and facts name that
 source. Afterwards no row contains a forgotten text, a word of it, its vector or a quote, and it
 cannot be written again. An unreadable record is removed as if it quoted forgotten content.
 Withdrawing removes segments, but keeps their quotes and lets them be stored again. Rewriting
-replaces only rows that are unchanged since they were read. The bytes stay in PostgreSQL's data
-files until a scrub, which `cannot` reports.
+replaces only rows that are unchanged since they were read. PostgreSQL's data files contain the
+bytes until a scrub, and the certificate reports this.
 """
 
 from __future__ import annotations
@@ -274,7 +274,6 @@ async def _bodies(work: Transaction, kind: BodyKind) -> AsyncIterator[StoredBody
 
 
 async def _ids_with(work: Transaction, text: SoughtText, *kinds: BodyKind) -> list[str]:
-    """Return the ids of bodies that contain the text."""
     return [
         body.id for kind in kinds async for body in _bodies(work, kind) if text.occurs_in(body.body)
     ]

@@ -198,14 +198,14 @@ async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement
 
 
 async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
-    """Read the result: forgotten messages, except `said`, which the batch contains again."""
+    """Return the forgotten messages that the query found, except those in `said`."""
     return {value for (value,) in await looked.fetchall()} - said
 
 
 async def add_compactions(
     work: Transaction, given: Sequence[CompactionRecord], refused: AbstractSet[str]
 ) -> None:
-    """Store new compactions, except those that are `refused` or cover a refused message."""
+    """Store new compactions, except those whose mark, or a message of which, is in `refused`."""
     for record in given:
         if refused.isdisjoint((compaction_mark(record), *record.about)):
             numeric = all(driver.id_bytes(one).hex() == one for one in record.about)
@@ -238,8 +238,8 @@ async def forget_compactions(
     places: Sequence[tuple[str, str]],
     whole: Sequence[str],
 ) -> list[CompactionRecord]:
-    """Remove compactions that cover `unsaid` messages or removed `places` (session and message), or
-    whose session is in `whole`. Return the removed compactions."""
+    """Remove compactions that cover a message in `unsaid`, or one of `places` (session and
+    message), or whose session is in `whole`. Return the removed compactions."""
     removed = await work.rows(
         _STANDING_FOR,
         {"space": work.space_id, "whole": driver.texts(whole), "unsaid": driver.uuids(unsaid),

@@ -60,7 +60,7 @@ _MOST_PREPARED: Final = 150
 FORGOTTEN: Final = (sql_errors.InvalidSqlStatementName, sql_errors.DuplicatePreparedStatement)
 """Errors that appear if a pooler gave the server's connection to another client."""
 _UNUSABLE: Final = (*FORGOTTEN, sql_errors.FeatureNotSupported)
-"""Errors after which a link must prepare its statements again; the last: a table has changed."""
+"""Errors, such as one about a changed table, after which a link prepares its statements again."""
 _GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 _PLACEHOLDER: Final = re.compile(r"%\((\w+)\)s|%s")
 
@@ -125,7 +125,7 @@ class Statement:
         self._result: PGresult | None = None
         prepared = bool(self._values) and not planned_each_time
         self.shape: Shape | None = (self._query, tuple(self._types)) if prepared else None
-        """The text and types to prepare; None if the server plans for each call's values."""
+        """The text and types to prepare; None if the server makes a new plan for each call."""
 
     def send(self, pgconn: PGconn) -> None:
         pgconn.send_query_params(

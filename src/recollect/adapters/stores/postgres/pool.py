@@ -92,8 +92,7 @@ class Transaction:
         return self._add(query, parameters)
 
     async def send_planned(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
-        """Queue a statement to plan for its own values: a plan for all spaces might read all of
-        them."""
+        """Queue a statement that gets its own plan: one plan for all spaces might read all rows."""
         return self._add(query, parameters, planned_each_time=True)
 
     async def rows(

@@ -158,8 +158,8 @@ async def passages(
 async def unembedded(
     work: Transaction, embedder: str, *, limit: int
 ) -> tuple[tuple[PassageText, ...], int]:
-    """List passages that lack a vector, oldest first. Also return the last passage before which all
-    have a vector, if storing its number saves work; else 0."""
+    """List passages that lack a vector, oldest first. Also return the number up to which all
+    passages have a vector, or 0 if storing the number would save too little work."""
     row = await work.row(EMBEDDER, (work.space_id, embedder))
     number, complete_to = (row[0], row[4]) if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
@@ -184,7 +184,7 @@ async def unembedded(
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
-    """Store the last passage before which all have a vector: the next search starts there."""
+    """Store the number up to which all passages have a vector: `unembedded` starts there."""
     await work.send(_COMPLETE, (upto, work.space_id, embedder))
 
 

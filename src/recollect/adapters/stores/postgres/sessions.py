@@ -210,8 +210,8 @@ async def write_session(
     forgotten: frozenset[str],
     said: frozenset[str],
 ) -> SessionOutcome:
-    """Write the session. The result is stale if a newer state is stored. The state may quote none
-    of the `forgotten` messages. `said` are the messages that this batch stores."""
+    """Write the session. The result is stale if a newer state is stored. The state must quote no
+    message in `forgotten`. `said` are the messages that this batch stores."""
     stored = await lookup.stored.fetchone()
     if stored is not None and stored[0] > given.turn:
         return SessionOutcome(stale=True)

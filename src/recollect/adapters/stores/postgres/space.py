@@ -23,7 +23,7 @@ from recollect.adapters.stores.postgres.pool import Transaction
 
 @dataclass(slots=True)
 class SpaceCounters:
-    """The next free numbers of a space (a row of `COUNTERS`), and what a batch finds there."""
+    """The next free numbers of a space (a row of `COUNTERS`), and the effects of a batch on it."""
 
     next_sequence: int
     next_passage: int

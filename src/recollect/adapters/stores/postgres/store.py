@@ -72,8 +72,8 @@ class PostgresFleet:
         self.server = server
         self.admin_url = admin_url
         self.made: dict[SpaceId, object] = {}
-        """Spaces that this process created, each with a mark of its creation. A caller removes
-        those that it has recorded."""
+        """Spaces that this process created, each with a mark of its creation. A caller that has
+        listed a space removes its entry."""
         self._turns: WeakValueDictionary[UUID, asyncio.Lock] = WeakValueDictionary()
 
     @classmethod
@@ -131,8 +131,7 @@ class PostgresFleet:
 
     @asynccontextmanager
     async def turn(self, space_id: UUID) -> AsyncIterator[Transaction]:
-        """Open a write transaction. Wait first, without a connection, for this process's
-        writers."""
+        """Open a write transaction, after this process's other writers have ended theirs."""
         turns = self._turns.setdefault(space_id, asyncio.Lock())
         async with turns, self.pool.transaction(space_id) as work:
             yield work

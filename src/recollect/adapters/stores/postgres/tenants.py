@@ -214,8 +214,8 @@ class TenantRecords:
         return (changed or [tenant])[0]
 
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> bool:
-        """Remove a tenant and its keys. Return False if it still has spaces. The audit log
-        stays."""
+        """Remove a tenant and its keys. Return False if the tenant still has spaces. Keep its
+        log."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             await work.send(_LOCK_TENANT, (tenant.id,))  # so that no request lists a space now
             if await work.rows(_SPACES, (tenant.id, "", 1)):
@@ -263,8 +263,8 @@ class TenantRecords:
     async def add_space(
         self, tenant: Tenant, name: str, *, at: float, limited: bool = True
     ) -> bool:
-        """Add a space unless it exists. Return False if the tenant was deleted, or if the space is
-        `limited` by a quota that is reached."""
+        """Add a space unless it exists. Return False if the tenant was deleted or, with `limited`,
+        if it has reached its quota of spaces."""
         most = tenant.most_spaces if limited else None
         async with self._pool.tenant_transaction(tenant.id) as work:
             if most is not None and await work.row(_HAS_SPACE, (tenant.id, name)) is not None:

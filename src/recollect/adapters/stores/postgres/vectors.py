@@ -4,8 +4,8 @@ bit per number) in a large one.
 Above `EXACT_NUMBERS`, a search first compares signs, and then compares the most similar vectors
 exactly; `recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48
 bytes per passage at 384 dimensions. A slot of a block counts as used only while its passage has a
-vector. If a passage has a vector, another one is ignored. A vector is skipped if its passage is
-missing or has another span. Ties at the last place are decided in double precision, then by id.
+vector. A second vector of a passage is ignored. A vector is skipped if its passage is missing or
+has another span. Ties at the last place are decided in double precision, then by id.
 """
 
 from __future__ import annotations
@@ -530,7 +530,7 @@ async def _insert(
     count: int,
     signed: bool,
 ) -> None:
-    """Insert vectors. The embedder then has `count`, because this writer has locked the space."""
+    """Insert vectors. The caller has locked the space, so `count` is the embedder's new total."""
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), dimensions)
     numbers = np.array(list(new), np.int64)
     await work.send(

@@ -400,7 +400,7 @@ async def find_by_words(
     allowed: Ints | None,
     left_out: Ints,
 ) -> FoundByWords:
-    """Find the best `allowed` passages by words, except those in `left_out`, and the statistics."""
+    """Find the best passages by words, in `allowed` but not in `left_out`; add the statistics."""
     documents, total_length = await asked.statistics.fetchone() or (0, 0)
     if asked.postings is None:
         return FoundByWords((), documents, total_length, {})

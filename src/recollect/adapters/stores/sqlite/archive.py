@@ -28,7 +28,7 @@ from recollect.core.values.upkeep import SessionSummary
 
 LENGTH_BITS: Final = 12
 LENGTH_MAX: Final = (1 << LENGTH_BITS) - 1
-"""Largest length that fits into a passage's number. The row of a longer passage has its length."""
+"""Largest length that fits into a passage's number. A greater length is stored in a column."""
 
 _INSERT_PASSAGE: Final = """
 INSERT INTO passage (id, segment, ordinal, start, stop, length, embedded)

@@ -314,7 +314,7 @@ def check_encryption() -> None:
 
 
 def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> apsw.Connection:
-    """Open a connection to the space. If the file is `damaged`, read no tables."""
+    """Open a connection to the space. With `damaged`, read no tables, which may fail."""
     if file.key is not None:
         check_encryption()
     patience.renew()

@@ -125,7 +125,7 @@ class _Targets:
     rows: list[Row]
     """All segments to remove."""
     places: list[Row]
-    """The `rows` to remove only in one session."""
+    """Those of `rows` to remove only in one session."""
     sessions: list[int]
     """Sessions to remove as a whole."""
 

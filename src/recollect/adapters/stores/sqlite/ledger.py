@@ -345,7 +345,7 @@ _DROP: Final = "DELETE FROM compaction WHERE id = ?"
 def add_compactions(
     db: Database, records: Sequence[CompactionRecord], refused: AbstractSet[str]
 ) -> None:
-    """Store new compactions, except those that are `refused` or cover a refused message."""
+    """Store new compactions, except those whose mark, or a message of which, is in `refused`."""
     for record in records:
         if refused.isdisjoint((compaction_mark(record), *record.about)):
             session = session_number(db, record.session)
@@ -376,8 +376,8 @@ def forget_compactions(
     places: Mapping[int, AbstractSet[str]],
     whole: AbstractSet[int],
 ) -> list[CompactionRecord | None]:
-    """Remove compactions that cover `unsaid` messages or removed `places`, or whose session is in
-    `whole`. Return the removed compactions, with None for each unreadable one."""
+    """Remove compactions that cover a message in `unsaid` or one of `places`, or whose session is
+    in `whole`. Return the removed compactions, with None for each unreadable one."""
     if not (unsaid or places or whole):
         return []
     ids = SharedIds(db)

@@ -147,8 +147,8 @@ def write_session(
 ) -> SessionOutcome:
     """Store a session's state. The result is stale if the session has advanced or the write does
     not follow the stored state. An unreadable stored state never makes a write stale, or the
-    session could not be written again. The state may quote none of the `forgotten` messages; `said`
-    are the messages that this batch stores."""
+    session could not be written again. The state must quote no message in `forgotten`; `said` are
+    the messages that this batch stores."""
     rows = db.rows(_FIND, (pack_text(write.session),))
     number, turn, length = rows[0] if rows else (None, None, 0)
     if write.path_from > length:
