@@ -100,7 +100,7 @@ def breaker_after(
 
 
 def breaker_is_open(breaker: Breaker, *, now: float) -> bool:
-    """Return whether compactions are paused now. Setting the clock back ends the pause."""
+    """Return whether compactions are paused now. If the clock was set back, the pause is over."""
     if breaker.opened_at is None:
         return False
     return 0 <= now - breaker.opened_at < PAUSE_SECONDS

@@ -62,7 +62,7 @@ _SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
 
 
 def contains(text: str, probe: Probe) -> bool:
-    """Return whether the text states what the probe asks for."""
+    """Return whether the text contains the probe's name or value, or states it in similar words."""
     return contains_literally(text, probe) or (probe.kind in WORDED and _in_words(text, probe))
 
 

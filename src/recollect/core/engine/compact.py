@@ -73,7 +73,7 @@ COVERS_TOO_LITTLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionOrder:
-    """The reason for a compaction, and instructions for it by the user."""
+    """Why a compaction was ordered, and the user's instructions for the summary."""
 
     trigger: Trigger
     instructions: str = field(default="", repr=False)

@@ -72,9 +72,9 @@ before all are written."""
 DAY_SECONDS = 86_400.0
 INLINE_KINDS: Final = ("hash", "static")
 INLINE_PASSAGES: Final = 64
-"""Number of passages that are embedded at once. A job embeds further passages."""
+"""Up to so many new passages get their vectors before they are written, else in a job later."""
 INLINE_SECONDS: Final = 0.5
-"""Time limit for embedding at once, so that a slow embedder does not delay storing messages."""
+"""Time limit of computing vectors before a write, so that a slow embedder does not delay it."""
 
 
 class SessionKeeper:

@@ -58,7 +58,7 @@ def session_write(
 ) -> SessionWrite:
     written = keeping.path
     shared = len(written)
-    if state.path[:shared] != written:  # comparing tuples of the same strings is fast
+    if state.path[:shared] != written:  # skip the loop if only new messages follow
         pairs = enumerate(zip(written, state.path, strict=False))
         shared = next((at for at, (old, new) in pairs if old != new), len(state.path))
 
@@ -398,7 +398,7 @@ class ArchiveState:
     usage: Usage | None = None
     """The provider's token counts for the newest turn, until the next one is recorded."""
     recorded_at: float = 0.0
-    """A day after this time, a record stops referring to earlier ones, which may have expired."""
+    """When a record last referred to no earlier one. After a day, the next record does so too."""
     refusals: int = 0
     tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
     where: Where = "nowhere"

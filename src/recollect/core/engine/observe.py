@@ -200,7 +200,7 @@ class Observer:
             return TriggerResult(due="nothing", reason=never)
         used = None
         if newest_cut(state.edits) != newest_cut(draft.edits):
-            pass  # the usage is of a request before the compaction
+            pass  # the usage describes a request before the compaction
         elif usage is not None:
             used = usage.input_tokens + usage.output_tokens
         elif state.sent_estimate_tokens:

@@ -180,7 +180,7 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
         edits = without_blocks(edits)
     if not recall.standing_tokens:
         edits = tuple(edit for edit in edits if edit.stage != "stand")
-    elif draft.changed_course():  # this history does not contain the messages of another branch
+    elif draft.changed_course():  # drop standing blocks of the other branch
         elsewhere = set(state.ids) - {entry.id for entry in draft.entries}
         edits = tuple(
             edit

@@ -49,7 +49,7 @@ _LOADS_QUICKLY: Final = ("static",)
 turn would otherwise never use vectors."""
 _QUESTIONS_KEPT: Final = 64
 _SCALES: Final[dict[str, Scale | None]] = {}
-"""Scales by embedder name, measured once per process."""
+"""Similarity of unrelated texts per embedder (by its name), measured once per process."""
 
 
 @runtime_checkable

@@ -47,7 +47,7 @@ class Session:
         self.remembered: LastRequest = LastRequest()
         self.keeping: ArchiveState = ArchiveState(loaded=state is not None)
         self.sent_messages: int = len(self.state.path)
-        """Number of messages in the last request, after which the reply is added."""
+        """Number of messages in the last request. Its reply follows them in the history."""
         self.last_draft: Draft | None = None
         """The last turn's draft, from which a compaction between turns starts."""
         self.compactions: list[asyncio.Task[CompactionResult]] = []

@@ -180,7 +180,7 @@ def _as_json(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
-"""Shares of the usual number of newest tokens that are not cut, tried until the request fits."""
+"""Shares of the usual size of the newest part that is not cut, tried until the request fits."""
 FITS_RATIO = 0.9
 LINES_PART = 8
 """Divisor of the summarized tokens: the quoted lines after the summary take at most the result.

@@ -283,7 +283,7 @@ LEAST_SPOKEN_CHARS: Final = 40
 _TOOL_CHARS_READ: Final = 1_200
 _SOURCES_OF_SPACE: Final = frozenset({"import", "hook", "note", "file"})
 NO_SESSION: Final = ""
-"""A name that no session has, to find only facts without a session."""
+"""A name that no session has. A query for its facts returns only facts without a session."""
 _OPERATIONS: Final = {
     "add": "facts added",
     "update": "facts told in more detail",

@@ -344,7 +344,7 @@ def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A
 
 
 def _links(fact: Fact) -> list[object]:
-    """Return values that two versions of a fact share."""
+    """Return the values by which `_linked` finds other versions of this fact."""
     name = (fact.subject, fact.attribute)
     return [fact.id, *filter(None, [fact.superseded_by]), *([name] if all(name) else [])]
 

@@ -27,7 +27,7 @@ _INJECTED: Final = re.compile(
     re.IGNORECASE,
 )
 _LONG_QUOTE_CHARS: Final = 60
-"""A longer quotation in a user's message is from a document."""
+"""A longer quotation in a user's message counts as text of a document, which is not read."""
 
 _RECALLED_BLOCK: Final = re.compile(
     r"<\s{0,4}recalled-context\b.*?(?:<\s{0,4}/\s{0,4}recalled-context\s{0,4}>|\Z)",

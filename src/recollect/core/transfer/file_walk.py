@@ -29,7 +29,7 @@ _MAGIC = frozenset("*?[")
 MOST_FILES = 5_000
 MOST_BYTES = 2 * 1024 * 1024
 MOST_ENTRIES = 200_000
-"""Limit of listed names, because an added path may be a whole disk."""
+"""Limit of the names that `find` lists, because a path in the settings may be a whole disk."""
 _OWN_FILES = ("MEMORY.md", "memory.md")
 _OWN_FOLDER = "memory"
 _SUFFIX = ".md"

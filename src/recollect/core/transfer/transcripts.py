@@ -60,7 +60,7 @@ def place_items(
     aliases: Mapping[EntryKey, EntryKey] = {}
     if known is not None:
         aliases = known.aliases
-        # the newest history is most likely the one that is known
+        # start with the newest history, because `known` is most likely its state
         for context in reversed(contexts):
             for item, key in _recognize(known, context, readings):
                 keys.setdefault(item, key)

@@ -351,7 +351,7 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
     out = standing.out
     for edit in edits:
         if type(edit) is LeaveOut and edit.part is None and edit.anchor in known:
-            out[edit.anchor] = edit  # the most frequent case
+            out[edit.anchor] = edit  # most edits leave out a message
         elif edit.anchor not in known and edit.anchor is not None:
             gone.append(edit)
         elif isinstance(edit, LeaveOut):
@@ -454,7 +454,7 @@ def extend(
     )
     first = applied.view.rows[0] if applied.view.rows else None
     if isinstance(first, Slot) and not first.sources:
-        return None  # Recollect added it; it may belong before a message of the last view
+        return None  # Recollect added this row, which may belong before a message of the last view
     again = {entry.key for entry in last.entries[entry_at:]}
     repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
     rows = last.view.rows[:row_at] + applied.view.rows

@@ -81,7 +81,7 @@ def last_turn(entries: Sequence[Entry]) -> Entry:
 
 
 def newest_exchange(entries: Sequence[Entry]) -> frozenset[EntryKey]:
-    """Return the newest message with text of the user, and all messages after it."""
+    """Return the newest message with text by the user, and all messages after it."""
     return frozenset(entry.key for entry in entries[_last_said(entries, len(entries)) :])
 
 

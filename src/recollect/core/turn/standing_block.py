@@ -122,7 +122,7 @@ def stand(
 ) -> StandResult:
     """Build the standing block of a request without these messages. Without tools, the block
     includes only rules and decisions. Text of `summary` is not repeated. `mask` masks secrets in
-    stored texts. `known` caches statements. The edit names the messages that it repeats in full."""
+    stored texts. `known` caches statements. The edit names messages repeated in full."""
     known = {} if known is None else known
     quoted = one_line(summary).casefold()
     for key in known.keys() - {entry.key for entry in left}:

@@ -19,7 +19,7 @@ from recollect.system.plain_text import plain_line
 _PLURAL: Final = re.compile(r"\b(\w+?)(ies|(?<=ch)es|s)\b")
 
 Progress: TypeAlias = Callable[[str, int, int | None], None]
-"""Called with the name of what is processed, the number done, and the total if known."""
+"""Called with what is being processed, the number done, and the total if known."""
 SEGMENTS: Final = "messages"
 FACTS: Final = "facts"
 DIGESTS: Final = "digests"

@@ -194,8 +194,8 @@ async def delete_space(
     now: float,
     let_go: Callable[[], Awaitable[None]] | None = None,
 ) -> Certificate:
-    """Delete a space and all its contents. `named` is its name in the certificate. `let_go` removes
-    the name from a list of spaces. Batches written until then are deleted too."""
+    """Delete a space and all its contents. The certificate calls the space `named`. `let_go`
+    removes the name from a list of spaces. Batches written until then are deleted too."""
     engine = (await store.stats()).engine
     counts = Counter(await store.delete())
     if let_go is not None:

@@ -73,7 +73,7 @@ class Masks:
     pii: bool = False
     patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
     copies: tuple[tuple[str, re.Pattern[str]], ...] = field(default=(), repr=False)
-    """What `copies_of` returned."""
+    """Kinds and patterns of copies of known secrets, made by `copies_of`."""
 
     def text(self, text: str) -> MaskedText:
         changed, steps = text, []

@@ -131,7 +131,7 @@ def mask_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
         segment, text = mask_segment(new.segment, masks, kinds)
         if text is not None:
             moved[segment.id] = text
-            # do not index what was not indexed
+            # a message without passages is not indexed now
             new = NewSegment(segment=segment, passages=index(segment) if new.passages else ())
         segments.append(new)
     facts = [mask_fact(fact, masks, moved, kinds) for fact in batch.facts]
@@ -268,7 +268,7 @@ class _RedactionWalk:
                 secrets = self._secrets.setdefault(segment.session, set())
                 secrets.update(text.secrets_masked_in(segment.text))
             moved[segment.id] = text
-            # do not index what was not indexed
+            # a message without passages is not indexed now
             indexed = await self._store.passages(segment.id)
             order.append(NewSegment(segment=new, passages=index(new) if indexed else ()))
         await self._rewrite_segments(order, moved, masks)
