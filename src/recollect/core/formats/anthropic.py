@@ -136,7 +136,7 @@ class AnthropicCodec:
         return "input_schema" in first_tool(body)
 
     def claims_message(self, message: Fields) -> bool:  # noqa: ARG002
-        """Return False: only blocks identify the format."""
+        """Return False: only content blocks identify this format."""
         return False
 
     def claims_block(self, block: Fields) -> bool:
@@ -328,7 +328,7 @@ def _link(kind: str, named: str) -> CallId:
 
 def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, ...]]:
     opened: dict[CallId, None] = {}
-    left: dict[CallId, None] = {}  # call ids that were repeated before they were answered
+    left: dict[CallId, None] = {}  # call ids used again before their result
     called: set[CallId] = set()
     joined: dict[CallId, None] = {}
     for part in parts:

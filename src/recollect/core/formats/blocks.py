@@ -187,7 +187,7 @@ def _first_text(fields: Mapping[str, Any], *names: str) -> str:
 
 
 ITEM_SEPARATOR = "|"
-"""Separator of the two ids of an OpenAI Responses call in pi: `call_id|item_id`."""
+"""Separator of the two ids that pi stores for an OpenAI Responses call: `call_id|item_id`."""
 _HASH_CHARS = 8
 
 Sourced: TypeAlias = tuple[int, Mapping[str, Any], bool]
@@ -257,11 +257,11 @@ class BlockType:
     name: str
     pair: PairRole = "neither"
     run_by: RunBy = ""
-    """Side that runs the tool, and must send the result: the client or the provider."""
+    """Who runs the tool and must send its result: the client or the provider."""
     answers: tuple[str, ...] = ()
     id_field: str = ""
     said_by: Role = "assistant"
-    """Role of an item that names none."""
+    """Role of an item of this type, if the item names no role."""
 
 
 def call_type(name: str, run_by: RunBy, id_field: str) -> BlockType:

@@ -47,15 +47,14 @@ class Codec(Protocol):
         """Return whether only a content block of this format can have these keys."""
 
     def reply_messages(self, fields: Mapping[str, Any]) -> tuple[bytes, ...]:
-        """Return the messages that a reply adds to the history, as a client would send them
-        back."""
+        """Return a reply's messages, as a client would send them back in the next request."""
 
 
 class Assembling(Protocol):
     """Assembles a reply from a stream's events."""
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        """Add an event."""
+        """Add an event of the stream."""
 
     @property
     def complete(self) -> bool:
@@ -65,7 +64,7 @@ class Assembling(Protocol):
         """Return the reply as if it had not been streamed; None if its end is missing."""
 
     def partial(self) -> Mapping[str, Any]:
-        """Return the reply so far, in the same form."""
+        """Return the received part of the reply, in the form of a whole reply."""
 
 
 class WireCodec(Codec, Protocol):
@@ -93,7 +92,7 @@ class WireCodec(Codec, Protocol):
         """Translate a reply's content into pi's blocks."""
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
-        """Return the reply with `sent` in place of its own messages."""
+        """Return the reply with its messages replaced by `sent`."""
 
 
 WIRES: Final[Mapping[FormatName, WireCodec]] = {
@@ -134,8 +133,7 @@ def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> Forma
 
 
 def is_message(raw: bytes) -> bool:
-    """Return whether this can be a message of any format: it has a known role, a type, or
-    content."""
+    """Return whether this may be a message: it has a known role, a type, or content."""
     message = object_fields(raw)
     if message is None:
         return False

@@ -1,7 +1,7 @@
 """JSON as bytes: splits it into values without decoding them, and writes it compactly or as
 JavaScript does. If msgspec refuses JSON that JavaScript writes (a lone surrogate, NaN), the
-standard library reads it. Spans are exact slices of the input. An invalid line of JSONL is
-reported, not raised."""
+standard library reads it. Spans are exact slices of the input. Invalid lines of JSONL are reported
+to the caller, and raise no error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RAW_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _RAW_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
 _ANY = msgspec.json.Decoder()
 _REFUSED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""Errors of msgspec for input that the standard library may still read."""
+"""Errors of msgspec after which the standard library is tried."""
 _WHITESPACE = b" \t\n\r"
 
 Fields: TypeAlias = Mapping[str, bytes]
@@ -127,7 +127,7 @@ def text_of(fields: Fields, key: str) -> str | None:
     raw = fields.get(key)
     if raw is None or raw[:1] != b'"':
         return None
-    if b"\\" not in raw:  # true for nearly all short strings; they need no JSON decoder
+    if b"\\" not in raw:  # without an escape, no JSON decoder is needed
         return raw[1:-1].decode(errors="replace")
     try:
         value = decode(raw)
@@ -148,7 +148,7 @@ def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int
         if body[at : at + 1] != b'"' or body[at + 1 : closing] != key.encode(
             "utf-8", "surrogatepass"
         ):
-            return None  # the key is escaped or repeated; the caller builds a new object
+            return None  # a key is escaped or repeated
         at = _skip(body, closing + 1)
         if body[at : at + 1] != b":":
             return None
@@ -168,7 +168,7 @@ def _skip(body: bytes, at: int) -> int:
 
 
 def _scan(raw: bytes, *, opening: str) -> list[tuple[str, Any, bytes]]:
-    """Split JSON in Python, slower than msgspec, but with everything that JavaScript writes."""
+    """Split JSON in Python: slower than msgspec, but it reads everything that JavaScript writes."""
     try:
         return _scan_text(raw.decode(), opening)
     except (ValueError, RecursionError) as error:

@@ -84,7 +84,7 @@ ROLES: Final = frozenset(_ROLES)
 _OWN_ROLES: Final = frozenset({"tool", "function", "system", "developer"})
 _OWN_TYPES: Final = frozenset({"image_url", "input_audio", "refusal"})
 _WHOLE: Final = frozenset({"role", "id", "type", "index", "name", "format"})
-"""Fields that a server sends whole, maybe in each chunk. All other strings arrive in parts."""
+"""Fields that a stream's chunks repeat whole. Other strings arrive in parts that are joined."""
 
 _CHAT_THINKING: Final = ("reasoning_content", "reasoning")
 
@@ -399,7 +399,7 @@ class ChatAssembling:
 
     @property
     def complete(self) -> bool:
-        """False until the stream ends, because token usage arrives after the last choice."""
+        """False before the stream's end, because token usage arrives after the last choice."""
         return False
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:

@@ -188,7 +188,7 @@ class OpenAIResponsesCodec:
         return "input" in body and "messages" not in body
 
     def claims_message(self, message: Fields) -> bool:
-        """Detect the format by type, except `message`, which an Anthropic response has too."""
+        """Detect the format by an item's type, but not by `message`, which Anthropic uses too."""
         kind = text_of(message, "type")
         return kind in RESPONSES_ITEM_TYPES and (kind != "message" or "model" not in message)
 
@@ -348,7 +348,7 @@ def _text_type(role: Role) -> str:
 
 def _call_id(wire: dict[str, Any]) -> str:
     """Return `call_id`, prefixed with the kind of call, because each kind has its own output. A
-    local shell's items may name the call in `id` only; Codex answers them with function outputs."""
+    local shell's call may have only an `id`. Codex sends a function output as its result."""
     kind = word(wire, "type")
     row = RESPONSES_TYPES.get(kind)
     kind = row.answers[0] if row is not None and row.answers else kind
@@ -379,7 +379,7 @@ def _call(wire: dict[str, Any], kind: str) -> ToolCall:
 
 
 def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
-    """Return whether the provider runs this item's tool search; its items then name no call."""
+    """Return whether the item is a tool search that the provider runs. Such items name no call."""
     return kind in ("tool_search_call", "tool_search_output") and (
         wire.get("execution") == "server" or not wire.get("call_id")
     )

@@ -47,7 +47,7 @@ class SegmentLine:
 
 
 def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[SegmentLine]:
-    """Read lines one by one. Invalid lines are reported in `passed_over`."""
+    """Read lines one by one. Invalid lines are added to `passed_over`."""
     for line in object_lines(lines, passed_over):
         value = line.value
         named = {key: text_at(value, key) for key in ("id", "sessionId", "content")}
@@ -123,8 +123,8 @@ def own_keys(fact: Fact) -> dict[str, Any]:
 
 
 def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
-    """Return the fact with the values that a line has under Recollect's own keys. The line's trust
-    level, author and pin are used only if `restored`."""
+    """Return the fact, completed by the values under Recollect's own keys in its line. The line's
+    trust level, author and pin are used only if `restored`."""
     line = dict(value)
     made_by = _MAKERS.get(text_at(line, "madeBy") or "", "import")
     trust = _TRUSTS.get(text_at(line, "trust") or "", "medium")
@@ -263,7 +263,7 @@ def _up_to_date(fact: Fact, line: str) -> str:
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
-    """Sort imported facts by line number, then other facts by time and id, without digests."""
+    """Sort facts, omitting digests: imported ones by line number, then others by time and id."""
 
     def place(fact: Fact) -> tuple[int, int, float, str]:
         number, _ = split_foreign(fact.foreign or "")

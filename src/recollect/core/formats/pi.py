@@ -43,7 +43,7 @@ class PiCodec:
     rules = RULES
 
     def claims_body(self, body: Fields) -> bool:
-        """Detect the format by pi's key for the system prompt."""
+        """Detect the format by the key that pi uses for the system prompt."""
         return "systemPrompt" in body
 
     def claims_message(self, message: Fields) -> bool:

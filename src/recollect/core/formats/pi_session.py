@@ -1,6 +1,6 @@
 """Reads, writes and migrates session files of pi, and builds the messages that pi would send to a
 model. Lines are split only at `\n`, because U+2028 is allowed inside JSON strings. An invalid line
-never raises, and nothing is repaired."""
+raises no error and is not repaired."""
 
 from __future__ import annotations
 
@@ -88,7 +88,8 @@ class PiEntry:
 
     @property
     def retained_tail(self) -> tuple[Mapping[str, Any], ...] | None:
-        """Unsummarized messages that a `compaction` holds itself, instead of `first_kept_id`."""
+        """Messages that a `compaction` without `first_kept_id` did not summarize and contains
+        itself."""
         value = self.value.get("retainedTail")
         if self.kind != "compaction" or not isinstance(value, list):
             return None
@@ -302,7 +303,7 @@ def migrate(session: PiSession) -> PiSession:
 
 
 def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]) -> None:
-    before_header = 1 if session.header is not None else 0  # the index counts the header
+    before_header = 1 if session.header is not None else 0  # the index counts the header line
     parent: str | None = None
     for position, value in enumerate(values):
         if value.get("type") == "session":  # a second header has no parent

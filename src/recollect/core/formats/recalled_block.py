@@ -83,7 +83,7 @@ def passage_line(passage: RecalledPassage) -> str:
     speaker = passage.role if passage.speaker is None else passage.speaker
     named = [name for name in (speaker, passage.source) if name]
     marks = " ".join([named[0], *(f"({name})" for name in named[1:])]) if named else ""
-    # indented, so that no line of a message looks like a line of the block
+    # indent further lines, so that no line of a message looks like a line of the block
     text = "\n ".join(passage.text.splitlines())
     if passage.replaced_by:
         text += f" [replaced since: {' '.join(passage.replaced_by.split())}]"
@@ -153,7 +153,7 @@ def without_items(text: str, known: Collection[str]) -> str:
     if not any(part.is_recalled for part in kept):
         return ""
     texts = [part.text for part in kept]
-    # a removed section leaves an empty line
+    # removing a section leaves an empty line
     return "\n".join(text for at, text in enumerate(texts) if text or at == 0 or texts[at - 1])
 
 

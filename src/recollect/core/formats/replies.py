@@ -26,8 +26,8 @@ _SPELLINGS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
     ("input_tokens", "input_tokens", "output_tokens", "", _CACHED),
     ("input", "input", "output", "", ("cacheRead", "cacheWrite")),
 )
-"""Keys of a usage object per provider: the key that identifies the provider, input, output, the
-object with the number of cached tokens, and keys of cached tokens outside of the input."""
+"""Keys in each provider's usage object: the one that identifies the provider, input, output, the
+object that counts cached tokens, and counts of cached tokens that input excludes."""
 
 
 def may_be_reply(given: Any) -> bool:
@@ -52,8 +52,7 @@ def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
 
 
 def read_usage(reply: Any) -> Usage | None:
-    """Return the usage that a reply or stream event reports, with cached input included; None if it
-    reports none."""
+    """Return the usage in a reply or stream event, cached input included; None if there is none."""
     fields = plain_mapping(reply)
     within = (plain_mapping(fields.get(name)).get("usage") for name in ("response", "message"))
     usage = plain_mapping(fields.get("usage") or next((value for value in within if value), None))
@@ -129,7 +128,8 @@ def read_error(reply: Any) -> ReplyError | None:
 
 
 class StreamedReply:
-    """Joins the events of a streamed reply. Snapshots that a client library adds are ignored."""
+    """Joins the events of a streamed reply. Events that a client library adds with the reply so far
+    are ignored."""
 
     def __init__(self, events: Iterable[Any] = ()) -> None:
         """Take all `events`. Raise FormatError if there are events, but none is a stream event."""

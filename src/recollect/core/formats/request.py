@@ -29,7 +29,7 @@ OUTPUT_KEYS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SYSTEM_KEYS = ("system", "instructions", "systemPrompt")
 CONTINUING_KEYS = ("previous_response_id", "conversation")
 LOOKED_AT = (*SYSTEM_KEYS, *CONTINUING_KEYS, *OUTPUT_KEYS, "tools", "model", "thinking")
-"""Keys of the body that are read, besides the messages."""
+"""Keys of the body, besides the messages, whose values Recollect reads."""
 
 
 _ABSENT = msgspec.Raw()
@@ -107,8 +107,9 @@ _MARK = "\0recollect:"
 
 
 def frame_of(request: Request, *, as_it_came: bool) -> bytes:
-    """Return the request with placeholders for its messages, system prompt and tools. A request
-    that was sent as it came also keeps the white space between its messages."""
+    """Return the request with placeholders for its messages, system prompt and tools. `as_it_came`
+    is true if the request was sent unchanged: the frame then keeps the white space between the
+    messages."""
     spans = (
         object_spans(request.body)
         if request.body is not None
@@ -190,7 +191,7 @@ def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
 
 
 def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, tuple[bytes, ...], bytes]:
-    """Return the bytes before, between and after the messages of an array; one if equal."""
+    """Return the bytes before, between and after an array's messages; one gap if all are equal."""
     at, gaps = 1, []
     for message in messages:
         found = array.find(message, at)

@@ -30,7 +30,7 @@ _DEFLATED = b"Z2"
 """First bytes of a compressed state. Edits are compressed in chunks, to reuse unchanged ones."""
 _CHUNK: Final = 256
 _ID_CHARS = 32
-"""Length of a message id: 16 bytes in hex (rules/identity.py)."""
+"""Number of characters in a message id: 16 bytes in hex (rules/identity.py)."""
 _EDITS: dict[str, type[Edit]] = {
     "left-out": LeaveOut,
     "shortened": Shorten,
@@ -40,7 +40,7 @@ _EDITS: dict[str, type[Edit]] = {
 _SAID = frozenset({"text", "summary", "said", "read_files", "modified_files", "identifiers"})
 """Fields of edits that contain message content."""
 _LEFT_OUT: Final = "left-outs"
-"""Key of a record that lists all whole messages that were left out, as columns of positions."""
+"""Kind of the record that holds several edits, each of which leaves out a whole message."""
 _FEW: Final = 16
 _FIELDS = {name: [field.name for field in fields(kind)] for name, kind in _EDITS.items()}
 _NAMES = {kind: name for name, kind in _EDITS.items()}
@@ -118,7 +118,8 @@ class StateWriter:
 
 
 def _chunks(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
-    """Divide edits so that new ones change few chunks: one per cut, or per hundreds of others."""
+    """Split edits so that new ones change few chunks: one chunk per cut, or per hundreds of
+    others."""
     for is_cut, stretch in groupby(edits, lambda edit: isinstance(edit, Cut)):
         some, size = tuple(stretch), 1 if is_cut else _CHUNK
         yield from (some[at : at + size] for at in range(0, len(some), size))
@@ -177,8 +178,8 @@ def split_state(state: SessionState) -> bytes:
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:
-    """Join a state from `split_state` with its path. Without the path, some messages of cuts and of
-    left-out edits stay unknown."""
+    """Join a state from `split_state` with its path. Without the path, the state lacks some
+    messages that its edits name."""
     return replace(read_state(_unpacked(raw), apart=ids, path=path), path=path, ids=ids)
 
 
@@ -276,7 +277,7 @@ class _EditWriter:
         return grew
 
     def written(self, edits: Sequence[Edit]) -> bytes:
-        """Write edits in order, separated by commas; consecutive left-out messages as one
+        """Encode edits in order, with commas between. Consecutive left-out messages share a
         record."""
         written: list[bytes] = []
         for is_one, stretch in groupby(edits, self._is_left_out):
@@ -334,8 +335,8 @@ def _named(edit: Edit) -> dict[str, Any]:
 
 
 def _shortest(cut: Cut, widest: Cut | None, apart: Sequence[str]) -> Any:
-    """Return a short form of the messages that a cut covers: how many it shares with the widest
-    cut, else its range in `apart` and the remaining ids, joined."""
+    """Return a short form of the ids that a cut covers. If the widest cut begins with the same ids:
+    their number. Else: their range in `apart`, and the remaining ids as one string."""
     covers = cut.covers
     if widest is not None and cut is not widest and widest.covers[: len(covers)] == covers:
         return len(covers)
@@ -368,8 +369,8 @@ def _reason(kind: type, value: Any) -> Any:
 
 
 def _covered(held: Sequence[dict[str, Any]], apart: Sequence[str]) -> Sequence[str] | None:
-    """Return the messages of the widest cut; None if they are stored separately. The other cuts
-    cover the first of these messages."""
+    """Return the ids that the widest cut covers, with which those of other cuts begin; None if the
+    ids are stored separately."""
     unknown = False
     for edit in held:
         if isinstance(edit.get("covers"), dict):
@@ -413,7 +414,7 @@ _LEVELS: Final = 3
 
 
 class SoughtText:
-    """A text to forget. Case and JSON escapes are ignored. An unclear match is a match."""
+    """A text to forget. Case and JSON escapes are ignored. An uncertain match counts as one."""
 
     __slots__ = ("_folded",)
 

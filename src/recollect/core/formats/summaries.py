@@ -43,7 +43,7 @@ OWN_TAGS: Final = (
 PINNED_HEADING: Final = "## Pinned by Recollect"
 PINNED_NOTE: Final = "Quoted from before the cut, word for word; for reference:"
 PINNED_LINE: Final = re.compile(rf"^- (?:{'|'.join(get_args(ProbeKind))}): ", re.MULTILINE)
-"""Beginning of a quoted line: its kind."""
+"""Beginning of a quoted line, which names the kind of quote."""
 _PINNED: Final = f"{PINNED_HEADING}\n{PINNED_NOTE}\n"
 
 _OPENINGS = (

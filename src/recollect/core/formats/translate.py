@@ -34,7 +34,7 @@ class Speaker:
 
     @property
     def provider_name(self) -> str:
-        """The provider's name as pi's messages spell it."""
+        """The provider's name in pi's spelling."""
         return self.provider or PROVIDERS.get(self.format, self.format)
 
     def made(self, message: Mapping[str, Any]) -> bool:

@@ -50,7 +50,7 @@ class OutcomeChanges:
     """Outcomes of all messages that Recollect added, each with the position of the message before
     it (-1 at the start)."""
     cut: Reason | None = None
-    """Reason of all summarized messages, stored once, because each compaction changes it."""
+    """Reason that all summarized messages share. It is stored once: each compaction changes it."""
 
 
 def texts_of_outcomes(raw: bytes) -> bytes | None:
@@ -169,7 +169,7 @@ def combine_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
 
 
 def in_order(outcomes: OutcomeChanges) -> list[Fate]:
-    """Return the outcomes by position, with each added message after the one it follows."""
+    """Return outcomes in message order. An added message comes after the one that it follows."""
     why = () if outcomes.cut is None else (outcomes.cut,)
     placed = [
         (place, 0, fate if fate.reasons else replace(fate, reasons=why))

@@ -1,6 +1,6 @@
 """Scores documents against a query by shared words (Okapi BM25), for every store. Words are added
-in the query's order, so that equal inputs give equal floats. A score is at least 0 and below its
-ceiling (`score_ceiling`)."""
+in the query's order, so that equal inputs give equal floats. Scores are from 0 to below
+`score_ceiling`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Number = TypeVar("Number", float, NDArray[np.float64])
 
 
 def inverse_document_frequency(*, document_frequency: int, documents: int) -> float:
-    """Return the weight of a word, at least 0: the fewer documents contain it, the higher."""
+    """Return a word's weight, at least 0. The fewer documents contain it, the higher it is."""
     return math.log1p((documents - document_frequency + 0.5) / (document_frequency + 0.5))
 
 
@@ -49,13 +49,13 @@ def word_worths(
 
 
 def length_damping(length: Number, average_length: float) -> Number:
-    """Return a factor per document length (one or an array), larger for longer documents."""
+    """Return how much a document's length lowers its word scores, for one length or an array."""
     relative = length / average_length if average_length else 0.0 * length + 1.0
     return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
 
 
 def saturated(count: Number, damping: Number) -> Number:
-    """Return the share of a word's weight for this number of occurrences (one, or an array)."""
+    """Return the factor on a word's weight in a document that contains it `count` times."""
     return count * (SATURATION + 1.0) / (count + damping)
 
 
@@ -68,11 +68,11 @@ def score_documents(
     documents: int,
     query: Iterable[str],
 ) -> list[float]:
-    """Score documents. `counted` is how often each document contains each word, `lengths` the
-    number of words per document. `document_frequencies` is how many of the `documents` contain each
+    """Return a score per document. `counted` is how often each document contains each word,
+    `lengths` its number of words. `document_frequencies` is how many of `documents` contain each
     word."""
     worths = word_worths(query, document_frequencies, documents)
-    # Computed once per different pair: a recall scores a thousand passages, and most pairs repeat.
+    # Cache gains by count and length: a recall scores a thousand passages, and most pairs repeat.
     dampings = {length: length_damping(float(length), average_length) for length in set(lengths)}
     gains: dict[tuple[int, int], float] = {}
     scores: list[float] = []
@@ -112,8 +112,8 @@ def score_ceiling(
     *, document_frequencies: Mapping[str, int], documents: int, query: Iterable[str]
 ) -> float:
     """Return a score that no document reaches. Scores divided by this ceiling are comparable across
-    queries and memories. A word that no document contains counts fully, because a question about
-    unknown things must score low. Without words, return 1."""
+    queries and memories. A word that no document contains raises the ceiling too, so that a
+    question about unknown things scores low. If the query has no words, return 1."""
     total = sum(word_worths(query, document_frequencies, documents).values())
     return total * (SATURATION + 1.0) or 1.0
 
@@ -156,7 +156,7 @@ class Bm25Index:
 
 
 _READ_CHARS: Final = 12_000
-"""Number of characters read at the end of a tool's output, because results come last."""
+"""Only this many characters at a tool output's end are searched, because results come last."""
 _RARE: Final = 0.1
 """A word selects a line only if at most this share of all output lines contain it."""
 

@@ -1,6 +1,6 @@
 """Estimates the probability that memory contains an answer (docs/contributing/ranking.md). Sixteen
-test questions with answers make different embedders comparable. Unknown words lower the
-probability, unknown names lower it more."""
+test questions with answers make different embedders comparable. Words of the question that memory
+lacks lower the probability, and missing names lower it more."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ CALIBRATIONS: Final = (
 )
 THRESHOLD: Final = CALIBRATED_MIN_SCORE
 NEAR: Final = 8.0
-"""Similarity in units of `Scale.spread`, from which on a passage need not share words."""
+"""If a passage is at least this similar (in units of `Scale.spread`), it need not share words."""
 _SPEAKER_NAMED: Final = 2.5
 """Correction for a question that names a speaker of this memory. The question is embedded without
 that name, which lowers its similarities by about this much (`turn.phrase`)."""
@@ -125,8 +125,9 @@ def calibrate(
     *,
     shown: Sequence[Candidate] = (),
 ) -> Certainty:
-    """Estimate the probability of an answer. `vectors` are the query's vectors, to which the
-    similarities were computed. `shown` are candidates that the request contains already."""
+    """Estimate the probability that memory contains an answer. `vectors` are the query's vectors,
+    to which the similarities were computed. `shown` are candidates that the request contains
+    already."""
     telling = _telling_vectors(vectors, candidates)
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)

@@ -16,9 +16,9 @@ from recollect.core.values.fact import EXTRACTED_TYPES, Fact, FactType
 from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates
 
 LEAST_SCORE: Final = 0.3
-"""Least score of a fact that is shown, as a share of the weight of the question's words."""
+"""A fact is shown if it scores at least this share of the weight of the question's words."""
 TAIL_SHARE: Final = 0.5
-"""Least score of further facts, as a share of the best fact's score."""
+"""Facts after the best one are shown if they score at least this share of its score."""
 MOST_FACTS: Final = 10
 FACTS_SHARE: Final = 0.3
 """Largest share of a recalled block's budget that facts may use (OpenClaw's design)."""
@@ -33,7 +33,7 @@ _BY_VECTOR: Final = 0.6
 MOST_LISTED: Final = 100
 """Limit of facts returned if a user asks to list all facts of a type."""
 _LISTED: Final = 0.4
-"""Score of listed facts: below facts that share words with the question."""
+"""Score of facts in a list of a whole type: below facts that share words with the question."""
 # "list our decisions", "any open tasks?", "what is left to do": one group per type.
 _ASKS_TYPES: Final = (
     re.compile(
@@ -135,8 +135,9 @@ def list_facts(
 
 
 def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
-    """Return the weight of each word. A word that no fact contains weighs as much as one in a
-    single fact. In scripts without spaces, such words weigh nothing: most pairs are not words."""
+    """Return the weight of each word. A word that no fact contains weighs as much as a word in one
+    fact. It weighs nothing in a script without spaces, in which most pairs of characters are not
+    words."""
     held = candidates.document_frequencies
     return {
         word: inverse_document_frequency(
@@ -152,7 +153,7 @@ def _ranked(
     candidate: FactCandidate, worths: dict[str, float], total: float, vectors: Sequence[AskedVector]
 ) -> RankedFact:
     own = set(candidate.fact.words)
-    # in the question's order, so that every process computes the same sum
+    # in the question's order, so that every process adds floats in the same order
     held = [word for word in worths if word in own]
     by_words = sum(worths[word] for word in held) / (total or 1.0)
     nearness = _nearness(candidate, vectors)

@@ -58,7 +58,7 @@ _LEAST_CHARS: Final = 4
 _PIECES: Final = re.compile(r"[^\w./:\\]+")
 _MOST: Final = 24
 _READ_CHARS: Final = 8_000
-"""Longer text is mostly a pasted log with too many identifiers."""
+"""Only this many characters are searched: longer text is mostly a log with many identifiers."""
 
 _LINKS: Final = re.compile(_LINK)
 _WHOLE_CHAIN: Final = re.compile(rf"[A-Za-z_$][\w$]*(?:{_LINK}[A-Za-z_$][\w$]*)+")
@@ -175,7 +175,7 @@ def names_in(text: str) -> Iterator[str]:
 
 
 def words_of(written: str) -> tuple[str, ...]:
-    """Return the words that a text with this identifier must contain, one per indexed part.
+    """Return the index words that every text with this identifier contains, one per part.
     `src/app.py` gives one word; `ABC-123` and `--dry-run` give two words."""
     pieces = filter(None, map(tokenize, _PIECES.split(written)))
     return tuple(dict.fromkeys(max(words, key=len) for words in pieces))

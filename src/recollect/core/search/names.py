@@ -15,13 +15,13 @@ _SENTENCE_ENDS: Final = re.compile(r"[.!?:;\n\"“(]\s*$|^\s*$")
 _MONTHS: Final = frozenset(MONTH_NUMBERS)
 _WEEKDAYS: Final = frozenset((*WEEKDAYS, *(name[:3] for name in WEEKDAYS), "tues", "thur", "thurs"))
 _NO_NAMES: Final = _MONTHS | _WEEKDAYS | STOP_WORDS | {"today", "yesterday", "tomorrow"}
-# Words that are dates only if capitalized: "the sun sat on the mon".
+# Words that name days or months only if capitalized: "the sun sat on the mon".
 _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sun", "sat", "mon", "wed"})
 _SHOUTED_INNER: Final = 3
 _TITLED_WORDS, _TITLED_SHARE = 6, 0.6
 """In a text of at least this many words, with more than this share capitalized, capitals mark no
 names."""
-# Small words that English lacks. They count only in lower case, because names may begin with them.
+# German function words that English lacks. Only lower case counts: names may begin with them.
 _GERMAN: Final = re.compile(
     r"\b(?:das|dem|ein|ist|sind|sollst|nicht|und|oder|wir|ihr|ich|wird|werden|wurden?|haben?"
     r"|eine[mnrs]?|keine?[mnrs]?|auf|für|über|nach|vom|zum|zur|beim|bei|mit|seit|aus|unsere?[mnrs]?"
@@ -30,7 +30,7 @@ _GERMAN: Final = re.compile(
     r"|[Hh]ast|[Bb]ist|[Kk]annst|[Ww]illst|[Mm]usst|[Dd]arfst|[Ww]eißt|[Mm]achst|[Bb]rauchst"
     r"|[Ww]elche[mnrs]?|[Ww]er|[Ww]em|[Ww]ann|[Ww]arum|wen|wie|wo)\b"
 )
-# Small words that English or French has too. One of them alone is no evidence of German.
+# German function words that English or French has too. One of them alone proves nothing.
 _ALSO_GERMAN: Final = re.compile(r"\b(?:der|die|den|des|du|was|hat|war|im|es|er|sie|von)\b", re.I)
 _ASKS_IN_GERMAN: Final = re.compile(
     r"\W*(?:Wann|Wer|Wem|Welche[mnrs]?|Warum|Wieso|Weshalb|Wieviele?|Wo(?:her|hin|mit|für|bei|gegen"
@@ -52,15 +52,14 @@ GERMAN_STOP_WORDS: Final = frozenset(
         "steht geht macht nehmen nimmt sollst "
     )
 )
-"""Common German words. Only queries omit these words, because the index would have to be
-rebuilt."""
+"""Common German words, which queries omit. The index contains them."""
 _LEAST_LETTERS: Final = 2
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
 
 
 def is_german(text: str) -> bool:
-    """Return whether a text is German, by its small words."""
+    """Return whether a text is German, by its function words."""
     if _ASKS_IN_GERMAN.match(text):
         return True
     words = set(_GERMAN.findall(text))
@@ -93,7 +92,7 @@ def _begins_sentence(question: str, match: re.Match[str]) -> bool:
 
 
 def date_words_in(question: str) -> frozenset[str]:
-    """Return the words of a question that only give a date: no message contains its own date."""
+    """Return the words of a question that name a date. No message contains its own date."""
     words = [match[0] for match in _WORDS.finditer(question)]
     lowered = [word.lower() for word in words]
     certain = [

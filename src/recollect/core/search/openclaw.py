@@ -59,7 +59,7 @@ _SPELLING: Final = _Spelling()
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words that BM25 counts. Ideographs, and adjacent pairs of them, are words."""
+    """Return the words for BM25. Each ideograph, and each adjacent pair of them, is a word."""
     words: list[str] = []
     for run in _WORDS.findall(text.lower().translate(_SPELLING)):
         if not re.match(f"[{_IDEOGRAPHS}]", run):
@@ -71,7 +71,7 @@ def words_of(text: str) -> list[str]:
 
 
 def score_texts(texts: Sequence[str], query: str) -> list[float]:
-    """Compute the BM25 score of each text. A repeated word of the query counts each time."""
+    """Compute the BM25 score of each text. A word that the query repeats counts each time."""
     counted = [Counter(words_of(text)) for text in texts]
     lengths = [counts.total() for counts in counted]
     average = sum(lengths) / len(lengths) if lengths else 0.0
@@ -139,11 +139,11 @@ class WarmIndex:
         return len(self._ids) - len(self._gone)
 
     def holds(self, message: WarmMessage) -> bool:
-        """Return whether the message need not be indexed: it is noise, or a repetition."""
+        """Return whether to skip the message, because it is noise or the index has its text."""
         return len(message.text) <= NOISE_CHARS or _spoken_key(message) in self._known
 
     def add(self, message: WarmMessage, vector: bytes | None) -> None:
-        """Index a message as the newest one. A repetition is skipped."""
+        """Index a message as the newest one, unless the index has its text."""
         if self.holds(message):
             return
         self._known.add(_spoken_key(message))
@@ -279,9 +279,9 @@ def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHi
 
 
 def search_facts(query: str, facts: Sequence[Fact]) -> list[Fact]:
-    """Return the facts that contain enough of the query's words: all of one or two words, half of
-    up to eight, three in ten of more, but at most six. The facts are sorted by number of these
-    words, then by time."""
+    """Return the facts that contain enough of the query's words. A query of one or two words needs
+    all of them, up to eight half, a longer one three in ten, but at most six. The facts are sorted
+    by number of these words, then by time."""
     words = list(dict.fromkeys(_fact_words(query)))
     if not words:
         return []

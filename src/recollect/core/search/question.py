@@ -1,6 +1,5 @@
 """Parses a question: its words, the people and dates it asks about, and whose messages it refers
-to. Phrases such as "go on" ask for nothing. `words` are the tokenizer's, without repetition.
-`marks` are index words that are searched in addition."""
+to. Phrases such as "go on" ask for nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _QUESTION_CHARS: Final = 300
 """A longer message counts as a statement, even if it ends with a question."""
 _QUESTION_MARKS: Final = ("?", "？")
 _SENTENCE_ENDS: Final = re.compile(r"(?<=[?？。！])|(?<=[.!…])\s+|\n+")
-# "the crane is green?" states something: in a question the verb is first
+# "the crane is green?" is a statement: in a question, the verb comes first
 _ASKS: Final = re.compile(
     r"""什么|哪|谁|多少|几|怎么|怎样|为何|是否|何时|呢|(?<![对是])吗
     |^\W*(?:[\w'’]+\W+){0,3}?(?:what|which|who|whom|whose|when|where|why|how)(?:['’]s)?\b
@@ -65,7 +64,8 @@ def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words that a question is about, without the kind of answer ("which host")."""
+    """Return the words that a question is about, without words for the kind of its answer, such as
+    "number" in "which number"."""
     about = substance(text, words)
     return tuple(word for word in about if word not in _ANSWER_KINDS) or about
 
@@ -131,7 +131,7 @@ _ASKS_LATEST: Final = re.compile(
     r"|刚刚",
     re.IGNORECASE | re.VERBOSE,
 )
-# Orders with the same meaning: "remind me which host it was", "list all decisions".
+# Orders that ask for earlier messages: "remind me which host it was", "list all decisions".
 _REMINDS: Final = re.compile(
     r"\bremind\ me\b(?!\ to\b)"
     r"|\b(?:list|show|give|tell|name|recap|summari[sz]e|sum\ up|repeat)\b.{0,60}"
@@ -200,7 +200,7 @@ _LEANS: Final = re.compile(
     r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
     re.IGNORECASE | re.VERBOSE,
 )
-# The same words without such a reference: "these days", "which shop was it where …".
+# The same words if they refer to nothing earlier: "these days", "which shop was it where …".
 _POINTS_NOWHERE: Final = re.compile(
     r"\b(?:this|these|that)\ (?:morning|afternoon|evening|night|day|days|week|weekend|month|year"
     r"|time|way|kind|sort)\b|\b(?:is|was)\ it\ (?:that|where|who|which|when)\b|\bnow\ then\b"
@@ -251,14 +251,14 @@ class Question:
 
     @property
     def marks(self) -> tuple[str, ...]:
-        """Index words to search in addition: standing instructions, speakers and dates."""
+        """Index words to search in addition, for standing instructions, speakers and dates."""
         dates = [word for window in self.windows for word in window.words]
         return tuple(dict.fromkeys([STANDING_WORD, *self.speakers, *dates]))[:_MOST_MARKS]
 
 
 def question_text(request: RecallRequest) -> str:
-    """Return a turn's question: the newest message, after the message that it refers to, or all
-    messages without the gate."""
+    """Return the text to search for: the newest message, after the message that it refers to. If
+    the request has no gate, return all messages of the query."""
     text = request.newest if request.gated and request.newest else request.query
     if request.gated and request.refers_to:
         text = f"{request.refers_to}\n{text}"

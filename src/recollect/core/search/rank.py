@@ -37,8 +37,8 @@ STANDING_MOST: Final = 8
 RULE_SHARE: Final = 0.3
 CALL_SHARE: Final = 0.3
 RESULT_SHARE: Final = 0.15
-"""Share of the best score that decisions gain, and a tool's calls and output lose. Applies to an
-explicit search in a session with tools (docs/contributing/ranking.md)."""
+"""In an explicit search in a session with tools, decisions gain this share of the best score, and a
+tool's calls and output lose it (docs/contributing/ranking.md)."""
 WIDE_SHARE: Final = 0.7
 
 
@@ -55,7 +55,7 @@ class SearchEvidence:
 
 
 def _gather_evidence(question: Question, passages: Sequence[Candidate]) -> SearchEvidence:
-    # in sessions with tools, the answer is as often in a tool's output
+    # in sessions with tools, the answer is as often in a tool's output as in a message
     has_tools = any(passage.tool is not None for passage in passages)
     between_people = all(passage.role != "assistant" for passage in passages)
     return SearchEvidence(
@@ -107,7 +107,7 @@ VECTOR_SHARES: Final[Mapping[tuple[EmbedderKind, ...], tuple[float, ...]]] = {
     ("static", "onnx"): (0.2, 0.4),
 }
 _WITHOUT_VECTOR: Final = 0.8
-"""Weight of the words of a passage that has no vector yet."""
+"""Factor on the word score that replaces the vector score of a passage without a vector."""
 _OF_SEVERAL: Final = 0.6
 
 
@@ -132,7 +132,7 @@ def fuse(
     words: Sequence[str],
     shares: Sequence[float],
 ) -> Fused:
-    """Combine the scores of every passage. `shares` are the weights of the similarities."""
+    """Combine word scores and similarities per passage. `shares` are the similarities' weights."""
     raw = score_passages(passages, statistics, words)
     best = max(raw, default=0.0) or 1.0
     by_words = [score / best for score in raw]
@@ -179,7 +179,7 @@ SECOND_SHARE: Final = 0.8
 STRETCH_SEGMENTS: Final = 24
 STRETCH_SHARE: Final = 0.2
 _STRETCH_SATURATION: Final = 3.0
-"""k1 for adjacent messages together: repeating a word raises their score more than a passage's."""
+"""BM25's k1 for adjacent messages as one text: repeated words count more than in a passage."""
 
 
 def _best_of_segments(
@@ -305,17 +305,17 @@ class Ranking:
     _kinds: tuple[EmbedderKind, ...] = ()
 
     def at_least(self, least: float) -> Ranking:
-        """Keep passages whose words and vectors alone score at least this."""
+        """Return a ranking of the passages whose words and vectors score at least `least`."""
         return self._only([p[0] + p[1] >= least for p in self._parts])
 
     def near_best(self, share: float) -> Ranking:
-        """Keep passages that score at least this share of the best."""
+        """Return a ranking of the passages that score at least this share of the best."""
         least = share * max(self.scores, default=0.0)
         return self._only([score >= least for score in self.scores])
 
     def without_stray_results(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
-        """Remove tool output unless its words and vectors score at least this share of the best, or
-        it is next to a message that answers."""
+        """Return the ranking without tool output, except output whose words and vectors score at
+        least `share` of the best, and output of the segments in `beside`."""
         own = [points[0] + points[1] for points in self._parts]
         least = share * max(own, default=0.0)
         return self._only(
@@ -326,7 +326,8 @@ class Ranking:
         )
 
     def by_kind(self, rule_strength: Callable[[Candidate], float]) -> Ranking:
-        """Raise decisions and rules by `rule_strength` (0 to 1), lower tool calls and output."""
+        """Return a ranking with decisions and rules raised by `rule_strength` (0 to 1), and tool
+        calls and output lowered."""
         best = max(self.scores, default=0.0)
         points = [best * _kind_share(passage, rule_strength) for passage in self.passages]
         parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]
@@ -439,7 +440,7 @@ def _parts_of(
         _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
     )
     text_share = 1.0 - sum(_shares(weighing))
-    # One list per kind of evidence, because most kinds do not apply to most questions.
+    # One list of points per kind of evidence, because few kinds apply to a question.
     zeros = [0.0] * len(passages)
     columns = (
         [text_share * share for share in fused.words],

@@ -78,7 +78,7 @@ _CONSTRAINT: Final = re.compile(
     r"|only\ ever|has\ to|have\ to\ be|required?\ to|make\ sure|be\ sure\ to"
     r"|at\ (?:most|least)|no\ (?:more|less|later)\ than|without\ (?:asking|breaking|changing)"
     r"|keep\ in\ mind|from\ now\ on|not\ allowed|forbidden|deadline|budget\ (?:is|of))\b"
-    # The sentence addresses a person: "they do not agree" decides nothing.
+    # Only a sentence that addresses someone decides: "they do not agree" decides nothing.
     r"|(?:^\W*|[,;:(–—]\s*|\b(?:please|and|but|so|then|you|we|also)\ )"
     r"(?:do\ not|don'?t)\b|\b(?:you|we)\ cannot\b"
     r"|必须|不要|禁止|绝不|务必|不能|不得|总是|一律",
@@ -102,7 +102,7 @@ _ORDER: Final = re.compile(
     |^\W*(?:请|帮我|麻烦)?(?:写|改|修|查|看|跑|加|删|列|画|生成|总结|翻译|解释|检查|整理)""",
     re.IGNORECASE | re.VERBOSE,
 )
-# Such words as nouns: "Update: the port is 8471", "Run times are capped".
+# Verbs of orders used as nouns: "Update: the port is 8471", "Run times are capped".
 _SAYS_SO: Final = re.compile(
     r"^\W*\w+(?::|(?:\ (?!(?:if|that|why|what|how|the|an?|this|all|my|our)\b)\w+){0,2}"
     r"\ (?:is|are|was|were|has|have|goes?|must|should|will)\b)",

@@ -40,12 +40,12 @@ STOP_WORDS: Final = frozenset(_STOP_WORD_LINES.split())
 _WORD_MAX_CHARS: Final = 64
 _PATH_MAX_SEGMENTS: Final = 16
 
-# A run with more parts, or with many short ones, is random characters and not a name.
+# A run of characters with more parts, or with many short ones, is random and not a name.
 _NAME_MAX_PIECES: Final = 12
 _NAME_MIN_PIECE_CHARS: Final = 3
 _SHORT_NAME_PIECES: Final = 4
 
-# One entry per different word. An English session has about ten thousand of them.
+# Size of a cache with one entry per different word. An English session has about ten thousand.
 _CACHED_WORDS: Final = 32_768
 
 # Scripts written without spaces: Thai, Lao, Myanmar, Khmer; Hangul (jamo and syllables), Hiragana,
@@ -253,11 +253,10 @@ Ranked = TypeVar("Ranked")
 MOST_OF_ONE: Final = 2
 """Maximum number of passages per message in a block (docs/contributing/sources.md)."""
 MOST_OF_RESULT: Final = 4
-"""Maximum number of passages per relevant tool output: words do not show which line is the
-answer."""
+"""Maximum number of passages in a block per relevant tool output."""
 _NEARLY_FULL_TOKENS: Final = 8
 _MOST_MISFITS: Final = 200
-"""After this many passages that did not fit, none is expected to fit."""
+"""After this many passages that did not fit, `pack` tries no more."""
 
 
 def pack(

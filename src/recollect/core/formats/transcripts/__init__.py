@@ -311,7 +311,7 @@ def _take_entry(
         if entry.role is None:
             notes.append(f"line {entry.number}: a message entry without a message")
             return ()
-        derived = entry.message != was.message  # pi's migration changed the role
+        derived = entry.message != was.message  # migrating pi's session changed its role
         source = (object_fields(entry.line) or {}) if derived else fields
         raws = [source["message"]]
     elif entry.kind == "compaction":

@@ -201,7 +201,7 @@ def _queued_prompt(fields: Fields) -> bytes | None:
         return None
     if text_of(attachment, "commandMode") != "prompt":  # a notification, which no user typed
         return None
-    # no request has the key "queued", so the item counts as derived
+    # requests have no key "queued", so the item counts as derived
     return b'{"role":"user","content":%s,"queued":true}' % attachment["prompt"]
 
 

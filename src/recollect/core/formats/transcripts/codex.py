@@ -122,7 +122,7 @@ def _take(record: Record, rollout: _Rollout) -> None:
     elif kind == "turn_context":
         rollout.model = text_of(payload, "model") or rollout.model
     elif kind == "session_meta" and rollout.meta is None:
-        # The first line counts: a fork repeats the metadata of its parent.
+        # Only the first metadata line counts: a forked session repeats its parent's metadata.
         rollout.meta = payload
 
 

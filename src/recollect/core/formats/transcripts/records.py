@@ -28,7 +28,7 @@ _GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _ZSTANDARD_MAGIC = b"\x28\xb5\x2f\xfd"  # RFC 8878, 3.1.1
 _UTF8_MARK = b"\xef\xbb\xbf"
 _MILLISECONDS_FROM = 1e11
-"""Larger timestamps are in milliseconds, because this number of seconds is in the year 5138."""
+"""A larger timestamp is in milliseconds: in seconds, it would be after the year 5138."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +108,7 @@ def mapping_of(raw: bytes | None) -> dict[str, Any]:
 
 
 def usage_of(message: Fields) -> Usage | None:
-    """Return the usage of an assistant message; None if it has none or only zeros (an aborted
-    call)."""
+    """Return the usage of an assistant message; None if it has none, or only zeros (if aborted)."""
     return read_usage({"usage": mapping_of(message.get("usage"))})
 
 
@@ -147,8 +146,7 @@ def _complaint(line: bytes) -> str:
 
 
 def parents_first(parents: Sequence[int | None]) -> Iterator[tuple[int, int | None]]:
-    """Yield every position with its parent, in file order except that parents come before
-    children."""
+    """Yield every position with its parent, in file order, but parents before their children."""
     done = bytearray(len(parents))
     for position in range(len(parents)):
         branch: list[int] = []
@@ -196,14 +194,15 @@ class ModelRuns:
     _answered: list[int] = field(default_factory=list)
 
     def answer(self, item: int, *, shown: ShownItems) -> None:
-        """Add an item by the model. `shown` is the model's input, if the item begins a call."""
+        """Add an item that the model wrote. `shown` is the call's input, if the item begins a
+        call."""
         if not self._answered:
             self._shown = shown
         self._answered.append(item)
 
     def close(self, usage: Usage | None = None) -> None:
-        """End the current call. Without an open call, `usage` belongs to the last call without
-        usage."""
+        """End the current call. If no call is open, `usage` belongs to the last call if it has
+        none."""
         if self._answered:
             self._found.append(
                 RecordedRequest(shown=self._shown, answered=tuple(self._answered), usage=usage)
@@ -213,7 +212,7 @@ class ModelRuns:
             self._found[-1] = replace(self._found[-1], usage=usage)
 
     def so_far(self) -> ModelRuns:
-        """Return a copy that can be closed while the original continues."""
+        """Return a copy with the calls so far. Closing the copy does not change the original."""
         return ModelRuns(
             _found=list(self._found), _shown=self._shown, _answered=list(self._answered)
         )
