@@ -29,7 +29,7 @@ class Codec(Protocol):
 
     @property
     def rules(self) -> WireRules:
-        """The rules of the format."""
+        """The provider's rules for requests in this format."""
 
     def read(self, raw: bytes) -> Message:
         """Read one message, without raising on JSON that the codec does not understand."""

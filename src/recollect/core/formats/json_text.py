@@ -137,7 +137,7 @@ def text_of(fields: Fields, key: str) -> str | None:
 
 
 def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int, int]] | None:
-    """Return start and end of each value of `spans` in `body`; None if the keys do not match."""
+    """Return start and end of each value of `spans` in `body`; None if a key differs."""
     positions: dict[str, tuple[int, int]] = {}
     at = _skip(body, 0) + 1
     for key, span in spans.items():

@@ -1,5 +1,5 @@
 """Redaction rules. Each rule is a row of a table: the pattern of a secret, and keywords. A rule is
-skipped unless the text contains one of its keywords, and its pattern is searched only there. To
+skipped unless the text contains one of its keywords, and its pattern is searched only near them. To
 find keywords fast, a text is split into runs of word characters, and a cache maps each run to the
 bits of its keywords."""
 
@@ -112,8 +112,7 @@ class Keywords(Generic[Rule]):
         self._held: dict[int, list[tuple[str, Rule]]] = {}
 
     def held(self, found: int) -> list[tuple[str, Rule]]:
-        """Return the keywords that a text with these bits may contain, with their rules, in
-        order."""
+        """Return the keywords that a text with these bits may contain, each with its rule."""
         found &= self.bits
         held = self._held.get(found)
         if held is None:

@@ -162,7 +162,7 @@ _SCRIPT_STARTS = (
     (0xE0, 10),  # Indic scripts, Thai, Lao, Tibetan
     (0xE1, 11),  # Georgian, Ethiopic, Khmer, Vietnamese letters
     (0xE2, 12),  # typographic marks, symbols, box drawing
-    (0xE3, 0),  # East Asian, below
+    (0xE3, 0),  # East Asian: in the table below
     (0xEA, 13), (0xEC, 14),  # Hangul, two halves
     (0xEE, 15),  # private use, full-width forms
     (0xF0, 12),  # emoji and the rarest scripts

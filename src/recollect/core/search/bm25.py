@@ -97,7 +97,7 @@ def score_documents(
 def score_passages(
     passages: Sequence[Candidate], statistics: Candidates, query: Iterable[str]
 ) -> list[float]:
-    """Score passages by the statistics that a store returned with them."""
+    """Return a score per passage, from the word statistics that a store returned with them."""
     return score_documents(
         [passage.counts for passage in passages],
         [passage.length for passage in passages],

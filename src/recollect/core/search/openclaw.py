@@ -259,7 +259,7 @@ def _effective(hit: WarmHit, weights: Weights) -> float:
 
 
 def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHit]:
-    """Add the messages near the hits, each with its best score from any hit."""
+    """Return the hits and the messages near them, each with its best score from any hit."""
     place = {id_: at for at, id_ in enumerate(timeline)}
     best: dict[SegmentId, WarmHit] = {}
     for hit in hits:

@@ -215,7 +215,7 @@ def lending(
     neighbours: Iterable[Neighbour], tools: AbstractSet[SegmentId], users: AbstractSet[SegmentId]
 ) -> Iterator[tuple[SegmentId, SegmentId, int]]:
     """Yield (segment that gets points, segment that it gets them from, distance). A tool's output
-    before a user's message belongs to the message before the output."""
+    gets no points from a user's message directly after it."""
     for neighbour in neighbours:
         far = abs(neighbour.distance)
         first, second = (

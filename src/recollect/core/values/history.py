@@ -59,7 +59,8 @@ class TokenCalibration:
     earlier: tuple[tuple[int, int], ...] = ()
 
     def learn(self, *, estimated_tokens: int, reported_tokens: int) -> TokenCalibration:
-        """Return the calibration after another provider's count. Implausible counts are ignored."""
+        """Return the calibration after another count by the provider, which is ignored if
+        implausible."""
         if 0 < estimated_tokens < _TELLING_TOKENS:
             return self._anchored(estimated_tokens, reported_tokens)
         if not _is_plausible(estimated_tokens, reported_tokens):
@@ -84,8 +85,8 @@ class TokenCalibration:
 
     def apply(self, estimated_tokens: int) -> int:
         """Return the calibrated token count of a request. Tokens added since the anchor are
-        multiplied by the learned ratio. Removed tokens are assumed to be the oldest tokens, and
-        count as when they were added."""
+        multiplied by the learned ratio. Removed tokens are assumed to be the oldest tokens, and are
+        subtracted at the ratio learned for them."""
         estimated_tokens = max(0, estimated_tokens)
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ceil(self.ratio * estimated_tokens)
@@ -163,8 +164,8 @@ class CacheUse:
     held_tokens: int | None = None
 
     def learn(self, usage: Usage, *, pause_seconds: float | None, went_on: bool) -> CacheUse:
-        """Return the state after another report. `went_on` is true if the request began with the
-        same messages as the previous one."""
+        """Return the cache use after one more usage report. `went_on` is true if its request began
+        with the same messages as the previous one."""
         if not usage.reports_cache or usage.input_tokens < _LEAST_CACHED_TOKENS:
             return self
         read, written = usage.cache_read_tokens, usage.cache_write_tokens

@@ -237,7 +237,7 @@ class Cause(Enum):
         "a cut before the newest exchange would free {tokens:,} tokens, less than a summary takes"
     )
     NOTHING_SAID = "the conversation is empty"
-    NOTHING_BEFORE = "there is nothing before the newest exchange"
+    NOTHING_BEFORE = "there is nothing to summarize before the newest exchange"
     ALL_FORGOTTEN = "all messages that could be summarized were forgotten"
     CUT_BETWEEN = (
         "cut between turns: {messages} messages summarized, {tokens:,} tokens kept (target: "
@@ -336,7 +336,7 @@ class Cause(Enum):
         "{lines} {lines:sentence|sentences} and {facts} {facts:fact|facts} from trimmed messages "
         "are repeated at the start of the request"
     )
-    NOTHING_FITS = "no passage fits into {tokens} tokens"
+    NOTHING_FITS = "no passage fits into the recalled block's {tokens} tokens"
     NO_WORDS = "the question has no words to search with"
     NOTHING_HELD = "memory has nothing relevant that is not already in the request"
     TOO_LITTLE_SAID = "the message is too short to search with"
@@ -377,9 +377,14 @@ class Cause(Enum):
     VECTORS_MISSING = "{kind} vectors are being computed: {made:,} of about {passages:,}"
     NOT_EMBEDDED = "some passages have no {kinds} vector yet: run `recollect memory reindex`"
     NOTHING_RECALLED = "nothing was recalled"
-    NO_MESSAGE = "there is no message to attach the block to"
-    ASSISTANT_LAST = "the request ends with an assistant message that the model continues"
-    PROVIDER_WAITS = "the provider expects this message to have tool results only"
+    NO_MESSAGE = "there is no message to attach the recalled block to"
+    ASSISTANT_LAST = (
+        "no recalled block was added: the request ends with an assistant message that the model "
+        "continues"
+    )
+    PROVIDER_WAITS = (
+        "no recalled block was added: the provider expects only tool results in the last message"
+    )
     FACTS_DO_NOT_FIT = "nothing that was found fits into {tokens} tokens"
     RECALLED_BLOCK = "a recalled block of {tokens:,} {tokens:token|tokens} (contents: {fill})"
 

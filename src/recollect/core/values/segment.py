@@ -78,7 +78,7 @@ class StoredSegment:
 
     segment: Segment
     sequence: int
-    """Position in the space's order of arrival, in which neighbors are adjacent."""
+    """Position of the segment in the order in which the space's segments arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
