@@ -49,8 +49,7 @@ class SettingsError(RecollectError):
 
 
 class FormatError(RecollectError):
-    """A request or a transcript cannot be read. `prepare` never raises this: the report shows
-    it."""
+    """A request or a transcript cannot be read. `prepare` reports this instead of raising."""
 
 
 class UnknownFormat(FormatError):  # noqa: N818 - reads as what it says; its root ends in Error

@@ -160,7 +160,7 @@ class Conversation:
         self.transcript.append_custom(COMMAND, data)
 
     def record_undos(self, state: SessionState) -> int:
-        """Record in the transcript each undo that only the engine knows. Return their number."""
+        """Record in the transcript each undo that only the engine knows. Return the number."""
         undone = 0
         while (number := self._last_number()) is not None and is_undone_elsewhere(number, state):
             self.transcript.append_undo()

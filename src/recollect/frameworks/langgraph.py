@@ -176,7 +176,7 @@ def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
 
 def _matches(value: Any, wanted: Any) -> bool:
     """Return True if a value matches a filter, as in LangGraph's own stores. A value that cannot be
-    compared does not match, although some of those stores raise an error."""
+    compared does not match, although some of LangGraph's stores raise an error."""
     if isinstance(wanted, list | tuple):
         return (
             isinstance(value, list)

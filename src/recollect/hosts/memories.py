@@ -1,6 +1,6 @@
-"""The open memories of a process, and the thread in which they run. A memory is opened on first
-use, shared while it is in use, and closed if too many are open and no request uses it. Gateway,
-hooks and service have such pools; each only decides how to open a memory."""
+"""The open memories of a process, and the thread in which they run. A memory is opened on first use
+and shared by its users. If too many are open, an unused memory is closed. Gateway, hooks and
+service have such pools; each only decides how to open a memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IDLE_SECONDS: Final = 60.0
 """A memory or session counts as idle if it was not used for this long."""
 MOST_OPEN: Final = 64
 MOST_SESSIONS: Final = 64
-"""If more sessions of a memory are loaded than this, idle ones are released until needed again."""
+"""If a memory has loaded more sessions than this, idle sessions are released until needed."""
 STUCK_SECONDS: Final = 5.0
 """The thread counts as stuck if it does not run a trivial task within this time."""
 SWITCH_SECONDS: Final = 0.001
@@ -121,7 +121,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         idle_seconds: float | None = None,
     ) -> None:
         """Create an empty pool. `opener` opens a memory, in a thread. If more than `most_open` are
-        open, the least recently used of those that were idle for `idle_seconds` are closed."""
+        open, the pool closes the least recently used memories that were idle for `idle_seconds`."""
         self._opener = opener
         self._most_open = most_open
         self._idle_seconds = idle_seconds

@@ -44,7 +44,7 @@ class HubModel:
     repository: str
     revision: str = "main"
     checksums: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 by path, if several sources confirm it. For other files, the hub gives a checksum."""
+    """SHA-256 by path, if several sources confirm it; other files have the hub's checksum."""
     megabytes: int = 0
     """Approximate size of the download; 0 if unknown."""
     languages: str = ""
@@ -100,7 +100,7 @@ class Downloaded:
 
 
 def hub_model(name: str, repository: str | None = None) -> HubModel:
-    """Return the known model with this name, or one of the hub as `OWNER/NAME[@REVISION]`."""
+    """Return the known model `name`, or that of the hub's `repository`, OWNER/NAME[@REVISION]."""
     if repository is not None:
         path, _, revision = repository.partition("@")
         return HubModel(name=name, repository=path, revision=revision or "main")

@@ -91,7 +91,7 @@ def readable(text: str, *, chars: int) -> str:
 
 
 def fingerprint(files: Iterable[Path], *, text: str) -> str:
-    """Hash these files, in order, and `text`, for example a version that also changes the vectors.
+    """Hash these files, in order, and `text`, such as a version that changes with the vectors.
 
     Weights have hundreds of megabytes, so the hash covers only each file's size and samples of its
     content: retrained or requantized weights differ everywhere. The hash ignores modification
@@ -141,8 +141,8 @@ def start(work: Callable[[], T], *, name: str) -> Future[T]:
 
 
 async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T:
-    """Wait for the result of the work. If a library raises, the message begins with `failing`.
-    `quoted` adds the library's own text: pass it only if that text cannot contain embedded text."""
+    """Wait for the result of the work. If a library fails, raise an error that begins with
+    `failing`. `quoted` adds the library's text, which must not contain embedded text."""
     done = asyncio.wrap_future(future)
     try:
         await asyncio.wait([done])
@@ -183,7 +183,7 @@ async def embed_in_chunks(
 def _await_end() -> None:
     """Wait for running work before the interpreter ends. Python kills a daemon thread that returns
     to a finalizing interpreter. Killing a thread inside onnxruntime's C++ code aborts the process.
-    `atexit` handlers such as this one run earlier."""
+    `atexit` handlers such as this function run before that."""
     _ending.set()
     until = time.monotonic() + END_SECONDS
     # The user pressed Ctrl-C: do not wait any longer.

@@ -137,8 +137,8 @@ FEATURE: Final = "the onnx embedder"
 PACKAGES: Final = ("onnxruntime", "tokenizers")
 _BATCH_TEXTS: Final = 32
 _CHARS_PER_TOKEN: Final = 32
-"""The text is cut to this many characters per token before tokenizing. Words are shorter, so only
-the tokenizer's own limit cuts prose."""
+"""Before tokenizing, a text is cut to this many characters per token that is read. Words are
+shorter, so only the tokenizer's own limit cuts prose."""
 _SAME_WITHIN: Final = 1e-5
 # Two very different texts, to detect graphs in which the texts of a batch affect each other.
 _TRIAL: Final = (
@@ -156,7 +156,7 @@ class OnnxEmbedder(local.LoadedEmbedder["_Graph"]):
 
     def __init__(self, folder: Path, *, threads: int = 1) -> None:
         """Read the properties of the model in `folder`, without loading it. Raise EmbedderError if
-        the folder has no model. Pass one thread for questions, so that the host keeps its cores."""
+        the folder has no model. With one thread, as for questions, the host keeps its cores."""
         self._folder = read_model_folder(folder)
         self._threads = threads
         self._dimensions = 0

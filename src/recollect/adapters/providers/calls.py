@@ -201,7 +201,7 @@ class Address:
 
 
 def read_address(base_url: str | None, *, own: str) -> Address:
-    """Parse a base URL. If it is None, use `own`, the provider's address."""
+    """Parse a base URL. For None, return `own`, the provider's address."""
     parts = _add_version(base_url or own)
     shown = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
     return Address(shown=shown, own=parts == _add_version(own), _parts=parts)

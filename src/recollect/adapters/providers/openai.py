@@ -119,8 +119,8 @@ class OpenAIChatModel(_OpenAIModel):
         """Send a request in this wire format, and yield the reply as it arrives. Closing the
         iterator aborts the request.
 
-        The request also asks for the token usage, unless it turns that off or the server refused
-        this field before. `max_completion_tokens` is renamed to the field that the server knows.
+        The request also asks for the token usage, unless the request turns that off or the server
+        refused the field. `max_completion_tokens` is renamed to the field that the server knows.
         """
         limit_field, settled = self._limit_field, _NEW_LIMIT_FIELD not in request
         while True:

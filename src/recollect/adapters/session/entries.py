@@ -42,7 +42,7 @@ WITHDRAWN: Final = (
     "The summary that stood here was withdrawn: something that it stood for was forgotten."
 )
 LEAST_CHARS: Final = 12
-"""A shorter text is only forgotten as a whole message: "yes, do it" is part of many others."""
+"""A shorter text is only forgotten as a whole message: "yes, do it" is part of many texts."""
 
 # Fields that define a session's structure. They are not content, so masking skips them.
 _ENTRY_NAMES: Final = frozenset(

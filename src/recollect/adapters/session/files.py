@@ -96,8 +96,8 @@ def hold_lock(lock: Path, *, seconds: float) -> Iterator[None]:
 def rewrite_locked(
     path: Path, change: Callable[[bytes], bytes | None], *, seconds: float = 0.0
 ) -> bytes:
-    """Replace a file by the result of `change`, or delete it if that is None. Return the old
-    content. Waits up to `seconds` for other processes to release the file's lock."""
+    """Replace a file by the result of `change`, or delete the file if the result is None. Return
+    the old content. Waits up to `seconds` for other processes to release the file's lock."""
     descriptor = open_for_one(path, create=False, seconds=seconds)
     try:
         data = read_all(descriptor)

@@ -272,7 +272,7 @@ class SessionTranscript:
             )
 
     def append_undo(self) -> PiEntry | None:
-        """Add a compaction that restores the view before the last active one, if there is one."""
+        """Undo the last active compaction, if any, by a compaction that restores the view."""
         with self._adding:
             plan = plan_undo(path_to(self._unmasked_entries()))
             if plan is None:

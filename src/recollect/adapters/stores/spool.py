@@ -152,7 +152,7 @@ class FileSpool:
         return await self._ask(self._count, 0)
 
     async def retry_refused(self) -> int:
-        """Queue the refused records again, after all other records. Return their number."""
+        """Queue the refused records again, after all other records. Return how many."""
         return await self._ask(self._put_back, 0)
 
     async def state(self) -> SpoolState:

@@ -65,12 +65,12 @@ def open_memory(
     object, no file and no variable is read. `store` is the setting `store.url`: a file or a
     `postgresql://` URL. The store is opened with the first request. If `ingest.enabled = false`,
     nothing new is stored, but stored messages are recalled. `workspace` is a folder whose memory
-    files Recollect follows. `embedders` replace those of the settings. `model` writes a summary
-    when the window fills: pass an object with `async def ask(prompt)`, or such a function. Without
-    a model the window is only trimmed. `extraction_model` extracts facts, as `models.extraction`
-    does. To use one model for both, pass it twice. Pass `compact_in_background=False` if the host
-    compacts between its turns itself. Pass `open_space` if the host shares one database between
-    many spaces: then there is no spool.
+    files Recollect follows. `embedders` replace the embedders of the settings. `model` writes a
+    summary when the window fills: pass an object with `async def ask(prompt)`, or such a function.
+    Without a model the window is only trimmed. `extraction_model` extracts facts, as
+    `models.extraction` does. To use one model for summaries and facts, pass it as both. Pass
+    `compact_in_background=False` if the host compacts between its turns itself. Pass `open_space`
+    if the host shares one database between many spaces: then there is no spool.
     """
     from recollect.adapters.providers.overflow import recognize_overflow
     from recollect.adapters.wiring.models import (
@@ -236,7 +236,7 @@ def follow_files(
     clock: Clock,
     embedders: Sequence[str],
 ) -> Following | None:
-    """Follow a workspace's memory files and extra paths in the settings; None without these."""
+    """Follow a workspace's memory files and the settings' extra paths; None without both."""
     if workspace is not None and not workspace.is_dir():
         raise SettingsError(f"workspace: {workspace} must be a folder")
     own_files = workspace is not None and "memory" in settings.index.sources

@@ -108,8 +108,8 @@ def _is_async(ask: Any) -> bool:
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
     """Return the model for this role; None if the settings name no provider, or no model for the
     role. `models.main` also summarizes if `models.summary` is not set. `models.main` never extracts
-    facts, because a user who chooses a model for a chat has not asked for such calls. Wrong
-    settings raise SettingsError when a memory is opened, not later when its window is full."""
+    facts, because users who choose a model for a chat have not asked for that. Wrong settings raise
+    SettingsError when a memory is opened, not later when its window is full."""
     models = settings.models
     name = getattr(models, role) or (models.main if role != "extraction" else None)
     if models.provider is None:

@@ -213,7 +213,7 @@ def lock_path() -> str:
 
 
 def log_path() -> str:
-    """Return the path of the log of the daemon, and of hooks that run without it."""
+    """Return the path of the log of the daemon, and of hooks that run without a daemon."""
     return os.path.join(daemon_folder(), "daemon.log")
 
 
@@ -229,7 +229,7 @@ def note(text: str) -> None:
 
 
 def main() -> None:
-    """Run `recollect-hook AGENT`. Agents' settings name this command: it must never change."""
+    """Run `recollect-hook AGENT`. Agents' settings contain this command: never rename it."""
     agent = AGENTS.get(sys.argv[1]) if len(sys.argv) == 2 else None
     if agent is None:
         sys.exit(f"usage: recollect-hook {'|'.join(AGENTS)}, with the hook's event as input")
@@ -276,8 +276,8 @@ def installed_version() -> str:
 
 
 def _age(version: str) -> tuple[list[int], bool, str, int]:
-    """Return a sort key for versions. A daemon replaces only an older one, or two installed
-    versions would keep replacing each other."""
+    """Return a sort key for versions. A daemon replaces only an older daemon; otherwise two
+    installed versions would replace each other forever."""
     version, _, installed_at = version.partition("+")
     parts = version.split(".")
     numbers = [int(part) for part in parts if part.isdigit()]

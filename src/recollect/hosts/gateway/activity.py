@@ -1,5 +1,5 @@
-"""Records of the gateway's requests: of each while it is handled, and of the newest for clients
-that watch. Records are in RAM, without message content or keys: sizes, times, names and reasons."""
+"""Records of the gateway's requests: of each open request, and of the newest ones for clients that
+watch. Records are in RAM, without message content or keys: sizes, times, names and reasons."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SEPARATORS: Final = frozenset("-._")
 
 
 class Handling(Enum):
-    """What the gateway did with a request, as people read it."""
+    """What the gateway did with a request, in words for people."""
 
     SHAPED = "shaped"
     AS_IT_CAME = "as it came"

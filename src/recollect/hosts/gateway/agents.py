@@ -64,7 +64,7 @@ class WrappedAgent:
     """True if the agent reads a base URL from environment variables."""
 
     def upstreams(self) -> dict[Family, OwnUpstream]:
-        """Return the providers that the agent uses without the gateway, unless they are usual."""
+        """Return the unusual provider URLs that the agent would use without the gateway."""
         found = {
             family: OwnUpstream(url=url, named_by=f"{self.name}'s configuration")
             for family, url in self.configured_urls().items()

@@ -1,8 +1,8 @@
 """Identifies the sender of a request: the client, its session, and the kind of request. If a client
 sends no session name, its session is recognized by the reply that the client sends back. A request
-continues a session if it repeats the session's last request and the reply to it. Equal first
-messages do not identify a session, because applications greet all users alike. Every mark is keyed
-by the caller's credential, so two callers never share a session."""
+continues a session if it repeats the session's last request with its reply. Equal first messages do
+not identify a session, because applications greet all users alike. Every mark is keyed by the
+caller's credential, so two callers never share a session."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _AGENTS: Final = frozenset({"claude-code", "codex", "opencode", "pi"})
 """Clients that send tools with every turn, so that a request without tools is a side request."""
 _UNNAMED_BETAS: Final[Mapping[ClientName, tuple[str, ...]]] = {"claude-code": SYSTEM_INSIDE_BETAS}
-"""Claude Code sends system messages between the turns even if its beta features are off."""
+"""Beta features that a client uses without naming them: system messages between turns."""
 _COMPACTION: Final = re.compile(
     rb'(?<!\\)"(?:CRITICAL: Respond with TEXT ONLY\. Do NOT call any tools\.'
     rb"|Your task is to create a detailed summary of the conversation"
@@ -295,7 +295,7 @@ class SessionRecognition:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._known: OrderedDict[str, _Known] = OrderedDict()
-        """Sessions, the one seen longest ago first."""
+        """Sessions by name. The session that was seen longest ago is first."""
         self._marked: dict[str, dict[str, None]] = {}
         self._messages: OrderedDict[tuple[FormatName, bytes], tuple[MessageId, Role]] = (
             OrderedDict()
@@ -378,7 +378,7 @@ class SessionRecognition:
         return () if mark is None else tuple(_slot(mark, at) for at in range(MAX_ALIKE))
 
     def knows(self, session: str) -> bool:
-        """Return True if this process knows the session. Then the process's own state counts."""
+        """Return True if this process knows the session. The store is then not asked."""
         return session in self._known
 
     def stored_before(self, session: str) -> EntryKey | None:
@@ -415,7 +415,7 @@ class SessionRecognition:
     def add_reply(
         self, session: str, history: History, messages: Sequence[Message]
     ) -> tuple[str, ...]:
-        """Record a complete reply to a session. Return the marks under which to store it."""
+        """Record a session's complete reply. Return the marks under which to store the reply."""
         known, reply = self._known.get(session), reply_words(messages)
         if known is None or known.history is not history or reply is None:
             return ()

@@ -46,7 +46,7 @@ _WARM_UP_REQUEST: Final = (
 
 
 class WithoutMemory(Enum):
-    """Why a request was sent without memory, as people read it."""
+    """Why a request was sent without memory, in words for people."""
 
     LATE = "memory took too long"
     STUCK = "the thread that runs the memories does not answer"
@@ -61,7 +61,7 @@ class SpaceMemory(OpenMemory):
 
     recognition: SessionRecognition
     observing: dict[str, asyncio.Task[Any]] = field(default_factory=dict)
-    """Tasks that read replies, by session. The session's next turn waits for its task."""
+    """Tasks that read replies, by session. A session's next turn waits for the session's task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,7 +289,7 @@ class Shaper:
         return replace(made, why=shaped.why or made.why)
 
     def space_of(self, caller: Caller) -> str:
-        """Return the space that a request names, the one of its folder, or the default."""
+        """Return the space that a request names, else the folder's space, else the default."""
         settings = self._settings.gateway
         if caller.space:
             return caller.space

@@ -47,7 +47,7 @@ STALE_SECONDS: Final = 1.0
 """Within this time, a failure on an idle connection means that the server had closed it, and the
 request is sent again. Later, the provider may already have received the request."""
 READ_BYTES: Final = 65_536
-"""Number of bytes to read ahead for a slow client. Reading pauses at twice this number."""
+"""Number of bytes to read ahead for a slow client. Reading a reply pauses at twice this number."""
 
 LOG: Final = logging.getLogger(__name__)
 

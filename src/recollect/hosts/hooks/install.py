@@ -58,9 +58,9 @@ class InstallPlan:
 
 
 def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
-    """Return the file from which the agent reads hooks; in a project, the one that is not shared.
-    Raise RecollectError if the file is a link out of the project, with which the project's author
-    could overwrite any file of the user."""
+    """Return the file from which the agent reads hooks; in a project, the file that only the user
+    has. Raise RecollectError if the file is a link out of the project, with which the project's
+    author could overwrite any file of the user."""
     if scope == "user":
         if agent == "codex":
             return codex_folder() / "hooks.json"
@@ -148,7 +148,7 @@ def carry_out(plan: InstallPlan) -> None:
 
 
 def installed_at(agent: AgentName) -> float:
-    """Return when Recollect's hooks were added to an agent; infinity if they were not."""
+    """Return the time at which an agent got Recollect's hooks; infinity if it has none."""
     with suppress(OSError):
         records = [_record(file) for file in (data_home() / "hooks").iterdir()]
         since = [one.get("installed_at") for one in records if one.get("agent") == agent]

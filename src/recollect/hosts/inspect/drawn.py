@@ -139,7 +139,7 @@ def _grid(*columns: str) -> Table:
 
 _MARGIN: Final = 1
 _MOST_STRETCHES: Final = 16
-"""If there are more stretches than this, those with the same outcome and reason are joined."""
+"""If there are more stretches than this, stretches with the same reason are joined."""
 _LABEL: Final = 18  # width of "received 168,031 " before a bar
 _LEVELS: Final = "▁▂▃▄▅▆▇█"
 _KINDS: Final = {

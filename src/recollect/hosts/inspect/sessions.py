@@ -48,7 +48,7 @@ class SessionLine:
     current: bool = False
     """True for the running session. In a shell: the session that a chat continues by default."""
     keys: tuple[str, ...] = ()
-    """All keys that continue this session. There are two if one key resumed the session of
+    """All keys that continue this session. A session has two keys if one key resumed the session of
     another."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def _glance(path: Path) -> tuple[str, int]:
 
 
 async def stored_sessions(store: Store) -> list[SessionLine]:
-    """List the sessions of a store, except memory files. The most recently active one is first."""
+    """List a store's sessions, except memory files, the most recently active session first."""
     lines = [
         SessionLine(session_id=one.session, messages=one.segments, changed=one.last_said_at or 0.0)
         for one in await store.sessions()
@@ -137,8 +137,8 @@ def sessions_called(lines: Sequence[SessionLine], wanted: str) -> list[SessionLi
 def session_meant(
     lines: Sequence[SessionLine], wanted: str, *, listing: str = "`recollect memory sessions`"
 ) -> SessionLine:
-    """Return the one session with this key, id, id prefix or name. Raise RecollectError if there is
-    none or more than one."""
+    """Return the one session with this key, id, id prefix or name. Raise RecollectError if no
+    session or several sessions match."""
     found = sessions_called(lines, wanted)
     named = plain_line(wanted[:80])
     if not found:
@@ -233,8 +233,8 @@ class Receipts:
     is_known: bool
 
     def page(self, number: int | None = None) -> ReceiptPage:
-        """Return the page of this compaction, or of the newest. Raise RecollectError for a
-        compaction that is not stored."""
+        """Return a compaction's page, by default the newest. Raise RecollectError if it is
+        missing."""
         numbers = [record.number for record in self.records]
         wanted = number if number is not None else max(numbers, default=0)
         if wanted not in numbers:

@@ -1,5 +1,5 @@
 """Draws sessions as SVG: the timeline, sparklines and bars. Colors are classes of the inspector's
-stylesheet; an exported picture carries its own. A picture shows no message content."""
+stylesheet; an exported picture contains its own stylesheet. A picture shows no message content."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from recollect.hosts.inspect.timeline import Timeline
 
 MOST_COLUMNS: Final = 400
-"""Turns are drawn one by one up to this number. Above it, each column shows its largest request."""
+"""With more turns than this, each column shows the largest request of several turns."""
 LANES: Final[dict[EventKind, str]] = {
     EventKind.EDITED: "Shortened",
     EventKind.RECALLED: "Recalled",
@@ -169,7 +169,7 @@ def _areas(columns: Sequence[_Column], y: Callable[[float], float]) -> list[str]
 
 
 def _steps(columns: Sequence[_Column], heights: Sequence[float], *, back: bool = False) -> str:
-    """Draw a line over the columns. Equal heights are one stroke."""
+    """Draw a line over the columns. Neighbors of equal height share one stroke."""
     points = [(column.x, height) for column, height in zip(columns, heights, strict=True)]
     if back:
         points.reverse()

@@ -62,8 +62,7 @@ def excerpt_of(parts: Sequence[Part]) -> str:
 
 
 def words_of(part: Part) -> str:
-    """Return the text of a part; for an image, or a part of an unknown kind, its kind in
-    brackets."""
+    """Return the text of a part; for an image or an unknown kind, the kind in brackets."""
     if isinstance(part, Text | Thinking):
         return part.text
     if isinstance(part, ToolCall):
@@ -117,8 +116,7 @@ class MessageFate:
     excerpt: str = field(default="", repr=False)
     key: EntryKey | None = None
     row: int | None = None
-    """Place in the sent request, from 0; None if the message was not sent, or its place is
-    unknown."""
+    """Place in the sent request, from 0; None if unknown, or if the message was not sent."""
     is_new: bool = False
     """True if the previous request did not contain this row."""
     segment: SegmentId | None = None
@@ -165,8 +163,7 @@ class Stretch:
 
 
 def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
-    """Group consecutive messages with the same outcome and reason. `together` also joins groups
-    that are not consecutive."""
+    """Group consecutive messages by outcome and reason; with `together`, all messages."""
     groups: list[tuple[tuple[object, ...], list[MessageFate]]] = []
     for fate in fates:
         key = (fate.fate, *map(_without_score, fate.reasons))
@@ -312,7 +309,7 @@ def why_text(stretch: Stretch) -> str:
 
 
 def turn_text(turn: TurnFates, numbers: Sequence[int] = ()) -> str:
-    """Format the outcomes of a request's messages. With `numbers`, show only those, one by one."""
+    """Format the outcomes of a request's messages. With `numbers`, list only these messages."""
     if not numbers:
         lines = [
             f"  {stage.stage}: {stage.outcome}: {reason_text(stage.reasons)}"
@@ -338,7 +335,7 @@ def _fate_line(fate: MessageFate) -> str:
 
 
 def turns_text(kept: Sequence[KeptTurn]) -> list[str]:
-    """Format one line per message of the user: the turns that answer it, and its first words."""
+    """Format one line per user message: the turns that answer the message, and its first words."""
     rows = []
     for _, group in groupby(kept, key=lambda turn: turn.asked_by or turn.turn):
         turns = list(group)

@@ -1,5 +1,5 @@
 """The pages of a memory: search, facts, forgetting, redaction and health. Each action first shows
-what it would change."""
+its effect."""
 
 from __future__ import annotations
 

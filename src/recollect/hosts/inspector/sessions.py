@@ -1,4 +1,4 @@
-"""The pages of sessions: the list, the timeline of one, and its stored messages."""
+"""The pages of sessions: the list, a session's timeline, and a session's stored messages."""
 
 from __future__ import annotations
 

@@ -94,11 +94,10 @@ class ServedMemory(Protocol):
         """The session whose messages the client may see; None for the whole space."""
 
     def engine(self, scope: KeyScope = "read") -> AbstractAsyncContextManager[Engine]:
-        """Return the open engine for one call. Raise RecollectError if the memory cannot be
-        opened."""
+        """Open the engine for one call. Raise RecollectError if the memory cannot be opened."""
 
     def refusal(self, scope: KeyScope) -> str:
-        """Return the reason to refuse a call that needs this scope; empty if it is allowed."""
+        """Return why calls that need this scope are refused; empty if they are allowed."""
 
 
 class ClientMemory:

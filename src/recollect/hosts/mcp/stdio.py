@@ -80,7 +80,7 @@ class LineClient:
 
     def __init__(self, to_client: BinaryIO) -> None:
         self.arrived: asyncio.Queue[bytes] = asyncio.Queue(64)
-        """Lines that the client sent; an empty one marks the end."""
+        """Lines that the client sent; an empty line marks the end of the input."""
         self._to_client = to_client
         self._under_way: set[str] = set()
 

@@ -61,7 +61,8 @@ async def set_limits(call: Call) -> m.TenantItem:
 
 
 async def delete_tenant(call: Call) -> m.TenantDeletedAnswer:
-    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat this until `done`."""
+    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until the answer is
+    `done`."""
     one, certificates = await _asked(call), list[m.Record]()
     if one.id == call.tenant.id:
         raise Problem(
@@ -86,7 +87,7 @@ async def keys(call: Call) -> m.KeysAnswer:
 
 
 async def create_key(call: Call) -> m.KeyMadeAnswer:
-    """Create a key of a tenant. The answer is the only place that shows it."""
+    """Create a key of a tenant. Only this answer shows the key."""
     body = cast(m.KeyBody, call.body)
     made = await (await _admin(call)).create_key(
         await _asked(call), scopes=body.scopes, name=body.name, seconds=body.expires_in_seconds

@@ -1,7 +1,7 @@
-"""API keys and their tenants, and changes to both. A key has the form `rk_TENANT_ID_SECRET`: two
-ids that people may see, and 256 random bits with a checksum, by which a node refuses mistyped keys
-without a query. The database stores only a hash of the key. A node caches a key for `KEY_SECONDS`.
-Invented keys neither remove valid ones from the cache nor delay other requests."""
+"""API keys and tenants, and changes to both. A key has the form `rk_TENANT_ID_SECRET`: two ids that
+people may see, and 256 random bits with a checksum, by which a node refuses mistyped keys without a
+query. The database stores only a hash of the key. A node caches a key for `KEY_SECONDS`. Invented
+keys neither remove valid ones from the cache nor delay other requests."""
 
 from __future__ import annotations
 
@@ -149,8 +149,8 @@ class Administration:
         return made
 
     async def rotate_key(self, tenant: Tenant, key_id: str, *, grace: float) -> MadeKey | None:
-        """Replace a key, and let the old one expire after `grace` seconds. None if the tenant has
-        no working key with this id."""
+        """Replace a key, and let the old one expire after `grace` seconds. Return None if the
+        tenant has no working key with this id."""
         now = time.time()
         found = await self.records.key(tenant.id, key_id)
         if found is None or not (old := found[0]).is_valid(now):
@@ -178,7 +178,7 @@ class Administration:
 
     async def delete_tenant(self, tenant: Tenant) -> AsyncGenerator[tuple[str, Certificate]]:
         """Delete a tenant. Yield the name and the certificate of each space. If the iteration stops
-        early, another call continues it."""
+        early, another call deletes the rest."""
         # Revoke the keys first, so that no client writes meanwhile.
         for key in await self.records.keys(tenant.id):
             await self.revoke_key(tenant, key.id)

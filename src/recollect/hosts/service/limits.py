@@ -233,7 +233,7 @@ class CountsSpending(Protocol):
 class _Share:
     period: int
     spent: int = 0
-    """Total of all nodes when the node last counted."""
+    """Amount spent on all nodes when this node last asked the database."""
     heard_at: float | None = None
     asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 

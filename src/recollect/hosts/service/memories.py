@@ -1,6 +1,6 @@
 """The open memories of a node, one per space of a tenant, over one connection pool. Each request
-loads its session and stores it at the end, so any node can serve the next request. A memory is
-found by tenant and name, and only the key decides the tenant."""
+loads its session, and stores the session at the end, so any node can serve the next request. A
+memory is found by tenant and name, and only the key decides the tenant."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ T = TypeVar("T")
 LOG: Final = logging.getLogger("recollect")
 CLOSE_SECONDS: Final = 5.0
 SPARE_CONNECTIONS: Final = 4
-"""Number of connections for keys, budgets and idempotency keys, besides those for requests."""
+"""Number of connections for keys, budgets and idempotency keys; requests have their own."""
 MOST_SECONDS: Final = 120.0
 """Maximum value of X-Request-Timeout."""
 OPEN_SPACES: Final = 512

@@ -65,7 +65,7 @@ def _kept(where: ReleasedTo | None) -> Any:
 
 
 def _loaded(lines: Iterable[StageLine]) -> None:
-    """Raise a Problem if the session was not loaded: its turns would be counted again."""
+    """Raise a Problem if the session was not loaded, because turns would be numbered from 1."""
     causes = {reason.cause for line in lines for reason in line.reasons if line.stage == "load"}
     if Cause.SESSION_NOT_LOADED in causes:
         raise Problem(
@@ -327,7 +327,7 @@ def _fact_place(one: Fact) -> list[Any]:
 
 
 async def add_fact(call: Call) -> m.FactWrittenAnswer:
-    """Add a fact, which replaces the fact that it corrects, unless memory has it already."""
+    """Add a new fact. If it corrects a stored fact, it replaces that fact."""
     body = cast(m.FactBody, call.body)
     if not body.content.strip():
         raise Problem(ProblemKind.INVALID, "content must not be empty")

@@ -1,8 +1,8 @@
 """Parses and checks requests of the API. An invalid request raises a Problem that names the fault.
 
-A request with an Idempotency-Key is executed once. If a client sends it again, the client gets the
-same answer. A request claims its key in the database for a limited time, and stores its answer
-there. The key is released only if the request did nothing. No node stops work that has begun.
+A request with an Idempotency-Key is executed once. A client that repeats the request gets the same
+answer. A request claims its key in the database for a limited time, and stores its answer there.
+The key is released only if the request did nothing. No node stops work that has begun.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _MARK_BYTES: Final = 12
 
 class Cursors:
     """Creates and checks cursors, which name the next page of a list. A cursor is valid for one
-    list of one tenant. It contains a position, and a keyed hash over position and list."""
+    list of one tenant. A cursor contains a position, and a keyed hash over position and list."""
 
     def __init__(self, secret: bytes) -> None:
         """Create cursors with `secret`, which is the same on all nodes of a service."""
@@ -364,8 +364,7 @@ async def run_after_body(receive: Receive, work: Callable[[Receive], Awaitable[N
 
 
 async def collect(app: ASGIApp, request: Request, body: bytes) -> Response:
-    """Return an application's answer to a request whose body was read. The answer is one JSON
-    object, so it need not be streamed."""
+    """Return an application's whole answer to a request whose body was read."""
     left, messages = [body], list[Message]()
 
     async def receive() -> Message:

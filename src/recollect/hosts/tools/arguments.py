@@ -210,7 +210,7 @@ KINDS: Final[Mapping[str, ToolKind]] = {
 
 
 def describe_problem(kind: ToolKind, problem: RecollectError) -> str:
-    """Write the answer to the model. It contains no memory, so it is not marked as recalled."""
+    """Write the answer about wrong arguments. It is not marked as recalled: it has no memory."""
     shape = kind.parameters
     required = shape.get("required", [])
     takes = ", ".join(
@@ -260,7 +260,7 @@ def _accept(shape: Mapping[str, Any]) -> str:
 
 def moment(text: str, *, end: bool = False) -> float | None:
     """Parse a day or a time in UTC as seconds since the epoch; None for an empty text. A day means
-    its start, or its end if `end` is true."""
+    the day's start, or with `end` the day's end."""
     if not text:
         return None
     try:

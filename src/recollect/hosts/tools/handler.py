@@ -465,7 +465,7 @@ class MemoryTools:
         return answer
 
     def _commands(self, wanted: ForgetRequest) -> list[str]:
-        """Return commands that forget this; for a service's tenant, requests to the API."""
+        """Return the commands, or a tenant's API requests, that forget what the model asked."""
         if is_tenant_space(self._lookup.space):
             path = f"/v1/spaces/{quote(self._lookup.space.partition('/')[2], safe='')}"
             ids = json.dumps({"segments": [one.id for one in wanted.messages]})

@@ -103,7 +103,7 @@ OPENCLAW: Mapping[str, Any] = {
     "index.eviction_days": 90,
     "workspace.skip_bootstrap": False,
 }
-"""The behavior that OpenClaw's design documents describe, or else that of its code."""
+"""Values that give OpenClaw's behavior: as in its design documents, or else as in its code."""
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {"recollect": {}, "openclaw": OPENCLAW}
 

@@ -164,7 +164,7 @@ class _OpenClawFile:
         return found
 
     def put(self, to: str, spelled: str, value: Any) -> Any:
-        """Set a setting of Recollect from a key of the file. Two keys that set it must agree."""
+        """Set a setting from a key of the file. Two keys of the same setting must agree."""
         source = self.source(spelled)
         given = GivenValue(value=fit(to, value, source), source=source)
         before = self.given.setdefault(to, given)

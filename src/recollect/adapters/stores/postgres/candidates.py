@@ -77,7 +77,7 @@ _BY_NUMBER: Final = f"""
 
 
 def _select(more: str, tables: str, vectors: int) -> str:
-    """Write SQL for candidates, with `more` columns and one similarity per vector."""
+    """Write SQL for candidates, with the columns in `more` and one similarity per vector."""
     similar = "".join(f", v_{place}.similarity AS similarity_{place}" for place in range(vectors))
     joins = "".join(_SIMILARITY.format(place=place) for place in range(vectors))
     return f"SELECT {_COLUMNS}, t.terms, t.counts{similar}{more} {tables} {_TERMS} {joins}"

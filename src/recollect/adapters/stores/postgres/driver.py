@@ -43,7 +43,7 @@ _PORT: Final = "5432"
 
 
 class Raw(bytes):
-    """A parameter that is already in PostgreSQL's binary form. A cast in the SQL gives its type."""
+    """A parameter in PostgreSQL's binary form. A cast in the SQL gives the parameter's type."""
 
     __slots__ = ()
 

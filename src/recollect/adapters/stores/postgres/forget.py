@@ -2,8 +2,8 @@
 
 A request by content removes a message wherever it is stored; a request by place removes single
 segments. If another segment has the same words, quotes stay and facts name that segment as their
-source. Afterwards no row contains a forgotten text, a word of it, its vector or a quote, and it
-cannot be written again. An unreadable record is removed as if it quoted forgotten content.
+source. After forgetting, no row contains a forgotten text, a word of it, its vector or a quote, and
+the text cannot be written again. An unreadable record is removed as if it quoted forgotten content.
 Withdrawing removes segments, but keeps their quotes and lets them be stored again. Rewriting
 replaces only rows that are unchanged since they were read. PostgreSQL's data files contain the
 bytes until a scrub, and the certificate reports this.

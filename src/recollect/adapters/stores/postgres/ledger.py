@@ -52,7 +52,7 @@ _FOLLOWERS: Final = """
         FROM recollect.turns WHERE space_id = %(space)s
     ) AS t WHERE at >= %(before)s AND at_before < %(before)s AND kept_rows > 0
 """
-"""SQL for the turns to keep that follow directly after one to expire."""
+"""SQL for the turns that stay and directly follow a turn that expires."""
 _HAND_ON: Final = """
     UPDATE recollect.turns SET kept_rows = 0, row_hashes = %s::text[]
     WHERE space_id = %s AND session = %s AND number = %s

@@ -53,7 +53,7 @@ _MODES: Final = {True: "read", False: "write"}
 
 class Transaction:
     """A transaction of one space on one connection. The transaction sends its statements when a
-    caller reads rows. Coroutines may share a transaction, which joins their queries."""
+    caller reads rows. Coroutines may share a transaction, which sends their queries together."""
 
     __slots__ = (
         "_ended", "_link", "_queue", "_seconds", "_sender", "_sending", "made_space", "space",
@@ -131,7 +131,7 @@ class Transaction:
             await self._link.run(queued, seconds=self._seconds)
         except Exception as error:  # the transaction fails for all that share it
             self._sending.set_exception(error)
-            self._sending.exception()  # read it, because no caller may be waiting for it
+            self._sending.exception()  # mark the error as read, because perhaps no caller waits
             raise
         except BaseException:
             self._sending.cancel()
@@ -219,8 +219,8 @@ class Pool:
     def transaction(
         self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction of one space, committed when the block ends. With `read`, all its
-        queries see one snapshot. `seconds` limits each exchange with the server."""
+        """Open a transaction of one space, committed when the block ends. With `read`, all queries
+        of the transaction see one snapshot. `seconds` limits each exchange with the server."""
         return self._begun(f"app.space_id = '{space_id}'", space_id, read=read, seconds=seconds)
 
     def workers_view(self) -> AbstractAsyncContextManager[Transaction]:
@@ -230,7 +230,7 @@ class Pool:
     def tenant_transaction(
         self, tenant_id: UUID | None, *, read: bool = False
     ) -> AbstractAsyncContextManager[Transaction]:
-        """Open a transaction over a tenant's records, or over those that operators may read."""
+        """Open a transaction over the records of a tenant, or over those open to operators."""
         whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
         return self._begun(whose, read=read)
 

@@ -1,11 +1,11 @@
 """The schema's versions, and the application's role with its rights and settings.
 
 `schema.sql` has version 7; later versions are numbered files in `migrations/`. `NNN_pre_*.sql` only
-adds, and runs before the code that needs it is deployed. `NNN_post_*.sql` removes, and runs when no
-older code is in use. A migration runs and records each step in one transaction. A step waits for a
-lock at most `LOCK_SECONDS`, then retries. Opening a store never changes the schema. Each login role
-gets its own settings, because members of a role do not inherit them, and a transaction pooler would
-lose settings of a connection.
+adds objects, and runs before the code that needs them is deployed. `NNN_post_*.sql` removes
+objects, and runs when no older code is in use. A migration runs and records each step in one
+transaction. A step waits for a lock at most `LOCK_SECONDS`, then retries. Opening a store never
+changes the schema. Each login role gets its own settings, because members of a role do not inherit
+them, and a transaction pooler would lose settings of a connection.
 """
 
 from __future__ import annotations
@@ -99,8 +99,8 @@ async def login_roles(connection: Connection, role: str) -> dict[str, dict[str, 
 async def apply_missing(
     connection: Connection, app_role: str, *, citus: bool, only: Collection[str] | None = None
 ) -> tuple[list[str], list[str]]:
-    """Add the settings that the login roles lack, or `only` those named. Return the statements that
-    ran, and those that the URL's role may not run."""
+    """Add the settings that the login roles lack, or just those named in `only`. Return the
+    statements that ran, and those that the URL's role may not run."""
     done: list[str] = []
     cannot: list[str] = []
     for role, settings in (await login_roles(connection, app_role)).items():
@@ -232,7 +232,7 @@ class Migration:
 
     @property
     def in_each_space(self) -> tuple[str, ...]:
-        """Return the statements to run once per space, after the others."""
+        """Return the statements to run once per space, after the other statements."""
         return tuple(_statements(_EACH_SPACE + self.sql.partition(_EACH_SPACE)[2]))
 
 
@@ -289,9 +289,10 @@ async def migrate(
     waiting: Callable[[str], None] = lambda _: None,
 ) -> tuple[str, ...]:
     """Migrate a database as its owner. Return the names of the steps that ran. The application's
-    role is created if it is missing. With a password it may log in; without one, grant it to other
-    roles. This role owns nothing, and row security applies to it. A step calls `waiting` while it
-    waits for a lock. Pass the server's own URL: a pooler would separate the lock from the steps."""
+    role is created if it is missing. With a password, the role may log in; otherwise, grant it to
+    other roles. This role owns nothing, and row security applies to it. A step calls `waiting`
+    while it waits for a lock. Pass the server's own URL: a pooler would separate the lock from the
+    steps."""
     with driver_errors():
         async with await connect(admin_url) as connection, _alone(connection, wait_seconds):
             await require_server(connection)

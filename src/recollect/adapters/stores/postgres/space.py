@@ -330,7 +330,7 @@ async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[An
 
 
 async def purge_dead(work: Transaction) -> None:
-    """Remove dead numbers from the runs that contain them, because their words may be forgotten."""
+    """Remove the numbers of dead passages from runs: the passages may be forgotten ones."""
     for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
         rows = await work.rows(_BUCKETS, (work.space_id, run))
         dead_numbers = np.frombuffer(dead, "<u2")

@@ -203,7 +203,7 @@ def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDAr
 
 
 EXACT_NUMBERS: Final = 4_000 * 384
-"""A search compares all vectors exactly if vectors times dimensions are at most this."""
+"""A search compares all vectors exactly if they have at most this many numbers in total."""
 _RERANK_LEAST, _RERANK_SHARE, _RERANK_MOST = 500, 0.005, 1_000
 _RERANK_EACH: Final = 10
 """Number of exact comparisons per requested passage, which finds 99.8% of the best 50, and 98.5% of

@@ -274,7 +274,7 @@ def order_candidates(
     left_out: Ints = NONE,
 ) -> tuple[Ints, Ints]:
     """Choose the best passages by Okapi BM25, and those tied at the limit. If `allowed` is given,
-    choose only from these. Never choose passages in `left_out`."""
+    choose only passages in it. Never choose passages in `left_out`."""
     if not hits or limit <= 0:
         return NONE, NONE
     found: list[tuple[Ints, Floats]] = []

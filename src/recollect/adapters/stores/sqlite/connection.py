@@ -46,7 +46,8 @@ _CACHE_KIB = 32_768
 _LOG_PAGES = 128
 """When the log has this many pages, it is moved into the file, and then cut to this size."""
 _CIPHER = "aegis"
-"""SQLite's cipher. On processors with AES it costs no time; chacha20 takes three times as long."""
+"""SQLite's cipher. On processors with AES this cipher costs no time; chacha20 is three times
+slower."""
 _STATEMENTS = 200
 FileNumber: TypeAlias = tuple[int, int]
 """Device and inode, which identify a file."""

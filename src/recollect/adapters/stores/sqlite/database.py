@@ -150,7 +150,7 @@ class Lane:
         return await self._later(self._run, both)
 
     async def close(self) -> None:
-        """End the thread and its connection after running operations, but do not wait for locks."""
+        """End thread and connection after operations that run, but wait for no locks."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
 """Writes, replaces, forgets and finds facts, and counts their revision.
 
-A changed fact becomes a new row with a new number. Its words are indexed again, and its vectors
-removed. Every transaction that changes facts, or segments from which facts are extracted, increases
-the revision.
+A changed fact becomes a new row with a new number. The fact's words are indexed again, and the
+fact's vectors removed. Every transaction that changes facts, or segments from which facts are
+extracted, increases the revision.
 """
 
 from __future__ import annotations

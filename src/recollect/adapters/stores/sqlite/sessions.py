@@ -279,7 +279,7 @@ def forget_quotes(db: Database, forgotten: set[str]) -> int:
 
 
 def forget_session(db: Database, number: int) -> int:
-    """Remove state and name of a session without segments and turns. Return 1 if it had state."""
+    """Remove a session that has no segments and turns. Return 1 if it had a state, else 0."""
     remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
     forget_state(db, number)
     db.run("DELETE FROM session WHERE number = ?", (number,))

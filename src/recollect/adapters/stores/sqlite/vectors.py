@@ -1,4 +1,4 @@
-"""Vectors: stored in blocks in the file, held as one matrix in memory, and compared with a query's
+"""Vectors: stored in blocks in the file, held as one matrix in RAM, and compared with a query's
 vector.
 
 A block is one row with many vectors, and never changes. Removing a vector or joining small blocks
