@@ -106,7 +106,7 @@ class PiEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PiSession:
-    """A session file, as far as it is readable."""
+    """The readable lines of a session file."""
 
     header: PiHeader | None
     entries: tuple[PiEntry, ...]

@@ -70,7 +70,7 @@ _REMINDERS = (
             "local-command-stderr", "bash-stdout", "bash-stderr",
         )
     ),
-    ("<command-args><", "/command-args>"),  # only if empty: arguments are the user's words
+    ("<command-args><", "/command-args>"),  # empty arguments only: the user writes others
 )  # fmt: skip
 _CONTINUED = "This session is being continued from a previous conversation that ran out of context."
 _GO_ON = re.compile(
@@ -148,7 +148,7 @@ def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
             spans.append((goes_on.start(), len(text)))
     kept: list[tuple[int, int]] = []
     for start, end in sorted(spans):
-        if not kept or start >= kept[-1][1]:  # skip a reminder inside of another
+        if not kept or start >= kept[-1][1]:  # skip a reminder inside another reminder
             kept.append((start, end))
     return tuple(kept)
 

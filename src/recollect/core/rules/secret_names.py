@@ -44,7 +44,7 @@ _QUOTED_IN_ESCAPES = {quote: re.compile(rf"[^{quote}\\\r\n]{{1,4000}}+(?=\\)") f
 _BARE = re.compile(r"[!#-&*-+\--/0-9?@A-Z^_a-z~.({\[$%]{1,1000}+={0,2}")
 _BARE_LINE = re.compile(r"[^\s\"'`;<>\\]{1,1000}+")
 _REST_OF_TOKEN = re.compile(r"[\w.~+/-]*+={0,2}", re.ASCII)
-_PATTERN_CLASS = re.compile(r"[SwWdDs][+*{]")  # `token=\S+` in a search pattern
+_PATTERN_CLASS = re.compile(r"[SwWdDs][+*{]")  # a pattern, not a value: `token=\S+`
 _NAME_CHARS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-. "
 _MOST_NAME_CHARS = 48
 _MOST_ARN_CHARS = 80
@@ -146,7 +146,7 @@ def _kind_of_name(name: str) -> str | None:
         return "token"
     if last in ("id", "accessid") and "access" in (*before[-2:], last[:6]):
         return "id"
-    if last == "login" and before[-1:] == ["sonar"]:  # `sonar.login` holds a token
+    if last == "login" and before[-1:] == ["sonar"]:  # a name such as `sonar.login` holds a token
         return "token"
     if last == "key" and _is_secret_key(name, before):
         return "token"
@@ -177,7 +177,7 @@ def _read_value(text: str, match: re.Match[str], kind: str) -> SecretMatch | Non
     end = value.end()
     content = value.group()
     if not quoted:
-        if content.endswith("..."):  # the author shortened it
+        if content.endswith("..."):  # the author shortened the value
             return None
         content = content.rstrip(".,:!?)") if kind == "token" else content.rstrip(",;")
         end = start + len(content)
@@ -301,7 +301,7 @@ def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
     for keyword, _ in _HEADERS.held(reading.found):
         end = -1
         for at in reading.places(keyword):
-            if at < end:  # the header is on the previous line
+            if at < end:  # the table's header is on the previous line
                 continue
             since = max(0, at - _MOST_HEADER_CHARS)
             start = max(lowered.rfind("\n", since, at) + 1, since)

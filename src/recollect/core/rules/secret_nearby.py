@@ -192,7 +192,7 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
     if following.isalnum() or following in ("-", "_", "."):  # the word is part of a longer name
         after = _NAME.match(text, after).end()  # type: ignore[union-attr]
         others = set(_words(text, end, after)) & _OTHER
-        if others and not (chosen and others <= _HASHED):  # `password_sha256` is a secret too
+        if others and not (chosen and others <= _HASHED):  # but find `password_sha256`
             return None
     return after
 
@@ -243,7 +243,7 @@ def _words(text: str, start: int, end: int) -> list[str]:
 
 def _values(text: str, chunk: re.Match[str]) -> Iterator[tuple[int, str]]:
     start, end = chunk.span()
-    if ".." in chunk.group():  # the author shortened it
+    if ".." in chunk.group():  # the author shortened the value
         return
     start += len(chunk.group()) - len(chunk.group().lstrip("=:"))
     if "://" not in chunk.group():
@@ -261,7 +261,7 @@ def _is_set(text: str, first: int, value: str) -> bool:
     if text[first - 1] in _QUOTES:
         return _OF_NAME.match(text, end) is None
     before = text[max(0, first - 8) : first].rstrip(" \t")
-    if before[-1:].isalnum():  # a line of configuration
+    if before[-1:].isalnum():  # no sign before the value, as in a configuration file
         return value[-1].isdigit() and text[end : end + 1] in ("", "\n")
     if before[-1:] not in (":", "=", ">") or ("_" in value and not value[-1].isdigit()):
         return False
@@ -359,7 +359,7 @@ _TOLD = Keywords((word, "password") for word in keys(_TOLD_WORDS))
 def _leads(match: re.Match[str], after: int) -> bool:
     verb, value = match["verb"].lower(), match["value"]
     if verb in _ENGLISH_VERBS:
-        return "-" not in value  # as in "the password is case-sensitive"
+        return "-" not in value  # not a value: "the password is case-sensitive"
     apart = match.start("verb") - after > _LEAST_GAP_CHARS
     if apart or verb not in ":=：→->=>–—":
         return True

@@ -102,7 +102,7 @@ def _is_header(match: re.Match[str], value: str) -> bool:
     scheme = (match["scheme"] or "").lower()
     if scheme == "basic" and len(value) >= 8:
         return not is_reference(value, quoted=False) and not is_placeholder(value)
-    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # a token may be short
+    if scheme in _TOKEN_SCHEMES and any(map(str.isdigit, value)):  # tokens may be short here
         return any(map(str.isalpha, value)) and is_password_value(value, quoted=False)
     return is_token_value(value, quoted=False, least_chars=8) or is_uuid(value)
 
@@ -138,7 +138,7 @@ def _is_alone(match: re.Match[str], value: str) -> bool:
 def _is_code(match: re.Match[str], _: str) -> bool:
     if MEASURED.search(match.string, match.start(), match.start("value")):
         return False
-    return not match["gap"].strip() or bool(match["verb"])  # "rejects the otp after 300000 ms"
+    return not match["gap"].strip() or bool(match["verb"])  # not "the otp after 300000 ms"
 
 
 def _is_set(match: re.Match[str], value: str) -> bool:

@@ -173,7 +173,7 @@ def is_random(value: str) -> bool:
     the letter pairs are rare in words."""
     parts = _SEPARATORS.split(value)
     if len(parts) > 1 and all(len(part) < 5 or _NUMBERED_WORD.fullmatch(part) for part in parts):
-        return False  # a name such as `us-east-1` or `k8s-prod-01`
+        return False  # not random: `us-east-1`, `k8s-prod-01`
     if value.isalpha() and (value.islower() or value.isupper()):
         pairs, common = _count_pairs(value)
         return pairs >= _LEAST_LETTERS_ALONE and common < _RANDOM_PAIR_SHARE * pairs
@@ -280,7 +280,7 @@ def is_strong(value: str) -> bool:
     if not letters or (not digits and not signs):
         return False
     if value.isidentifier() and ("_" in value or len(value) < 8) and digits < 2:
-        return False  # a name in code, such as `sha256` or `oauth2_token`
+        return False  # not a password: `sha256`, `oauth2_token`
     if _NAMED_VALUE.match(value) or not _CODE_SIGNS.isdisjoint(value):
         return False
     return is_password_value(value, quoted=True, least_chars=6) and not (

@@ -316,11 +316,11 @@ def _words_of(part: Other) -> Iterator[str]:
         value = json.loads(part.payload)
     except (ValueError, RecursionError):
         return
-    if isinstance(value, str):  # a refusal is a plain string
+    if isinstance(value, str):  # the text of a refusal is a plain string
         yield value
         return
     source = value.get("source") if isinstance(value, dict) else None
-    if isinstance(source, dict) and source.get("type") == "text":  # a document given as text
+    if isinstance(source, dict) and source.get("type") == "text":  # the document is given as text
         data = source.get("data")
         if isinstance(data, str):
             yield data

@@ -32,7 +32,7 @@ class LedgerPiece:
     body: bytes = field(repr=False)
     about: tuple[MessageId, ...] = ()
     exact: bool = True
-    """False if text in it was redacted."""
+    """False if a secret in the piece was masked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class JobRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """Summary of a space's queue."""
+    """Counts of the jobs in a space's queue."""
 
     waiting: int
     leased: int
@@ -151,7 +151,7 @@ class QueueState:
     """Kinds whose jobs are paused; "*" means all kinds."""
     spent_tokens_today: int = 0
     due_at: float | None = None
-    """Earliest due time of a waiting job."""
+    """Earliest time at which a waiting job is due."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,7 +166,7 @@ class CompactionResult:
     """"reduced" (later requests are smaller), "irreducible" (nothing could be gained) or
     "failed"."""
     reason: Reason
-    """Reason for the outcome; `str` gives a sentence."""
+    """Reason for the outcome. `str(reason)` is a sentence."""
     trigger: Trigger
     """Why the compaction started: "threshold", "mid-turn", "overflow" or "manual"."""
     number: int = 0

@@ -26,7 +26,7 @@ FactType: TypeAlias = Literal[
     "preference",
     "digest",
 ]
-"""OpenClaw's six types, user preferences, and the digests of earlier versions."""
+"""Types of facts: OpenClaw's six, user preferences, and the digests of earlier versions."""
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
 """Author of a fact: rules of earlier versions, a model, a person, an imported file."""
 Change: TypeAlias = Literal["update", "supersede"]
@@ -78,7 +78,7 @@ class Fact:
     trust: Trust = "medium"
     """Trust in the author: "high", "medium", "low" or "outside"."""
     words: tuple[str, ...] = field(default=(), repr=False)
-    """Words of the statement, for search."""
+    """Words of the statement, which a search compares."""
     foreign: str | None = field(default=None, repr=False)
     """The line as it was imported, which an export repeats unchanged."""
     valid_to: float | None = None
@@ -86,7 +86,7 @@ class Fact:
     recorded_at: float | None = None
     """Time at which the fact was stored."""
     subject: str = field(default="", repr=False)
-    """Topic; empty if none was found."""
+    """Topic of the statement; empty if none was found."""
     attribute: str = field(default="", repr=False)
     """Property of the subject. A later fact with the same subject and property replaces it."""
     evidence: tuple[EvidenceSpan, ...] = ()
@@ -174,7 +174,7 @@ class FactVectorSet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FactText:
-    """A fact's text, to make its vector from."""
+    """A fact's text, from which an embedder makes its vector."""
 
     fact: FactId
     text: str = field(repr=False)

@@ -38,7 +38,7 @@ class Tenant:
     name: str
     created_at: float
     requests_per_minute: int | None = None
-    """Limit per minute; None means no limit."""
+    """Limit of requests per minute; None means no limit."""
     tokens_per_day: int | None = None
     most_spaces: int | None = None
     most_bytes: int | None = None

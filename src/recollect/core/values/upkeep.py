@@ -54,31 +54,31 @@ class Stats:
     engine: str
     """Database and its version."""
     segments: int
-    """Stored messages."""
+    """Number of stored messages."""
     noise: int
-    """Stored messages that a search does not find, such as greetings."""
+    """Number of stored messages that a search does not find, such as greetings."""
     passages: int
-    """Indexed pieces of messages."""
+    """Number of indexed pieces of messages."""
     tokens: int
-    """Tokens of all stored messages, estimated."""
+    """Estimated number of tokens in all stored messages."""
     vectors: Mapping[str, int] = field(default_factory=dict)
-    """Vectors, by embedder."""
+    """Number of vectors by embedder."""
     facts: int = 0
-    """Facts, with replaced ones."""
+    """Number of facts, including replaced ones."""
     sessions: int = 0
-    """Sessions."""
+    """Number of sessions."""
     turns: int = 0
-    """Recorded requests."""
+    """Number of recorded requests."""
     pieces: int = 0
-    """Texts of recorded requests, each stored once."""
+    """Number of texts in recorded requests. Equal texts are stored once."""
     compactions: int = 0
-    """Recorded compactions."""
+    """Number of recorded compactions."""
     tombstones: int = 0
-    """Marks that keep forgotten messages out."""
+    """Number of marks that keep forgotten messages from being stored again."""
     jobs_waiting: int = 0
-    """Background jobs that are waiting."""
+    """Number of background jobs that are waiting."""
     jobs_dead: int = 0
-    """Background jobs that failed too often."""
+    """Number of background jobs that failed too often and are not retried."""
     bytes_on_disk: int | None = None
     """Size in bytes; None if the database does not report it per space."""
 
@@ -105,7 +105,7 @@ class ForgetOrder:
     sessions: tuple[str, ...] = ()
     said_before: float | None = None
     said_after: float | None = None
-    """Earliest time, inclusive."""
+    """Earliest time of a message to forget, inclusive."""
     facts: tuple[FactId, ...] = ()
     """Facts to remove, whatever segments support them."""
     matching: str | None = field(default=None, repr=False)
@@ -123,7 +123,7 @@ class ForgetOrder:
         return self.said_before is not None or self.said_after is not None
 
     def said_then(self, said_at: float) -> bool:
-        """Return whether this time is within the limits."""
+        """Return whether a message of this time is within the order's time limits."""
         return (self.said_before is None or said_at < self.said_before) and (
             self.said_after is None or said_at >= self.said_after
         )
@@ -160,7 +160,7 @@ class StoredBody:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewBody:
-    """A replacement for stored data."""
+    """New bytes for stored data."""
 
     kind: BodyKind
     id: str
@@ -185,7 +185,7 @@ class RewriteOrder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """Result of a rewrite."""
+    """Ids and counts of what a rewrite replaced."""
 
     segments: tuple[SegmentId, ...] = ()
     bodies: int = 0

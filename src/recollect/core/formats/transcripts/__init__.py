@@ -75,7 +75,7 @@ def _detect(data: bytes, *, name: str = "") -> DetectedRecording:
     if document.startswith(b"[") and is_utf8(document):
         detected = _detect_array(document)
     elif object_fields(first_line) is None and is_utf8(document):
-        # JSON that is printed over several lines
+        # The JSON may be printed over several lines.
         found = _kind_of_part(document)
         detected = DetectedRecording(kind=found, parts=(document,)) if found == "request" else None
     detected = detected or _detect_lines(data)

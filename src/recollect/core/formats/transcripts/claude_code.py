@@ -153,7 +153,7 @@ class ClaudeCodeReader:
                 if not self._has_main and _speaks(fields):
                     self._has_main = not is_set(fields, "isSidechain")
         self._lines += data.count(b"\n")
-        # The messages so far belonged to a subagent.
+        # The messages read so far belonged to a subagent.
         if self._has_main and not had_main and self._taken:
             for line in session.lines:
                 line.message = None
