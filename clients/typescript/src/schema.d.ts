@@ -238,7 +238,7 @@ export interface paths {
         get: operations["facts"];
         put?: never;
         /**
-         * Add a fact, which replaces the fact that it corrects, unless memory has it already.
+         * Add a new fact. If it corrects a stored fact, it replaces that fact.
          * @description Needs the scope `write`.
          */
         post: operations["add_fact"];
@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke a tenant's keys, then delete its spaces and the tenant. Repeat this until `done`.
+         * Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until the answer is
          * @description Needs the scope `operator`.
          */
         delete: operations["delete_tenant"];
@@ -470,7 +470,7 @@ export interface paths {
         get: operations["keys"];
         put?: never;
         /**
-         * Create a key of a tenant. The answer is the only place that shows it.
+         * Create a key of a tenant. Only this answer shows the key.
          * @description Needs the scope `operator`.
          */
         post: operations["create_key"];

@@ -61,7 +61,7 @@ def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[Compac
 
 def is_undone_elsewhere(number: int, state: SessionState) -> bool:
     """Return True if `recollect undo`, which changes only the store, undid a compaction of the
-    engine. If the state lacks the compaction, return False: its store may be down."""
+    engine. If the state lacks the compaction, return False: the state's store may be down."""
     if not 0 < number <= state.compactions:
         return False
     cuts = [edit for edit in state.edits if isinstance(edit, Cut)]
@@ -209,7 +209,7 @@ def _number_of(compaction: PiEntry) -> int | None:
 
 
 DEFAULT_OUTPUT_TOKENS = 8192
-"""Anthropic's format requires a limit for the reply. Current Anthropic models accept this one."""
+"""Anthropic's format requires a limit for the reply. Current Anthropic models accept this limit."""
 OUTPUT_SHARE = 8
 """In a small window, the limit of the reply is the window divided by this."""
 RESERVED_SHARE = 4

@@ -366,7 +366,7 @@ class Agent:
         return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
 
     async def use_model(self, name: str) -> str:
-        """Use the model with this name from now on, or return the current name for an empty one."""
+        """Use the model with this name from now on; for an empty name, return the current name."""
         steps = self._steps
         if not name:
             window = steps.window_tokens

@@ -124,7 +124,7 @@ async def open_agent(
 
 
 def _models(settings: Settings, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel]:
-    """Return the model for replies and the one for summaries."""
+    """Return the model for replies and the model for summaries."""
     main = choose_model(settings, "main")
     if main is None:
         raise SettingsError(

@@ -91,7 +91,7 @@ class Step:
 
     number: int
     message: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The recorded reply; None if the model sent no usable one."""
+    """The recorded reply; None if the model sent no usable reply."""
     aborted: bool = False
     observation: Observation | None = None
 
@@ -216,8 +216,8 @@ def _failure(error: RecollectError, made: Compacted | None) -> Failed:
 STOPPED_FLUSH = "Stopped: the notes before a compaction are written later."
 STOPPED_COMPACTION = "Stopped: nothing was compacted; Recollect tries again later."
 SHRUNK_RATIO = 0.9
-"""Maximum size of the second request, relative to the one that was too large. The ratio is below 1,
-because token counts are estimates."""
+"""Maximum size of the second request, relative to the first, which was too large. The ratio is
+below 1, because token counts are estimates."""
 
 
 @dataclass(slots=True, kw_only=True)

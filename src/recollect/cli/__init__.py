@@ -2,7 +2,7 @@
 instant.
 
 Data goes to standard output, everything else to standard error. Exit codes: 0: done; 1: the answer
-is no; 2: you must change something first, which one line names.
+is no; 2: an error, which one line explains.
 """
 
 from __future__ import annotations

@@ -281,12 +281,12 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
     recollect trust FOLDER       the file in another folder
     recollect trust --list       all files that you trust
 
-    A recollect.toml in a folder may set budgets and windows. Everything else in it (servers, paths,
-    models, stores, redaction and similar) is ignored until you trust the file. FILE must be named
-    recollect.toml. The command shows the ignored settings and asks. Settings with a server, path or
-    key come first. If the file changes later, you have to trust it again. With --json it shows long
-    values in full, does not ask, and trusts the file only with --yes. Exits 1 if the file is not
-    trusted.
+    A recollect.toml in a folder may set budgets and windows. Everything else in the file (servers,
+    paths, models, stores, redaction and similar) is ignored until you trust the file. FILE must be
+    named recollect.toml. The command shows the ignored settings and asks. Settings with a server,
+    path or key come first. If the file changes later, you have to trust it again. With --json the
+    command shows long values in full, does not ask, and trusts the file only with --yes. Exits 1 if
+    the file is not trusted.
     """
     if listing:
         _list_trusted(as_json=as_json)

@@ -34,7 +34,7 @@ def daemon() -> None:
     """Manage the background process that answers the hooks of agents.
 
     The daemon starts when a hook needs it, stops when it is idle, and restarts after an upgrade.
-    Hooks work without it, but more slowly.
+    Hooks work without the daemon, but more slowly.
     """
 
 
@@ -56,7 +56,7 @@ def start(*, as_json: bool) -> None:
 @daemon.command()
 @_json
 def status(*, as_json: bool) -> None:
-    """Print the daemon's status. Exits 1 if it is not running."""
+    """Print the daemon's status. Exits 1 if no daemon is running."""
     try:
         health = _health()
     except OSError:
@@ -69,7 +69,7 @@ def status(*, as_json: bool) -> None:
 @daemon.command()
 @_json
 def stop(*, as_json: bool) -> None:
-    """Stop the daemon after it has finished pending work. Exits 1 if it is not running."""
+    """Stop the daemon after it has finished pending work. Exits 1 if no daemon is running."""
     from recollect.system.durable import try_lock
 
     try:
@@ -147,8 +147,8 @@ def mcp(
     claude mcp add recollect -- recollect mcp    the memory of this project, for Claude Code
     recollect mcp --http                         for clients that connect; runs until Ctrl-C
 
-    Over HTTP, every request needs a token. It is the value of RECOLLECT_MCP_TOKEN, or else a token
-    that Recollect creates and keeps in the data folder.
+    Over HTTP, every request needs a token. The token is the value of RECOLLECT_MCP_TOKEN, or else a
+    token that Recollect creates and keeps in the data folder.
     """
     require_extra("mcp")
     if url == "":

@@ -143,8 +143,8 @@ async def migrate(
 async def distribute(*, server: str, app_role: str, shard_count: int | None, as_json: bool) -> None:
     """Distribute the tables over the nodes of a Citus cluster. Safe to run again.
 
-    Run it after every migration, because new tables are on the coordinator only until then. Moves
-    existing rows to the nodes, and removes the copies on the coordinator.
+    Run this command after every migration, because new tables are on the coordinator only until
+    then. Moves existing rows to the nodes, and removes the copies on the coordinator.
     """
     from recollect.adapters.stores.postgres import admin
 
@@ -166,7 +166,7 @@ async def distribute(*, server: str, app_role: str, shard_count: int | None, as_
 async def check(*, server: str, app_role: str, as_json: bool) -> None:
     """Check versions, roles, row security, schema and Citus. Changes nothing.
 
-    Lists problems and the fix for each. Exits 1 if it finds any.
+    Lists problems and the fix for each. Exits 1 if it finds a problem.
     """
     from recollect.adapters.stores.postgres.admin import check_database
 

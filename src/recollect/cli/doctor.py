@@ -265,7 +265,7 @@ def list_(*, as_json: bool) -> None:
 def download_(*, name: str, repository: str | None, again: bool, as_json: bool) -> None:
     """Download the model NAME and verify each of its files.
 
-    If a download was interrupted, run the command again: it fetches only missing files. Set
+    If a download was interrupted, repeat the command, which fetches only missing files. Set
     HF_ENDPOINT to use another hub than Hugging Face.
     """
     from recollect.adapters.embedders.download import download, hub_model

@@ -241,7 +241,7 @@ def _version_lines(version: FactVersion) -> Iterator[str]:
 async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: Memory) -> None:
     """Store TEXT as a fact. Pass - to read TEXT from standard input.
 
-    If the fact corrects earlier facts, it replaces them. They stay as its history.
+    If the fact corrects earlier facts, it replaces them. The earlier facts stay as its history.
     """
     async with memory.open() as store:
         written = await fact_book(store, memory.settings).add(text, type=kind, subject=subject)

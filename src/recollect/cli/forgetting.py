@@ -97,11 +97,11 @@ async def memory_forget(
 ) -> None:
     """Remove messages permanently, and print a certificate.
 
-    Removes them from the store, the search index, facts, recorded requests and waiting writes, and
-    from the chat transcripts of this memory. They stay removed if a client sends its history again.
-    --segment, --matching and --pattern also remove copies of the content in other sessions.
-    --session, --since and --before remove only the messages that they select. If you combine these
-    three, a message must match all that you pass.
+    Removes the messages from the store, the search index, facts, recorded requests and waiting
+    writes, and from the chat transcripts of this memory. The messages stay removed, even if a
+    client sends its history again. --segment, --matching and --pattern also remove copies of the
+    content in other sessions. --session, --since and --before remove only the messages that they
+    select. If you combine --session, --since and --before, a message must match all of them.
     """
     from recollect.adapters.session.clean_files import resolve_sessions
     from recollect.core.upkeep.masks import own_patterns
@@ -222,7 +222,7 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
 async def redact(
     *, apply_: bool, patterns: tuple[str, ...], pii: bool, workspace: Path | None, memory: Memory
 ) -> None:
-    """Count secrets in stored data. With --apply, mask them.
+    """Count secrets in stored data. With --apply, mask the secrets.
 
     Searches messages, facts, recorded requests, summaries, session states, jobs, waiting writes,
     and the chat transcripts of this memory. The rest of each message stays and can be recalled.

@@ -53,7 +53,7 @@ def gateway(*, port: int | None) -> None:
     recollect tail        shows its requests
 
     Requests to the Messages, Chat Completions and Responses APIs get memory. All other requests
-    pass through unchanged. To try it with one agent, `recollect wrap claude` is enough.
+    pass through unchanged. To try Recollect with one agent, `recollect wrap claude` is enough.
     """
     require_extra("gateway")
     from recollect.hosts.gateway import access
@@ -96,7 +96,7 @@ def gateway(*, port: int | None) -> None:
     "the request, and recalls them when they are needed.",
 )
 def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries: bool) -> None:
-    """Run AGENT with memory. Its requests pass through a gateway that stops when AGENT exits.
+    """Run AGENT with memory. AGENT's requests pass through a gateway that stops when AGENT exits.
 
     \b
     recollect wrap claude                 with this folder's memory

@@ -89,8 +89,8 @@ def import_(
     """Import recorded sessions into a memory.
 
     PATH is a session file of pi, OpenClaw, Claude Code or Codex, a list of messages, or a folder of
-    such files. It may also be a folder with segments.jsonl and knowledge.jsonl. --all finds the
-    sessions of these agents on this machine, lists them and asks. You can run it again: stored
+    such files. PATH may also be a folder with segments.jsonl and knowledge.jsonl. --all finds the
+    sessions of these agents on this machine, lists them and asks. You can repeat an import: stored
     messages are skipped.
     """
     if everything:

@@ -79,7 +79,7 @@ def explain(
     message.
 
     FILE is a session of pi, OpenClaw, Claude Code or Codex, a list of messages, or the body of a
-    request. It may be gzipped, and its format is detected. Pass - to read standard input.
+    request. FILE may be gzipped, and its format is detected. Pass - to read standard input.
     """
     if live:
         from recollect.cli.gateway import show_live

@@ -101,7 +101,7 @@ class Memory:
         return space_secret(self.space, deployment_secret())
 
     async def choose(self) -> None:
-        """Load the settings, and choose store and space. Print a space that no option named."""
+        """Load the settings, and choose store and space. Print the space unless it was named."""
         if self.named == "":
             raise RecollectError("--space must have at least one character")
         self.settings = config.load_settings().settings
@@ -234,8 +234,8 @@ async def choose_space(
 
     The default is the memory of the folder's project, which hooks, `wrap`, MCP and imports use, or
     else the memory of the folder itself, which a chat creates. If neither exists, commands that
-    only read use the memory `default`, which programs with the library create. A file given as the
-    store has one space, which is used. A store from `--store` does not belong to the folder.
+    only read use the memory `default`, which programs with the library create. If the store is a
+    file, use the file's only space. A store from `--store` does not belong to the folder.
     """
     from recollect.adapters.wiring import is_server, sqlite_path, stored_spaces
     from recollect.adapters.wiring.stores import is_stored

@@ -90,7 +90,7 @@ def tenant() -> None:
 @click.argument("name")
 @service_options
 async def create_tenant(*, name: str, memory: Memory) -> None:
-    """Create a tenant. It has no limits unless you set them with `recollect tenant limits`."""
+    """Create a tenant. Set its limits with `recollect tenant limits`; by default it has none."""
     shown = plain_line(name)
     async with administration(memory) as service:
         new = await service.create_tenant(name)

@@ -78,7 +78,7 @@ async def memory_add(*, text: str, session: str, memory: Memory) -> None:
     value = {"id": segment.id, "session": session, "outcome": noted.outcome}
     memory.show(value, [f"{noted.outcome}: {segment.id}"])
     if segment.noise is not None and noted.outcome == "stored":
-        click.echo(f"recollect: it is stored but not indexed: {segment.noise}", err=True)
+        click.echo(f"recollect: the note is stored but not indexed: {segment.noise}", err=True)
     if noted.outcome == "forgotten":
         click.echo("recollect: this text was forgotten on request, so it was not stored", err=True)
         raise SystemExit(1)
@@ -287,8 +287,8 @@ def _spool_problems(state: SpoolState) -> list[str]:
 async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     """Erase deleted data from the database files. May take long.
 
-    On PostgreSQL, rewrites all tables with content, if data of this memory was removed. Each table
-    is locked meanwhile. --space may name a deleted memory.
+    On PostgreSQL, rewrites all tables with content, if data of this memory was removed. Locks each
+    table while rewriting it. --space may name a deleted memory.
     """
     from recollect.adapters.wiring.stores import scrub_store
 
@@ -321,7 +321,7 @@ async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
 async def memory_jobs(
     *, pause: str | None, resume: str | None, revive: bool, memory: Memory
 ) -> None:
-    """List the background jobs of a memory. With an option, pause, resume or revive them.
+    """List the background jobs of a memory. With an option, pause, resume or revive jobs.
 
     KIND is extract (find facts), embed (compute vectors), expire (delete old records) or pack
     (reorder the word index). Without KIND, an option applies to all kinds.

@@ -276,7 +276,7 @@ class EntriesForgotten:
     entries: int = 0
     """Number of entries whose content was removed, and of unreadable lines."""
     summaries: int = 0
-    """Number of summaries that were removed because they cover such entries."""
+    """Number of summaries removed because they cover entries whose content was removed."""
     left_in_names: bool = False
     """True if an id, or the name of a model or tool, contains the text and keeps it."""
 
@@ -494,7 +494,7 @@ def _holds_secret(signature: Any, masks: Masks) -> bool:
 
 
 def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | None:
-    """Return the fields of a compaction that undoes the last active one; None if there is none."""
+    """Return the fields of a compaction that undoes the last active one; None if none is active."""
     standing = active_compactions(path)
     if not standing:
         return None

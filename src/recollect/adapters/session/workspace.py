@@ -154,7 +154,7 @@ class CreatedFiles:
 
 def create_missing_files(folder: Path) -> CreatedFiles:
     """Create the files that a workspace lacks. BOOTSTRAP.md, for the first conversation, is only
-    created if all others are missing."""
+    created if all other files are missing."""
     is_new = not any(os.path.lexists(folder / name) for name in (*ALWAYS_SHOWN, FIRST_RUN_ONLY))
     names: list[str] = []
     notes: list[str] = []

@@ -137,7 +137,7 @@ async def open_chat_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIter
 
 
 def shell_rule(order: ChatOrder, ask: Ask | None) -> ShellRule:
-    """Choose the rule for commands: confined if this machine can, else a person is asked."""
+    """Choose the rule for commands: confine them if this machine can; otherwise, ask a person."""
     from recollect.agent.tools.confine import ShellRule, bubblewrap_works
 
     if order.bash == "allow":

@@ -51,8 +51,8 @@ def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
 
 
 def read_order(line: str) -> tuple[str, bool]:
-    """Parse an input line. Return its message, and True if it stops the running turn. A JSON object
-    has `message` or `abort`; any other line is itself the message."""
+    """Parse an input line. Return the line's message, and True if the line stops the turn. A JSON
+    object has `message` or `abort`; any other line is itself the message."""
     try:
         value = json.loads(line)
     except ValueError:

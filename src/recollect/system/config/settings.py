@@ -115,11 +115,11 @@ class Recall(Validated):
     """Token limit of the recalled block if the newest message asks no question."""
     standing_tokens: Count = setting(1200, ANY)
     """Token limit of the standing block: text at the start of each request that repeats pinned
-    facts, and the user's decisions from messages that were left out. It takes at most 10% of the
-    window; 0 turns it off."""
+    facts, and the user's decisions from messages that were left out. The block takes at most 10% of
+    the window; 0 turns it off."""
     embedder: EmbedderName = "auto"
-    """Program that computes vectors for search by meaning. "auto" uses the best of those that are
-    installed and run on this machine. "transformer" uses an ONNX model, or searches by words only
+    """Program that computes vectors for search by meaning. "auto" uses the best embedder that is
+    installed and runs on this machine. "transformer" uses an ONNX model, or searches by words only
     if there is none. "none" searches by words only."""
     onnx_model: Text | None = None
     """The ONNX model: a folder, or the name of a downloaded model. If none, all-MiniLM-L6-v2 if it
@@ -132,7 +132,7 @@ class Recall(Validated):
     decay_per_day: Ratio = 1.0
     """Multiply a passage's score by this factor for each day of its age. 1: age does not matter."""
     max_results: Positive | None = setting(None, ANY)
-    """Maximum number of passages in one block. If none, as many as fit its token limit."""
+    """Maximum number of passages in one block. If none, as many as fit the block's token limit."""
     deadline_seconds: Seconds | None = None
     """Maximum time for one recall. If none, one second, or 5/6 of turn.deadline_seconds if that is
     shorter."""
@@ -178,7 +178,8 @@ class Models(Validated):
     """Environment variable that holds the API key. If none, the provider's usual variable, such as
     OPENAI_API_KEY. If base_url names another server, that server then gets no key."""
     main: Text | None = None
-    """Model that `recollect chat` talks to. Without models.summary, it also writes summaries."""
+    """Model that `recollect chat` talks to. Without models.summary, this model also writes
+    summaries."""
     summary: Text | None = None
     """Model that writes summaries. If none, models.main."""
     extraction: Text | None = None
@@ -240,7 +241,7 @@ class StoreSettings(Validated):
     spool, a local file."""
     pool_size: Positive = 8
     """Maximum number of connections to PostgreSQL per process. All memories of the process share
-    them. Unused connections close after a minute."""
+    the connections. Unused connections close after a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,7 +249,7 @@ class Jobs(Validated):
     """Work in the background: embed messages, pack the word index, extract facts."""
 
     in_process: bool = True
-    """Run background jobs in this process. If off, run `recollect worker` for them."""
+    """Run background jobs in this process. If off, run `recollect worker` for these jobs."""
     day_tokens: Positive | None = 1_000_000
     """Maximum number of model tokens that the background jobs of a space may use per day. If none,
     no limit."""
@@ -261,7 +262,7 @@ class LedgerSettings(Validated):
     enabled: bool = True
     """Record each request as it was sent, so that `recollect replay` can rebuild it."""
     retention_days: Positive | None = 30
-    """Days to keep the record of a request. If none, it is kept forever."""
+    """Days to keep the record of a request. If none, the record is kept forever."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +312,7 @@ class Compaction(Validated):
     reserve."""
     max_history_share: Annotated[float, Meta(ge=0.1, le=0.9)] = setting(0.5, ANY)
     """Largest share of the model's window that the messages to summarize may fill in one call. If
-    they fill more, Recollect summarizes the oldest of them first, in separate calls."""
+    the messages fill more, Recollect summarizes the oldest ones first, in separate calls."""
     at_ratio: Share | None = None
     """Compact when the request fills this share of the window. If none, compact when only the
     reserve is left."""
@@ -410,11 +411,11 @@ class Trim(Validated):
     """Share of the limit to which a request is reduced if it is over the limit, by leaving out
     messages. The next turns then need no trimming."""
     protect_messages: Count = setting(6, ANY)
-    """Number of newest user and assistant messages to keep. Recollect leaves them out, oldest
-    first, only if the request does not fit otherwise."""
+    """Number of newest user and assistant messages to keep. Recollect leaves these messages out,
+    oldest first, only if the request does not fit otherwise."""
     protect_first_user: bool = setting(True, ANY)
-    """Keep the first user message, which is often the task. Recollect leaves it out only if the
-    request does not fit otherwise."""
+    """Keep the first user message, which is often the task. Recollect leaves that message out only
+    if the request does not fit otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,7 +456,7 @@ class WorkspaceSettings(Validated):
     shortened to their beginning and end."""
     skip_bootstrap: bool = setting(True, only(True))
     """Keep `recollect chat` from creating missing files, such as AGENTS.md, in the workspace.
-    `recollect init --workspace` creates them."""
+    `recollect init --workspace` creates the files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -507,7 +508,7 @@ class ServeSettings(Validated):
     fails."""
     jobs: bool = False
     """Run background jobs in the nodes, which slows requests down. If off, run `recollect worker`
-    for them."""
+    for these jobs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -518,8 +519,8 @@ class TelemetrySettings(Validated):
     """Port on which /metrics listens for Prometheus; 0 picks a free port. If none, there are no
     metrics."""
     metrics_host: Text = "127.0.0.1"
-    """Address on which /metrics listens. Requests to it need no key, so do not let tenants reach
-    it."""
+    """Address on which /metrics listens. Requests to /metrics need no key, so do not let tenants
+    reach this address."""
     log_format: LogFormat | None = None
     """Format of the log on standard error, with one line per request or job. If none, only problems
     are logged."""
@@ -542,9 +543,9 @@ class Settings(Validated):
     """Set of values for many settings at once. A setting that you set yourself wins over the
     preset."""
     window_tokens: Positive | None = setting(None, at_least(4_000))
-    """Size of the window to work with, in tokens. If the provider reports a smaller window, that
-    one is used. If none, the model's window from a built-in table, else the reported window, else
-    200000."""
+    """Size of the window to work with, in tokens. If the provider reports a smaller window,
+    Recollect uses that size. If none, the model's window from a built-in table, else the reported
+    window, else 200000."""
     turn: Turn = field(default_factory=Turn)
     tokens: Tokens = field(default_factory=Tokens)
     pruning: Pruning = field(default_factory=Pruning)
