@@ -134,7 +134,7 @@ class Agent:
         settings_file: Path | None = None,
     ) -> None:
         """Create an agent. `engine` must have `compact_in_background=False`. `open_session` starts
-        the next transcript for `/new`. `choose_model` returns the model with a name.
+        the next transcript for `/new`. `choose_model` returns the model of a given name.
         `confirm_forget` asks a person before a memory tool forgets anything; if it is None, nothing
         is forgotten. `settings_file` is a file that the user named, and that no tool may write."""
         scope = ToolScope(

@@ -233,9 +233,9 @@ async def choose_space(
     """Choose the space that commands use in a folder if the user names none.
 
     The default is the memory of the folder's project, which hooks, `wrap`, MCP and imports use, or
-    else the memory of the folder itself, which a chat creates. If neither exists, commands that
-    only read use the memory `default`, which programs with the library create. If the store is a
-    file, use the file's only space. A store from `--store` does not belong to the folder.
+    else the memory of the folder itself, which a chat creates. If neither memory exists, commands
+    that only read use the memory `default`, which programs with the library create. If the store is
+    a file, use the file's only space. In a server that `--store` names, use `default`.
     """
     from recollect.adapters.wiring import is_server, sqlite_path, stored_spaces
     from recollect.adapters.wiring.stores import is_stored

@@ -145,7 +145,7 @@ def is_token(sent: str, token: str) -> bool:
 class OwnPagesOnly:
     """Middleware against web pages, because a page in a browser can reach every local port. Refuses
     requests for another host or from another origin and, if `token` is set, requests without it as
-    a bearer. `local` servers have only this machine's host names."""
+    a bearer. With `local`, the header Host must name this machine."""
 
     def __init__(self, app: ASGIApp, *, local: bool, token: str | None = None) -> None:
         self._app = app

@@ -153,7 +153,7 @@ def same_file(descriptor: int, path: Path) -> bool:
 
 
 def open_plain(path: Path) -> int:
-    """Open a file for reading. Raise OSError if its absolute path contains a link, or it is not a
+    """Open a file for reading. Raise OSError if the absolute path contains a link, or names no
     regular file. Never wait for the writer of a pipe."""
     folder = os.open(path.anchor, FOLDER_STEP)
     try:
@@ -182,7 +182,7 @@ def _require_regular(descriptor: int) -> int:
 
 
 def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
-    """Read a file and its stat. Raise OSError as `open_plain` does, or over `most` bytes."""
+    """Read a file and its stat. Raise OSError as `open_plain` does, or for over `most` bytes."""
     descriptor = open_plain(path)
     try:
         parts: list[bytes] = []

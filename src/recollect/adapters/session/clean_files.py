@@ -196,7 +196,7 @@ class _Walk:
                 self.cannot.append(line)
 
     def _change(self, path: Path, place: str) -> None:
-        """Change a file. First read the file without its lock: most files are not affected."""
+        """Change a file. Most files need no change, so first read the file without a lock."""
         change: _Change | None = None
         try:
             if path.is_symlink():

@@ -70,7 +70,7 @@ def open_memory(
     Without a model the window is only trimmed. `extraction_model` extracts facts, as
     `models.extraction` does. To use one model for summaries and facts, pass it as both. Pass
     `compact_in_background=False` if the host compacts between its turns itself. Pass `open_space`
-    if the host shares one database between many spaces: then there is no spool.
+    if the host shares one database between many spaces: such a memory has no spool.
     """
     from recollect.adapters.providers.overflow import recognize_overflow
     from recollect.adapters.wiring.models import (

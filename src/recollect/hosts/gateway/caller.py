@@ -378,7 +378,7 @@ class SessionRecognition:
         return () if mark is None else tuple(_slot(mark, at) for at in range(MAX_ALIKE))
 
     def knows(self, session: str) -> bool:
-        """Return True if this process knows the session. The store is then not asked."""
+        """Return True if this process knows the session, so that the store is not asked."""
         return session in self._known
 
     def stored_before(self, session: str) -> EntryKey | None:

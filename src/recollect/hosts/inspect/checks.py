@@ -52,7 +52,7 @@ def check_data() -> Check:
 
 
 def check_embedder(settings: Settings) -> Check:
-    """Check the embedder. Nothing is loaded or downloaded."""
+    """Check the embedder. This check loads and downloads nothing."""
     from recollect.adapters.wiring.models import choose_embedders
 
     try:

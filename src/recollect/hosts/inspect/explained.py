@@ -223,8 +223,8 @@ def requests_of(transcript: RecordedSession) -> tuple[RecordedRequest, ...]:
 def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
     """Return the system prompt and tools of the requests. Most clients record neither, so add
     filler text for the tokens that the provider counted in the first request, but that the file
-    lacks. The engine compares estimates with the provider's counts, so the text must have its full
-    size."""
+    lacks. The engine compares estimates with the provider's counts, so the prompt must have its
+    full size."""
     system = encode(transcript.system) if transcript.system else None
     tools = transcript.tools.encode() if transcript.tools else None
     system_tokens = weigher.text(transcript.system or "")

@@ -229,7 +229,7 @@ class RequestReader:
         return found
 
     async def containing(self, chosen: Sequence[MessageFate], words: str) -> list[MessageFate]:
-        """Return those messages that contain these words, ignoring case."""
+        """Return the given messages that contain these words, ignoring case."""
         wanted, found = words.casefold(), []
         for at in range(0, len(chosen), _AT_ONCE):
             part = chosen[at : at + _AT_ONCE]

@@ -319,7 +319,7 @@ def stylesheet() -> str:
 
 
 def exported(picture: str) -> str:
-    """Return a picture as a file of its own, with its colors."""
+    """Return a picture as a separate SVG file that contains the colors."""
     opening = '<svg xmlns="http://www.w3.org/2000/svg" '
     styled = f"><style>{stylesheet()}</style>"
     return picture.replace("<svg ", opening, 1).replace(">", styled, 1) + "\n"

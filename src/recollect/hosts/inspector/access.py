@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recollect.hosts.inspector.spaces import Spaces
 
 TOKEN_SECONDS: Final = 600.0
-"""Time within which the token in a link can be used, and only once."""
+"""A link's token works once, within this time."""
 MOST_SIGNED_IN: Final = 64
 ALL_SCOPES: Final[frozenset[KeyScope]] = frozenset(("read", "write", "forget"))
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
@@ -82,7 +82,7 @@ Access: TypeAlias = "Callable[[Request], Awaitable[Visitor | Response]]"
 
 
 def foreign(request: Request) -> Response | None:
-    """Return an answer that refuses a request from a page of another origin; None for others."""
+    """Return an answer that refuses a request from a page of another origin; else None."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if request.method == "GET" and origin is None:
         return None
@@ -96,7 +96,7 @@ class LocalAccess:
     """Admits browsers of this machine's user. A link's token works once, and gives a cookie."""
 
     def __init__(self, spaces: Spaces, *, local: bool = True) -> None:
-        """Pass `local=False` if the server listens for other machines, whose host names vary."""
+        """With `local`, refuse requests whose Host header does not name this machine."""
         self._spaces = spaces
         self._local = local
         self._tokens: dict[str, float] = {}

@@ -23,7 +23,7 @@ class LocalInspector:
     """The inspector, for this user's browsers only."""
 
     def __init__(self, settings: Settings, *, path: str = "", local: bool = True) -> None:
-        """`path` is the mount path. `local`: the server listens on this machine only."""
+        """`path` is the mount path. With `local`, Host must name this machine."""
         self._settings = settings
         self._path = path
         self._access = LocalAccess(LocalSpaces(settings), local=local)

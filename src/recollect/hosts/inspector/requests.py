@@ -39,7 +39,7 @@ DIFFS_PER_PAGE: Final = 30
 MOST_REASONS: Final = 20
 MOST_SHOWN_CHARS: Final = 60_000
 MOST_REBUILT_ROWS: Final = 2_000
-"""A request with more rows is not rebuilt, so the page does not show its size in bytes."""
+"""A request with more rows than this is not rebuilt, so the page shows no size in bytes."""
 _MOST_SEARCHED: Final = 5_000
 
 

@@ -109,7 +109,7 @@ class PageView:
         return self.form.get(name, self.request.query_params.get(name, ""))
 
     def number(self, name: str, default: int = 0) -> int:
-        """Return a parameter as a whole number; `default` if it is missing or not one."""
+        """Return a parameter as a whole number; `default` if it is missing or invalid."""
         text = self.given(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
 

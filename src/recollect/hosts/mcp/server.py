@@ -1,8 +1,8 @@
 """The MCP server: the memory tools behind the low-level server of the official SDK. Invalid
 requests and failures of the memory get an answer, and do not stop the server. The memory is opened
-when a call first needs it. If opening fails, the next call tries again. Over streamable HTTP,
-the server by default listens only on this machine. Every HTTP request must contain a token, which
-other users of the machine cannot read."""
+when a call first needs it. If opening the memory fails, the next call tries again. Over streamable
+HTTP, the server by default listens only on this machine. Every HTTP request must contain a token,
+which other users of the machine cannot read."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class TenantSpaces:
     def __init__(
         self, principal: Principal, memories: TenantMemories, settings: Settings, *, acts: bool
     ) -> None:
-        """`acts`: the visitor sent a form, which may remove something."""
+        """Pass `acts=True` if the visitor sent a form, which may remove data."""
         self._acts = acts
         self._principal = principal
         self._memories = memories

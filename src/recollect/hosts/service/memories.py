@@ -181,7 +181,7 @@ class TenantMemories:
     ) -> AsyncIterator[TenantMemory]:
         """Return the memory of a tenant's space for work of this scope, while the block runs. A
         "write" obeys the quotas and, with `creates`, creates a missing space. If the space was
-        deleted meanwhile, a write lists it again, because it may have stored something."""
+        deleted meanwhile, a write lists the space again, because it may have stored data."""
         key, fleet = (tenant.id, space), await self.fleet()
         if scope == "write":
             measure = partial(self._measured, *key)

@@ -465,7 +465,7 @@ class MemoryTools:
         return answer
 
     def _commands(self, wanted: ForgetRequest) -> list[str]:
-        """Return the commands, or a tenant's API requests, that forget what the model asked."""
+        """Return the commands, or a tenant's API requests, that forget the requested content."""
         if is_tenant_space(self._lookup.space):
             path = f"/v1/spaces/{quote(self._lookup.space.partition('/')[2], safe='')}"
             ids = json.dumps({"segments": [one.id for one in wanted.messages]})

@@ -69,7 +69,7 @@ def readable_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
 
 
 def _fact(**row: Any) -> Fact:
-    """Decode a row as a fact. Raise ValueError or TypeError if that fails."""
+    """Decode a row as a fact. Raise ValueError or TypeError if the row is damaged."""
     del row["fact_no"]
     row["foreign"] = row.pop("foreign_line")
     row["evidence"] = tuple(
@@ -261,8 +261,8 @@ async def write_facts(
 async def forget_facts(
     work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
 ) -> tuple[FactId, ...]:
-    """Remove the facts that are named, or whose sources were all removed. A fact with other sources
-    loses only the removed ones. `gone` maps each forgotten segment to another segment with the same
+    """Remove the facts that the request names, or whose sources were all removed. A fact with other
+    sources loses only the removed sources. `gone` maps each forgotten segment to one with the same
     words, or None. An unreadable fact is removed together with any segment that it names."""
     rows = await work.records(BY_ID, (work.space_id, driver.texts(named))) if named else []
     if gone:

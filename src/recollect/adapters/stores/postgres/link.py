@@ -269,7 +269,7 @@ class Link:
             raise
 
     def leave(self, statements: Sequence[Statement]) -> None:
-        """Send statements without waiting. The next use of the link reads their results first."""
+        """Send statements without waiting. The link's next use reads the results first."""
         self._owed = self._send(statements)
         self._pgconn.flush()
 

@@ -44,7 +44,7 @@ LOGGING: Final[Mapping[str, str]] = {
     "log_parameter_max_length": "0",
 }
 """Settings that keep content out of the server's log; only a superuser may set them. Citus workers
-get parameters as literals, which only the first setting keeps out."""
+get parameters as literals, which only the first setting keeps out of the log."""
 CITUS_SETTINGS: Final[Mapping[str, str]] = {"citus.propagate_set_commands": "local"}
 """Row security reads app.space_id, set in each transaction, so Citus must pass it to workers."""
 

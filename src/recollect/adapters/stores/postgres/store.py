@@ -1,8 +1,8 @@
 """Opens spaces in a PostgreSQL database, and reads and writes one space.
 
 `PostgresFleet` owns the pool of connections for all spaces of a database. The fleet's only query
-over several spaces asks which have due jobs. `PostgresStore` (`recollect.core.ports.Store`) runs
-each operation as one transaction of its space.
+over several spaces asks which spaces have due jobs. `PostgresStore` (`recollect.core.ports.Store`)
+runs each operation as one transaction of its space.
 """
 
 from __future__ import annotations

@@ -214,7 +214,7 @@ class TenantRecords:
         return (changed or [tenant])[0]
 
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> bool:
-        """Remove a tenant and its keys. Return False if the tenant still has spaces. Keep its
+        """Remove a tenant and its keys. Return False if the tenant still has spaces. Keep the
         log."""
         async with self._pool.tenant_transaction(tenant.id) as work:
             await work.send(_LOCK_TENANT, (tenant.id,))  # so that no request lists a space now

@@ -5,7 +5,7 @@ Above `EXACT_NUMBERS`, a search first compares signs, and then compares the most
 exactly; `recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48
 bytes per passage at 384 dimensions. A slot of a block counts as used only while its passage has a
 vector. A second vector of a passage is ignored. A vector is skipped if its passage is missing or
-has another span. Ties at the last place are decided in double precision, then by id.
+has another span. If passages tie for the last place, double precision decides, then the id.
 """
 
 from __future__ import annotations
@@ -310,7 +310,7 @@ async def nearest(
     compared: Statement | None,
 ) -> list[int]:
     """Find the nearest passages. The result is empty if the embedder (a row of `EMBEDDER`) has no
-    vectors. `compared` is the statement of `compare_all`."""
+    vectors. `compared` is the statement that `compare_all` returned."""
     require_dimensions(asked, embedder)
     if embedder is None or query.vector_limit <= 0 or direction_of(asked.values) is None:
         return []

@@ -34,7 +34,7 @@ _BLOCK_BYTES: Final = 6_500
 """Maximum bytes of a block: a block is one row, and a row must fit a page of 8 kB."""
 _POSTING_BYTES, _TERM_BYTES = 5, 6
 _BUCKET_POSTINGS: Final = 400
-"""Average number of postings per bucket. Fewer mean more rows; more mean longer reads."""
+"""Average number of postings per bucket. Small buckets need more rows, large ones longer reads."""
 _COUNT_MOST: Final = 65_535
 _TERMS_KEPT: Final = 200_000
 _HEAD: Final = struct.Struct("<HH")
@@ -400,7 +400,7 @@ async def find_by_words(
     allowed: Ints | None,
     left_out: Ints,
 ) -> FoundByWords:
-    """Find the best passages by words, in `allowed` but not in `left_out`; add the statistics."""
+    """Find the best passages by words, in `allowed`, not in `left_out`; also return statistics."""
     documents, total_length = await asked.statistics.fetchone() or (0, 0)
     if asked.postings is None:
         return FoundByWords((), documents, total_length, {})

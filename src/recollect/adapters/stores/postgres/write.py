@@ -255,7 +255,7 @@ async def replace_passages(
 async def drop_index(
     work: Transaction, numbers: NDArray[np.int64], counters: space.SpaceCounters
 ) -> NDArray[Any]:
-    """Remove passages, their words and signs. Return their terms. Vectors and runs stay."""
+    """Remove passages, their words and signs. Return the removed terms. Vectors and runs stay."""
     packed = driver.int8s(numbers)
     await work.send(_DROP_PASSAGES, (work.space_id, packed))
     await vectors.clear_signs(work, numbers)

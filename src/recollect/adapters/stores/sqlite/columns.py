@@ -231,7 +231,7 @@ def segment_row(segment: Segment, sequence: int, session: int) -> Row:
 
 
 def stored_segment(row: Row) -> StoredSegment:
-    """Decode a row of `SELECT_SEGMENT`. Raise ValueError or TypeError if that fails."""
+    """Decode a row of `SELECT_SEGMENT`. Raise ValueError or TypeError for a damaged row."""
     sequence, session, *values = row
     segment = Segment(session=text_of(session), **_unpack_columns(values, _SEGMENT))
     return StoredSegment(segment=segment, sequence=sequence)
@@ -242,7 +242,7 @@ def fact_row(fact: Fact, number: int) -> Row:
 
 
 def stored_fact(row: Row) -> Fact:
-    """Decode a row of `SELECT_FACT`. Raise ValueError or TypeError if that fails."""
+    """Decode a row of `SELECT_FACT`. Raise ValueError or TypeError for a damaged row."""
     return Fact(**_unpack_columns(row[1:], _FACT))
 
 

@@ -203,8 +203,8 @@ class BusyWait:
         self._ended = True
 
     def wait(self, _tries: int = 0) -> bool:
-        """Wait a moment. Return False after the limit. Pauses are short and random: with SQLite's
-        own, of up to 100 ms, a process gets no turn next to eight busy writers."""
+        """Wait a moment. Return False after the time limit. Pauses are short and random: with
+        SQLite's own, of up to 100 ms, a process gets no turn next to eight busy writers."""
         if self._ended or time.monotonic() >= self._until:
             return False
         time.sleep(random.uniform(0.0005, 0.006))  # noqa: S311 - not for secrets
@@ -265,8 +265,8 @@ def temporary_file(file: SpaceFile) -> Iterator[SpaceFile]:
 
 
 def empty_log(file: SpaceFile) -> None:
-    """Move the log into the file. Raise an error if that fails: closing a connection would ignore
-    it, and leave a file that is damaged without its log."""
+    """Move the log into the file. Raise an error if moving fails: closing a connection would ignore
+    the error, and leave a file that is damaged without its log."""
     with store_errors(file.path), closing(connect(file, BusyWait(file.busy_seconds))) as opened:
         ((is_busy, _, _),) = opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if is_busy:
@@ -283,7 +283,7 @@ def put_in_place(made: Path, path: Path) -> None:
 
 @contextmanager
 def folder_locked(file: SpaceFile) -> Iterator[None]:
-    """Lock the folder, so that no other process creates or replaces such files there."""
+    """Lock the folder, so that no other process creates or replaces a store there."""
     descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
         if not try_lock(descriptor, file.busy_seconds):

@@ -145,8 +145,8 @@ def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str
 
 def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
     """Remove the facts whose sources were all forgotten. A fact with other sources loses only the
-    forgotten ones. `twins` maps a forgotten segment to another with the same words, which replaces
-    it as a source. An unreadable fact is removed together with any segment that it names."""
+    forgotten sources. `twins` maps a forgotten segment to another with the same words, the new
+    source. An unreadable fact is removed together with any segment that it names."""
     rows = db.rows(_RESTING)
     resting = [fact for _, fact in columns.read_rows(rows, columns.numbered_fact)]
     known = {fact.id for fact in resting}

@@ -1,8 +1,8 @@
 """Forgets and rewrites stored content, so that no byte of it remains.
 
 A request by content removes a message wherever it is stored; a request by place removes single
-segments. A request is one transaction. `secure_delete` overwrites the bytes, and the log is emptied
-afterwards. The result lists copies that could not be deleted.
+segments. Each request runs in one transaction. `secure_delete` overwrites the bytes, and the log is
+emptied afterwards. The result lists copies that could not be deleted.
 """
 
 from __future__ import annotations
