@@ -323,7 +323,7 @@ def _head(result: ScaleResult) -> Iterator[str]:
     yield ""
     yield "This page shows how many requests a service answers, what machines it needs, and what"
     yield "they cost. `recollect bench scale --write docs` generates the page from"
-    yield f"[its figures](capacity.json). They were measured on {result.measured_on} on"
+    yield f"[its figures](capacity.json). These figures were measured on {result.measured_on} on"
     yield f"{result.machine}. PostgreSQL 18, one node of"
     yield "`recollect serve`, one `recollect worker` and the load generator shared this machine."
     yield "The generator sent requests at random times (Poisson), without waiting for answers."
@@ -400,7 +400,7 @@ def _measured(result: ScaleResult) -> Iterator[str]:
         if most is not None and figures.get(name, 0.0) > most
     ]
     if missed:
-        yield f"**Missed targets:** {'; '.join(missed)}. They are not fixed yet."
+        yield f"**Missed targets:** {'; '.join(missed)}. These misses are not fixed yet."
         yield ""
     yield "How it was measured. The names in code style are keys of [the figures](capacity.json):"
     yield ""
