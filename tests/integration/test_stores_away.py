@@ -144,7 +144,7 @@ def test_commands_say_how_many_batches_are_missing(
 
     asyncio.run(open_it())
     batches = "1 batch" if count == 1 else "2 batches"
-    assert f"missing here: {batches} in the spool" in capsys.readouterr().err
+    assert f"this output lacks {batches} in the spool" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("known", [False, True])

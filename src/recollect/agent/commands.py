@@ -167,7 +167,7 @@ async def answer_memory(argument: str, engine: Engine, session_id: str) -> str:
     if written.fact is None:
         return f"Not stored: {written.reason}."
     titles = {"known": "Known already", "replaced": "Stored in place of an earlier fact"}
-    masked = f"\n{written.masked} secrets in it were masked" if written.masked else ""
+    masked = f"\n{written.masked} secrets in the fact were masked" if written.masked else ""
     return f"{titles.get(written.outcome, 'Stored')}: {fact_line(written.fact)}{masked}"
 
 

@@ -235,7 +235,7 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
         if not created.names and not created.notes:
             click.echo("kept     the workspace's files (all exist already)")
     where = "" if folder == Path() else f"cd {printable(folder)} && "
-    click.echo(f"Next: `{where}recollect doctor` checks it, `{where}recollect chat` begins.")
+    click.echo(f"Next: `{where}recollect doctor` to check, `{where}recollect chat` to begin.")
 
 
 def _choose(models: list[str], *, yes: bool) -> str:

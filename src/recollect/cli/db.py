@@ -52,7 +52,7 @@ def _owner_url(url: str | None) -> str:
     server = config.load_settings().settings.store.url if url is None else url
     if server is None or not is_server(server):
         raise RecollectError(
-            "this is for PostgreSQL: give postgresql://OWNER@HOST/DATABASE "
+            "this command is for PostgreSQL: give postgresql://OWNER@HOST/DATABASE "
             "(SQLite files are migrated when they are opened)"
         )
     require_driver()

@@ -274,7 +274,7 @@ def _print_written(memory: Memory, written: FactWritten) -> None:
     }
     memory.show(value, lines)
     if written.masked:
-        click.echo(f"recollect: {written.masked} secrets in it were masked", err=True)
+        click.echo(f"recollect: {written.masked} secrets in the fact were masked", err=True)
     if written.outcome == "refused":
         raise SystemExit(1)
 

@@ -427,8 +427,8 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
         _show_found(projects, found)
     wanted = bool(projects) and not dry_run
     if wanted and not yes:
-        question = "Import it, each project into a memory of its own?"
-        wanted = confirm(question, "all of it would be imported", as_json=memory.as_json)
+        question = "Import these sessions, each project into its own memory?"
+        wanted = confirm(question, "all sessions would be imported", as_json=memory.as_json)
     if wanted:
         _import_projects(memory, projects)
     outcomes = [outcome for project in projects for outcome in project.outcomes]

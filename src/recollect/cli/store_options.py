@@ -171,8 +171,8 @@ class Memory:
             return await self._count_spooled(drain=False)
         if waiting:
             click.echo(
-                f"recollect: missing here: {number_of(waiting, 'batch', 'batches')} in the spool. "
-                "The process that wrote them stores them, or the next that opens this memory",
+                f"recollect: this output lacks {number_of(waiting, 'batch', 'batches')} in the "
+                "spool. Their process, or the next that opens this memory, stores them",
                 err=True,
             )
         return waiting

@@ -133,7 +133,7 @@ class TestSearchAndGet:
         assert DECIDED in right.text
         for answer in (wrong, beyond):
             assert answer.is_error
-            assert "no such message" in answer.text
+            assert "no message or fact with the id" in answer.text
 
     @pytest.mark.parametrize(
         ("tool", "given", "names"),

@@ -253,8 +253,8 @@ class SessionIndex:
             isinstance(other, dict) for other in value.values()
         ):
             raise TranscriptError(
-                f"{self.path.name} is damaged and was not changed: fix it or move it away (the "
-                "other transcripts do not need it)"
+                f"{self.path.name} is damaged and was not changed: fix it or move it away "
+                "(transcripts work without this file)"
             )
         return value
 

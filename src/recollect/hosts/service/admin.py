@@ -67,7 +67,7 @@ async def delete_tenant(call: Call) -> m.TenantDeletedAnswer:
     if one.id == call.tenant.id:
         raise Problem(
             ProblemKind.INVALID,
-            "the tenant of your own key: delete it with another tenant's operator key, or with "
+            "this key belongs to that tenant: use another tenant's operator key, or run "
             "`recollect tenant delete`",
         )
     ends = call.now + call.seconds / 2

@@ -51,7 +51,7 @@ def _kept(where: ReleasedTo | None) -> Any:
     if where == "stale":
         raise Problem(
             ProblemKind.STALE,
-            "another request of this session was faster: send this one again, nothing is stored "
+            "another request of this session was stored first: repeat this one, nothing is stored "
             "twice",
             retry_after=1.0,
         )
@@ -284,7 +284,7 @@ async def export(call: Call) -> m.ExportAnswer:
     kind, *place = call.after(["segments", 0])
     if len(place) != (1 if kind == "segments" else 2):
         raise Problem(
-            ProblemKind.BAD_REQUEST, "cursor: it is from an older version; start without a cursor"
+            ProblemKind.BAD_REQUEST, "the cursor has an older version; start without a cursor"
         )
     limit = call.query.limit
     segments: Sequence[StoredSegment] = ()

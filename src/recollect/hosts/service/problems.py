@@ -125,4 +125,4 @@ def problem_of(error: type[BaseException], said: str, *, keyed: bool = False) ->
         )
     if issubclass(error, RecollectError):
         return Problem(ProblemKind.UNAVAILABLE, again(keyed=keyed), retry_after=1.0)
-    return Problem(ProblemKind.INTERNAL, "the service's log has the error, by its time; try again")
+    return Problem(ProblemKind.INTERNAL, "try again; the service's log has the error")

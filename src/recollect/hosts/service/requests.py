@@ -113,7 +113,7 @@ class Cursors:
         except (NotBase64, ValueError):
             pass
         raise Problem(
-            ProblemKind.BAD_REQUEST, "cursor: it belongs to another list; start without a cursor"
+            ProblemKind.BAD_REQUEST, "the cursor belongs to another list; start without a cursor"
         )
 
     def _mark(self, told: bytes, place: Sequence[str]) -> bytes:
@@ -334,7 +334,7 @@ class IdempotencyKeys:
             if not isinstance(stored, Failure):
                 return
             if time.monotonic() + seconds > claim.ends_at:
-                LOG.error("could not store an answer for its Idempotency-Key: %s", stored.said)
+                LOG.error("could not store the answer for an Idempotency-Key: %s", stored.said)
                 return
             await asyncio.sleep(seconds)
             seconds = min(2 * seconds, most)

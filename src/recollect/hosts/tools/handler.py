@@ -305,10 +305,10 @@ class MemoryTools:
         if facts:
             named = ", ".join(plain(fact.id) for fact in facts[:_MOST_NAMED])
             raise RecollectError(
-                f"several ids begin with {plain(given)!r}; give more of it: {named}."
+                f"several ids begin with {plain(given)!r}; give more characters: {named}."
             )
         raise RecollectError(
-            f"there is no such message or fact in this memory as {plain(given)!r}; memory_search "
+            f"this memory has no message or fact with the id {plain(given)!r}; memory_search "
             "shows the ids of messages, as 214.8f0c, and those of facts."
         )
 
@@ -316,7 +316,7 @@ class MemoryTools:
         answer = self._new_answer()
         answer.add([fact_line(fact)], [])
         sources = await self._lookup.messages(fact.sources)
-        answer.head("It rests on:" if sources else "No message is stored that it rests on.")
+        answer.head("Source messages of this fact:" if sources else "No source message is stored.")
         for one in sources:
             answer.add_cut(self._heading(one), one.segment.text, [one.segment.message_id])
         return answer

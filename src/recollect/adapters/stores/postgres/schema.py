@@ -447,9 +447,7 @@ async def require_server(connection: Connection) -> None:
     row = await (await connection.execute(_SERVER)).fetchone()
     assert row is not None
     if row[0] < SERVER_VERSION:
-        raise StoreError(
-            f"the server is PostgreSQL {row[1]}: this needs {SERVER_VERSION} or newer; upgrade it"
-        )
+        raise StoreError(f"the server is PostgreSQL {row[1]}: upgrade to {SERVER_VERSION} or newer")
 
 
 async def _extension(connection: Connection) -> None:
