@@ -68,8 +68,8 @@ class MissingExtra(RecollectError):  # noqa: N818
 
 
 class StaleSession(RecollectError):  # noqa: N818
-    """A session changed while its request was prepared: prepare that request again. Calls of one
-    session wait for each other, so only a fault in Recollect can cause this error."""
+    """A session's state changed while its request was prepared: prepare that request again. Calls
+    of one session wait for each other, so only code that sets `session.state` can cause this."""
 
 
 class EmbedderError(RecollectError):
