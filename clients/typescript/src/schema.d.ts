@@ -238,7 +238,7 @@ export interface paths {
         get: operations["facts"];
         put?: never;
         /**
-         * Add a new fact. If it corrects a stored fact, it replaces that fact.
+         * Add a new fact. A new fact replaces the stored fact that it corrects, if any.
          * @description Needs the scope `write`.
          */
         post: operations["add_fact"];

@@ -420,7 +420,7 @@ class Agent:
         return f"A new session has begun; the previous one is kept as {before.session_id}."
 
     def _change_session(self, open_session: Callable[[], SessionTranscript]) -> None:
-        """Change the session without an await, so that no transcript stays open if cancelled."""
+        """Change the session without an await: a cancelled run must leave no transcript open."""
         before = self.conversation
         self._steps.conversation = Conversation(open_session(), clock=self._clock)
         before.transcript.close()

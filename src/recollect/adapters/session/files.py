@@ -188,7 +188,7 @@ LOCK_SECONDS: Final = 10.0
 
 
 class SessionIndex:
-    """The index `sessions.json` of one space. Its methods block on disk access."""
+    """The index `sessions.json` of one space. The methods block on disk access."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self.path = path

@@ -128,7 +128,7 @@ def _read(raw: bytes) -> DaemonReply:
 
 
 def ensure_daemon(*, seconds: float = START_SECONDS) -> None:
-    """Start the daemon if none listens, once for all callers. Raise `DaemonAway` if that fails."""
+    """Start the daemon if none listens, once for all callers. Raise `DaemonAway` if none starts."""
     import fcntl
 
     until = time.monotonic() + seconds

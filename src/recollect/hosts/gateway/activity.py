@@ -198,7 +198,7 @@ class Activity:
             self._reports.popitem(last=False)
 
     def report(self, name: str) -> dict[str, Any] | None:
-        """Return the newest report of the session whose name ends with `name`, if there is one."""
+        """Return the newest report of the session whose name ends with `name`, if any."""
         ending = (key for key in reversed(self._reports) if key[1].endswith(name))
         return self._reports.get(next(ending, ("", "")))
 

@@ -1,5 +1,6 @@
-"""Summaries that the client's own model writes, with the key of the client's request. Key and model
-are in RAM only while that request and its tasks run. A user's gateways share one daily limit."""
+"""Summaries that the client's own model writes, with the key of the client's request. The key and
+the model's name are in RAM only while the request and its tasks run. A user's gateways share one
+daily limit."""
 
 from __future__ import annotations
 

@@ -369,8 +369,7 @@ class Explained:
     stages: tuple[StageNote, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that `--json` prints. It has each reason as a sentence and as the name
-        of its cause."""
+        """Return what `--json` prints, with each reason as a sentence and as a cause's name."""
         moment = None if self.moment is None else str(self.moment)
         return {**asdict(self, dict_factory=_with_sentences), "moment": moment}
 

@@ -121,7 +121,8 @@ class Service:
         secret: bytes = b"",
         mcp: MountMcp | None = None,
     ) -> None:
-        """Create the application. All nodes have the same `secret`. `mcp` serves `…/mcp`."""
+        """Create the application. All nodes have the same `secret`. `mcp` answers paths in
+        `/mcp`."""
         serve = settings.serve
         self._serve = serve
         self._settings = settings

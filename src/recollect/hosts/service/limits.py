@@ -173,7 +173,7 @@ class Intake:
 
     @contextmanager
     def request(self, tenant: UUID) -> Iterator[Taking]:
-        """Accept a request. Raise a Problem if the node has too many."""
+        """Accept a request. Raise a Problem if the node has too many requests."""
         if self.under_way >= self.most_requests:
             raise _node_busy()
         if self.reading[tenant] >= self.most_reading:

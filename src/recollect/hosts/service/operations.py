@@ -327,7 +327,7 @@ def _fact_place(one: Fact) -> list[Any]:
 
 
 async def add_fact(call: Call) -> m.FactWrittenAnswer:
-    """Add a new fact. If it corrects a stored fact, it replaces that fact."""
+    """Add a new fact. A new fact replaces the stored fact that it corrects, if any."""
     body = cast(m.FactBody, call.body)
     if not body.content.strip():
         raise Problem(ProblemKind.INVALID, "content must not be empty")

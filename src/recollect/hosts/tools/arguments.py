@@ -210,7 +210,7 @@ KINDS: Final[Mapping[str, ToolKind]] = {
 
 
 def describe_problem(kind: ToolKind, problem: RecollectError) -> str:
-    """Write the answer about wrong arguments. It is not marked as recalled: it has no memory."""
+    """Write the answer about wrong arguments, which quotes no memory and has no mark of recall."""
     shape = kind.parameters
     required = shape.get("required", [])
     takes = ", ".join(

@@ -461,7 +461,7 @@ class WorkspaceSettings(Validated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayUpstreams(Validated):
-    """The providers to which the gateway forwards requests. It contacts no other server."""
+    """The providers to which the gateway forwards requests, and no other server."""
 
     anthropic: Text | None = "https://api.anthropic.com"
     """Base URL of the provider for requests to the Messages API. If none, the gateway does not

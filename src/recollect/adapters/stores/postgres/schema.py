@@ -70,8 +70,8 @@ _KEPT_FROM_THE_ROLE: Final = {
 
 
 PLAN_CACHE_MODE: Final = "auto"
-"""With `auto`, PostgreSQL plans a prepared statement once if that is not worse. Statements that
-compare many vectors are not prepared, because one plan for all spaces might search all vectors."""
+"""With `auto`, PostgreSQL keeps one plan of a prepared statement if new plans are no better.
+Statements that compare many vectors are not prepared: one plan might search all vectors."""
 
 
 def missing_settings(settings: Mapping[str, str], *, citus: bool) -> dict[str, str]:
@@ -290,9 +290,9 @@ async def migrate(
 ) -> tuple[str, ...]:
     """Migrate a database as its owner. Return the names of the steps that ran. The application's
     role is created if it is missing. With a password, the role may log in; otherwise, grant it to
-    other roles. This role owns nothing, and row security applies to it. A step calls `waiting`
-    while it waits for a lock. Pass the server's own URL: a pooler would separate the lock from the
-    steps."""
+    other roles. The application's role owns nothing, and row security applies to it. A step calls
+    `waiting` while it waits for a lock. Pass the server's own URL: a pooler would separate the lock
+    from the steps."""
     with driver_errors():
         async with await connect(admin_url) as connection, _alone(connection, wait_seconds):
             await require_server(connection)
