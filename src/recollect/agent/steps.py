@@ -331,7 +331,7 @@ class TurnSteps:
                 _conclude(task, reply)
                 reply.silent = filtered.silent
         finally:
-            if reply.aborted or not reply.ended:  # also if the consumer has left
+            if reply.aborted or not reply.ended:  # record it even if the consumer left
                 await self._record_partial(reply, "aborted", None)
         self._sent = sent
         if reply.error is not None:

@@ -62,7 +62,7 @@ def _parse_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
     if refusal:
         stop = "refusal"
     elif calls and stop == "stop":
-        # Also sent after a forced tool call, and by servers that know only this reason.
+        # Servers send "stop" also after a forced tool call, and if they know only this reason.
         stop = "tool-calls"
     return ParsedReply(
         text=chat_text(message.get("content")) or (refusal if isinstance(refusal, str) else ""),

@@ -133,7 +133,7 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
         await asyncio.wait_for(process.wait(), seconds)
     except TimeoutError:
         late = True
-    finally:  # also after an abort of the turn
+    finally:  # end the processes even if the turn was aborted
         try:
             # The id of the process group is the process id of its first process.
             with suppress(ProcessLookupError, PermissionError):
