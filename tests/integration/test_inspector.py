@@ -110,7 +110,8 @@ def test_a_turn_says_what_became_of_each_message_and_why(talk: Visit) -> None:
     found = talk.page("turn", **where, turn=28, q="tide table of day 1. ").words
     assert re.search(r"\d messages? with “tide table of day 1.”", found)
     assert re.search(r"(Dropped|Shortened|Summarized).*old tool result|left out|relevant", found)
-    assert talk.ask("/turn?space=harbour&session=trimmed&turn=99").status == 400
+    for turn in ("99", "abc", "0"):
+        assert talk.ask(f"/turn?space=harbour&session=trimmed&turn={turn}").status == 400
 
 
 def test_every_sent_row_is_listed_once_with_its_message(talk: Visit) -> None:
@@ -205,6 +206,14 @@ def test_forgetting_previews_everything_and_gives_a_certificate(visit: Visit) ->
     assert "On the north mole." in preview.words
     expected = re.search(r'name="expected" value="([^"]+)"', preview.text)
     assert expected
+    either = visit.page("forget", space="harbour", matching="north mole", forget_session="chat-1")
+    assert "And who keeps it?" in either.words
+    assert "messages that meet any of these conditions" in either.words
+    for age in ("-5", "0.5", "0", "soon", "90e"):
+        refused = visit.ask(f"/forget?space=harbour&matching=north+mole&older_days={age}")
+        assert (refused.status, f"'{age}': give days" in refused.words) == (400, True), age
+    for age in ("90", "90d"):
+        assert "so nothing" in visit.page("forget", space="harbour", older_days=age).words
     given = {"space": "harbour", "matching": "north mole"}
     stale = visit.act("forget", preview, **given, expected="2 messages")
     assert stale.status == 409

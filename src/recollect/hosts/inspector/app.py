@@ -106,12 +106,11 @@ class Inspector:
         return Response(text, headers=headers, media_type=_TYPES[name.rpartition(".")[2]])
 
     async def _live(self, view: PageView) -> Response:
+        known = view.number("turns")
 
         async def events() -> AsyncIterator[bytes]:
-            known, until = (
-                view.number("turns"),
-                asyncio.get_running_loop().time() + MOST_LIVE_SECONDS,
-            )
+            nonlocal known
+            until = asyncio.get_running_loop().time() + MOST_LIVE_SECONDS
             yield b": open\n\n"
             async with view.open() as opened:
                 while not self._ending.is_set() and asyncio.get_running_loop().time() < until:

@@ -18,6 +18,7 @@ from recollect.core.upkeep.masks import Masks, own_patterns
 from recollect.core.values.segment import SegmentId
 from recollect.core.values.tenant import KeyScope
 from recollect.core.values.upkeep import ForgetOrder
+from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import fact_book, search_memory
 from recollect.hosts.inspect.turns import shown_text
 from recollect.hosts.inspector.access import policy
@@ -28,7 +29,8 @@ from recollect.hosts.inspector.removal import (
     redact_stored,
     standing_limits,
 )
-from recollect.system.plain_text import plain_block
+from recollect.system.config.fields import read_seconds
+from recollect.system.plain_text import plain_block, plain_line
 
 if TYPE_CHECKING:
     from recollect.core.facts.history import FactSource
@@ -41,7 +43,7 @@ MOST_HITS: Final = 20
 MOST_FACTS: Final = 500
 MOST_TARGETS: Final = 100
 MOST_JOBS: Final = 50
-DAY_SECONDS: Final = 86_400.0
+_LONGEST_AGE_SECONDS: Final = 100 * 365 * 86_400
 _QUOTE_CHARS: Final = 320
 _FORGET_FIELDS: Final = ("segment", "forget_session", "matching", "older_days", "fact")
 
@@ -186,10 +188,14 @@ async def _order(view: PageView, opened: OpenSpace) -> ForgetOrder:
         order = replace(order, sessions=named)
     if text := view.given("matching").strip():
         order = replace(order, matching=text)
-    if days := view.number("older_days"):
+    if asked := view.given("older_days").strip():
+        age = read_seconds(
+            f"{asked}d" if asked.isdecimal() else asked if asked[-1].isalpha() else ""
+        )
+        if not 0 < (age or 0) < _LONGEST_AGE_SECONDS:
+            raise RecollectError(f"Older than {plain_line(asked)!r}: give days such as 90, or 12h")
         # rounded, so that preview and confirmed request have the same time
-        now = time.time() // 3600 * 3600
-        order = replace(order, said_before=now - days * DAY_SECONDS)
+        order = replace(order, said_before=time.time() // 3600 * 3600 - (age or 0))
     return order
 
 

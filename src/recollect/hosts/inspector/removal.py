@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from recollect.core.values.upkeep import ForgetOrder
@@ -96,16 +96,11 @@ async def plan_forgetting(place: RemovalPlace, order: ForgetOrder, *, look: bool
         all_said=tuple({one.text for one in segments}) if place.workspace is not None else (),
         workspace=place.workspace,
     )
+    plan = ForgetPlan(order=order, targets=targets, files=files)
     if not (look and place.has_files):
-        return ForgetPlan(order=order, targets=targets, files=files)
+        return plan
     seen = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
-    return ForgetPlan(
-        order=order,
-        targets=targets,
-        files=files,
-        counts=dict(seen.counts),
-        cannot=tuple(seen.cannot),
-    )
+    return replace(plan, counts=dict(seen.counts), cannot=tuple(seen.cannot))
 
 
 async def forget_planned(place: RemovalPlace, plan: ForgetPlan) -> Certificate:
@@ -156,7 +151,12 @@ async def redact_stored(
             redact_in_files, place.space, masks, workspace=place.workspace, apply=apply
         )
     done = await redact(
-        place.store, place.spools, masks, now=now, apply=apply, progress=progress or _quiet
+        place.store,
+        place.spools,
+        masks,
+        now=now,
+        apply=apply,
+        progress=progress or (lambda *_: None),
     )
     if files is not None:
         done.add(files)
@@ -175,7 +175,3 @@ async def redact_stored(
         covers=certificates.COVERS + noted,
         notes=tuple(notes),
     )
-
-
-def _quiet(what: str, done: int, total: int | None) -> None:
-    """Show no progress."""

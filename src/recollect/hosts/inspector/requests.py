@@ -47,7 +47,9 @@ async def turn(view: PageView) -> Response:
     """Show a request as it was sent, and the outcome of each message."""
     async with view.open() as opened:
         timeline = await view.timelines.read(opened.store, view.session)
-        number = view.number("turn") or (timeline.lines[-1].turn if timeline.lines else 0)
+        number = view.number("turn")
+        if not view.given("turn") and timeline.lines:
+            number = timeline.lines[-1].turn
         found = await recorded_turn(opened.store, view.session, number)
         show, words = view.given("show") or "edited", view.given("q").strip()
         chosen = found.chosen(show)
@@ -115,7 +117,7 @@ async def wire(view: PageView) -> Response:
 
 async def message(view: PageView) -> Response:
     """Show one message: as it is stored, and as the newest recorded request shows it."""
-    number, row, id_ = view.number("turn"), view.given("row"), view.given("id")
+    number, row, id_ = view.number("turn"), view.number("row"), view.given("id")
     async with view.open() as opened:
         stored = await opened.store.segments([SegmentId(id_)]) if id_ else ()
         segment = stored[0].segment if stored else None
@@ -126,7 +128,7 @@ async def message(view: PageView) -> Response:
         if at:
             found = await recorded_turn(opened.store, session, at)
             reader = RequestReader(opened.store, found)
-            sent = int(row) if row.isdigit() else None
+            sent = row if view.given("row") else None
             if segment is not None:
                 place = next((one for one in found.messages if one.key == segment.key), None)
                 sent = place.row if place else await reader.row_of(segment)

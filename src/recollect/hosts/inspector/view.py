@@ -19,6 +19,7 @@ from starlette.responses import Response
 from recollect.core.formats.json_text import when
 from recollect.core.values.report import FateKind
 from recollect.core.values.segment import SPEAKERS
+from recollect.errors import RecollectError
 from recollect.hosts.inspect import svg
 from recollect.hosts.inspect.timeline import (
     EVENT_WORDS,
@@ -108,10 +109,12 @@ class PageView:
         """Return a parameter of the form or the address; empty if it is missing."""
         return self.form.get(name, self.request.query_params.get(name, ""))
 
-    def number(self, name: str, default: int = 0) -> int:
-        """Return a parameter as a whole number; `default` if it is missing or invalid."""
-        text = self.given(name)
-        return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else default
+    def number(self, name: str) -> int:
+        """Return a parameter as a whole number; 0 if it is missing."""
+        text = self.given(name).strip() or "0"
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise RecollectError(f"{name} must be a whole number, not {plain_line(text)!r}")
+        return int(text)
 
     @property
     def space(self) -> str:
