@@ -27,6 +27,7 @@ from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import in_process_jobs
 from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, WriteResult
+from recollect.core.values.model import Overflow
 from recollect.errors import StoreUnavailable
 from recollect.system.config import build
 
@@ -315,9 +316,18 @@ async def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
         disk.free()
         assert await memory.settle() == 0
         assert not (await talk.exchange(memory)).report.over_limit
+        given_up = [one for one in caplog.records if "without being stored" in one.message]
+        assert len(given_up) == 1
+        disk.fill()
+        while not (await talk.exchange(memory)).report.over_limit:
+            pass
+        await memory.observe("s", Overflow(pattern_name="too long"))
+        context = await talk.exchange(memory)
+        assert not context.report.over_limit, "after the provider's refusal at once"
+        assert any("may now leave" in said for _, said in lines_of(context, "ingest"))
+        disk.free()
+        assert await memory.settle() == 0
     assert await stored(file) == [str(one["content"]) for one in talk.messages]
-    given_up = [one for one in caplog.records if "without being stored" in one.message]
-    assert len(given_up) == 1
 
 
 @pytest.mark.parametrize("kilobytes", range(160, 520, 40))

@@ -142,18 +142,18 @@ class DurableArchive:
             )
         return "; ".join(texts)
 
-    def has_given_up(self) -> bool:
-        """True if no message could be stored for `undurable_seconds`. Requests may then leave out
-        unstored messages, because requests would otherwise grow without limit."""
-        since, patience = self._nowhere_since, self.undurable_seconds
-        if since is None or time.monotonic() - since < patience:
+    def has_given_up(self, refused_at: float = 0.0) -> bool:
+        """True if no message could be stored for `undurable_seconds`, or since the provider refused
+        a request as too large. Requests may then leave out unstored messages."""
+        since, now = self._nowhere_since, time.monotonic()
+        if since is None or (now - since < self.undurable_seconds and refused_at < since):
             return False
         if not self._gave_up:
             self._gave_up = True
             LOG.warning(
-                "neither the store nor the spool has accepted a write for %g s: messages leave "
+                "neither the store nor the spool has accepted a write for %.0f s: messages leave "
                 "the window without being stored. Check the disk",
-                patience,
+                now - since,
             )
         return True
 

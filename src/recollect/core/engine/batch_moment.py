@@ -1,6 +1,6 @@
 """Frees space in an edit batch (a turn in which older messages may change): removes recalled
 blocks, prunes tool results, trims messages. Decides whether a compaction must come first. A message
-is left out only if it is stored, unless storing has failed for too long."""
+is left out only if it is stored, unless nothing can be stored."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Durability:
 
     async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
         """Return the messages that must be sent because they are not stored. Return no message if
-        storing has failed for too long."""
+        storing has failed for too long, or the provider refused the request meanwhile."""
         given, keeper = draft.given, self.keeper
         kept = await boundary.wait(
             "ingest",
@@ -68,7 +68,7 @@ class Durability:
         missing = keeper.not_durable(draft.entries, self.keeping)
         if not missing:
             return missing
-        gives_up = keeper.archive.has_given_up()
+        gives_up = keeper.archive.has_given_up(self.keeping.refused_at)
         cause = Cause.GIVEN_UP if gives_up else Cause.NOT_DURABLE
         boundary.note("ingest", "failed", Reason(cause, messages=len(missing)))
         return frozenset() if gives_up else missing

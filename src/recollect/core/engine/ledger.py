@@ -405,6 +405,8 @@ class ArchiveState:
     awaited: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     trouble: list[StageLine] = field(default_factory=list)
     abandoned: bool = False
+    refused_at: float = 0.0
+    """Time (`time.monotonic`) at which the provider last refused a request as too large."""
 
     def write_from_start(self, replaced: int) -> None:
         """Write the session from its start again, because the store was replaced."""

@@ -4,6 +4,7 @@ may be missing or malformed."""
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -97,6 +98,7 @@ class Observer:
             boundary.note("read", "failed", Reason(Cause.NOT_A_REPLY, kind=kind))
         doubt = None
         if overflow is not None:
+            session.keeping.refused_at = time.monotonic()
             sent = () if session.last_draft is None else session.last_draft.given.request.messages
             doubt = doubt_limit(state, overflow, sent)
             state = state if doubt is not None else after_overflow(state, overflow)
