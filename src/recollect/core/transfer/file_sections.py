@@ -60,7 +60,7 @@ class MarkdownLines:
 
     def __init__(self, text: str) -> None:
         self.lines: list[str] = [line.removesuffix("\r") for line in text.split("\n")]
-        self.sizes = [0, *accumulate(len(line) + 1 for line in self.lines)]
+        self.sizes: list[int] = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.fenced: set[int] = set()
         self.headings: dict[int, tuple[int, str]] = dict(self._headings())
         """Level and title of each heading, by its line from 0."""
