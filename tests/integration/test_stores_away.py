@@ -29,6 +29,7 @@ from recollect.core.ports import Store
 from recollect.core.values.batch import Batch, WriteResult
 from recollect.core.values.model import Overflow
 from recollect.errors import StoreUnavailable
+from recollect.hosts.inspect.checks import check_data
 from recollect.system.config import build
 
 WINDOW = 6_000
@@ -290,6 +291,7 @@ async def test_a_full_disk_bounds_the_window_after_a_while_and_loses_nothing(
             await talk.exchange(memory)
         assert await memory.settle() == 0
         disk.fill()
+        assert check_data().said == f"the disk of {disk.folder / 'home'} is full"
         over, told, since = 0, 0, time.monotonic()
         took: list[float] = []
         while (full := time.monotonic() - since) < 2 * patience:

@@ -1,10 +1,12 @@
-"""Checks of the installation, as values. A check writes nothing and sends no key."""
+"""Checks of the installation, as values. A check changes nothing and sends no key."""
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from recollect.errors import MissingExtra, SettingsError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from recollect.system.config import LoadedSettings, Settings
 
 CheckState: TypeAlias = Literal["ok", "note", "broken"]
+_CHECKED_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +45,18 @@ def check_settings(loaded: LoadedSettings) -> Iterator[Check]:
 
 
 def check_data() -> Check:
+    """Check that the data folder's disk takes a temporary file, which is removed again."""
     folder = data_home()
     there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+    try:
+        with TemporaryFile(dir=there) as file:
+            file.write(bytes(_CHECKED_BYTES))
+            file.flush()
+            os.fsync(file)
+    except OSError as problem:
+        if problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            todo = "free space on it, or set RECOLLECT_HOME to a folder on another disk"
+            return Check("data", "broken", f"the disk of {folder} is full", todo)
         todo = f"make {there} writable, or set RECOLLECT_HOME to another folder"
         return Check("data", "broken", f"{folder} cannot be written", todo)
     state = "is writable" if there == folder else "is created when Recollect first stores something"
