@@ -217,7 +217,7 @@ UNKNOWN = [
     ("[prunning]\nmode = 'off'", "did you mean pruning?"),
     ("[recall.hybrid]\nvektor_weight = 0.1", "did you mean recall.hybrid.vector_weight?"),
     ("redaction.enable = false", "did you mean redaction.enabled?"),
-    ("zzqqxx = 1", "`recollect doctor` lists every key"),
+    ("zzqqxx = 1", "`recollect doctor --settings` lists every key"),
     ("recall = 3", "recall is a group of settings"),
     ("[window_tokens]\nx = 3", "window_tokens must be a whole number"),
     ("[recall]\nhardCapTokens = 1\nhard_cap_tokens = 1\n", "both set recall.hard_cap_tokens"),
@@ -226,9 +226,9 @@ UNKNOWN = [
     ("recall.hybrid = {vector_weight = 0, text_weight = 0}", "are both 0"),
     # A user who follows a hint into another group changes something else.
     ("facts.enable = false", "did you mean facts."),
-    ("enabled = false", "`recollect doctor` lists every key"),
-    ("[redation]\nenabled = false", "`recollect doctor` lists every key"),
-    ("zzz.enabled = false", "`recollect doctor` lists every key"),
+    ("enabled = false", "`recollect doctor --settings` lists every key"),
+    ("[redation]\nenabled = false", "`recollect doctor --settings` lists every key"),
+    ("zzz.enabled = false", "`recollect doctor --settings` lists every key"),
 ]
 
 

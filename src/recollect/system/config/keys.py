@@ -183,7 +183,8 @@ def unknown_key(
     """Return the error for an unknown key, which suggests the most similar known key."""
     groups = () if source.kind == "environment" else known_groups()
     nearest = _nearest_key(path, (*known_keys(), *groups))
-    hint = f"did you mean {known_as(nearest)}?" if nearest else "`recollect doctor` lists every key"
+    listed = "`recollect doctor --settings` lists every key"
+    hint = f"did you mean {known_as(nearest)}?" if nearest else listed
     return SettingsError(f"{source} is not a setting of Recollect; {hint}")
 
 
