@@ -7,6 +7,7 @@ of it in a row may be found anywhere.
 import http.client
 import json
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,8 @@ def test_no_part_of_a_key_stays_anywhere(tmp_path: Path) -> None:
         assert send(gateway.url, "POST", PATHS["anthropic"] + QUERY, body, {}) == 502
         assert not held(shown(gateway.url))
     finally:
-        gateway.stop()
+        assert gateway.stop(signal.SIGTERM) == 0
+    assert not list((gateway.home / "gateway" / "running").iterdir())
     files = [path for path in (tmp_path / "gateway").rglob("*") if path.is_file()]
     assert len(files) >= 3
     assert [path for path in files if held(path.read_bytes())] == []

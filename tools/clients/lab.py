@@ -127,14 +127,14 @@ class GatewayProcess:
             time.sleep(0.05)
         raise LabError(f"the gateway did not start: {self.log.read_text(encoding='utf-8')[-500:]}")
 
-    def stop(self) -> None:
-        """End it as a user would."""
-        self._process.send_signal(signal.SIGINT)
+    def stop(self, how: int = signal.SIGINT) -> int:
+        """End it as a user or a service manager would, and return its exit code."""
+        self._process.send_signal(how)
         try:
-            self._process.wait(30)
+            return self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(10)
+            return self._process.wait(10)
 
 
 def _toml(upstream: str, store: Path, settings: Mapping[str, Any]) -> str:

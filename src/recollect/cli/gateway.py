@@ -77,7 +77,8 @@ def gateway(*, port: int | None) -> None:
     click.echo(f"  Inspect it: {served.inspector.link(address)}", err=True)
     project = project_space(str(Path.cwd()))
     running = access.RunningGateway(address=address, token=token, project=project)
-    # The server has shut down, and now raises the signal again.
+    # After the server has shut down, it raises the signal again. SIGTERM then acts like SIGINT.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt), access.announced(running):
         server.run(sockets=[opened])
 
