@@ -108,6 +108,7 @@ def store_session(
     model: Any = None,
     window_tokens: int | None = None,
     settings: Mapping[str, Any] | None = None,
+    cached_tokens: int = 700,
 ) -> None:
     """Prepare these requests as turns of a session, in the memory of a space."""
 
@@ -123,7 +124,8 @@ def store_session(
             for messages in requests:
                 body = {"model": "claude-opus-4-5", "max_tokens": 500, "messages": [*messages]}
                 await memory.prepare(session, body)
-                usage = {"input_tokens": 900, "output_tokens": 20, "cache_read_input_tokens": 700}
+                usage = {"input_tokens": 900, "output_tokens": 20}
+                usage["cache_read_input_tokens"] = cached_tokens
                 await memory.observe(session, {"usage": usage})
             if after is not None:
                 await after(memory)

@@ -148,6 +148,13 @@ def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) 
         shown = talk.page("wire", **where, turn=turn)
         client = re.findall(r'<div class="side was">(.*?)</div>', shown.text, re.DOTALL)
         assert not any("recalled-context" in one for one in client), "a block is not the client's"
+    store_session("harbour", "plain", long_talk(14), window_tokens=8_000, cached_tokens=0)
+    plain = {"space": "harbour", "session": "plain"}
+    assert "cache broken" not in talk.page("session", **plain).text
+    for turn in (5, 28):
+        shown = talk.page("turn", **plain, turn=turn).words
+        assert "From the provider's cache 0% no cache" in shown
+        assert "cache is broken" not in talk.page("wire", **plain, turn=turn).words
     quiet = talk.page("wire", **where, turn=1).words
     assert "byte for byte as the client sent it" in quiet
 

@@ -23,7 +23,7 @@ from recollect.adapters.wiring import open_store
 from recollect.core.turn.token_kinds import TokenKind, TurnFigures
 from recollect.core.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
 from recollect.hosts.inspect import svg
-from recollect.hosts.inspect.timeline import TimelineReader
+from recollect.hosts.inspect.timeline import EventKind, TimelineReader
 from recollect.testing.scripted_model import Says
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
 
@@ -200,8 +200,7 @@ def test_a_long_session_opens_at_once_and_in_few_bytes() -> None:
 def _report(number: int) -> bytes:
     kinds: dict[TokenKind, int] = {"system": 900, "user": 40 * number, "tool results": 60 * number}
     figures = TurnFigures(came=kinds, sent=kinds, messages=number, rows=number, before=number - 1)
-    pruned = ["prune", "done", 0.01, [["pruned", {"results": 3, "found": 9}]]]
-    lines = [pruned] if number % 9 == 0 else []
+    pruned = ["pruned", {"results": 3, "found": 9}] if number % 9 == 0 else ["no_old_result"]
     return json.dumps(
         {
             "version": 2,
@@ -212,7 +211,7 @@ def _report(number: int) -> bytes:
             "tokens_after": 100 * number + 900,
             "calibration_ratio": 1.0,
             "moment": None,
-            "lines": lines,
+            "lines": [["prune", "done", 0.01, [pruned]]],
             "recalled": [],
             "figures": figures.to_dict(),
         }
@@ -256,6 +255,7 @@ def test_the_timeline_of_many_turns_is_drawn_at_once() -> None:
         taken = time.process_time() - began
         await store.close()
         assert found.turns == TURNS
+        assert found.counts()[EventKind.EDITED] == TURNS // 9, "turns that shortened something"
         assert taken < 0.3, taken
         assert drawn.count("<svg") == 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from recollect.core.formats.summaries import SUMMARY_ITEMS
@@ -40,6 +40,7 @@ TokenKind: TypeAlias = Literal[
     "other",
 ]
 KINDS: Final[tuple[TokenKind, ...]] = get_args(TokenKind)
+_USAGE: Final = tuple(one.name for one in fields(Usage))
 _OWN_OPENING: Final = "[recollect]"
 """First word of each note and placeholder result that Recollect writes."""
 
@@ -120,24 +121,13 @@ class TurnFigures:
             "sent": dict(self.sent),
             "rows": [self.messages, self.rows, self.before, self.same, self.same_tokens],
             "asked": self.asked,
-            "usage": None
-            if usage is None
-            else [usage.input_tokens, usage.output_tokens,
-                  usage.cache_read_tokens, usage.cache_write_tokens],
-        }  # fmt: skip
+            "usage": None if usage is None else [getattr(usage, name) for name in _USAGE],
+        }
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> TurnFigures:
         messages, rows, before, same, same_tokens = record["rows"]
         counts = record.get("usage")
-        usage = None
-        if counts is not None:
-            usage = Usage(
-                input_tokens=counts[0],
-                output_tokens=counts[1],
-                cache_read_tokens=counts[2],
-                cache_write_tokens=counts[3],
-            )
         return cls(
             came=record["came"],
             sent=record["sent"],
@@ -146,7 +136,8 @@ class TurnFigures:
             before=before,
             same=same,
             same_tokens=same_tokens,
-            usage=usage,
+            # earlier versions did not store `reports_cache`
+            usage=None if counts is None else Usage(**dict(zip(_USAGE, counts, strict=False))),
             asked=record.get("asked"),
         )
 

@@ -75,7 +75,8 @@ _EVENTS: Final[Mapping[tuple[str, str], EventKind]] = {
     ("inject", "done"): EventKind.RECALLED,
     ("compact", "done"): EventKind.COMPACTED,
 }
-_QUIET: Final = Cause.RESULTS_SHORT.name.lower()
+_ACTS: Final = (Cause.PRUNED, Cause.TRIMMED, Cause.PAYS, Cause.RECALLED_BLOCK)
+_SHOWN: Final = (EventKind.COMPACTED, EventKind.FAILED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,8 @@ class TurnLine:
     """Input from the provider's cache: as reported, else the unchanged start of the request; None
     if unknown."""
     dollars: float | None = None
+    uncached: bool = False
+    """True if the provider reported cache use of 0 for every turn, so no change can break it."""
 
     @property
     def said(self) -> frozenset[EventKind]:
@@ -207,9 +210,13 @@ def timeline_of(
 ) -> Timeline:
     """Return the timeline of these turns, oldest first. `turns` is the number of all turns of the
     session."""
+    read = list(turns_read)
+    known = [one.figures.usage for _, one in read if one.figures and one.figures.usage]
+    used = any(one.cache_read_tokens or one.cache_write_tokens for one in known)
+    uncached = not used and any(one.reports_cache for one in known)
     lines: list[TurnLine] = []
-    for record, sizes in turns_read:
-        lines.append(_line(record, sizes, lines[-1] if lines else None))
+    for record, sizes in read:
+        lines.append(_line(record, sizes, lines[-1] if lines else None, uncached=uncached))
     pairs = zip_longest(lines, lines[1:])
     priced = tuple(_priced(line, after, prices) for line, after in pairs)
     return Timeline(lines=priced, turns=turns)
@@ -225,8 +232,12 @@ def _priced(line: TurnLine, after: TurnLine | None, prices: PriceList) -> TurnLi
     if usage is None:
         sent = line.sizes.sent_tokens
         read = min(sent, line.cached_tokens or 0)
-        usage = Usage(input_tokens=sent, cache_read_tokens=read, cache_write_tokens=sent - read)
-    elif usage.cache_read_tokens or usage.cache_write_tokens:
+        usage = Usage(
+            input_tokens=sent,
+            cache_read_tokens=read,
+            cache_write_tokens=0 if line.uncached else sent - read,
+        )
+    elif usage.reports_cache or usage.cache_read_tokens or usage.cache_write_tokens:
         line = replace(line, cached_tokens=usage.cache_read_tokens)
     return replace(line, usage=reported, dollars=None if price is None else price.of(usage))
 
@@ -256,11 +267,14 @@ def _events(lines: Sequence[Any]) -> Iterable[Event]:
         kind = _EVENTS.get((stage, outcome))
         if outcome in ("failed", "late"):
             kind = EventKind.FAILED
-        if kind is not None and reasons[0][0] != _QUIET:
-            yield Event(kind=kind, text=reason_text(tuple(read_reason(one) for one in reasons)))
+        read = tuple(map(read_reason, reasons))
+        if kind in _SHOWN or (kind is not None and read[0].cause in _ACTS):
+            yield Event(kind=kind, text=reason_text(read))
 
 
-def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> TurnLine:
+def _line(
+    record: TurnRecord, sizes: TurnSizes, before: TurnLine | None, *, uncached: bool
+) -> TurnLine:
     figures, events = sizes.figures, list(sizes.events)
     cached = None
     if figures is not None:
@@ -269,8 +283,8 @@ def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> Turn
             gone = number_of(earlier.messages - figures.messages, "message")
             events.append(Event(kind=EventKind.CLIENT, text=f"{gone} fewer than the turn before"))
         if figures.before is not None:
-            cached = figures.same_tokens
-        if figures.breaks_cache:
+            cached = 0 if uncached else figures.same_tokens
+        if figures.breaks_cache and not uncached:
             ours = {EventKind.EDITED, EventKind.COMPACTED, EventKind.RECALLED} & {
                 event.kind for event in events
             }
@@ -284,6 +298,7 @@ def _line(record: TurnRecord, sizes: TurnSizes, before: TurnLine | None) -> Turn
         sizes=sizes,
         events=tuple(events),
         cached_tokens=cached,
+        uncached=uncached,
     )
 
 
@@ -303,6 +318,4 @@ def cache_share(lines: Sequence[TurnLine]) -> str:
 
 def dollars(amount: float | None) -> str:
     """Format an amount of dollars."""
-    if amount is None:
-        return "unknown"
-    return f"${amount:.2f}" if amount >= 1 else f"${amount:.3f}"
+    return "unknown" if amount is None else f"${amount:.{2 if amount >= 1 else 3}f}"
