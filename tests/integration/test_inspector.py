@@ -131,6 +131,15 @@ def test_a_message_says_what_the_model_saw_of_it(talk: Visit) -> None:
     assert links
     shown = talk.ask(html.unescape(links[0])).words
     assert re.search(r"In turn 28 (as message #|this message was sent unchanged)", shown)
+    reply = {"role": "assistant", "content": [{"type": "text", "text": "Aye, it is."}]}
+    asked = said("user", "tide " * 900 + "The beacon is red. " + "tide " * 300)
+    store_session("quay", "long", [[asked]], after=lambda memory: memory.observe("long", reply))
+    assert "The beacon is red." in talk.page("turn", space="quay", session="long", q="BEACON").words
+    listed = talk.page("messages", space="quay", session="long")
+    shown = [
+        talk.ask(html.unescape(one)).words for one in re.findall(r"/message\?[^\"]+", listed.text)
+    ]
+    assert ["This is the reply to turn 1." in one for one in shown] == [True, False]
 
 
 def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) -> None:
@@ -176,8 +185,12 @@ def test_a_receipt_leads_to_its_messages_and_can_be_undone(talk: Visit) -> None:
 
 
 def test_search_finds_the_session_that_said_it(talk: Visit) -> None:
+    for name in ("a", "b"):
+        store_session("quay", name, [[said("user", "Remember which tide is at berth 7.")]])
     found = talk.page("memory", q="which tide is at berth 7")
     assert "score" in found.words
+    assert {"<h3>harbour</h3>", "<h3>quay</h3>"} <= set(re.findall("<h3>.*?</h3>", found.text))
+    assert found.words.count("Remember which tide is at berth 7.") == 1
     assert re.search(r"/session\?space=harbour&amp;session=(trimmed|compacted)", found.text)
     one = talk.page("memory", q="berth 7", space="harbour").words
     assert "In a new session, this question" in one

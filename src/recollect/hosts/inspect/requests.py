@@ -30,6 +30,7 @@ from recollect.hosts.inspect.turns import (
     all_words,
     excerpt_of,
     name_message,
+    shown_around,
     shown_block,
     shown_text,
     tool_names,
@@ -203,8 +204,8 @@ class RequestReader:
         bodies: dict[PieceHash | None, bytes] = {name: one.body for name, one in pieces.items()}
         return bodies, {one.segment.key: one for one in stored}
 
-    async def shown(self, chosen: Sequence[MessageFate]) -> list[MessageFate]:
-        """Return these messages with their first words."""
+    async def shown(self, chosen: Sequence[MessageFate], words: str = "") -> list[MessageFate]:
+        """Return these messages with their first words, or with the text around `words`."""
         bodies, stored = await self._read(chosen)
         read = {name: self._codec.read(body) for name, body in bodies.items()}
         called = tool_names(read.values())
@@ -219,6 +220,11 @@ class RequestReader:
             elif message is not None:
                 what = "Recollect" if one.fate == "inserted" else name_message(message, called)
                 excerpt = excerpt_of(message.parts)
+            if words:
+                texts = ["" if own is None else own.segment.text]
+                texts += [] if message is None else [all_words(message.parts)]
+                hits = (text for text in texts if words.casefold() in text.casefold())
+                excerpt = shown_around(next(hits, excerpt), words)
             if one.fate == "kept" and message is not None:
                 size = round(self._weigher.message(message.parts) * self._turn.ratio)
             segment = None if own is None else own.segment.id

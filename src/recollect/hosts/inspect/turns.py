@@ -49,6 +49,16 @@ def shown_text(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:
     return line if len(line) <= at_most_chars else line[: at_most_chars - 1].rstrip() + "…"
 
 
+def shown_around(text: str, words: str) -> str:
+    """Return the text around the first occurrence of these words, as `shown_text` does."""
+    wanted = words.casefold()
+    first = max(0, text.casefold().find(wanted) - _LOOKED_AT_CHARS // 2)
+    part = redact(text[first : first + _LOOKED_AT_CHARS]).text
+    at = part.casefold().find(wanted)
+    start = max(0, at - EXCERPT_CHARS // 4)
+    return shown_text(text if at < 0 else "…" * (first + start > 0) + part[start:])
+
+
 def shown_block(text: str, at_most_chars: int) -> str:
     """Return the start of a text with its lines, and with secrets masked."""
     shown = plain_block(redact(text[: at_most_chars + _LOOKED_AT_CHARS]).text)

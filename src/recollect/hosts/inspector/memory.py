@@ -35,6 +35,8 @@ from recollect.system.plain_text import plain_block, plain_line
 if TYPE_CHECKING:
     from recollect.core.facts.history import FactSource
     from recollect.core.upkeep.certificates import RedactionReport
+    from recollect.core.values.recall import Hit
+    from recollect.core.values.segment import StoredSegment
     from recollect.hosts.inspect.checks import Check
     from recollect.hosts.inspector.spaces import OpenSpace
     from recollect.hosts.inspector.view import Page, PageView
@@ -52,21 +54,26 @@ async def search(view: PageView) -> Response:
     """Search the messages of one memory, or of all, with their scores."""
     every = view.space in ("", "*")
     spaces, asked = await view.spaces(), view.given("q").strip()
-    found = {}
-    for space in (spaces if every else [view.space]) if asked else ():
+    searched, found = spaces if every else [view.space], {}
+    most = max(3, MOST_HITS // max(1, len(searched)))
+    for space in searched if asked else ():
         async with view.open(space) as opened:
             found[space] = await search_memory(
                 opened.store, opened.settings, opened.space, asked, limit=MOST_HITS, session=None
             )
-    hits = [(space, *hit) for space, one in found.items() for hit in one.hits]
-    facts = [(space, fact) for space, one in found.items() for fact in one.facts]
+    # scores compare only within one memory
+    hits: dict[str, dict[str, list[tuple[StoredSegment, Hit]]]] = {}
+    for space, one in found.items():
+        for stored, hit in one.hits:
+            text = stored.segment.text[hit.passage.start : hit.passage.end]
+            hits.setdefault(space, {}).setdefault(text, []).append((stored, hit))
     return view.render(
         "memory.html",
         spaces=spaces,
         every=every,
         asked=asked,
-        hits=sorted(hits, key=lambda one: -one[2].score)[:MOST_HITS],
-        facts=sorted(facts, key=lambda one: -one[1].score)[:MOST_HITS],
+        hits={space: list(same.items())[:most] for space, same in hits.items()},
+        facts=[(space, fact) for space, one in found.items() for fact in one.facts[:most]],
         verdict="" if every or not asked else found[view.space].verdict,
     )
 

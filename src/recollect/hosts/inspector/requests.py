@@ -57,7 +57,7 @@ async def turn(view: PageView) -> Response:
         if words:
             chosen = await reader.containing(found.messages[-_MOST_SEARCHED:], words)
         part = view.paged(chosen, MESSAGES_PER_PAGE, "turn", turn=number, show=show, q=words)
-        rows = await reader.shown(part)
+        rows = await reader.shown(part, words)
         recalled = await recalled_messages(opened.store, found)
     numbers = [one.turn for one in timeline.lines]
     groups = stretches(found.chosen("edited"), together=True)
@@ -124,7 +124,7 @@ async def message(view: PageView) -> Response:
         session = view.session if segment is None else segment.session
         records = await opened.store.records(session)
         at = number or (records[-1].number if records else 0)
-        place, body = None, ""
+        place, body, is_reply = None, "", False
         if at:
             found = await recorded_turn(opened.store, session, at)
             reader = RequestReader(opened.store, found)
@@ -132,6 +132,8 @@ async def message(view: PageView) -> Response:
             if segment is not None:
                 place = next((one for one in found.messages if one.key == segment.key), None)
                 sent = place.row if place else await reader.row_of(segment)
+                late = at == records[-1].number and segment.said_at >= records[-1].at
+                is_reply = late and segment.role == "assistant"
             if sent is not None:
                 body = await reader.sent_text(sent)
     if not (segment or body):
@@ -144,6 +146,7 @@ async def message(view: PageView) -> Response:
         body=shown_block(body, MOST_SHOWN_CHARS),
         turn=at,
         place=place,
+        is_reply=is_reply,
     )
 
 
