@@ -43,8 +43,7 @@ def trigger(
     settings: Compaction,
     compactions: int,
     flushed_in: int | None = None,
-    paused: bool = False,
-    breaker_open: bool = False,
+    why_paused: Reason | None = None,
 ) -> TriggerResult:
     """Return the step that is due. `used_tokens` is the request's calibrated size, if known."""
     if used_tokens is None:
@@ -58,11 +57,10 @@ def trigger(
     )
     if used_tokens > limits.compact_tokens:
         limit = limits.compact_tokens
-        if not paused and not breaker_open:
+        if why_paused is None:
             over = Reason(Cause.DUE_OVER, tokens=used_tokens, limit=limit)
             return TriggerResult(due="compaction", reason=over, flush_first=flush_due)
-        why = Reason(Cause.COMPACTION_UNDONE if paused else Cause.BREAKER_OPEN)
-        held_back = Reason(Cause.DUE_HELD_BACK, tokens=used_tokens, limit=limit, why=why)
+        held_back = Reason(Cause.DUE_HELD_BACK, tokens=used_tokens, limit=limit, why=why_paused)
         return TriggerResult(due="flush" if flush_due else "nothing", reason=held_back)
     if flush_due:
         due = Reason(Cause.FLUSH_DUE, tokens=used_tokens, limit=limits.flush_tokens)
@@ -86,7 +84,8 @@ def breaker_after(
     if result.convergence == "failed":
         if breaker_is_open(breaker, now=now):
             return breaker
-        return _open_if_due(replace(breaker, failures=breaker.failures + 1), now)
+        failures, problem = breaker.failures + 1, str(result.reason)
+        return _open_if_due(replace(breaker, failures=failures, problem=problem), now)
     freed_tokens = result.tokens_before - result.tokens_after if result.compacted else 0
     real = freed_tokens >= window_tokens * LEAST_FREED_SHARE
     last_turn = turn if result.compacted else breaker.last_turn
@@ -95,7 +94,8 @@ def breaker_after(
         return Breaker(last_turn=last_turn)
     if result.trigger == "manual":
         return replace(breaker, last_turn=last_turn)
-    counted = replace(breaker, failures=0, refills=breaker.refills + 1, last_turn=last_turn)
+    refills = breaker.refills + 1
+    counted = Breaker(refills=refills, opened_at=breaker.opened_at, last_turn=last_turn)
     return _open_if_due(counted, now)
 
 

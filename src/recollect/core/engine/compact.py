@@ -130,7 +130,9 @@ class Compactor:
             return Reason(Cause.COMPACTION_UNDONE)
         is_open = breaker_is_open(state.breaker, now=self._clock.now())
         if is_open and not (trigger == "overflow" and state.breaker.failures == 0):
-            return Reason(Cause.BREAKER_OPEN)
+            problem = state.breaker.problem
+            failed = Reason(Cause.BREAKER_FAILED, error=problem)
+            return failed if problem else Reason(Cause.BREAKER_OPEN)
         return None
 
     async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:

@@ -68,7 +68,7 @@ from recollect.core.values.compaction import CompactionResult, Trigger
 from recollect.core.values.history import SessionId, SessionState, SpaceId, requests_of
 from recollect.core.values.message import MessageId
 from recollect.core.values.model import FormatName, ModelUse, Request
-from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.reason import PAUSING, Cause, Reason
 from recollect.core.values.upkeep import Certificate
 from recollect.errors import StaleSession
 from recollect.system.config import Settings
@@ -311,7 +311,7 @@ class Engine(StoredMemory):
 
     def _note_pause(self, given: TurnInput, done: TurnResult, boundary: Boundary) -> None:
         why = given.why_not_compact
-        if why is None or why.cause is not Cause.BREAKER_OPEN:
+        if why is None or why.cause not in PAUSING:
             return
         if not done.told_why_not_compact:
             boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why))

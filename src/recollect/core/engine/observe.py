@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.core.boundary import Boundary
-from recollect.core.compaction.cut import TriggerResult, breaker_is_open, trigger
+from recollect.core.compaction.cut import TriggerResult, trigger
 from recollect.core.engine.archive import Where
 from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.session import (
@@ -214,8 +214,7 @@ class Observer:
             settings=settings,
             compactions=state.compactions,
             flushed_in=state.flushed_in,
-            paused=state.compaction_paused,
-            breaker_open=breaker_is_open(state.breaker, now=self._memory._clock.now()),
+            why_paused=self._memory._compactor.why_not(state),
         )
         if self._in_background and due.due != "nothing":
             self._memory._compactor.start_early(session, draft, due)

@@ -21,6 +21,8 @@ class Breaker:
     """Consecutive failed compactions, including those that never reached the model."""
     refills: int = 0
     """Consecutive compactions after which the window was almost as full as before."""
+    problem: str = ""
+    """Why the last compaction failed; empty after one that succeeded."""
     opened_at: float | None = None
     """Time at which compaction was suspended, until one succeeds."""
     last_turn: int | None = None

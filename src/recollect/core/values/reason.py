@@ -215,6 +215,7 @@ class Cause(Enum):
         "the last compaction was undone, so Recollect compacts again only after you request it"
     )
     BREAKER_OPEN = "recent compactions made no progress, so they are paused for a while"
+    BREAKER_FAILED = "recent compactions failed, so they are paused for a while: {error}"
     PROVIDER_HOLDS = (
         "the provider stores the earlier messages, and only the provider can shorten them"
     )
@@ -476,3 +477,4 @@ class _Sentences(Formatter):
 
 _SENTENCES = _Sentences()
 NOT_RUN = Reason(Cause.NOT_RUN)
+PAUSING = (Cause.BREAKER_OPEN, Cause.BREAKER_FAILED)

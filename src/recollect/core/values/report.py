@@ -21,7 +21,7 @@ from recollect.core.values.edit import (
 from recollect.core.values.history import Entry, SessionId, Slot, View, newest_cut
 from recollect.core.values.message import EntryKey, Role
 from recollect.core.values.model import FormatName
-from recollect.core.values.reason import Cause, Reason, join_reasons
+from recollect.core.values.reason import PAUSING, Cause, Reason, join_reasons
 
 MomentKind: TypeAlias = Literal[
     "over-limit", "room", "cache-expired", "uncached", "compaction", "ratio", "every-turn"
@@ -227,7 +227,7 @@ class Report:
 
     def _paused(self) -> str:
         whys = (line.reasons[0].numbers.get("why") for line in self.lines)
-        paused = (w for w in whys if isinstance(w, Reason) and w.cause is Cause.BREAKER_OPEN)
+        paused = (w for w in whys if isinstance(w, Reason) and w.cause in PAUSING)
         return str(next(paused, ""))
 
     def to_dict(self) -> dict[str, Any]:
