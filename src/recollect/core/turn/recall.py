@@ -326,9 +326,9 @@ class _MemorySearch:
     async def _asking(
         self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
-        """Return the short messages in which the user only asked. With `stated`, also return
-        messages that state nothing. `also` names messages to read from the store in the same
-        query."""
+        """Return the ids of short user messages that only ask a question. With `stated`, also
+        return messages that state nothing. `also` names messages to read from the store in the
+        same query."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]
