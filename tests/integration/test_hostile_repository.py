@@ -67,7 +67,11 @@ def test_everything_at_once(tmp_path: Path, surface: str) -> None:
         if surface == "wrap":
             first, *_, last = (line for line in on.told[1].splitlines())
             assert "recollect trust" in first and "recollect trust" in last, "around the screen"
-            assert "recollect trust" in on.recollect("doctor").stdout, "and afterwards"
+            assert first.startswith("recollect: ") and last.startswith("recollect: ")
+            doctor = on.recollect("doctor")
+            assert "recollect trust" in doctor.stdout, "and afterwards"
+            assert "recollect trust" not in doctor.stderr, "once"
+            assert on.recollect("memory", "stats").stderr.startswith("recollect: ignored in ")
 
 
 @pytest.mark.parametrize("surface", at_size(ci=QUICK[:1], full=tuple(SURFACES)))

@@ -201,5 +201,6 @@ def main() -> None:
       recollect wrap claude             also keep its window from overflowing
       recollect explain SESSION.jsonl   see where a session's tokens go
     """
-    if logging.lastResort is not None:  # print warnings to standard error, unchanged
+    if logging.lastResort is not None:  # print warnings to standard error
+        logging.lastResort.setFormatter(logging.Formatter("recollect: %(message)s"))
         logging.getLogger("recollect").addHandler(logging.lastResort)

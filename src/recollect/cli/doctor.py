@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import re
 import socket
@@ -37,6 +38,7 @@ from recollect.system.config.fields import setting_text
 from recollect.system.config.trust import read_project_file
 from recollect.system.places import models_folders, user_settings_file
 from recollect.system.plain_text import number_of, size_text
+from recollect.system.telemetry import logging_to
 
 if TYPE_CHECKING:
     from recollect.system.config import LoadedSettings, Settings
@@ -63,7 +65,8 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
     their default.
     """
     try:
-        loaded = config.load_settings()
+        with logging_to(logging.NullHandler()):  # the checks print what would be logged
+            loaded = config.load_settings()
     except SettingsError as problem:
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
