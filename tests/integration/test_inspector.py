@@ -73,15 +73,13 @@ def long_talk(turns: int) -> list[list[dict[str, Any]]]:
     requests = []
     for number in range(1, turns + 1):
         path = f"/srv/tides/{number}/north.csv"
-        history.append(
-            said("user", f"Question {number}: which tide is at berth {number}? See {path}")
-        )
+        question = f"Question {number}: which tide is at berth {number}? See {path}"
+        history.append(said("user", question))
         requests.append([*history])
         call = {"type": "tool_use", "id": f"c{number}", "name": "tide", "input": {"berth": number}}
         history.append(said("assistant", [call]))
-        text = (
-            f"Berth {number}: the tide table of day {number}. " + f"row {number} of the log. " * 150
-        )
+        text = f"Berth {number}: the tide table of day {number}. "
+        text += f"row {number} of the log. " * 150
         result = {"type": "tool_result", "tool_use_id": f"c{number}", "content": text}
         history.append(said("user", [result]))
         requests.append([*history])
@@ -289,6 +287,4 @@ def test_no_get_changes_anything_and_no_form_without_its_token(visit: Visit) -> 
     for headers in (*foreign, {"sec_fetch_site": "cross-site"}, {"sec_fetch_site": "same-site"}):
         assert visit.ask("/forget", with_token, **headers).status == 403, headers
     assert visit.ask("/undo?space=harbour&session=chat-1").status == 405
-    assert (
-        "On the north mole." in visit.page("forget", space="harbour", matching="north mole").words
-    )
+    assert "On the north mole." in visit.page("forget", **given).words

@@ -122,9 +122,8 @@ def test_a_node_shows_a_tenant_its_own_memories_within_its_scopes(database: Test
         visit = Visit(node.url, "")
 
         def basic(password: str) -> dict[str, str]:
-            return {
-                "authorization": "Basic " + base64.b64encode(f"me:{password}".encode()).decode()
-            }
+            coded = base64.b64encode(f"me:{password}".encode()).decode()
+            return {"authorization": f"Basic {coded}"}
 
         refused = visit.ask("/inspector/")
         assert refused.status == 401
@@ -163,10 +162,8 @@ def test_a_node_shows_a_tenant_its_own_memories_within_its_scopes(database: Test
         form |= {"expected": expected[1], "form_token": token[1]}
         assert visit.ask("/inspector/forget", form, **basic(reader)).status == 403
         assert visit.ask("/inspector/forget", form, **basic(foreign)).status == 403
-        assert (
-            visit.ask("/inspector/forget", form, origin="https://evil.example", **basic(key)).status
-            == 403
-        )
+        evil = {"origin": "https://evil.example", **basic(key)}
+        assert visit.ask("/inspector/forget", form, **evil).status == 403
         assert "checksum" in visit.ask("/inspector/forget", form, **basic(key)).words
         acts = [one["act"] for one in caller.get("/v1/audit")["acts"]]
         assert "messages forgotten" in acts
@@ -182,12 +179,8 @@ def _seconds(visit: Visit, path: str) -> tuple[float, int]:
 
 
 def test_a_long_session_opens_at_once_and_in_few_bytes() -> None:
-    history = [
-        said(
-            ("user", "assistant")[number % 2], f"message {number} " + "tide " * (MESSAGE_BYTES // 5)
-        )
-        for number in range(MESSAGES - 1)
-    ]
+    tides, roles = "tide " * (MESSAGE_BYTES // 5), ("user", "assistant")
+    history = [said(roles[at % 2], f"message {at} {tides}") for at in range(MESSAGES - 1)]
     store_session("large", "s", [history, [*history, said("user", "and now?")][1:]])
     with inspector() as visit:
         pages = ("session?", "turn?turn=2&show=all&", "turn?turn=2&", "messages?", "wire?turn=2&")

@@ -203,10 +203,7 @@ class TimelineReader:
 
 
 def timeline_of(
-    turns_read: Iterable[tuple[TurnRecord, TurnSizes]],
-    *,
-    turns: int,
-    prices: PriceList = (),
+    turns_read: Iterable[tuple[TurnRecord, TurnSizes]], *, turns: int, prices: PriceList = ()
 ) -> Timeline:
     """Return the timeline of these turns, oldest first. `turns` is the number of all turns of the
     session."""

@@ -32,11 +32,7 @@ if TYPE_CHECKING:
     from recollect.core.values.edit import StageName
     from recollect.core.values.report import FateKind, Outcome, Report
     from recollect.core.values.segment import SegmentId
-    from recollect.hosts.inspect.status import (
-        ComponentKind,
-        ContextStatus,
-        Spending,
-    )
+    from recollect.hosts.inspect.status import ComponentKind, ContextStatus, Spending
 
 EXCERPT_CHARS: Final = 160
 _LOOKED_AT_CHARS: Final = 4000  # long enough to recognize a long secret before the text is cut

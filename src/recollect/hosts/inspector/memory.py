@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from starlette.responses import RedirectResponse, Response
@@ -143,8 +142,7 @@ async def forget(view: PageView) -> Response:
     if any(view.given(name) for name in _FORGET_FIELDS):
         async with view.open() as opened:
             plan = await plan_forgetting(_place(opened), await _order(view, opened), look=True)
-        stored = (one.segment for one in plan.targets.stored)
-        said = list(chain(stored, plan.targets.spooled))
+        said = [*(one.segment for one in plan.targets.stored), *plan.targets.spooled]
     return view.render(
         "forget.html",
         spaces=spaces,
@@ -243,9 +241,8 @@ async def health(view: PageView) -> Response:
     """Show the checks of the installation, and the jobs, spool and sizes of a memory."""
     spaces = await view.spaces()
     checks = await asyncio.to_thread(_checks) if view.visitor.spaces.is_own_machine else []
-    found: dict[str, object] = dict.fromkeys(
-        ("stats", "queue", "jobs", "uses", "spool", "problems")
-    )
+    names = ("stats", "queue", "jobs", "uses", "spool", "problems")
+    found: dict[str, object] = dict.fromkeys(names)
     if view.space:
         async with view.open() as opened:
             store = opened.store

@@ -47,9 +47,8 @@ async def turn(view: PageView) -> Response:
     """Show a request as it was sent, and the outcome of each message."""
     async with view.open() as opened:
         timeline = await view.timelines.read(opened.store, view.session)
-        number = view.number("turn")
-        if not view.given("turn") and timeline.lines:
-            number = timeline.lines[-1].turn
+        last = timeline.lines[-1].turn if timeline.lines else 0
+        number = view.number("turn") if view.given("turn") else last
         found = await recorded_turn(opened.store, view.session, number)
         show, words = view.given("show") or "edited", view.given("q").strip()
         chosen = found.chosen(show)
@@ -199,10 +198,5 @@ async def undo(view: PageView) -> Response:
     return view.notice(title, shown_text(str(done.reason)), back=back)
 
 
-PAGES: Final[dict[str, Page]] = {
-    "turn": turn,
-    "wire": wire,
-    "message": message,
-    "receipt": receipt,
-}
+PAGES: Final[dict[str, Page]] = {"turn": turn, "wire": wire, "message": message, "receipt": receipt}
 ACTIONS: Final[dict[str, tuple[KeyScope, Page]]] = {"undo": ("write", undo)}
