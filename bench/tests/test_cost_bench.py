@@ -12,13 +12,11 @@ from click.testing import CliRunner
 from recollect.core.formats.summaries import PI_OPENING
 from recollect.core.formats.transcripts import read_transcripts
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
-from recollect.errors import RecollectError
 from recollect_bench.command import bench
 from recollect_bench.cost.data import (
     Conversation,
     Naming,
     conversation,
-    load_conversations,
 )
 from recollect_bench.cost.gateway import as_served, replay_gateway
 from recollect_bench.cost.result import OPENCLAW, OURS, PLAIN, CostResult, Replay, misses, summed_up
@@ -31,7 +29,6 @@ from recollect_bench.cost.strategies import (
     replay_plain,
     settings_of,
 )
-from recollect_bench.data import DataNotFoundError
 
 
 def _chat(*said: tuple[str, str]) -> bytes:
@@ -233,14 +230,3 @@ def test_recordings_of_ones_own_are_replayed_and_nothing_of_them_is_printed(tmp_
     assert {"plain.cost_32k", "openclaw.cost_32k"} <= set(shown["baselines"])
     assert "secretive_name" not in run.output
     assert "OpenClaw" in "".join(ElementTree.fromstring(picture.read_bytes()).itertext())
-
-
-def test_what_is_not_there_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
-    with pytest.raises(DataNotFoundError, match="RECOLLECT_DATA"):
-        load_conversations()
-    with pytest.raises(RecollectError, match="there is no"):
-        load_conversations([tmp_path / "nothing.jsonl"])
-    (tmp_path / "prose.jsonl").write_text("not a recording")
-    with pytest.raises(RecollectError, match="known kind"):
-        load_conversations([tmp_path / "prose.jsonl"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from recollect_bench.gateway.measure import Chunk, Streams
 from recollect_bench.gateway.processes import bench_server, gateway_server
-from recollect_bench.gateway.traffic import LARGE_BYTES, growing, short
+from recollect_bench.gateway.traffic import LARGE_BYTES, growing
 
 
 def test_a_large_conversation_grows_by_a_few_messages_and_is_sent_again_whole() -> None:
@@ -18,11 +18,6 @@ def test_a_large_conversation_grows_by_a_few_messages_and_is_sent_again_whole() 
     assert all(0.9 < len(request.body) / LARGE_BYTES < 1.1 for request in requests)
     assert {request.session for request in requests} == {"large-3"}
     assert [request.said for request in requests].count(True) == 3
-
-
-def test_the_same_seed_gives_the_same_bytes() -> None:
-    assert short(6, seed=5) == short(6, seed=5)
-    assert short(6, seed=5) != short(6, seed=6)
 
 
 def test_a_gap_counts_only_beyond_what_lay_between_the_sendings() -> None:

@@ -12,11 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from recollect.adapters.stores.sqlite import SQLiteStore
-from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import Recalled, RecalledPassage, RecallRequest
 from recollect.errors import RecollectError
 from recollect_bench import recall
-from recollect_bench.command import EMBEDDERS, RECALL_SETS, bench
+from recollect_bench.command import bench
 from recollect_bench.data import DataNotFoundError
 from recollect_bench.recall.ask import strangers_of
 from recollect_bench.recall.judge import (
@@ -264,35 +263,6 @@ def test_whole_run_goes_through_real_store_and_stage(small_locomo: Path, tmp_pat
     ElementTree.fromstring(picture.read_text())
 
 
-def test_misses_are_shown_with_gold_and_what_came_instead(
-    small_locomo: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def forgetful(request: object, *, archive: SQLiteStore, **_: object) -> Recalled:
-        """Recalls one message of the second sitting, whatever is asked."""
-        (last,) = await archive.page(descending=True, limit=1)
-        said = last.segment
-        shown = RecalledPassage(
-            text=said.text, role="user", said_at="2023-06-01 09:00", score=1.0,
-            sitting="any", order=(said.said_at, last.sequence, 0),
-        )  # fmt: skip
-        return Recalled(
-            passages=(shown,), notes=(Reason(Cause.ERROR, error="one vector is missing"),)
-        )
-
-    result = recall.run(embedder="none", misses=5, stage=forgetful)  # type: ignore[arg-type]
-    assert result.figures["all_4k"] == 0.5
-    assert result.figures["false_recall"] == 1.0
-    assert result.figures["lost"] == 0.0
-    assert "one vector is missing" in result.notes
-    assert [one["category"] for one in result.as_json()["misses"]] == ["single-hop"] * 2
-    recall.draw(result)
-    told = capsys.readouterr().out
-    assert "What did Anna buy?" in told
-    assert "MISSED below rank 50: Anna: I bought a bicycle" in told
-    assert "instead: Ben: The dentist moved" in told
-    assert "NOT MET" not in told, "no threshold is set for this embedder"
-
-
 async def cut_by_the_gate(request: RecallRequest, *, archive: SQLiteStore, **_: object) -> Recalled:
     """Finds everything where it is asked outright, and only the newest message behind the gate."""
     held = await archive.page(descending=True, limit=1 if request.gated else 10)
@@ -340,16 +310,6 @@ def test_both_stores_rank_alike(small_locomo: Path) -> None:
     assert "set locomo; embedder hash; sqlite beside pg18" in result.notes
     with pytest.raises(RecollectError, match="--compare takes two stores"):
         recall.run(compare="sqlite")
-
-
-def test_options_of_the_recall_bench_are_refused_elsewhere() -> None:
-    done = CliRunner().invoke(bench, ["turn", "--set", "locomo"])
-    assert done.exit_code == 2
-    assert "--set belongs to `recollect bench live` and `recollect bench recall`" in done.output
-    done = CliRunner().invoke(bench, ["recall", "--spaces", "1"])
-    assert "--spaces belongs to `recollect bench scale` and `recollect bench store`" in done.output
-    assert {*SETS, "own"} == set(RECALL_SETS)
-    assert "none" in EMBEDDERS
 
 
 @pytest.mark.parametrize("name", sorted(SETS))
