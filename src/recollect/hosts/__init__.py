@@ -6,7 +6,7 @@ _SERVER = ("httptools", "starlette", "uvicorn")
 _NEEDS = {
     "gateway": ("the gateway", (*_SERVER, "aiohttp", "brotli")),
     "hooks": ("the daemon", _SERVER),
-    "mcp": ("the MCP server", ("mcp",)),  # which installs the server
+    "mcp": ("the MCP server", (*_SERVER, "mcp")),
     "ui": ("the inspector", (*_SERVER, "jinja2")),
     "serve": ("the service", (*_SERVER, "prometheus_client")),
 }
