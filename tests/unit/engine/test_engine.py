@@ -101,6 +101,8 @@ async def test_a_slow_memory_does_not_hold_up_a_turn() -> None:
 
 
 def test_a_failing_memory_does_not_stop_a_turn_and_is_told() -> None:
+    (line,) = run(Engine().prepare("s", {"messages": [{"role": "user"}]})).report.failures
+    assert "may be refused" in line.said
     secret = "hunter2-in-an-error-message"
     engine = Engine(recaller=Memory(error=RuntimeError(secret)))
     given = request("which port does the server use?")

@@ -66,7 +66,7 @@ async def prepare_turn(
     if draft is None:
         return TurnResult()
     if not draft.view.rows:
-        boundary.note("check", "skipped", Reason(Cause.SAYS_NOTHING))
+        boundary.note("check", "failed" if draft.entries else "skipped", Reason(Cause.SAYS_NOTHING))
         return TurnResult()
     asked = await boundary.run(
         "query",

@@ -51,7 +51,7 @@ class Cause(Enum):
         "{edits} stored {edits:edit was|edits were} not applied, because this history lacks the "
         "messages to change"
     )
-    SAYS_NOTHING = "no message has content, so the request is sent unchanged"
+    SAYS_NOTHING = "no message has content: the request is sent unchanged, and may be refused"
     SENT = "sent {messages} {messages:message|messages}"
     PROMPT_FILLS = (
         "system prompt and tools alone take {tokens:,} of the window's {window:,} tokens, so "
