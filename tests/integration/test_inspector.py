@@ -134,10 +134,9 @@ def test_a_message_says_what_the_model_saw_of_it(talk: Visit) -> None:
     store_session("quay", "long", [[asked]], after=lambda memory: memory.observe("long", reply))
     assert "The beacon is red." in talk.page("turn", space="quay", session="long", q="BEACON").words
     listed = talk.page("messages", space="quay", session="long")
-    shown = [
-        talk.ask(html.unescape(one)).words for one in re.findall(r"/message\?[^\"]+", listed.text)
-    ]
-    assert ["This is the reply to turn 1." in one for one in shown] == [True, False]
+    links = re.findall(r"/message\?[^\"]+", listed.text)
+    pages = [talk.ask(html.unescape(link)).words for link in links]
+    assert ["This is the reply to turn 1." in one for one in pages] == [True, False]
 
 
 def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) -> None:
@@ -159,8 +158,8 @@ def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) 
     plain = {"space": "harbour", "session": "plain"}
     assert "cache broken" not in talk.page("session", **plain).text
     for turn in (5, 28):
-        shown = talk.page("turn", **plain, turn=turn).words
-        assert "From the provider's cache 0% no cache" in shown
+        words = talk.page("turn", **plain, turn=turn).words
+        assert "From the provider's cache 0% no cache" in words
         assert "cache is broken" not in talk.page("wire", **plain, turn=turn).words
     quiet = talk.page("wire", **where, turn=1).words
     assert "byte for byte as the client sent it" in quiet
