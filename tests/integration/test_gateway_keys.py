@@ -14,6 +14,7 @@ from typing import Any
 
 from tests.harness.gateway import PATHS, body_of, connect, history
 from tests.harness.model_server import Asked, ModelServer, Step
+from tests.harness.waiting import wait_until
 from tests.sizes import at_size
 from tools.clients.lab import GatewayProcess
 from tools.request_mutation import OWN_SHAPES, Shape, captured_shapes
@@ -104,9 +105,12 @@ def shown(url: str) -> bytes:
         client.request("GET", prefix + path)
         return client.getresponse().read()
 
-    lines = page("/recollect/activity?follow=0")
-    sessions = {json.loads(line).get("session") for line in lines.splitlines()} - {None}
-    assert sessions
+    def named() -> set[str]:
+        lines = page("/recollect/activity?follow=0").splitlines()
+        return {json.loads(line).get("session") for line in lines} - {None}
+
+    wait_until(named)  # the gateway records a request after its answer
+    sessions, lines = named(), page("/recollect/activity?follow=0")
     reports = [page(f"/recollect/reports/{name.rpartition(':')[2]}") for name in sorted(sessions)]
     client.close()
     return lines + b"".join(reports)

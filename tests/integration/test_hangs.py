@@ -26,7 +26,7 @@ from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Says
 
 TOLD = "The staging database listens on port 5433. Never run migrations there on Fridays."
-ASKED = "Which port does the staging database use, and may I migrate today, a Friday?"
+ASKED = "On which port does the staging database listen? May I run migrations there on Friday?"
 Ask = Callable[[str], Awaitable[str]]
 """Tells or asks something in a session of its own. Returns what memory added."""
 

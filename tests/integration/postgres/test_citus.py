@@ -252,7 +252,7 @@ async def test_the_check_finds_what_is_amiss_and_how_to_mend_it(database: TestDa
 
 def test_server_too_old_is_told(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recollect.adapters.stores.postgres.schema.SERVER_VERSION", 99)
-    with pytest.raises(StoreError, match=r"is PostgreSQL 18.*needs 99 or newer"):
+    with pytest.raises(StoreError, match=r"is PostgreSQL 18.*upgrade to 99 or newer"):
         asyncio.run(migrate(server.new_database().admin_url))
 
 

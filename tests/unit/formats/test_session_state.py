@@ -67,6 +67,8 @@ def full_state() -> SessionState:
 def _something(default: Any, said: str) -> Any:
     if isinstance(default, bool):
         return not default
+    if isinstance(default, str):
+        return "said"
     if isinstance(default, int | float):
         return default + 5
     if default is None:

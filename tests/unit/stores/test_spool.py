@@ -467,7 +467,7 @@ def test_a_stopped_process_that_holds_the_lock_hangs_nobody(
         ]
         for call in calls:
             begun = time.monotonic()
-            with pytest.raises(StoreUnavailable, match="another process has used"):
+            with pytest.raises(StoreUnavailable, match="another process is still using"):
                 await asyncio.wait_for(call(), 10)
             assert time.monotonic() - begun < 4
         begun = time.monotonic()
