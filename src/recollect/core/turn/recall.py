@@ -286,8 +286,7 @@ class _MemorySearch:
         return None if request.asking is None else known_id(request.session, request.asking)
 
     async def _without_itself(self, candidates: Candidates) -> Candidates:
-        """Return the word counts without the current message, which contains every word that it
-        asks for."""
+        """Return the word counts without the current message, which contains all searched words."""
         if self.itself is None or not self.reads.known.get(self.itself):
             return candidates
         own = set(self.question.words)
@@ -326,9 +325,8 @@ class _MemorySearch:
     async def _asking(
         self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
     ) -> set[SegmentId]:
-        """Return the ids of short user messages that only ask a question. With `stated`, also
-        return messages that state nothing. `also` names messages to read from the store in the
-        same query."""
+        """Return the ids of user messages that only ask; with `stated`, also of those that state
+        nothing. `also` names messages to read from the store in the same query."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]
@@ -342,8 +340,7 @@ class _MemorySearch:
         return {segment.id for segment in read if judged[segment.id, stated]}
 
     async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        """Return passages and their neighbors, best first, and tool output next to the best
-        ones."""
+        """Return passages and their neighbors, best first, and tool output next to the best."""
         question, request = self.question, self.request
         ranking, printed = await self._ranked(judged)
         if request.gated:
