@@ -98,7 +98,7 @@ async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
             report = read_report(pieces[record.report].body, made)
             known = [pieces[name].body for name in record.outcomes if name in pieces]
             made = combine_outcomes([read_outcomes(body) for body in known])
-    earlier = [one.number for one in await store.records(session) if one.number < number]
+    earlier = [one for one in await store.turns(session) if one < number]
     previous = await store.turn(session, earlier[-1]) if earlier else None
     before = frozenset(() if previous is None else previous.rows)
     stored = report.get("figures")
