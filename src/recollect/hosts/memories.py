@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterat
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from recollect.core.boundary import Failure, attempted
@@ -192,7 +193,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         most = MOST_OPEN if self._most_open is None else self._most_open
         idle_seconds = IDLE_SECONDS if self._idle_seconds is None else self._idle_seconds
         now = time.monotonic()
-        for key in tuple(self._memories)[: max(0, len(self._memories) - most)]:
+        for key in tuple(islice(self._memories, max(0, len(self._memories) - most))):
             memory = self._memories[key]
             is_used = memory.running or self._waiting[key]
             if not is_used and now - memory.used_at >= idle_seconds:

@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from tests.unit.embedders.onnx_files import WORDS, graph, write_model
 
-from recollect.adapters.embedders.local import RETRY_SECONDS, LoadedEmbedder, run_in_thread
+from recollect.adapters.embedders.local import RETRY_SECONDS, LoadedEmbedder, embed_in_chunks
 from recollect.errors import EmbedderError
 
 
@@ -125,9 +126,10 @@ def test_a_program_that_ends_while_a_graph_runs_does_not_abort(tmp_path: Path) -
     assert done.stderr == ""
 
 
-async def test_a_failure_while_embedding_never_quotes_the_text() -> None:
-    def fail() -> None:
+@pytest.mark.parametrize("inline_chars", [0, 100])
+async def test_a_failure_while_embedding_never_quotes_the_text(inline_chars: int) -> None:
+    def fail(texts: Sequence[str]) -> Sequence[bytes]:
         raise ValueError("cannot embed 'my secret'")
 
     with pytest.raises(EmbedderError, match=r"^mine failed \(ValueError\)$"):
-        await run_in_thread(fail, name="mine", failing="mine failed")
+        await embed_in_chunks(fail, ["mine"], size=1, name="mine", inline_chars=inline_chars)

@@ -120,8 +120,8 @@ class _EmbedderThread(threading.Thread):
     """A thread that this module started, recognized by its class when the program exits."""
 
 
-def start(work: Callable[[], T], *, name: str) -> Future[T]:
-    """Start the work in a thread, and return a future of its result."""
+def start(work: Callable[[], T], *, name: str, inline: bool = False) -> Future[T]:
+    """Start the work in a thread, or do it now (`inline`), and return a future of its result."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     if _ending.is_set():
@@ -136,7 +136,10 @@ def start(work: Callable[[], T], *, name: str) -> Future[T]:
         else:
             future.set_result(result)
 
-    _EmbedderThread(target=run, name=f"recollect-{name}", daemon=True).start()
+    if inline:
+        run()
+    else:
+        _EmbedderThread(target=run, name=f"recollect-{name}", daemon=True).start()
     return future
 
 
@@ -160,23 +163,22 @@ async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T
     raise EmbedderError(f"{failing} ({reason})") from error
 
 
-async def run_in_thread(work: Callable[[], T], *, name: str, failing: str) -> T:
-    """Run the work in a new thread and wait for its result."""
-    return await outcome(start(work, name=name), failing=failing)
-
-
 async def embed_in_chunks(
     vectors: Callable[[Sequence[str]], Sequence[bytes]],
     texts: Sequence[str],
     *,
     size: int,
     name: str,
+    inline_chars: int = 0,
 ) -> tuple[bytes, ...]:
-    """Return the vectors of all texts, computed in threads. Cancelling skips remaining chunks."""
+    """Return the vectors of all texts, computed in threads. Cancelling skips remaining chunks.
+    Texts of at most `inline_chars` are embedded at once, because a thread would take longer."""
+    inline = sum(map(len, texts)) <= inline_chars
     made: list[bytes] = []
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
-        made += await run_in_thread(work, name=name.partition(":")[0], failing=f"{name} failed")
+        running = start(work, name=name.partition(":")[0], inline=inline)
+        made += await outcome(running, failing=f"{name} failed")
     return tuple(made)
 
 
@@ -274,6 +276,8 @@ HASH_MAX_CHARS: Final = 2_000
 _NGRAM: Final = 3
 _TRIGRAMS_CACHED: Final = 32_768
 """Maximum number of cached trigrams (about 4 MiB). English chat has about 15,000 trigrams."""
+INLINE_CHARS: Final = 2_000
+"""Local vectors without a model take less than a millisecond for so much text."""
 _TEXTS_PER_CHUNK: Final = 128
 """Number of texts embedded between two checks for cancellation."""
 _WHITE_SPACE: Final = re.compile(r"\s+")
@@ -323,7 +327,9 @@ class HashEmbedder:
         """Do nothing: there is no model to load."""
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
-        return await embed_in_chunks(self._vectors, texts, size=_TEXTS_PER_CHUNK, name=self.name)
+        return await embed_in_chunks(
+            self._vectors, texts, size=_TEXTS_PER_CHUNK, name=self.name, inline_chars=INLINE_CHARS
+        )
 
     def _vectors(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         rows = [self._row(text) for text in texts]
@@ -406,7 +412,9 @@ class StaticEmbedder(LoadedEmbedder["_Table"]):
 
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         vectors = partial(self._vectors, await self.model())
-        return await embed_in_chunks(vectors, texts, size=_TEXTS_PER_CHUNK, name=self.name)
+        return await embed_in_chunks(
+            vectors, texts, size=_TEXTS_PER_CHUNK, name=self.name, inline_chars=INLINE_CHARS
+        )
 
     def _vectors(self, table: _Table, texts: Sequence[str]) -> tuple[bytes, ...]:
         rows = [table.row(text) for text in texts]

@@ -199,18 +199,25 @@ class DurableArchive:
             soon = min(DOUBT_SECONDS, soon)
         begun = time.monotonic()
         running = self._tasks.begin(lambda: self._answered(question))
-        watching = self._tasks.begin(lambda: self._watch(running, soon, limit - soon))
+        watching: asyncio.Task[Any] | None = None
+
+        def watch() -> asyncio.Task[Any]:
+            return self._tasks.begin(lambda: self._watch(running, begun, soon, limit - soon))
+
         try:
-            await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
-            hangs = watching.done() and watching.result() is True
-            if not running.done() and not hangs:
-                await done_within(running, limit - (time.monotonic() - begun))
+            if not await done_within(running, soon):
+                watching = watch()
+                await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
+                hangs = watching.done() and watching.result() is True
+                if not running.done() and not hangs:
+                    await done_within(running, limit - (time.monotonic() - begun))
         except asyncio.CancelledError:
+            watching = watching or watch()  # so that the next turn knows whether the store hangs
             if self._sent_again:
                 running.cancel()
                 watching.cancel()
             raise
-        if not watching.done():
+        if watching is not None and not watching.done():
             watching.cancel()
             await asyncio.wait({watching})
         answer = await self._tasks.ended(running, time.monotonic() - begun)
@@ -220,8 +227,10 @@ class DurableArchive:
             self._goes_away(answer)
         return answer
 
-    async def _watch(self, running: asyncio.Task[Any], seconds: float, left: float) -> bool:
-        if await done_within(running, seconds):
+    async def _watch(
+        self, running: asyncio.Task[Any], begun: float, seconds: float, left: float
+    ) -> bool:
+        if await done_within(running, begun + seconds - time.monotonic()):
             return False
         patience = max(0.0, min(left, PING_SECONDS))
         found = await attempted(asyncio.wait_for(self._on_store(_ping), patience))

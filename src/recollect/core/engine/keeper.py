@@ -534,8 +534,7 @@ class SessionKeeper:
         return [entry for id_, entry in ids.items() if id_ not in known]
 
     async def _off_loop(self, size_bytes: int, work: Callable[[], T]) -> T:
-        inline = size_bytes <= INLINE_BYTES and not self._off_the_loop
-        return work() if inline else await asyncio.to_thread(work)
+        return work() if size_bytes <= INLINE_BYTES else await asyncio.to_thread(work)
 
     def _extraction(self, session: str, now: float, *, left: bool) -> tuple[NewJob, ...]:
         if not self._reads_facts:

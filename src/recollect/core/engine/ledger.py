@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias, TypeVar
@@ -62,8 +61,11 @@ def session_write(
         pairs = enumerate(zip(written, state.path, strict=False))
         shared = next((at for at, (old, new) in pairs if old != new), len(state.path))
 
+    def mask(text: str) -> str:
+        return redact(text, pii=redaction.pii, judged=keeping.judged).text
+
     def masked(edit: Edit) -> Edit:
-        return _masked(edit, redaction) if redaction.enabled else edit
+        return _masked(edit, mask) if redaction.enabled else edit
 
     telling = [edit for edit in state.edits if not isinstance(edit, LeaveOut)]
     return SessionWrite(
@@ -77,16 +79,14 @@ def session_write(
     )
 
 
-def _masked(edit: _E, redaction: RedactionSettings) -> _E:
+def _masked(edit: _E, mask: Callable[[str], str]) -> _E:
     if isinstance(edit, Shorten | Insert):
-        text = _mask_text(edit.text, redaction.pii)
+        text = mask(edit.text)
         return edit if text == edit.text else replace(edit, text=text)
     if isinstance(edit, Cut):
-        summary = _mask_text(edit.summary, redaction.pii)
-        ended = tuple(_masked(block, redaction) for block in edit.ended)
-        carried = edit.carried and mask_carried(
-            edit.carried, lambda text: _mask_text(text, redaction.pii)
-        )
+        summary = mask(edit.summary)
+        ended = tuple(_masked(block, mask) for block in edit.ended)
+        carried = edit.carried and mask_carried(edit.carried, mask)
         if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
             return edit
         return replace(edit, summary=summary, ended=ended, carried=carried)
@@ -107,11 +107,6 @@ def mask_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
         identifiers=masked(carried.identifiers),
         lines=tuple(replace(line, text=mask(line.text)) for line in carried.lines),
     )
-
-
-@lru_cache(maxsize=512)  # the same edit is written in many turns
-def _mask_text(text: str, pii: bool) -> str:  # noqa: FBT001 - for the cache
-    return redact(text, pii=pii).text
 
 
 NameChanges: TypeAlias = Callable[[OutcomeChanges], PieceHash]

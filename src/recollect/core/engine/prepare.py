@@ -346,7 +346,7 @@ async def _with_standing_block(
         ),
         unchanged=StandResult(edit=None, reason=NOT_RUN),
         reason=lambda result: result.reason,
-        in_thread=given.settings.redaction.enabled,
+        in_thread=given.settings.redaction.enabled and bool(left or facts),
     )
     return bare if made.edit is None else await change(bare, (*rest, made.edit), boundary)
 

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +21,7 @@ from recollect.adapters.wiring import open_memory
 from recollect.adapters.wiring.models import choose_embedders
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Engine
-from recollect.core.ports import Store
+from recollect.core.ports import Embedder, Store
 from recollect.core.upkeep.forget import delete_space
 from recollect.core.values.tenant import KeyScope, Tenant, tenant_space
 from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable
@@ -108,6 +108,8 @@ class TenantMemories:
         self._listed: OrderedDict[tuple[UUID, str], None] = OrderedDict()
         self._beside: set[asyncio.Task[Any]] = set()
         self.budgets: Budgets = Budgets()
+        self._embedders: Sequence[Embedder] | None = None
+        """The chosen embedders, once they are loaded, so that opening a memory stays fast."""
 
     async def fleet(self) -> PostgresFleet:
         """Return the spaces of the database. Raise StoreError if the database is down."""
@@ -148,6 +150,7 @@ class TenantMemories:
     async def warm_up(self) -> None:
         """Load the models and modules that the first request needs, without using the network."""
         chosen = await asyncio.to_thread(choose_embedders, self._settings)
+        self._embedders = None if chosen.lacking else chosen.used
         local = [embedder for embedder in chosen.used if embedder.kind != "remote"]
         for embedder in local:
             await embedder.embed((_FIRST_WORDS,))
@@ -168,6 +171,7 @@ class TenantMemories:
                 store=self._url,
                 settings=self._settings,
                 off_the_loop=True,
+                embedders=self._embedders,
                 open_space=self._space_of_fleet,
             )
         )
@@ -214,7 +218,8 @@ class TenantMemories:
     async def _list(self, tenant: Tenant, space: str) -> None:
         """List a space under its tenant. Raise a Problem if a quota forbids a new space."""
         records = await self.records()
-        if not await records.add_space(tenant, space, at=time.time()):
+        listed = await records.has_space(tenant.id, space)  # reading is cheaper than adding
+        if not listed and not await records.add_space(tenant, space, at=time.time()):
             if not await (await self.fleet()).has_space(tenant_space(tenant.id, space)):
                 raise quota_reached("spaces", tenant) if tenant.most_spaces else _deleted()
             await self._list_again(tenant, space)
