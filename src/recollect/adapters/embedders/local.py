@@ -178,7 +178,8 @@ async def embed_in_chunks(
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
         running = start(work, name=name.partition(":")[0], inline=inline)
-        made += await outcome(running, failing=f"{name} failed")
+        found = await outcome(running, failing=f"{name} failed")
+        made += found
     return tuple(made)
 
 
