@@ -546,7 +546,7 @@ class SessionKeeper:
         due = now - self._chores_at >= DAY_SECONDS
         if not due or self._settings.ledger.retention_days is None:
             return ()
-        return (NewJob(kind="expire", key="daily", run_at=now),)
+        return (NewJob(kind="expire", key="daily", run_at=now + DAY_SECONDS),)
 
 
 async def embed_now(
