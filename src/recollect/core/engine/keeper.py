@@ -134,7 +134,7 @@ class SessionKeeper:
         requests = requests_of(stored)
         loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
         boundary.note("load", "done", loaded)
-        keeping.path = found.path
+        keeping.path, keeping.stored = found.path, found.newest
         # If a session continued while the store was down, use the edits of that time.
         ours = (state.edits or state.turn > found.turn) and not keeping.stale
         keeping.stale = False
@@ -181,7 +181,8 @@ class SessionKeeper:
 
     def not_durable(self, entries: Sequence[Entry], keeping: ArchiveState) -> frozenset[EntryKey]:
         """Return the messages that may not be left out yet, because they are not stored."""
-        return frozenset(entry.key for entry in entries if entry.key not in keeping.durable)
+        durable = keeping.durable | keeping.stored
+        return frozenset(entry.key for entry in entries if entry.key not in durable)
 
     def keep_turn(
         self,
@@ -449,17 +450,21 @@ class SessionKeeper:
         fresh = [entry for entry in entries if entry.key not in keeping.durable]
         if keeping.waiting:
             fresh = [entry for entry in fresh if entry.key not in keeping.waiting]
-        unknown = await self._unknown(session, fresh)
-        known = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
-        keeping.durable.update(known)
-        await self._learn_secrets([entry for entry in fresh if entry.key in known], keeping)
+        maybe = [entry for entry in fresh if entry.key not in keeping.stored]
+        unknown = await self._unknown(session, maybe)
+        keys = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
+        keeping.durable.update(keys)
+        known = [entry for entry in fresh if entry.key in keys]
         chunks = [
             unknown[at : at + CHUNK_MESSAGES] for at in range(0, len(unknown), CHUNK_MESSAGES)
         ] or [[]]
         kept = Persisted(where=self.archive.where, said="nothing new")
         for chunk in chunks:
             whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
-            made = await self._ingested(session, chunk, entries, keeping, now=now, source=source)
+            made = await self._ingested(
+                session, chunk, entries, keeping, now=now, source=source, known=known
+            )
+            known = []
             if chunk:
                 whole = await self._with_new(whole, made, session)
             if whole.empty:
@@ -483,17 +488,6 @@ class SessionKeeper:
         jobs = (*batch.jobs, *waiting, *self._extraction(session, batch.at, left=False))
         return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
 
-    async def _learn_secrets(self, known: Sequence[Entry], keeping: ArchiveState) -> None:
-        """Collect secrets of messages by another process, to mask them in later messages."""
-        mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
-
-        def read() -> None:
-            for entry in known:
-                mask.message(entry.message)
-
-        if known and self._settings.redaction.enabled:
-            await self._off_loop(sum(len(entry.raw) for entry in known), read)
-
     async def _ingested(
         self,
         session: str,
@@ -504,8 +498,14 @@ class SessionKeeper:
         now: float,
         source: Source,
         said_at: float | None = None,
+        known: Sequence[Entry] = (),
     ) -> IngestResult:
+        mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
+
         def work() -> IngestResult:
+            # Collect secrets of messages by another process, to mask them in later messages.
+            for entry in known if self._settings.redaction.enabled else ():
+                mask.message(entry.message)
             names, fetched = earlier_calls(chunk, entries)
             return ingest(
                 chunk,
@@ -522,7 +522,7 @@ class SessionKeeper:
                 judged=keeping.judged,
             )
 
-        return await self._off_loop(sum(len(entry.raw) for entry in chunk), work)
+        return await self._off_loop(sum(len(entry.raw) for entry in (*known, *chunk)), work)
 
     async def _unknown(self, session: str, entries: list[Entry]) -> list[Entry]:
         if sum(len(entry.raw) for entry in entries) <= INLINE_BYTES:

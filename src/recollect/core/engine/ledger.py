@@ -379,6 +379,8 @@ class ArchiveState:
     overtaken: bool = False
     """True if the store skipped the last write, because another process had written first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
+    stored: frozenset[EntryKey] = field(default=frozenset(), repr=False)
+    """Messages that were in the store when the session was loaded."""
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
     """Messages that neither the store nor the spool accepted, and that are held in RAM."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
@@ -407,6 +409,7 @@ class ArchiveState:
         """Write the session from its start again, because the store was replaced."""
         self.replaced = replaced
         self.durable.clear()
+        self.stored = frozenset()
         self.path, self.last_record = (), LastRecord()
 
     def load_again(self) -> None:

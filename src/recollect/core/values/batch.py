@@ -178,6 +178,8 @@ class StoredSession:
     state: bytes = field(repr=False)
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     ids: tuple[MessageId, ...] = field(default=(), repr=False)
+    newest: frozenset[EntryKey] = field(default=frozenset(), repr=False, compare=False)
+    """Some of the newest stored messages, if the store reads them with the session."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from recollect.adapters.stores.invariants import compaction_mark, rows_of_turn
 from recollect.adapters.stores.postgres import driver
-from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.core.values.compaction import CompactionRecord
@@ -148,16 +147,18 @@ async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> i
 
 
 # No other place contains the forgotten message, so no record may quote it.
-UNQUOTABLE: Final = """
-    SELECT t.message_id FROM recollect.tombstones AS t
-    WHERE t.space_id = %(space)s AND t.message_id = ANY(%(about)s::text[])
-    UNION
+FORGOTTEN: Final = """
     SELECT f.message_id FROM recollect.forgotten_segments AS f
     WHERE f.space_id = %(space)s AND f.message_id = ANY(%(about)s::text[]) AND NOT EXISTS (
         SELECT FROM recollect.segments AS s
         WHERE s.space_id = %(space)s AND s.message_id = f.message_id
     )
 """
+UNQUOTABLE: Final = f"""
+    SELECT t.message_id FROM recollect.tombstones AS t
+    WHERE t.space_id = %(space)s AND t.message_id = ANY(%(about)s::text[])
+    UNION {FORGOTTEN}
+"""  # noqa: S608
 _ADD: Final = """
     INSERT INTO recollect.compactions (space_id, session, number, at, about, named, body)
     VALUES (%s, %s, %s, %s, %s::uuid[], %s::text[], %s) ON CONFLICT DO NOTHING
@@ -191,15 +192,6 @@ _DROP: Final = f"""
     WHERE c.space_id = %(space)s AND c.session = gone.session AND c.number = gone.number
     RETURNING {_COMPACTION}
 """  # noqa: S608
-
-
-async def look_up_unquotable(work: Transaction, ids: Iterable[str]) -> Statement:
-    return await work.send(UNQUOTABLE, {"space": work.space_id, "about": driver.texts(ids)})
-
-
-async def unquotable(looked: Statement, said: AbstractSet[str]) -> set[str]:
-    """Return the forgotten messages that the query found, except those in `said`."""
-    return {value for (value,) in await looked.fetchall()} - said
 
 
 async def add_compactions(

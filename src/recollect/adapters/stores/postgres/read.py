@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from recollect.adapters.stores.postgres.driver import floats_of, texts
 from recollect.adapters.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks, path_of
+from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks
 from recollect.adapters.stores.postgres.space import FORWARDS
 from recollect.adapters.stores.postgres.vectors import EMBEDDER
 from recollect.adapters.stores.postgres.words import decode_block, forwards_of
 from recollect.core.values.batch import StoredSession
-from recollect.core.values.message import MessageId
+from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.segment import (
     NewPassage,
     PassageText,
@@ -48,15 +48,21 @@ _PAGE: Final = f"""
 _PAGE_DOWN: Final = f"""
     {_SEGMENT} AND sequence < %(after)s {_IN_SESSION} ORDER BY sequence DESC LIMIT %(limit)s
 """
-KNOWN: Final = """
+_KNOWN: Final = """
     SELECT id FROM recollect.segments WHERE space_id = %s AND id = ANY(%s::text[])
 """
-TOMBSTONED: Final = """
+_TOMBSTONED: Final = """
     SELECT message_id FROM recollect.tombstones
     WHERE space_id = %s AND message_id = ANY(%s::text[])
 """
 _SESSION: Final = """
-    SELECT turn, state FROM recollect.sessions WHERE space_id = %s AND session = %s
+    SELECT turn, state, ARRAY(
+        SELECT entries FROM recollect.session_paths
+        WHERE space_id = %(space)s AND session = %(session)s ORDER BY chunk
+    ), ARRAY(
+        SELECT key FROM recollect.segments
+        WHERE space_id = %(space)s AND session = %(session)s ORDER BY sequence DESC LIMIT 64
+    ) FROM recollect.sessions WHERE space_id = %(space)s AND session = %(session)s
 """
 _SESSIONS: Final = """
     SELECT session, count(*) AS segments, min(said_at) AS first_said_at,
@@ -120,26 +126,27 @@ async def page(
 
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-    rows = await work.rows(KNOWN, (work.space_id, texts(ids)))
+    rows = await work.rows(_KNOWN, (work.space_id, texts(ids)))
     return frozenset(SegmentId(value) for (value,) in rows)
 
 
 async def tombstoned(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-    rows = await work.rows(TOMBSTONED, (work.space_id, texts(ids)))
+    rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
     return frozenset(MessageId(value) for (value,) in rows)
 
 
 async def session(work: Transaction, session: str) -> StoredSession | None:
-    stored = await work.send(_SESSION, (work.space_id, session))
-    chunks = await path_of(work, session)
-    row = await stored.fetchone()
+    row = await work.row(_SESSION, {"space": work.space_id, "session": session})
     if row is None:
         return None
     try:
-        path, ids = join_chunks(chunks)
+        path, ids = join_chunks(row[2])
     except ValueError:  # the path is damaged, which `check` reports: the session starts again
         return None
-    return StoredSession(session=session, turn=row[0], state=row[1], path=path, ids=ids)
+    newest = frozenset(map(EntryKey, row[3]))
+    return StoredSession(
+        session=session, turn=row[0], state=row[1], path=path, ids=ids, newest=newest
+    )
 
 
 async def sessions(work: Transaction) -> tuple[SessionSummary, ...]:
@@ -228,7 +235,7 @@ _MUST_NOT_EXIST: Final = {
         WHERE t.space_id = %(space)s AND octet_length(t.terms) <> 2 * octet_length(t.counts)
     """,
     "embedders whose stored count of vectors is wrong": """
-        recollect.embedders AS e WHERE e.space_id = %(space)s AND e.vectors <> (
+        recollect.embedders AS e WHERE e.space_id = %(space)s AND e.signed AND e.vectors <> (
             SELECT count(*) FROM recollect.vectors AS v
             WHERE v.space_id = %(space)s AND v.embedder_no = e.embedder_no)
     """,
@@ -310,8 +317,9 @@ _STATS: Final = """
     ) AS j
 """
 _VECTOR_COUNTS: Final = """
-    SELECT name, vectors FROM recollect.embedders WHERE space_id = %s AND vectors > 0
-    ORDER BY name
+    SELECT e.name, count(*) FROM recollect.embedders AS e
+    JOIN recollect.vectors AS v ON v.space_id = %(space)s AND v.embedder_no = e.embedder_no
+    WHERE e.space_id = %(space)s GROUP BY e.name ORDER BY e.name
 """
 
 
@@ -397,7 +405,8 @@ def _places(terms: NDArray[Any], numbers: NDArray[Any], counts: NDArray[Any]) ->
 
 
 async def stats(work: Transaction, *, space: str, engine: str) -> Stats:
-    counting = await work.send(_STATS, {"space": work.space_id})
-    vectors = dict(await work.rows(_VECTOR_COUNTS, (work.space_id,)))
+    given = {"space": work.space_id}
+    counting = await work.send(_STATS, given)
+    vectors = dict(await work.rows(_VECTOR_COUNTS, given))
     (counted,) = await counting.records()
     return Stats(space=space, engine=engine, vectors=vectors, **counted)

@@ -13,14 +13,13 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from recollect.adapters.stores.invariants import SessionOutcome
 from recollect.adapters.stores.postgres.driver import RowInsert, delete, texts, uuids
-from recollect.adapters.stores.postgres.ledger import UNQUOTABLE, look_up_unquotable, unquotable
-from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.ledger import UNQUOTABLE
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.formats.stored_records import without_quotes
 from recollect.core.values.batch import SessionWrite
@@ -76,9 +75,6 @@ def chunks_from(first: int, keys: Sequence[str], ids: Sequence[str]) -> list[tup
     ]
 
 
-_KEPT_QUOTES: Final = """
-    SELECT chunk, digest FROM recollect.session_quotes WHERE space_id = %s AND session = %s
-"""
 _PUT_QUOTES: Final = """
     INSERT INTO recollect.session_quotes (space_id, session, chunk, digest, ids)
     VALUES (%s, %s, %s, %s, %s::uuid[])
@@ -101,33 +97,31 @@ _TAKE_OUT: Final = """
 async def _may_not_quote(
     work: Transaction, about: Sequence[str], lookup: SessionLookup, said: AbstractSet[str]
 ) -> set[str]:
-    stored = dict(await lookup.held.fetchall())
-    chunks = _chunks(about)
+    """Look up the quotes in all chunks but the last, unless the chunk is stored as it is."""
+    stored = dict(enumerate(lookup.digests))
     doubtful = [
         text
-        for number, some in enumerate(chunks[:-1])
+        for number, some in enumerate(_chunks(about)[:-1])
         if stored.get(number) != _digest(some)
         for text in some
     ]
-    found = await unquotable(lookup.newest, said)
-    if doubtful:
-        asked = {"space": work.space_id, "about": texts(doubtful)}
-        rows = await work.rows(UNQUOTABLE, asked)
-        found |= {value for (value,) in rows} - said
-    return found
+    if not doubtful:
+        return set()
+    rows = await work.rows(UNQUOTABLE, {"space": work.space_id, "about": texts(doubtful)})
+    return {value for (value,) in rows} - said
 
 
 async def _write_quotes(
     work: Transaction, session: str, about: Sequence[str], lookup: SessionLookup
 ) -> None:
-    stored = dict(await lookup.held.fetchall())
+    stored = dict(enumerate(lookup.digests))
     chunks = _chunks(about)
     for number, some in enumerate(chunks):
         digest = _digest(some)
         if stored.get(number) != digest:
             given = (work.space_id, session, number, digest, uuids(some))
             await work.send(_PUT_QUOTES, given)
-    if any(number >= len(chunks) for number in stored):
+    if len(stored) > len(chunks):
         await work.send(_DROP_QUOTES_FROM, (work.space_id, session, len(chunks)))
 
 
@@ -149,14 +143,16 @@ def _digest(ids: Sequence[str]) -> bytes:
 
 _EVERY_CHUNK: Final = 2**31 - 1
 
-_STORED: Final = """
-    SELECT turn, path_length, state FROM recollect.sessions
-    WHERE space_id = %s AND session = %s
+LOOKUP: Final = """
+    s.turn, s.path_length, CASE WHEN s.turn = %(turn)s THEN s.state END, (
+        SELECT entries FROM recollect.session_paths
+        WHERE space_id = %(space)s AND session = %(session)s AND chunk = %(chunk)s
+    ), ARRAY(
+        SELECT digest FROM recollect.session_quotes
+        WHERE space_id = %(space)s AND session = %(session)s ORDER BY chunk
+    )
 """
-_CHUNK: Final = """
-    SELECT entries FROM recollect.session_paths
-    WHERE space_id = %s AND session = %s AND chunk = %s
-"""
+"""SQL for the fields of `SessionLookup`."""
 _PATH_BEFORE: Final = """
     SELECT entries FROM recollect.session_paths
     WHERE space_id = %s AND session = %s AND chunk < %s ORDER BY chunk
@@ -170,37 +166,43 @@ _SESSION: Final = """
 _CUT_PATH: Final = """
     DELETE FROM recollect.session_paths WHERE space_id = %s AND session = %s AND chunk >= %s
 """
-_PATH: Final = RowInsert("session_paths", "session text, chunk integer, entries bytea", "")
+_PATH: Final = RowInsert(
+    "session_paths",
+    "session text, chunk integer, entries bytea",
+    "(space_id, session, chunk) DO UPDATE SET entries = excluded.entries",
+)
 
 
 _DROP_SESSIONS: Final = f"{delete('sessions', 'session', 'text')} RETURNING 1"
 _DROP_PATHS: Final = delete("session_paths", "session", "text")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SessionLookup:
-    """Queries about a session that are sent before its write."""
+    """What is stored of a session before its write."""
 
-    stored: Statement
-    chunk: Statement
+    turn: int | None
+    """None if the session is new."""
+    path_length: int | None
+    state: bytes | None
+    """None unless the stored turn is the one to write."""
+    chunk: bytes | None
     """The chunk in which the new path begins."""
-    held: Statement
+    digests: Sequence[bytes | None]
     """Hashes of the stored chunks of quotes."""
-    newest: Statement
-    """Forbidden quotes in the last chunk, the one most likely to change."""
 
 
-async def look_up_session(work: Transaction, given: SessionWrite | None) -> SessionLookup | None:
+def asked(given: SessionWrite | None) -> dict[str, Any]:
+    """Return the parameters of `LOOKUP`. Without a session, it finds nothing."""
     if given is None:
-        return None
-    session = given.session
-    last = given.about[max(0, len(given.about) - 1) // CHUNK * CHUNK :]
-    return SessionLookup(
-        stored=await work.send(_STORED, (work.space_id, session)),
-        chunk=await work.send(_CHUNK, (work.space_id, session, given.path_from // CHUNK)),
-        held=await work.send(_KEPT_QUOTES, (work.space_id, session)),
-        newest=await look_up_unquotable(work, last),
-    )
+        return {"session": None, "turn": -1, "chunk": -1}
+    chunk = given.path_from // CHUNK
+    return {"session": given.session, "turn": given.turn, "chunk": chunk}
+
+
+def newest_quotes(given: SessionWrite | None) -> Sequence[str]:
+    """Return the quotes in the last chunk, the one most likely to change."""
+    return _chunks(given.about)[-1] if given is not None and given.about else ()
 
 
 async def write_session(
@@ -212,21 +214,18 @@ async def write_session(
 ) -> SessionOutcome:
     """Write the session. The result is stale if a newer state is stored. The state must quote no
     message in `forgotten`. `said` are the messages that this batch stores."""
-    stored = await lookup.stored.fetchone()
-    if stored is not None and stored[0] > given.turn:
+    if lookup.turn is not None and lookup.turn > given.turn:
         return SessionOutcome(stale=True)
     forbidden = await _may_not_quote(work, given.about, lookup, said)
     quoted = (forgotten | forbidden).intersection(given.about)
-    if stored is not None and stored[0] == given.turn:
-        return await _is_repeated(work, given, bytes(stored[2]), quoted)
-    length = stored[1] if stored is not None else 0
-    # The messages in between were never written, but a path must have no gap.
-    if given.path_from > length:
-        return SessionOutcome(stale=True)
-    chunk = await lookup.chunk.fetchone()
+    if lookup.state is not None:
+        return await _is_repeated(work, given, lookup.state, quoted)
+    chunk, length = lookup.chunk, lookup.path_length or 0
     start, within = given.path_from, given.path_from % CHUNK
+    if start > length:  # the messages in between were never written, but a path must have no gap
+        return SessionOutcome(stale=True)
     try:
-        kept_keys, kept_ids = decode_chunk(chunk[0]) if chunk is not None and within else ([], [])
+        kept_keys, kept_ids = decode_chunk(chunk) if chunk is not None and within else ([], [])
     except ValueError:  # the path is damaged: start the session again
         return SessionOutcome(stale=True)
     keys = [*kept_keys[:within], *given.path]
@@ -235,12 +234,15 @@ async def write_session(
     if state is None:  # the state's quotes are unknown
         await forget_sessions(work, [given.session])
         return SessionOutcome(stale=True, cleaned=True)
-    session = given.session
+    session, now = given.session, start + len(given.path)
     about = [message_id for message_id in given.about if message_id not in quoted]
-    await work.send(_SESSION, (work.space_id, session, given.turn, start + len(given.path), state))
+    await work.send(_SESSION, (work.space_id, session, given.turn, now, state))
     await _write_quotes(work, given.session, about, lookup)
     if start != length or given.path:
-        await _write_path(work, session, start // CHUNK, keys, ids)
+        rows = [(session, number, raw) for number, raw in chunks_from(start // CHUNK, keys, ids)]
+        await work.insert(_PATH, rows)
+        if (chunks := -(-now // CHUNK)) < -(-length // CHUNK):
+            await work.send(_CUT_PATH, (work.space_id, session, chunks))
     return SessionOutcome(cleaned=state != given.state)
 
 
@@ -268,14 +270,6 @@ async def _remove_quotes(
         return given.state
     before = await path_of(work, given.session, below=given.path_from // CHUNK)
     return state_without(given.state, before, rest, quoted)
-
-
-async def _write_path(
-    work: Transaction, session: str, first: int, keys: Sequence[str], ids: Sequence[str]
-) -> None:
-    await work.send(_CUT_PATH, (work.space_id, session, first))
-    rows = [(session, number, raw) for number, raw in chunks_from(first, keys, ids)]
-    await work.insert(_PATH, rows)
 
 
 async def path_of(work: Transaction, session: str, *, below: int = _EVERY_CHUNK) -> list[bytes]:

@@ -31,7 +31,6 @@ class SpaceCounters:
     next_job: int
     packed_to: int
     facts_revision: int
-    known: frozenset[str] = frozenset()
     tombstoned: frozenset[str] = frozenset()
     """Messages and segments of the batch that have a tombstone."""
     documents: int = 0

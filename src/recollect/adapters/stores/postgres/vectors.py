@@ -14,7 +14,7 @@ import struct
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -433,32 +433,27 @@ _COUNTED: Final = """
     UPDATE recollect.embedders SET vectors = vectors + %s WHERE space_id = %s AND embedder_no = %s
 """
 _SIGNED: Final = """
-    UPDATE recollect.embedders SET signed = true WHERE space_id = %s AND embedder_no = %s
+    UPDATE recollect.embedders SET signed = true, vectors = %s
+    WHERE space_id = %s AND embedder_no = %s
 """
+_COUNT: Final = "SELECT count(*) FROM recollect.vectors WHERE space_id = %s AND embedder_no = %s"
 _ALL_VECTORS: Final = """
     SELECT passage_no, coalesce(half::vector, v) FROM recollect.vectors
     WHERE space_id = %s AND embedder_no = %s
 """
 
 
-VectorLookup: TypeAlias = tuple[Statement, Statement]
-"""Queries that are sent before the write: the embedder, and the rows of the passages."""
-
-
-async def look_up_vectors(work: Transaction, given: VectorSet) -> VectorLookup:
-    segments = driver.texts({vector.segment for vector in given.vectors})
-    named = {"space": work.space_id, "name": given.embedder, "ids": segments}
-    embedder = await work.send(EMBEDDER, (work.space_id, given.embedder))
-    return embedder, await work.send(_PLACES, named)
-
-
 async def write_vectors(
-    work: Transaction, given: VectorSet, lookup: VectorLookup, counters: SpaceCounters
+    work: Transaction, given: VectorSet, stored: tuple[Any, ...] | None, counters: SpaceCounters
 ) -> None:
-    embedder, places = lookup
-    stored = await embedder.fetchone()
+    """Write vectors of passages. `stored` is their embedder's row of `EMBEDDER`."""
     known = known_embedder(given, stored, counters)
-    chosen = _chosen(given, await places.fetchall(), counters)
+    written = {segment for segment, _ in counters.places}
+    rows: Sequence[tuple[Any, ...]] = ()
+    if before := {vector.segment for vector in given.vectors} - written:
+        asked = {"space": work.space_id, "name": given.embedder, "ids": driver.texts(before)}
+        rows = await work.rows(_PLACES, asked)
+    chosen = _chosen(given, rows, counters)
     if not chosen:
         return
     number = await new_embedder(work, given, counters) if known is None else known
@@ -469,9 +464,9 @@ async def write_vectors(
     }
     if new:
         counters.vectored.update((number, passage) for passage in new)
-        count, signed = stored[2:4] if stored is not None else (0, False)
-        count += len([passage for held, passage in counters.vectored if held == number])
-        await _insert(work, number, given.dimensions, new, count=count, signed=signed)
+        signed = stored is not None and stored[3]
+        at_most = None if signed else counters.next_passage - 1
+        await _insert(work, number, given.dimensions, new, at_most=at_most)
 
 
 def known_embedder(
@@ -527,10 +522,10 @@ async def _insert(
     dimensions: int,
     new: dict[int, bytes],
     *,
-    count: int,
-    signed: bool,
+    at_most: int | None,
 ) -> None:
-    """Insert vectors. The caller has locked the space, so `count` is the embedder's new total."""
+    """Insert vectors. They are counted only once they have signs. Before that, `at_most` limits
+    their number, and the caller has locked the space."""
     rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), dimensions)
     numbers = np.array(list(new), np.int64)
     await work.send(
@@ -545,12 +540,16 @@ async def _insert(
             embedder,
         ),
     )
-    await work.send(_COUNTED, (len(new), work.space_id, embedder))
-    if signed:
+    named = (work.space_id, embedder)
+    if at_most is None:
+        await work.send(_COUNTED, (len(new), *named))
         await put_signs(work, embedder, dimensions, numbers, rows)
-    elif count * dimensions > EXACT_NUMBERS:  # from this size on, a search needs the signs
-        stored = await work.rows(_ALL_VECTORS, (work.space_id, embedder))
+        return
+    most = EXACT_NUMBERS // dimensions  # above this number, a search needs the signs
+    row = await work.row(_COUNT, named) if at_most > most else None
+    if row is not None and row[0] > most:
+        stored = await work.rows(_ALL_VECTORS, named)
         values = np.frombuffer(b"".join(driver.floats_of(raw) for _, raw in stored), "<f4")
         places = np.array([number for number, _ in stored], np.int64)
         await put_signs(work, embedder, dimensions, places, values.reshape(-1, dimensions))
-        await work.send(_SIGNED, (work.space_id, embedder))
+        await work.send(_SIGNED, (row[0], *named))

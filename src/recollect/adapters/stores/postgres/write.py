@@ -24,7 +24,6 @@ from recollect.adapters.stores.invariants import (
 from recollect.adapters.stores.postgres import driver, facts, jobs, ledger, sessions, space, vectors
 from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.read import KNOWN, TOMBSTONED
 from recollect.adapters.stores.postgres.words import forward
 from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.segment import NewPassage, NewSegment, SegmentId
@@ -65,21 +64,19 @@ async def write_batch(
     if batch.facts_revision not in (None, counters.facts_revision):
         raise StaleFacts("other facts were written in the meantime: read the facts and try again")
     before = counters.tail
-    segments = SortedSegments.of(batch, known=counters.known, tombstones=counters.tombstoned)
+    segments = SortedSegments.of(batch, known=lookups.known, tombstones=counters.tombstoned)
     forgotten = segments.forgotten
     # a later batch may contain facts that depend only on a forgotten segment
     await work.insert(FORGOTTEN_SEGMENTS, forgotten.items())
     unquotable = counters.tombstoned.union(forgotten.values())
     if segments.new:
         await _insert_segments(work, segments.new, counters)
-    for given, lookup in zip(batch.vectors, lookups.vectors, strict=True):
-        await vectors.write_vectors(work, given, lookup, counters)
-    refused = unquotable
-    if lookups.compacted is not None:
-        # The same messages forbid the record of a compaction and the state with its cut.
-        refused |= await ledger.unquotable(lookups.compacted, segments.message_ids)
+    for given in batch.vectors:
+        await vectors.write_vectors(work, given, lookups.embedders.get(given.embedder), counters)
+    # The same messages forbid the record of a compaction and the state with its cut.
+    refused = unquotable | (lookups.unquotable - segments.message_ids)
     outcome, stale = SessionOutcome(), None
-    if batch.session is not None and lookups.session is not None:
+    if batch.session is not None:
         outcome = await sessions.write_session(
             work, batch.session, lookups.session, refused, segments.message_ids
         )
@@ -102,45 +99,64 @@ async def _lock_and_look_up(
     work: Transaction, batch: Batch
 ) -> tuple[space.SpaceCounters, _BatchLookup]:
     locking = await work.send(space.COUNTERS, (work.space_id,))
-    lookups = await _look_up(work, batch)
+    about_facts = await facts.look_up_facts(work, batch)
+    asking = await work.send(_LOOKUP, _asked(work, batch))
     row = await locking.fetchone()
     if row is None:
-        counters = await space.lock_space(work)
-        lookups = await _look_up(work, batch)
-    else:
-        counters = space.SpaceCounters(*row)
-    counters.known = frozenset([other for (other,) in await lookups.known.fetchall()])
-    counters.tombstoned = frozenset([value for (value,) in await lookups.tombstoned.fetchall()])
-    return counters, lookups
+        await space.lock_space(work)
+        return await _lock_and_look_up(work, batch)
+    counters = space.SpaceCounters(*row)
+    rows = await asking.fetchall()
+    known, tombstoned, forgotten, *session = rows[0][:-5]
+    counters.tombstoned = frozenset(tombstoned)
+    return counters, _BatchLookup(
+        known=frozenset(known),
+        unquotable=frozenset([*tombstoned, *forgotten]),
+        facts=about_facts,
+        session=sessions.SessionLookup(*session),
+        embedders={row[-1]: row[-5:-1] for row in rows if row[-1] is not None},
+    )
+
+
+_LOOKUP: Final = f"""
+    SELECT
+        ARRAY(
+            SELECT id FROM recollect.segments
+            WHERE space_id = %(space)s AND id = ANY(%(ids)s::text[])
+        ), ARRAY(
+            SELECT message_id FROM recollect.tombstones
+            WHERE space_id = %(space)s AND message_id = ANY(%(identities)s::text[])
+        ), ARRAY({ledger.FORGOTTEN}), {sessions.LOOKUP},
+        e.embedder_no, e.dimensions, e.vectors, e.signed, e.name
+    FROM recollect.counters AS c
+    LEFT JOIN recollect.sessions AS s ON s.space_id = %(space)s AND s.session = %(session)s
+    LEFT JOIN recollect.embedders AS e
+        ON e.space_id = %(space)s AND e.name = ANY(%(embedders)s::text[])
+    WHERE c.space_id = %(space)s
+"""  # noqa: S608
+"""SQL for everything that a batch without facts needs to know: one row per embedder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchLookup:
-    known: Statement
-    tombstoned: Statement
+    known: frozenset[str]
+    unquotable: frozenset[str]
     facts: facts.FactLookup | None
-    session: sessions.SessionLookup | None
-    vectors: tuple[vectors.VectorLookup, ...]
-    compacted: Statement | None
+    session: sessions.SessionLookup
+    embedders: Mapping[str, tuple[Any, ...]]
 
 
-async def _look_up(work: Transaction, batch: Batch) -> _BatchLookup:
-    return _BatchLookup(
-        known=await work.send(
-            KNOWN, (work.space_id, driver.texts(new.segment.id for new in batch.segments))
-        ),
-        tombstoned=await work.send(TOMBSTONED, (work.space_id, driver.texts(identities_of(batch)))),
-        facts=await facts.look_up_facts(work, batch),
-        session=await sessions.look_up_session(work, batch.session),
-        vectors=tuple([await vectors.look_up_vectors(work, given) for given in batch.vectors]),
-        compacted=(
-            await ledger.look_up_unquotable(
-                work, {message_id for record in batch.compactions for message_id in record.about}
-            )
-            if batch.compactions
-            else None
-        ),
-    )
+def _asked(work: Transaction, batch: Batch) -> dict[str, Any]:
+    about: set[str] = {text for record in batch.compactions for text in record.about}
+    about.update(sessions.newest_quotes(batch.session))
+    return {
+        "space": work.space_id,
+        "ids": driver.texts(new.segment.id for new in batch.segments),
+        "identities": driver.texts(identities_of(batch) | about),
+        "about": driver.texts(about),
+        "embedders": driver.texts(given.embedder for given in batch.vectors),
+        **sessions.asked(batch.session),
+    }
 
 
 async def _insert_segments(
@@ -210,7 +226,8 @@ _DROP_VECTORS: Final = """
     RETURNING embedder_no
 """
 _COUNT_LESS: Final = """
-    UPDATE recollect.embedders SET vectors = vectors - %s WHERE space_id = %s AND embedder_no = %s
+    UPDATE recollect.embedders SET vectors = vectors - %s
+    WHERE space_id = %s AND embedder_no = %s AND signed
 """
 NEW_EPOCH: Final = """
     UPDATE recollect.counters SET index_epoch = index_epoch + 1 WHERE space_id = %s
