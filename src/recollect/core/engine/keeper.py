@@ -450,8 +450,7 @@ class SessionKeeper:
         fresh = [entry for entry in entries if entry.key not in keeping.durable]
         if keeping.waiting:
             fresh = [entry for entry in fresh if entry.key not in keeping.waiting]
-        maybe = [entry for entry in fresh if entry.key not in keeping.stored]
-        unknown = await self._unknown(session, maybe)
+        unknown = await self._unknown(session, [e for e in fresh if e.key not in keeping.stored])
         keys = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
         keeping.durable.update(keys)
         known = [entry for entry in fresh if entry.key in keys]

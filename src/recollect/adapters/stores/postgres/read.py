@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.adapters.stores.postgres.driver import floats_of, texts
+from recollect.adapters.stores.postgres.driver import floats_of, look_up, texts
 from recollect.adapters.stores.postgres.facts import COLUMNS, readable_facts
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks
@@ -21,7 +21,7 @@ from recollect.adapters.stores.postgres.space import FORWARDS
 from recollect.adapters.stores.postgres.vectors import EMBEDDER
 from recollect.adapters.stores.postgres.words import decode_block, forwards_of
 from recollect.core.values.batch import StoredSession
-from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.message import MessageId
 from recollect.core.values.segment import (
     NewPassage,
     PassageText,
@@ -92,14 +92,17 @@ _UNEMBEDDED: Final = """
         )
     ORDER BY p.passage_no LIMIT %(limit)s
 """
-_VECTORS: Final = """
-    SELECT s.id, p.ordinal, coalesce(v.half::vector, v.v)
-    FROM recollect.embedders AS e
-    JOIN recollect.vectors AS v ON v.space_id = %(space)s AND v.embedder_no = e.embedder_no
-    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.passage_no = v.passage_no
-    JOIN recollect.segments AS s ON s.space_id = %(space)s AND s.sequence = p.sequence
-    WHERE e.space_id = %(space)s AND e.name = %(embedder)s ORDER BY s.id, p.ordinal
-"""
+_VECTORS: Final = f"""
+    SELECT s.id, p.ordinal, coalesce(v.half::vector, v.v) FROM recollect.vectors AS v
+    CROSS JOIN LATERAL (
+        {look_up("passages", "sequence, ordinal", "passage_no", "v.passage_no")}
+    ) AS p
+    CROSS JOIN LATERAL ({look_up("segments", "id", "sequence", "p.sequence")}) AS s
+    WHERE v.space_id = %(space)s AND v.embedder_no = (
+        SELECT embedder_no FROM recollect.embedders
+        WHERE space_id = %(space)s AND name = %(embedder)s
+    ) ORDER BY s.id, p.ordinal
+"""  # noqa: S608
 
 
 async def segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
@@ -143,10 +146,8 @@ async def session(work: Transaction, session: str) -> StoredSession | None:
         path, ids = join_chunks(row[2])
     except ValueError:  # the path is damaged, which `check` reports: the session starts again
         return None
-    newest = frozenset(map(EntryKey, row[3]))
-    return StoredSession(
-        session=session, turn=row[0], state=row[1], path=path, ids=ids, newest=newest
-    )
+    turn, state, newest = row[0], row[1], frozenset(row[3])
+    return StoredSession(session=session, turn=turn, state=state, path=path, ids=ids, newest=newest)
 
 
 async def sessions(work: Transaction) -> tuple[SessionSummary, ...]:

@@ -171,8 +171,6 @@ _PATH: Final = RowInsert(
     "session text, chunk integer, entries bytea",
     "(space_id, session, chunk) DO UPDATE SET entries = excluded.entries",
 )
-
-
 _DROP_SESSIONS: Final = f"{delete('sessions', 'session', 'text')} RETURNING 1"
 _DROP_PATHS: Final = delete("session_paths", "session", "text")
 
