@@ -122,19 +122,20 @@ _LOOKUP: Final = f"""
     SELECT
         ARRAY(
             SELECT id FROM recollect.segments
-            WHERE space_id = %(space)s AND id = ANY(%(ids)s::text[])
+            WHERE space_id = %(space)s AND id = ANY((SELECT %(ids)s::text[])::text[])
         ), ARRAY(
             SELECT message_id FROM recollect.tombstones
-            WHERE space_id = %(space)s AND message_id = ANY(%(identities)s::text[])
+            WHERE space_id = %(space)s AND message_id = ANY((SELECT %(identities)s::text[])::text[])
         ), ARRAY({ledger.FORGOTTEN}), {sessions.LOOKUP},
         e.embedder_no, e.dimensions, e.vectors, e.signed, e.name
     FROM recollect.counters AS c
     LEFT JOIN recollect.sessions AS s ON s.space_id = %(space)s AND s.session = %(session)s
     LEFT JOIN recollect.embedders AS e
-        ON e.space_id = %(space)s AND e.name = ANY(%(embedders)s::text[])
+        ON e.space_id = %(space)s AND e.name = ANY((SELECT %(embedders)s::text[])::text[])
     WHERE c.space_id = %(space)s
 """  # noqa: S608
-"""SQL for everything that a batch without facts needs to know: one row per embedder."""
+"""SQL for everything that a batch without facts needs to know: one row per embedder. The planner
+cannot see the lengths of arrays that come from a SELECT, so it keeps one plan for all batches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
