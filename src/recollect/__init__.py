@@ -7,8 +7,7 @@
     reply = await client.messages.create(**context.request)
     await memory.observe("my-session", reply)
 
-Each name is imported on first use, so `import recollect` itself takes almost no time.
-"""
+Each name is imported on first use, so `import recollect` itself takes almost no time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`recollect`, and `python -m recollect`.
 
 Hooks are recognized before the command line is imported, because that import takes longer than
-answering a hook.
-"""
+answering a hook."""
 
 from __future__ import annotations
 

@@ -7,8 +7,7 @@
 
 Each request that changes data has its own idempotency key. The client can repeat a request that
 failed on the network or on a node, and nothing is done twice. Calls block: from an event loop, make
-them in a thread.
-"""
+them in a thread."""
 
 from __future__ import annotations
 

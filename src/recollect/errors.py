@@ -25,8 +25,7 @@
         └── StoreCorrupt      the store's files are damaged, or of a newer version
 
 Each message says what to do next. A turn never raises because memory failed: the engine adds a line
-to the report instead.
-"""
+to the report instead."""
 
 from __future__ import annotations
 

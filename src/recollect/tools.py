@@ -7,8 +7,7 @@
     answer = await tools.call(block.name, block.input)  # answer.text, answer.is_error
 
 The terminal agent and the MCP server use these tools, and so can your own loop, in any wire format.
-Each name is imported on first use, so listing the tools does not load the engine.
-"""
+Each name is imported on first use, so listing the tools does not load the engine."""
 
 from __future__ import annotations
 

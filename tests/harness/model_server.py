@@ -14,7 +14,6 @@ import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeAlias
 
 from tests.harness.model_wires import (
@@ -113,12 +112,7 @@ class ModelServer:
         self.url = f"http://127.0.0.1:{self._listener.sockets[0].getsockname()[1]}"
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._run(self._stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import psutil
@@ -76,12 +75,7 @@ class Terminal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(timeout=30)

@@ -1,8 +1,7 @@
 """What a hostile repository tries: settings, links, names and other programs' configuration.
 
 Each kind puts one thing into a project's folder. `{evil}` is a server of the attacker's,
-`{outside}` a folder of the user's that the project has no business with.
-"""
+`{outside}` a folder of the user's that the project has no business with."""
 
 import json
 import os

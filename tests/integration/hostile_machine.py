@@ -1,8 +1,7 @@
 """A user's machine with a hostile repository on it, and every way in which Recollect runs there.
 
 Real processes, a real server of the attacker's and a real provider. Each way says something
-ordinary and something secret, so that it can be seen that memory works, and what is kept.
-"""
+ordinary and something secret, so that it can be seen that memory works, and what is kept."""
 
 import json
 import os

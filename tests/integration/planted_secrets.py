@@ -1,8 +1,7 @@
 """Secrets of every kind of the redaction bench, to be planted wherever a text can come from.
 
 Owns which of them count: a value that redaction masks in its own text. Never tells a secret or its
-text, so that a failing test shows no line of the held-out half: places and ids alone.
-"""
+text, so that a failing test shows no line of the held-out half: places and ids alone."""
 
 import json
 import re

@@ -1,7 +1,6 @@
 """Fifty instructions as others hide them in what tools bring in; `{m}` marks each of them.
 
-They can stand deep in a long page too, or far back in a session (test_poisoning.py).
-"""
+They can stand deep in a long page too, or far back in a session (test_poisoning.py)."""
 
 import json
 from pathlib import Path

@@ -1,7 +1,6 @@
 """A walk through the chat in a real terminal: every command typed, every memory tool called.
 
-In tmux where it is installed, as people who work over ssh run it; else in a terminal of its own.
-"""
+In tmux where it is installed, as people who work over ssh run it; else in a terminal of its own."""
 
 import re
 import shutil

@@ -1,7 +1,6 @@
 """Agents that nobody changed, through the gateway: what was captured of them, and two of them live.
 
-`just clients` runs all of them, and more of each.
-"""
+`just clients` runs all of them, and more of each."""
 
 import json
 import os

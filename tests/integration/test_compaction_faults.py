@@ -3,8 +3,7 @@
 Each fault runs through the whole engine with a real store, most of them over a real HTTP server
 as well. Afterwards every message is still stored, the request is valid and within its limit, what
 was spent is within what was said, and a session whose model comes back compacts as if nothing
-had been.
-"""
+had been."""
 
 import time
 from collections.abc import Callable

@@ -2,8 +2,7 @@
 
 On SQLite and on PostgreSQL: several compactions by a model whose summaries know nothing, then a
 new engine on the same store. Its request holds what is asked for, by the summary's pins or by the
-recalled block; receipts read back; undo and forgetting work from there.
-"""
+recalled block; receipts read back; undo and forgetting work from there."""
 
 import asyncio
 from pathlib import Path

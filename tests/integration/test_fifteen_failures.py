@@ -2,8 +2,7 @@
 
 Named in docs/contributing/sources.md by their issues. Each builds the situation of the report on
 the real engine and a real store. Those about flushes, counts and retries are in
-test_fifteen_failures_of_flushes.py.
-"""
+test_fifteen_failures_of_flushes.py."""
 
 import asyncio
 import json

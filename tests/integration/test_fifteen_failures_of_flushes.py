@@ -1,8 +1,7 @@
 """The lessons of the fifteen failures about retries, counts and flushes (5 to 10).
 
 The agent's own loop, its transcript and the workspace's files take part; models are scripted, one
-of them behind a real HTTP server.
-"""
+of them behind a real HTTP server."""
 
 import asyncio
 import threading

@@ -1,8 +1,7 @@
 """One statement that memory took everywhere is in no byte after `forget`, and does not come back.
 
 Segments, a fact, a digest, a summary, a receipt, the ledger, the transcript of our agent and the
-note of the day: found in each before, in none after, on SQLite and on PostgreSQL.
-"""
+note of the day: found in each before, in none after, on SQLite and on PostgreSQL."""
 
 import asyncio
 import json

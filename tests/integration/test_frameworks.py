@@ -1,8 +1,7 @@
 """Frameworks as they are installed, on a scripted model over real HTTP, through the memory.
 
 Each holds the conversation of `tests/harness/frameworks.py`, and must make the same of it as the
-library alone does: the same edits, the same recalled text.
-"""
+library alone does: the same edits, the same recalled text."""
 
 import asyncio
 import base64

@@ -1,7 +1,6 @@
 """Callers whose conversations begin alike never share a session, and go on with their own.
 
-`just callers` sends 2,000 pairs and prints the figures.
-"""
+`just callers` sends 2,000 pairs and prints the figures."""
 
 from tests.sizes import at_size
 from tools.gateway_callers import run_pairs

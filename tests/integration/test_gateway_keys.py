@@ -1,8 +1,7 @@
 """Keys cross the gateway and stay nowhere: not in files, logs, or what it shows of itself.
 
 Traffic of every kind, with a key in every header and in the query; afterwards no twelve characters
-of it in a row may be found anywhere.
-"""
+of it in a row may be found anywhere."""
 
 import http.client
 import json

@@ -3,8 +3,7 @@ they start.
 
 A decision is said, the agent compacts by itself, and the decision stands in the next request;
 sessions go on and fork; the daemon is killed in the midst of it. Nothing is left behind when the
-daemon has ended. Codex is asked where it is installed, which in CI it is not: it is 436 MB.
-"""
+daemon has ended. Codex is asked where it is installed, which in CI it is not: it is 436 MB."""
 
 import json
 import os

@@ -2,8 +2,7 @@
 
 A call is an attack on the host (it raises, hangs, reads a file), on another space, on the answer
 (it grows over its budget, closes its own block, passes for another), or on memory (it replaces
-what the user said, forgets without being asked, comes back as something new).
-"""
+what the user said, forgets without being asked, comes back as something new)."""
 
 import asyncio
 import json

@@ -1,8 +1,7 @@
 """A cloned repository gets no key, no file and no word of the user's, however Recollect runs in it.
 
 In CI all kinds of attack that fit together are in one repository; with RECOLLECT_FULL=1 each is
-tried by itself, too.
-"""
+tried by itself, too."""
 
 import os
 import re

@@ -1,8 +1,7 @@
 """What redaction masks in a message reaches the disk by no other way.
 
 A secret is often known by what stands beside it (`DB_PASSWORD=…`), so whatever is taken from a
-message (a name, a probe, an edit, an entity) has to be taken from the masked text.
-"""
+message (a name, a probe, an edit, an entity) has to be taken from the masked text."""
 
 import asyncio
 import json

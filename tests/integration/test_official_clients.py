@@ -1,7 +1,6 @@
 """Replies that the official clients stream, watched and observed as they come.
 
-The clients are real, and so is the HTTP between them and a scripted server on this machine.
-"""
+The clients are real, and so is the HTTP between them and a scripted server on this machine."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -1,8 +1,7 @@
 """`preset = "openclaw"` against OpenClaw's own formulas, worked out here and not by our code.
 
 What is expected is computed from its design documents (weights, decay, threshold, window, caps,
-lines) by plain loops over whole messages; the engine, the store and the embedder are real.
-"""
+lines) by plain loops over whole messages; the engine, the store and the embedder are real."""
 
 import asyncio
 import hashlib

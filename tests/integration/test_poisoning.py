@@ -1,8 +1,7 @@
 """Fifty instructions hidden in what tools bring in, and a model that obliges every one of them.
 
 None becomes a fact above a tool's trust, none lays anything down, none is marked as standing, and
-in a request none stands outside the marked block.
-"""
+in a request none stands outside the marked block."""
 
 import asyncio
 import json

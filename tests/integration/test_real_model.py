@@ -1,8 +1,7 @@
 """A conversation with a real model that outgrows its window: real overflows, real compactions.
 
 llama.cpp serves SmolLM2 on 127.0.0.1. Its summaries are worth little: what holds is what code
-holds. Without the weights or without xllamacpp these tests skip and say how to get them.
-"""
+holds. Without the weights or without xllamacpp these tests skip and say how to get them."""
 
 import asyncio
 import contextlib

@@ -1,7 +1,6 @@
 """An embedder that fails in any way: recall goes on by words, and the report says so.
 
-Through the real engine, a real SQLite store and real threads; only the embedder misbehaves.
-"""
+Through the real engine, a real SQLite store and real threads; only the embedder misbehaves."""
 
 import asyncio
 import math

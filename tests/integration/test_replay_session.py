@@ -2,8 +2,7 @@
 
 A coding agent resends its whole history, 120 turns long (40 in CI): results are pruned, the past
 is compacted on request and because the window is full, memory is recalled, a compaction is undone,
-and another process goes on in the middle.
-"""
+and another process goes on in the middle."""
 
 import json
 from collections.abc import Callable

@@ -1,8 +1,7 @@
 """A secret that was labelled before a restart stays off the disk when it is repeated bare after it.
 
 What a session masked is kept in no file, so a new process has to read it from the history that the
-client sends again.
-"""
+client sends again."""
 
 import asyncio
 from pathlib import Path

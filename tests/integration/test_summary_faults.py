@@ -1,8 +1,7 @@
 """A model that fails in any way while it summarises: history intact, no false success.
 
 Through the real engine, a real adapter and a real HTTP server on this machine; then, over any
-sequence of faults, through the summarising stage alone.
-"""
+sequence of faults, through the summarising stage alone."""
 
 import asyncio
 import json

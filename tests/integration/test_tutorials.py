@@ -2,8 +2,7 @@
 
 A scripted provider answers for the model and PostgreSQL of the test group for the database of the
 compose file. Each command has to succeed. What it prints has to be what the page shows: numbers,
-dates and ids may differ, and a line `…` stands for any number of lines.
-"""
+dates and ids may differ, and a line `…` stands for any number of lines."""
 
 import asyncio
 import json

@@ -2,8 +2,7 @@
 
 `agent/loop.py` runs the other commands. Neither a command nor a mistyped command is sent to a
 model. Any other line is a message, even if it begins with a slash, such as a path. `/memory` writes
-no fact's text into the transcript, because forgetting the fact would not remove it there.
-"""
+no fact's text into the transcript, because forgetting the fact would not remove it there."""
 
 from __future__ import annotations
 

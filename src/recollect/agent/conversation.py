@@ -4,8 +4,7 @@ Each method writes its entry durably before it returns, so every message is on t
 request contains it. Compactions in the transcript hide no message from this module, because the
 engine applies its own cut; the transcript records the engine's undo. Unchanged parts of a request
 have the same bytes every time, and the system prompt contains no time, so that the provider's
-prompt cache stays valid.
-"""
+prompt cache stays valid."""
 
 from __future__ import annotations
 

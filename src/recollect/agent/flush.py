@@ -5,8 +5,7 @@ The turn repeats the last request (same system prompt, tools and messages, so th
 prompt cache stays valid), and adds its instructions as a user message. The turn is not part of the
 conversation, and its failure is a result, never an exception. Of the tools only `write` works, and
 it only adds to the end of files: today's notes (in the user's time zone), `memory.md` and
-`USER.md`. Files are locked while the tool writes, and secrets are masked.
-"""
+`USER.md`. Files are locked while the tool writes, and secrets are masked."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Every message is on the disk before the next request is sent. A turn ends in exa
 unless the transcript cannot be written (TranscriptError). Every call of a recorded reply gets
 exactly one result, in order. A tool that fails returns an error as its result. Calls of a reply
 that was cut off get a result but do not run. An agent has only one active run at a time. Every
-request contains the tool definitions, so in a small window the search is the only memory tool.
-"""
+request contains the tool definitions, so in a small window the search is the only memory tool."""
 
 from __future__ import annotations
 

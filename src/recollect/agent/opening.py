@@ -1,7 +1,6 @@
 """Opens an agent with its memory, models, transcript and workspace files.
 
-Closing the agent, or a failure to open it, also closes its memory, models and transcript.
-"""
+Closing the agent, or a failure to open it, also closes its memory, models and transcript."""
 
 from __future__ import annotations
 

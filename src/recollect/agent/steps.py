@@ -4,8 +4,7 @@ notes if the window needs it.
 A reply is recorded first. An interrupted reply, or a model whose extra is not installed, is
 reported as a value, never as an exception. `abort` ends the stream at once. A request is retried at
 most once, and only if it was too large: the engine learns the window and compacts. If the second
-request fails, the history is unchanged. A failed note-taking turn or compaction changes nothing.
-"""
+request fails, the history is unchanged. A failed note-taking turn or compaction changes nothing."""
 
 from __future__ import annotations
 

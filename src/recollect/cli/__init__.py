@@ -2,8 +2,7 @@
 instant.
 
 Data goes to standard output, everything else to standard error. Exit codes: 0: done; 1: the answer
-is no; 2: an error, which one line explains.
-"""
+is no; 2: an error, which one line explains."""
 
 from __future__ import annotations
 
@@ -199,8 +198,7 @@ def main() -> None:
     Get started:
       recollect install claude-code     give Claude Code a memory (or: codex, openclaw)
       recollect wrap claude             also keep its window from overflowing
-      recollect explain SESSION.jsonl   see where a session's tokens go
-    """
+      recollect explain SESSION.jsonl   see where a session's tokens go"""
     if logging.lastResort is not None:  # print warnings to standard error
         logging.lastResort.setFormatter(logging.Formatter("recollect: %(message)s"))
         logging.getLogger("recollect").addHandler(logging.lastResort)

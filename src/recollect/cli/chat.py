@@ -1,8 +1,7 @@
 """`recollect chat`, `init` and `trust`: Recollect's own agent, and the settings file of a folder.
 
 `init` looks for a model of a provider whose key is in the environment, or of a llama.cpp server on
-this machine: it sends one request to 127.0.0.1. `init` writes and shows no key.
-"""
+this machine: it sends one request to 127.0.0.1. `init` writes and shows no key."""
 
 from __future__ import annotations
 
@@ -104,8 +103,7 @@ def chat(
     recollect chat                        in this folder
     recollect chat -m "what is here?"     once, for scripts
     recollect chat -m /status             share of the window, cost; also /why, /compact, /export
-    git log | recollect chat --plain      one message per line
-    """
+    git log | recollect chat --plain      one message per line"""
     if new and resume is not None:
         raise click.UsageError("pass either --new or --resume, not both")
     check_url(store)
@@ -286,8 +284,7 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
     named recollect.toml. The command shows the ignored settings and asks. Settings with a server,
     path or key come first. If the file changes later, you have to trust it again. With --json the
     command shows long values in full, does not ask, and trusts the file only with --yes. Exits 1 if
-    the file is not trusted.
-    """
+    the file is not trusted."""
     if listing:
         _list_trusted(as_json=as_json)
         return

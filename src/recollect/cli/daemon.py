@@ -1,7 +1,6 @@
 """`recollect daemon`, `hook` and `mcp`: the processes that agents start or talk to.
 
-This module must import quickly, because agents wait for a hook.
-"""
+This module must import quickly, because agents wait for a hook."""
 
 from __future__ import annotations
 
@@ -34,8 +33,7 @@ def daemon() -> None:
     """Manage the background process that answers the hooks of agents.
 
     The daemon starts when a hook needs it, stops when it is idle, and restarts after an upgrade.
-    Hooks work without the daemon, but more slowly.
-    """
+    Hooks work without the daemon, but more slowly."""
 
 
 @daemon.command()
@@ -148,8 +146,7 @@ def mcp(
     recollect mcp --http                         for clients that connect; runs until Ctrl-C
 
     Over HTTP, every request needs a token. The token is the value of RECOLLECT_MCP_TOKEN, or else a
-    token that Recollect creates and keeps in the data folder.
-    """
+    token that Recollect creates and keeps in the data folder."""
     require_extra("mcp")
     if url == "":
         raise RecollectError("--store: the URL is empty; leave the option out instead")

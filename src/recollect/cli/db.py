@@ -1,7 +1,6 @@
 """`recollect db init|migrate|distribute|check`: commands for the operator of a PostgreSQL database.
 
-Each command takes the URL of the tables' owner.
-"""
+Each command takes the URL of the tables' owner."""
 
 from __future__ import annotations
 
@@ -63,8 +62,7 @@ def _owner_url(url: str | None) -> str:
 def db() -> None:
     """Initialize, migrate, distribute and check a PostgreSQL database.
 
-    URL must log in as the owner of the tables. Default: store.url.
-    """
+    URL must log in as the owner of the tables. Default: store.url."""
 
 
 @db.command("init")
@@ -74,8 +72,7 @@ async def init(*, server: str, app_role: str, password_file: TextIO | None, as_j
     """Create the schema and the role that the application uses. Safe to run again.
 
     Also sets timeouts for that role, and keeps message content out of the server's log. If a
-    setting needs a superuser, prints the statement and exits 1.
-    """
+    setting needs a superuser, prints the statement and exits 1."""
     from recollect.adapters.stores.postgres.schema import initialize
 
     password = _password(password_file)
@@ -112,8 +109,7 @@ async def migrate(
     """Migrate a database to this version's schema.
 
     If a table is locked, waits at most 3 seconds, then lets other queries run and tries again.
-    Recollect migrates SQLite files when it opens them.
-    """
+    Recollect migrates SQLite files when it opens them."""
     from recollect.adapters.stores.postgres import schema
 
     if dry_run:
@@ -144,8 +140,7 @@ async def distribute(*, server: str, app_role: str, shard_count: int | None, as_
     """Distribute the tables over the nodes of a Citus cluster. Safe to run again.
 
     Run this command after every migration, because new tables are on the coordinator only until
-    then. Moves existing rows to the nodes, and removes the copies on the coordinator.
-    """
+    then. Moves existing rows to the nodes, and removes the copies on the coordinator."""
     from recollect.adapters.stores.postgres import admin
 
     done = await admin.distribute(
@@ -166,8 +161,7 @@ async def distribute(*, server: str, app_role: str, shard_count: int | None, as_
 async def check(*, server: str, app_role: str, as_json: bool) -> None:
     """Check versions, roles, row security, schema and Citus. Changes nothing.
 
-    Lists problems and the fix for each. Exits 1 if it finds a problem.
-    """
+    Lists problems and the fix for each. Exits 1 if it finds a problem."""
     from recollect.adapters.stores.postgres.admin import check_database
 
     found = await check_database(server, app_role=app_role)

@@ -1,7 +1,6 @@
 """`recollect doctor`: checks the installation, and shows the value and the source of every setting.
 
-`doctor` changes nothing and sends no key. `doctor` only tests a connection to the provider.
-"""
+`doctor` changes nothing and sends no key. `doctor` only tests a connection to the provider."""
 
 from __future__ import annotations
 
@@ -62,8 +61,7 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
 
     Lists problems and the fix for each. Exits 1 if something does not work. --settings also prints
     every setting with its value and the source of the value. ● marks settings that differ from
-    their default.
-    """
+    their default."""
     try:
         with logging_to(logging.NullHandler()):  # the checks print what would be logged
             loaded = config.load_settings()
@@ -269,8 +267,7 @@ def download_(*, name: str, repository: str | None, again: bool, as_json: bool) 
     """Download the model NAME and verify each of its files.
 
     If a download was interrupted, repeat the command, which fetches only missing files. Set
-    HF_ENDPOINT to use another hub than Hugging Face.
-    """
+    HF_ENDPOINT to use another hub than Hugging Face."""
     from recollect.adapters.embedders.download import download, hub_model
 
     if repository and repository.partition("@")[0].count("/") != 1:

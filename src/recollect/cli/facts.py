@@ -138,8 +138,7 @@ def _list_lines(facts: Sequence[Fact], every: Sequence[Fact]) -> Iterator[str]:
 async def facts_why(*, id_: str, memory: Memory) -> None:
     """Show the messages that a fact is based on, and all versions of the fact, oldest first.
 
-    ID is the id of any version, or an id prefix.
-    """
+    ID is the id of any version, or an id prefix."""
     async with memory.open() as store:
         book = fact_book(store, memory.settings)
         why, history = await book.why(id_), await book.history(id_)
@@ -241,8 +240,7 @@ def _version_lines(version: FactVersion) -> Iterator[str]:
 async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: Memory) -> None:
     """Store TEXT as a fact. Pass - to read TEXT from standard input.
 
-    If the fact corrects earlier facts, it replaces them. The earlier facts stay as its history.
-    """
+    If the fact corrects earlier facts, it replaces them. The earlier facts stay as its history."""
     async with memory.open() as store:
         written = await fact_book(store, memory.settings).add(text, type=kind, subject=subject)
     _print_written(memory, written)

@@ -1,8 +1,7 @@
 """`recollect memory forget`, `facts forget` and `redact`: remove or mask stored data permanently.
 
 Without `--yes`, `forget` lists what it would remove, and asks. The certificate of `forget` contains
-no message content. `redact` prints counts, kinds and session names, but no secrets.
-"""
+no message content. `redact` prints counts, kinds and session names, but no secrets."""
 
 from __future__ import annotations
 
@@ -101,8 +100,7 @@ async def memory_forget(
     writes, and from the chat transcripts of this memory. The messages stay removed, even if a
     client sends its history again. --segment, --matching and --pattern also remove copies of the
     content in other sessions. --session, --since and --before remove only the messages that they
-    select. If you combine --session, --since and --before, a message must match all of them.
-    """
+    select. If you combine --session, --since and --before, a message must match all of them."""
     from recollect.adapters.session.clean_files import resolve_sessions
     from recollect.core.upkeep.masks import own_patterns
 
@@ -145,8 +143,7 @@ async def facts_forget(
     """Remove facts permanently, and print a certificate.
 
     The messages stay, but Recollect does not extract the same fact from them again. --sources also
-    removes the messages, and copies of them in other sessions.
-    """
+    removes the messages, and copies of them in other sessions."""
     async with memory.open() as store:
         book = fact_book(store, memory.settings)
         order = await book.order_to_forget(ids, sources=sources, versions=versions)
@@ -226,8 +223,7 @@ async def redact(
 
     Searches messages, facts, recorded requests, summaries, session states, jobs, waiting writes,
     and the chat transcripts of this memory. The rest of each message stays and can be recalled.
-    Exits 1 if secrets remain unmasked.
-    """
+    Exits 1 if secrets remain unmasked."""
     from recollect.core.upkeep import certificates
     from recollect.core.upkeep.masks import Masks, own_patterns
 

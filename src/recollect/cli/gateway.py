@@ -53,8 +53,7 @@ def gateway(*, port: int | None) -> None:
     recollect tail        shows its requests
 
     Requests to the Messages, Chat Completions and Responses APIs get memory. All other requests
-    pass through unchanged. To try Recollect with one agent, `recollect wrap claude` is enough.
-    """
+    pass through unchanged. To try Recollect with one agent, `recollect wrap claude` is enough."""
     require_extra("gateway")
     from recollect.hosts.gateway import access
     from recollect.hosts.gateway.running import listening_socket, server_of
@@ -104,8 +103,7 @@ def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries
     recollect wrap claude -- --continue   arguments after -- go to the agent
 
     Needs no configuration. The gateway passes the agent's API keys to the provider and does not
-    store them. Prints the provider's address unless it is the usual one.
-    """
+    store them. Prints the provider's address unless it is the usual one."""
     from recollect.hosts.gateway.agents import AGENTS
 
     chosen = AGENTS[agent]
@@ -234,8 +232,7 @@ def tail(*, url: str | None, once: bool, as_json: bool) -> None:
     Finds your running gateways, also those that `recollect wrap` started. Tokens received and sent
     are estimates. Output tokens and the share read from the cache are as the provider reports them.
     The cost follows the list prices, or models.prices. Shows no message content. Ctrl-C prints the
-    totals and exits.
-    """
+    totals and exits."""
     gateway = _gateway(url)
     if as_json:
         for record in _records(gateway, follow=not once):

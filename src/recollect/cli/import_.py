@@ -3,8 +3,7 @@ files.
 
 You can repeat an interrupted import, because stored messages are skipped. In a folder, only files
 that look like recordings are read; a named file is always read. Reports name lines by number and
-never contain message content.
-"""
+never contain message content."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ def import_(
     PATH is a session file of pi, OpenClaw, Claude Code or Codex, a list of messages, or a folder of
     such files. PATH may also be a folder with segments.jsonl and knowledge.jsonl. --all finds the
     sessions of these agents on this machine, lists them and asks. You can repeat an import: stored
-    messages are skipped.
-    """
+    messages are skipped."""
     if everything:
         if paths or session is not None or restore or memory.named is not None:
             raise RecollectError(
@@ -526,8 +524,7 @@ async def export(*, folder: Path, force: bool, memory: Memory) -> None:
 
     `recollect import --restore DIR` imports the files again. To export a chat session, type /export
     in the chat. Exits 1 if the files lack messages that still wait in the spool, the local file for
-    writes while the store is down.
-    """
+    writes while the store is down."""
     from recollect.core.transfer.openclaw import export_facts, export_segments
     from recollect.system.durable import replacing
 

@@ -62,8 +62,7 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
     recollect install codex                  then allow the hooks
     recollect install openclaw               installs its plugin
 
-    Changes nothing else in the settings. `recollect uninstall` restores the settings.
-    """
+    Changes nothing else in the settings. `recollect uninstall` restores the settings."""
     _change(agent, project=project, dry_run=dry_run, as_json=as_json, remove=False)
 
 

@@ -1,7 +1,6 @@
 """`recollect explain|receipt|replay|undo`: show a session's requests, and undo a compaction.
 
-Only `undo` changes the memory. You can name a session by its key, name, id or an id prefix.
-"""
+Only `undo` changes the memory. You can name a session by its key, name, id or an id prefix."""
 
 from __future__ import annotations
 
@@ -79,8 +78,7 @@ def explain(
     message.
 
     FILE is a session of pi, OpenClaw, Claude Code or Codex, a list of messages, or the body of a
-    request. FILE may be gzipped, and its format is detected. Pass - to read standard input.
-    """
+    request. FILE may be gzipped, and its format is detected. Pass - to read standard input."""
     if live:
         from recollect.cli.gateway import show_live
 
@@ -186,8 +184,7 @@ def _settings(
 async def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -> None:
     """Show what a compaction kept, what can be recalled, and what is lost.
 
-    SESSION is an id, an id prefix or a name. Default: the session used last.
-    """
+    SESSION is an id, an id prefix or a name. Default: the session used last."""
     from recollect.hosts.inspect.sessions import read_receipts
 
     wanted = _choose_session(memory, session)
@@ -242,8 +239,7 @@ async def replay(*, session: str, turn: int | None, listed: bool, memory: Memory
     """Print the request of a past turn as it was sent.
 
     Each request is one turn, as in reports, receipts and `recollect explain`. SESSION is an id, an
-    id prefix or a name. Default: the session used last.
-    """
+    id prefix or a name. Default: the session used last."""
     from recollect.core.engine.rebuild import NotRebuilt, Rebuilt, kept_turns, rebuild_request
     from recollect.hosts.inspect.turns import MOST_LISTED, shown_text, turns_text
 
@@ -307,8 +303,7 @@ async def undo(*, session: str, memory: Memory) -> None:
     """Undo a session's last compaction: its next requests contain the original messages again.
 
     A running agent still sends one turn with the summary before the undo takes effect. SESSION is
-    an id, an id prefix or a name. Default: the session used last.
-    """
+    an id, an id prefix or a name. Default: the session used last."""
     from recollect.adapters.wiring import open_memory
     from recollect.system.config.settings import Models
 

@@ -2,8 +2,7 @@
 bars, and the formats of messages and facts.
 
 Data goes to standard output, everything else to standard error. Text from a memory is made harmless
-before printing, so that it cannot move the cursor or color the screen.
-"""
+before printing, so that it cannot move the cursor or color the screen."""
 
 from __future__ import annotations
 
@@ -235,8 +234,7 @@ async def choose_space(
     The default is the memory of the folder's project, which hooks, `wrap`, MCP and imports use, or
     else the memory of the folder itself, which a chat creates. If neither memory exists, commands
     that only read use the memory `default`, which programs with the library create. If the store is
-    a file, use the file's only space. In a server that `--store` names, use `default`.
-    """
+    a file, use the file's only space. In a server that `--store` names, use `default`."""
     from recollect.adapters.wiring import is_server, sqlite_path, stored_spaces
     from recollect.adapters.wiring.stores import is_stored
 

@@ -1,8 +1,7 @@
 """`recollect tenant`, `key` and `space`: manage access to a service, and the memories of a store.
 
 `tenant` and `key` need only the database, not a running service. A key is printed once, because
-only its hash is stored. The audit log records every change.
-"""
+only its hash is stored. The audit log records every change."""
 
 from __future__ import annotations
 
@@ -138,8 +137,7 @@ def _limit_option(name: str, help_text: str) -> Callable[[Any], Any]:
 async def set_limits(*, name: str, memory: Memory, **given: int | None) -> None:
     """Show a tenant's limits, or set those that you pass. 0 removes a limit.
 
-    Takes effect on all nodes within seconds.
-    """
+    Takes effect on all nodes within seconds."""
     limits: Any = {key: limit or None for key, limit in given.items() if limit is not None}
     async with administration(memory) as service:
         one = await service.set_limits(await find_tenant(service.fleet, name), limits)
@@ -155,8 +153,7 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
 
     Prints one line per deleted space. With --json, prints the certificate of each space, and last
     the tenant's id. If a client wrote to a space during the deletion, that space is deleted twice
-    and printed twice.
-    """
+    and printed twice."""
     from recollect.core.upkeep.certificates import certificate_json
 
     question = f"Delete tenant {plain_line(name)} with all its spaces permanently?"
@@ -188,8 +185,7 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
 async def show_audit(*, name: str | None, limit: int, memory: Memory) -> None:
     """Show the log of changes to tenants, keys and spaces, newest first.
 
-    NAME is the name or id of a tenant, which may be deleted. Default: all tenants.
-    """
+    NAME is the name or id of a tenant, which may be deleted. Default: all tenants."""
     async with service_of(memory) as fleet:
         tenants = [None] if name is None else await _find_logged(fleet, name)
         log = [record for one in tenants for record in await fleet.tenants().log(one, limit=limit)]

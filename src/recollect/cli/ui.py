@@ -29,8 +29,7 @@ def ui(*, port: int, no_browser: bool, in_daemon: bool) -> None:
     """Open the inspector: what the model saw, what was recalled and why, and the stored memory.
 
     Shows the sessions of this machine in your browser until Ctrl-C. The link works once, within ten
-    minutes. Only this machine can reach the pages.
-    """
+    minutes. Only this machine can reach the pages."""
     require_extra("ui")
     if in_daemon:
         from recollect.hosts.daemon.client import ask, ensure_daemon

@@ -1,7 +1,6 @@
 """`recollect memory add|index|reindex|check|scrub|jobs`: fill a memory and maintain it.
 
-`add`, `index` and `reindex` are safe to run next to an engine and to interrupt.
-"""
+`add`, `index` and `reindex` are safe to run next to an engine and to interrupt."""
 
 from __future__ import annotations
 
@@ -96,8 +95,7 @@ async def memory_index(*, folders: tuple[Path, ...], withdraw: bool, memory: Mem
     """Read the memory files of FOLDER into a memory. Default: the current folder.
 
     Reads MEMORY.md, memory.md, memory/**/*.md and the paths in index.extra_paths. Updates changed
-    files, and removes text that a file no longer contains.
-    """
+    files, and removes text that a file no longer contains."""
     folders = folders or (Path(),)
     for folder in folders:
         if not withdraw and not folder.is_dir():
@@ -186,8 +184,7 @@ async def memory_reindex(*, memory: Memory) -> None:
     """Rebuild the search index, and compute vectors that are missing.
 
     Recollect also computes missing vectors in the background; this command computes them now. The
-    index needs a rebuild only if the release notes say so.
-    """
+    index needs a rebuild only if the release notes say so."""
     from recollect.adapters.wiring.models import choose_embedders
     from recollect.core.upkeep.chores import reindex
 
@@ -234,8 +231,7 @@ async def memory_check(*, retry: bool, memory: Memory) -> None:
     """Check the store, and the spool: a file on this machine that holds writes while the store is
     down.
 
-    Exits 1 if it finds a problem. Shows the spool even if the store is down.
-    """
+    Exits 1 if it finds a problem. Shows the spool even if the store is down."""
     await memory.choose()
     async with memory.open_spool() as spool:
         retried = await spool.retry_refused() if retry else 0
@@ -288,8 +284,7 @@ async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     """Erase deleted data from the database files. May take long.
 
     On PostgreSQL, rewrites all tables with content, if data of this memory was removed. Locks each
-    table while rewriting it. --space may name a deleted memory.
-    """
+    table while rewriting it. --space may name a deleted memory."""
     from recollect.adapters.wiring.stores import scrub_store
 
     async with memory.open() as store:
@@ -324,8 +319,7 @@ async def memory_jobs(
     """List the background jobs of a memory. With an option, pause, resume or revive jobs.
 
     KIND is extract (find facts), embed (compute vectors), expire (delete old records) or pack
-    (reorder the word index). Without KIND, an option applies to all kinds.
-    """
+    (reorder the word index). Without KIND, an option applies to all kinds."""
     from recollect.core.upkeep.jobs import day_of
 
     now = time.time()

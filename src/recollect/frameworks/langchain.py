@@ -4,8 +4,7 @@
     agent = create_agent(model, tools, middleware=[RecollectMiddleware(memory)])
 
 The agent's state keeps every message; Recollect changes only the model's input. Recollect reads
-messages as Chat Completions, whatever the model. LangChain converts messages for each provider.
-"""
+messages as Chat Completions, whatever the model. LangChain converts messages for each provider."""
 
 from __future__ import annotations
 

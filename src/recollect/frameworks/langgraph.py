@@ -3,8 +3,7 @@
 store = RecollectStore(memory) graph = builder.compile(checkpointer=checkpointer, store=store)
 
 Each item is one stored message, in a session named after its namespace. Items are masked, searched,
-forgotten and backed up like other messages. If memory fails, the store raises.
-"""
+forgotten and backed up like other messages. If memory fails, the store raises."""
 
 from __future__ import annotations
 

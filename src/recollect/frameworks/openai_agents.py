@@ -9,8 +9,7 @@ call, the filter in the run's config (`run_config`) selects the items to send.
 With Chat Completions, the SDK gives all items the same placeholder id, and requires an id on
 assistant messages. So Recollect removes placeholder ids before memory reads the items, and gives
 changed items a placeholder id again (the SDK removes it for Responses). If the SDK can write the
-original items but not the view, the original items are sent.
-"""
+original items but not the view, the original items are sent."""
 
 from __future__ import annotations
 

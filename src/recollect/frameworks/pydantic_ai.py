@@ -4,8 +4,7 @@
     agent = Agent("openai:gpt-5", capabilities=[RecollectCapability(memory, session="my-session")])
 
 Recollect reads each part of a request, and each response, as one Chat Completions message. The
-run's own messages stay complete: Recollect changes only the model's input.
-"""
+run's own messages stay complete: Recollect changes only the model's input."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The folder of all data, for hooks, which must start fast: an agent waits for them.
 
-This module imports only Recollect's errors: importing `platformdirs` takes longer than a hook.
-"""
+This module imports only Recollect's errors: importing `platformdirs` takes longer than a hook."""
 
 from __future__ import annotations
 

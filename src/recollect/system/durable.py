@@ -1,7 +1,6 @@
 """Durable files, locks between processes, safe reading of a project's files, and secrets.
 
-A life lock shows that a process is alive, because the system releases it when the process ends.
-"""
+A life lock shows that a process is alive, because the system releases it when the process ends."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """HTTP for models and embedders: connections, retries, and failures of the network.
 
 The HTTP driver's own errors contain the request, so this module replaces them by a
-`NetworkTrouble`. The first request imports the driver. A client is closed with its event loop.
-"""
+`NetworkTrouble`. The first request imports the driver. A client is closed with its event loop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Listening sockets of Recollect's servers, and checks that a request comes from this machine.
 
-A web page can send requests to every port of this machine, but cannot forge Host and Origin.
-"""
+A web page can send requests to every port of this machine, but cannot forge Host and Origin."""
 
 from __future__ import annotations
 

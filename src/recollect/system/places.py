@@ -1,7 +1,6 @@
 """Paths of Recollect's folders and files on this machine, and of other agents' folders.
 
-`RECOLLECT_HOME` moves data and settings into one folder. Two spaces never share a file.
-"""
+`RECOLLECT_HOME` moves data and settings into one folder. Two spaces never share a file."""
 
 from __future__ import annotations
 

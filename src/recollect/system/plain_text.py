@@ -1,7 +1,6 @@
 """Text that people type and read: lines that are safe to print, and sizes as people write them.
 
-This module must import quickly, because every command uses it.
-"""
+This module must import quickly, because every command uses it."""
 
 from __future__ import annotations
 

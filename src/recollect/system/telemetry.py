@@ -1,7 +1,6 @@
 """Reports the actions of a process to listeners, such as metrics.
 
-Reports contain no content: names come from a fixed set, attributes are numbers, ids and models.
-"""
+Reports contain no content: names come from a fixed set, attributes are numbers, ids and models."""
 
 from __future__ import annotations
 

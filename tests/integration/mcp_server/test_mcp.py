@@ -1,8 +1,7 @@
 """`recollect mcp` with the official client over both transports, and with hostile ones.
 
 The server is a process of its own; what forgetting asks is looked at in this one. The memory under
-it holds one session that was compacted, and another space's stands beside it.
-"""
+it holds one session that was compacted, and another space's stands beside it."""
 
 import asyncio
 import contextlib

@@ -1,8 +1,7 @@
 """Behind a pooler in transaction mode: nothing may rest on which connection comes next.
 
 With PgBouncer installed the store runs through it; always through a pool of our own that hands
-out another connection for each transaction and discards what a session could have kept.
-"""
+out another connection for each transaction and discards what a session could have kept."""
 
 import asyncio
 import os

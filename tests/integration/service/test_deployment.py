@@ -1,6 +1,5 @@
 """The files for containers, without containers: what they name exists, and their commands, run one
-after the other on this machine with the secrets they take, make a service that answers.
-"""
+after the other on this machine with the secrets they take, make a service that answers."""
 
 import json
 import os

@@ -1,8 +1,7 @@
 """Faults of a service: what is cut off is not done twice, what is acknowledged is there once.
 
 A few of them here, without a load; all of them under load with RECOLLECT_FULL=1, or by
-`just service-faults`.
-"""
+`just service-faults`."""
 
 import asyncio
 import shutil

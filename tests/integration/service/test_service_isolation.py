@@ -1,8 +1,7 @@
 """Some hundred ways of one tenant to get at another's memory: no row crosses.
 
 The attacked tenant has marks in everything it keeps. An attempt fails the test if an answer holds
-one of them, or if afterwards a row of the attacked tenant is not as it was.
-"""
+one of them, or if afterwards a row of the attacked tenant is not as it was."""
 
 import asyncio
 import json

@@ -1,7 +1,6 @@
 """What is done once: turns of two nodes, requests with a key, deletions beside writers, charges.
 
-Locks of PostgreSQL hold a request where it is to be cut off or overtaken.
-"""
+Locks of PostgreSQL hold a request where it is to be cut off or overtaken."""
 
 import asyncio
 import socket

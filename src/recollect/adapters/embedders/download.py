@@ -2,8 +2,7 @@
 
 The download verifies each file in a temporary folder, and then renames the folder, so that
 Recollect never loads an incomplete model. Functions block the calling thread. Recollect reads and
-sends no access token of the hub.
-"""
+sends no access token of the hub."""
 
 from __future__ import annotations
 

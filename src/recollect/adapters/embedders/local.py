@@ -3,8 +3,7 @@
 Embedders run in threads of this module. In asyncio's own pool, a model that hangs while loading
 would hang the program, because a closing loop waits for its pool. Each embedder loads its model
 once. After a failed load, Recollect waits `RETRY_SECONDS` before it loads the model again, so that
-not every turn waits for a failure.
-"""
+not every turn waits for a failure."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ other texts change a vector, texts go through the graph one by one.
 
 model.onnx (or onnx/model.onnx) the graph tokenizer.json the tokenizer sentence_bert_config.json
 max_seq_length optional tokenizer_config.json model_max_length optional 1_Pooling/config.json mean
-or cls optional config_sentence_transformers.json the default prompt, as a prefix optional
-"""
+or cls optional config_sentence_transformers.json the default prompt, as a prefix optional"""
 
 from __future__ import annotations
 

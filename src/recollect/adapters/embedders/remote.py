@@ -1,8 +1,7 @@
 """Embeddings over HTTP, in OpenAI's wire format, which most providers and servers support.
 
 Callers redact texts before they pass them to these functions. Errors, logs and reprs never show a
-text, a key or a provider's error text. A provider's key is never sent to another server.
-"""
+text, a key or a provider's error text. A provider's key is never sent to another server."""
 
 from __future__ import annotations
 

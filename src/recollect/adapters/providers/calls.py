@@ -1,8 +1,7 @@
 """Calls a model provider within a deadline, retries if that can help, and raises clear errors.
 
 Errors never show a key, a secret part of a URL or the provider's own text. Once a byte of the reply
-has arrived, the call is not retried. A base URL without a version gets `/v1`.
-"""
+has arrived, the call is not retried. A base URL without a version gets `/v1`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A stream of a reply ends with one `ReplyDone`, or raises an error. If the connection ends before the
 reply is complete, the stream raises `ModelUnavailable`. A caller that leaves the stream early
-closes the connection.
-"""
+closes the connection."""
 
 from __future__ import annotations
 

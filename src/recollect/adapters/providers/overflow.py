@@ -2,8 +2,7 @@
 
 The tables contain the providers' wordings (docs/contributing/sources.md). Errors that only resemble
 an overflow are checked first. To limit the time, only the start of an error text is searched, and
-no pattern contains `.*`.
-"""
+no pattern contains `.*`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Only files of the space's sessions and of the named workspace change, never the target of a link. A
 changed file is replaced atomically. If a running agent has a transcript open, the result reports
-that file instead of changing it. Reports contain no content.
-"""
+that file instead of changing it. Reports contain no content."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 The functions take and return bytes, without I/O. Removing content keeps the entry in the tree, with
 its id, parent, time and pairing of calls and results. A line without forgotten content or secrets
 keeps its bytes. A summary of forgotten content is removed. If a signed text changes, its signature
-is removed.
-"""
+is removed."""
 
 from __future__ import annotations
 

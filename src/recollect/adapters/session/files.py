@@ -2,8 +2,7 @@
 
 The folders have OpenClaw's layout. Functions raise TranscriptError if the system refuses. No two
 spaces or sessions share a file, no name can lead out of its folder, and only the owner can read the
-files. A change of `sessions.json` keeps changes by other processes, and unknown fields.
-"""
+files. A change of `sessions.json` keeps changes by other processes, and unknown fields."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 When a method returns, its entry is on the disk (one write, then a sync), with secrets masked
 (settings.redaction). Opening a transcript removes an incomplete last line, so after a crash every
 entry of a finished call is readable. Only one process writes. Unlike pi, Recollect writes a
-transcript from the first message on.
-"""
+transcript from the first message on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Reads the workspace's files for the system prompt, and creates the files of a new workspace.
 
 Links out of the workspace are not followed, existing files are not changed, and no file can make a
-function fail. A file over the limit is shortened, with a mark that reports what is missing.
-"""
+function fail. A file over the limit is shortened, with a mark that reports what is missing."""
 
 from __future__ import annotations
 

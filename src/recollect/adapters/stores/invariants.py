@@ -3,8 +3,7 @@ are scored.
 
 Errors never contain message content. If the replacement of a fact is refused, the fact stays valid.
 The words of facts are stored as numbers, so that no index contains them in clear text. Scores are
-added in the order of the query's words; equal scores are ordered by id.
-"""
+added in the order of the query's words; equal scores are ordered by id."""
 
 from __future__ import annotations
 

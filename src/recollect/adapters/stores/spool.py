@@ -2,8 +2,7 @@
 
 A record is durable when `append` returns. The records of one process are drained in order.
 `rewrite` also changes records of other running processes. If the file is damaged, its readable
-records are moved to a new file, and the damaged file is renamed.
-"""
+records are moved to a new file, and the damaged file is renamed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Builds an engine from settings. This is the only package that knows every adapter.
 
-Each adapter is imported when it is built, so that no unused driver is loaded.
-"""
+Each adapter is imported when it is built, so that no unused driver is loaded."""
 
 from recollect.adapters.wiring.memory import open_blocking_memory as open_blocking_memory
 from recollect.adapters.wiring.memory import open_memory as open_memory

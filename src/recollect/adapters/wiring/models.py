@@ -3,8 +3,7 @@
 This module imports no HTTP client or other heavy package. A model connects with its first prompt,
 and an embedder loads in a thread. Recollect sends nothing over the network unless the settings name
 a provider. The embedder setting "auto" never fails. If only the hash embedder is available, "auto"
-uses none, because hash vectors find no more than words do.
-"""
+uses none, because hash vectors find no more than words do."""
 
 from __future__ import annotations
 

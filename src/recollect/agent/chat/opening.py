@@ -2,8 +2,7 @@
 
 The model is the first that exists: the one that the user named, the one in the settings, one whose
 key is in the environment, or a llama.cpp server on this machine. A provider's key is never sent to
-a server that the user named.
-"""
+a server that the user named."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A chat without a terminal: prints replies as text for pipes, or every event as a line of JSON.
 
 A line of input is one message. Replies go to standard output, all other text to standard error,
-without control characters.
-"""
+without control characters."""
 
 from __future__ import annotations
 

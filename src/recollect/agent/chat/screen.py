@@ -1,8 +1,7 @@
 """Draws a turn while it runs: prints finished lines, and redraws a few lines below them.
 
 Finished lines are never redrawn, so the terminal's own scrollback contains the whole chat. The chat
-uses no alternate screen and no mouse.
-"""
+uses no alternate screen and no mouse."""
 
 from __future__ import annotations
 

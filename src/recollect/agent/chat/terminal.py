@@ -2,8 +2,7 @@
 
 prompt_toolkit (in the extra `chat`) reads lines, and rich draws. While the agent works, Ctrl-C
 stops the turn, and typed keys wait for the next prompt. Keys typed before a question are dropped,
-so that they do not answer the question. After a signal the terminal is restored.
-"""
+so that they do not answer the question. After a signal the terminal is restored."""
 
 from __future__ import annotations
 

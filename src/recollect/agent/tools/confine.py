@@ -4,8 +4,7 @@ A tool reports failures in its result. A model's arguments never make a tool rai
 
 `confine` resolves links, and returns only paths inside the workspace. No tool writes a settings
 file or opens Recollect's own folders, because settings decide which server gets a key and which
-projects are trusted, and the folders contain the transcripts of other spaces.
-"""
+projects are trusted, and the folders contain the transcripts of other spaces."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ exact passages.
 
 A file is replaced in one step. No tool reads or writes outside the workspace, even if another
 program replaces a folder by a link meanwhile, because folders are opened one by one, and never
-through a link. If `read` cuts a file, its result names the next offset.
-"""
+through a link. If `read` cuts a file, its result names the next offset."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The tool `bash`: runs one command in the workspace, with limits on time and output.
 
 The command's process group is killed when the command ends, at its deadline, and on abort. The
-scope's `ShellRule` decides whether and where a command may run.
-"""
+scope's `ShellRule` decides whether and where a command may run."""
 
 from __future__ import annotations
 

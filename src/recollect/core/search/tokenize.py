@@ -3,8 +3,7 @@ are case-folded (NFKC), without English stop words, stemmed if ASCII. Scripts wi
 characters and pairs. `getUserName` and `src/payment/webhook.ts` also become their parts.
 
 Also splits a message into passages, which are indexed and recalled: at newlines, else at sentences,
-else at spaces. Passages are in order, do not overlap, and omit only white space.
-"""
+else at spaces. Passages are in order, do not overlap, and omit only white space."""
 
 from __future__ import annotations
 

@@ -281,13 +281,7 @@ class BackgroundJobs:
 
     async def rest(self, seconds: float) -> bool:
         """Wait up to `seconds` for due jobs. Return whether all due jobs have run."""
-        if not self.running:
-            return True
-        try:
-            await asyncio.wait_for(self._resting.wait(), seconds)
-        except TimeoutError:
-            return False
-        return True
+        return not self.running or await until(self._resting, seconds)
 
     async def close(self) -> None:
         """Stop. A job that does not end in time is put back into the queue."""

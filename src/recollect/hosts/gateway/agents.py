@@ -1,8 +1,7 @@
 """The agents that `recollect wrap` can start, and how each gets the gateway's base URL for one run.
 
 If you add an agent, also add its name to the choices of the command line, which must not import
-this module, and to `caller`, which recognizes the agent's requests.
-"""
+this module, and to `caller`, which recognizes the agent's requests."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A page loads only the inspector's own scripts and styles, which carry the page's nonce. Pages of
 other origins can neither read a page nor send a form: the header Host must name this machine, the
-cookie is `SameSite=Strict`, and every form has a token that is made from the cookie.
-"""
+cookie is `SameSite=Strict`, and every form has a token that is made from the cookie."""
 
 from __future__ import annotations
 

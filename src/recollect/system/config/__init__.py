@@ -1,7 +1,6 @@
 """The settings: each is declared once, read from several sources with strict checks, and immutable.
 
-`just docs` generates docs/reference/settings.md from this package.
-"""
+`just docs` generates docs/reference/settings.md from this package."""
 
 from recollect.system.config.keys import Key as Key
 from recollect.system.config.keys import Notice as Notice

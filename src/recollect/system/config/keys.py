@@ -1,8 +1,7 @@
 """The settings as a flat table of dotted keys, and the parsing of a value from a source.
 
 The table is made from the dataclasses in `settings`. This module knows the two spellings of a key
-(`hard_cap_tokens`, `hardCapTokens`), and raises the errors for unknown keys and invalid values.
-"""
+(`hard_cap_tokens`, `hardCapTokens`), and raises the errors for unknown keys and invalid values."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 If keys of OpenClaw's memory blocks have no effect in Recollect, one notice lists them. The rest of
 the file is ignored. Recollect does not follow includes, start commands, show unused values, or read
-a provider's key. If two switches contradict each other, the value is off.
-"""
+a provider's key. If two switches contradict each other, the value is off."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ The file may come from a stranger: a cloned repository, an agent, another user. 
 values that `ProjectRule` allows. Other values apply only after `recollect trust` has recorded a
 hash of the file's path and content. Each file is read once, so that the hashed bytes are the parsed
 bytes. Links, pipes and huge files are not read. A record is valid only if the user owns it and no
-other user can write it.
-"""
+other user can write it."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Tables of spaces are distributed by space_id and colocated with `spaces`. Tables
 on the coordinator, so that a lost worker holds no tenant's keys. `distribute` can be interrupted
 and repeated. `scrub` rewrites tables, and locks each one meanwhile, because a plain VACUUM leaves
 most removed bytes in place (197 of 200 rows). WAL on other servers or in archives still contains
-the bytes.
-"""
+the bytes."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A search needs two round trips: one queries words and vectors, one reads the found passages. An
 excluded passage takes no place in the result and changes no statistic. The result describes a
-passage in the same way, however the passage was found.
-"""
+passage in the same way, however the passage was found."""
 
 from __future__ import annotations
 

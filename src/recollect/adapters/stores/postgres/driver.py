@@ -4,8 +4,7 @@ form.
 Errors never contain psycopg's message if that may quote a parameter, because content must not reach
 a log. PostgreSQL's text holds neither U+0000 nor lone surrogates, so text is escaped:
 `plain(escaped(x)) == x` for every string. Arrays are binary: writing vectors as text would cost 14
-times as much. Importing this module without psycopg raises MissingExtra.
-"""
+times as much. Importing this module without psycopg raises MissingExtra."""
 
 from __future__ import annotations
 

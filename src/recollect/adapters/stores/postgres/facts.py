@@ -3,8 +3,7 @@
 This module owns the tables `facts`, `fact_terms`, `fact_vectors` and `extracted`. Writers lock the
 space, so the revision that they read stays valid. Every transaction that changes facts, or segments
 from which facts are extracted, increases the revision. A search finds only current facts, chosen as
-on SQLite (`stores/invariants.py`). An unreadable row never hides other rows; `check` reports it.
-"""
+on SQLite (`stores/invariants.py`). An unreadable row never hides other rows; `check` reports it."""
 
 from __future__ import annotations
 

@@ -6,8 +6,7 @@ source. After forgetting, no row contains a forgotten text, a word of it, its ve
 the text cannot be written again. An unreadable record is removed as if it quoted forgotten content.
 Withdrawing removes segments, but keeps their quotes and lets them be stored again. Rewriting
 replaces only rows that are unchanged since they were read. PostgreSQL's data files contain the
-bytes until a scrub, and the certificate reports this.
-"""
+bytes until a scrub, and the certificate reports this."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A turn stores only the rows that it added; reading joins them with those of earlier turns. A
 compaction never changes, and stays when turns expire. Expiring a turn leaves every later turn
-complete. Compactions that cover a forgotten message are removed permanently.
-"""
+complete. Compactions that cover a forgotten message are removed permanently."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A link prepares each statement with parameters once, because PostgreSQL needs longer to plan a
 statement than to run it. If a pooler does not support prepared statements, links prepare none
-(`find_preparing`). A closed or interrupted link is never used again.
-"""
+(`find_preparing`). A closed or interrupted link is never used again."""
 
 from __future__ import annotations
 

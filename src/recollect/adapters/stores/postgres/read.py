@@ -1,8 +1,7 @@
 """Reads the archive, counts the contents of a space, and checks its rules, without changing
 anything.
 
-A check uses one snapshot, and reports an unreadable record by its kind, never by its content.
-"""
+A check uses one snapshot, and reports an unreadable record by its kind, never by its content."""
 
 from __future__ import annotations
 

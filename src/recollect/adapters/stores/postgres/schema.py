@@ -5,8 +5,7 @@ adds objects, and runs before the code that needs them is deployed. `NNN_post_*.
 objects, and runs when no older code is in use. A migration runs and records each step in one
 transaction. A step waits for a lock at most `LOCK_SECONDS`, then retries. Opening a store never
 changes the schema. Each login role gets its own settings, because members of a role do not inherit
-them, and a transaction pooler would lose settings of a connection.
-"""
+them, and a transaction pooler would lose settings of a connection."""
 
 from __future__ import annotations
 

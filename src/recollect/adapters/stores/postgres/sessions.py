@@ -4,8 +4,7 @@ quotes.
 Path and quotes are stored in chunks, and a turn writes only changed chunks, because a state may
 cover thousands of messages. An older write never replaces a newer one. A state that quotes a
 forgotten message is stored without the quote, or not at all if it cannot be read. Forgetting a
-message also removes it from `session_quotes`, so an unchanged chunk needs no second query.
-"""
+message also removes it from `session_quotes`, so an unchanged chunk needs no second query."""
 
 from __future__ import annotations
 

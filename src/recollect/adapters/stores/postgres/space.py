@@ -2,8 +2,7 @@
 
 Packing reads only the passages' own rows, so a merged run never contains a removed word. A passage
 is in the tail (its number is above `packed_to`) or in exactly one run. If another process changes
-`index_epoch` during a pack, the pack is rolled back.
-"""
+`index_epoch` during a pack, the pack is rolled back."""
 
 from __future__ import annotations
 

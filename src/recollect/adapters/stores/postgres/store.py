@@ -2,8 +2,7 @@
 
 `PostgresFleet` owns the pool of connections for all spaces of a database. The fleet's only query
 over several spaces asks which spaces have due jobs. `PostgresStore` (`recollect.core.ports.Store`)
-runs each operation as one transaction of its space.
-"""
+runs each operation as one transaction of its space."""
 
 from __future__ import annotations
 

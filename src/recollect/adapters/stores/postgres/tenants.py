@@ -2,8 +2,7 @@
 
 Every transaction names one tenant, and row-level security limits it to that tenant's rows. An
 unknown key gives the same result as a key of another tenant. Operators may read all tenants and the
-whole log. Each method except `purge_all` is one transaction. Leases use the server's clock.
-"""
+whole log. Each method except `purge_all` is one transaction. Leases use the server's clock."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ Above `EXACT_NUMBERS`, a search first compares signs, and then compares the most
 exactly; `recollect bench store` prints the agreement. Signs are packed in blocks of one page: 48
 bytes per passage at 384 dimensions. A slot of a block counts as used only while its passage has a
 vector. A second vector of a passage is ignored. A vector is skipped if its passage is missing or
-has another span. If passages tie for the last place, double precision decides, then the id.
-"""
+has another span. If passages tie for the last place, double precision decides, then the id."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ A word's number is a 32-bit hash keyed by its space, so a user cannot cause coll
 For each passage, a row contains its sorted terms and their counts. A run holds the postings of a
 range of passages by term, in blocks that fit a page; passage numbers are relative to the run's
 first (below 65,536). A search reads blocks and the newest passages, and chooses the best passages
-by Okapi BM25 with the statistics of the whole space. `core/search` computes the final scores.
-"""
+by Okapi BM25 with the statistics of the whole space. `core/search` computes the final scores."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Writing a batch twice changes nothing. Content with a tombstone is not written. A passage's number
 is never used again. The low bits of the number are the passage's length in words, so that scoring
-reads no other table. The caller's transaction also changes the counters.
-"""
+reads no other table. The caller's transaction also changes the counters."""
 
 from __future__ import annotations
 

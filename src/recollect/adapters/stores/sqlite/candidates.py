@@ -2,8 +2,7 @@
 
 This module chooses the best passages by words and by each vector, in one snapshot; `core/search`
 scores them. BM25 is computed with numpy from fts5vocab, because FTS5's own rank takes several times
-as long. Equal scores are ordered by segment id and ordinal.
-"""
+as long. Equal scores are ordered by segment id and ordinal."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Checks a space without repairing anything: SQLite's own check, the indexes, and the rules of
 Recollect's data.
 
-The report contains counts and places, but no content.
-"""
+The report contains counts and places, but no content."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Converts values to columns and back: ids, texts, words, segments, facts, bodies.
 
 Ids of 32 hexadecimal digits are packed to 16 bytes; all other ids are stored as JSON. Text that
-UTF-8 cannot encode is stored as bytes. Readers skip an unreadable row, and `check` reports it.
-"""
+UTF-8 cannot encode is stored as bytes. Readers skip an unreadable row, and `check` reports it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Opens the file of a space: key, permissions, cipher, pragmas, schema, and SQLite's errors.
 
 A committed transaction survives a power failure. Recollect never logs, shows or writes a key.
-Errors name the file, never a value.
-"""
+Errors name the file, never a value."""
 
 from __future__ import annotations
 

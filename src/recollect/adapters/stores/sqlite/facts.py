@@ -2,8 +2,7 @@
 
 A changed fact becomes a new row with a new number. The fact's words are indexed again, and the
 fact's vectors removed. Every transaction that changes facts, or segments from which facts are
-extracted, increases the revision.
-"""
+extracted, increases the revision."""
 
 from __future__ import annotations
 

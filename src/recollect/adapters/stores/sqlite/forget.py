@@ -2,8 +2,7 @@
 
 A request by content removes a message wherever it is stored; a request by place removes single
 segments. Each request runs in one transaction. `secure_delete` overwrites the bytes, and the log is
-emptied afterwards. The result lists copies that could not be deleted.
-"""
+emptied afterwards. The result lists copies that could not be deleted."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The job queue of a space: leases, retries, the daily budget.
 
 Only the holder of the newest lease can complete, fail or extend a job. Leasing a job charges its
-cost to the budget. A failed attempt gets no refund, because it may have spent the money.
-"""
+cost to the budget. A failed attempt gets no refund, because it may have spent the money."""
 
 from __future__ import annotations
 

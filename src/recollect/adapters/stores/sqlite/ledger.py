@@ -1,8 +1,7 @@
 """The ledger: the requests that were sent, turn by turn, and the compactions of sessions.
 
 A piece of a request is stored once, and a turn stores only the pieces that it added. A turn's rows
-are the first `kept_rows` of the previous turn, followed by its own. Compactions never change.
-"""
+are the first `kept_rows` of the previous turn, followed by its own. Compactions never change."""
 
 from __future__ import annotations
 

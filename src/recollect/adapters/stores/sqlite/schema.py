@@ -2,8 +2,7 @@
 
 A passage's words are indexed in `words`, and also stored in another table, because FTS5 needs them
 to remove a passage without a trace. A passage's number includes its length (`archive.py`), so that
-scoring needs no join.
-"""
+scoring needs no join."""
 
 from __future__ import annotations
 

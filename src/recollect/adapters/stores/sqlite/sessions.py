@@ -2,8 +2,7 @@
 
 A turn writes only the new end of the path, as a chunk. If a session branches inside a chunk, this
 chunk is split, so that chunks follow each other without a gap. Forgetting a message also removes it
-from `quoted`. A tombstone names a message, segment, ledger piece or compaction, without content.
-"""
+from `quoted`. A tombstone names a message, segment, ledger piece or compaction, without content."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`SQLiteStore`: the memory of one space in one SQLite file.
 
 The store has four threads: for writes, for searches, for pings, and for other reads.
-`recollect.core.ports` documents the operations.
-"""
+`recollect.core.ports` documents the operations."""
 
 from __future__ import annotations
 

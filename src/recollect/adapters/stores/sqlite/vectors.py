@@ -3,8 +3,7 @@ vector.
 
 A block is one row with many vectors, and never changes. Removing a vector or joining small blocks
 writes a new block with a new number. A passage's cosine does not depend on other rows. Only one
-thread uses this module's objects.
-"""
+thread uses this module's objects."""
 
 from __future__ import annotations
 
