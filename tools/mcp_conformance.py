@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from starlette.applications import Starlette
+from starlette.types import Receive, Scope, Send
 
-from recollect.hosts.http import Receive, Scope, Send
 from recollect.hosts.mcp import MemoryOrder
 from recollect.hosts.mcp.server import guarded_app, opened_memory, server_over
 

@@ -57,8 +57,7 @@ async def open_agent(
     Missing workspace files are created, unless `workspace.skip_bootstrap` is set or the agent may
     only read. `shell` is the rule for commands; by default they run with the rights of this
     process. `confirm_forget` asks a person before a memory tool forgets anything; if it is None,
-    nothing is forgotten. `config` is a settings file, which no tool may write.
-    """
+    nothing is forgotten. `config` is a settings file, which no tool may write."""
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
     named = named_file(config)
     chosen = (

@@ -1,8 +1,7 @@
 """`recollect serve` and `worker`: one node of a service for tenants, and background jobs.
 
 The worker always visits the space that has waited longest, and runs a limited number of its jobs,
-so that a busy space does not block others. A stopping worker completes or returns leased jobs.
-"""
+so that a busy space does not block others. A stopping worker completes or returns leased jobs."""
 
 from __future__ import annotations
 
@@ -11,9 +10,11 @@ import gc
 import json
 import logging
 import signal
+import socket
 import time
 from collections import Counter, deque
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, get_args
@@ -22,17 +23,18 @@ import click
 
 from recollect.adapters import wiring
 from recollect.adapters.wiring.stores import is_server, require_server
+from recollect.cli.processes import NodeLog, Parent
 from recollect.cli.store_options import json_option, print_json, store_option
 from recollect.core.upkeep.jobs import JobRun, Outcome, until
 from recollect.core.values.tenant import is_tenant_space
 from recollect.errors import SettingsError, StoreError
 from recollect.hosts import require_extra
-from recollect.hosts.service.telemetry import JOBS, NODE, space_mark, telling, write_line
+from recollect.hosts.service.telemetry import JOBS, space_mark, telling, write_line
 from recollect.system import config
+from recollect.system.loopback import bind_socket
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
-    import socket
     from contextlib import AbstractAsyncContextManager
 
     from recollect.adapters.stores.postgres.store import PostgresFleet
@@ -75,8 +77,7 @@ def worker(*, url: str | None, spaces: tuple[str, ...], once: bool, as_json: boo
     data.
 
     Runs until it gets a signal. Serves every space of a server, or every memory of this machine.
-    Start more workers to run more jobs at once.
-    """
+    Start more workers to run more jobs at once."""
     settings = config.load_settings().settings
     log = WorkLog(as_lines=settings.telemetry.log_format is not None)
     with telling(settings) as metrics:
@@ -366,8 +367,22 @@ class ServerWorker:
     type=click.IntRange(0, 65_535),
     help="Listen on this port; 0 picks a free one. Default: serve.port [8789].",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(1),
+    help="Serve with this many processes, for as many cores. Default: serve.processes [1].",
+)
 @click.option("--openapi", "only_document", is_flag=True, help="Print the OpenAPI document.")
-def serve(*, url: str | None, host: str | None, port: int | None, only_document: bool) -> None:
+@click.option("--channel", type=int, hidden=True)  # a socket to the parent, which accepts
+def serve(
+    *,
+    url: str | None,
+    host: str | None,
+    port: int | None,
+    processes: int | None,
+    only_document: bool,
+    channel: int | None,
+) -> None:
     """Run one node of the HTTP service; run as many nodes as you like.
 
     \b
@@ -379,62 +394,59 @@ def serve(*, url: str | None, host: str | None, port: int | None, only_document:
     recollect worker
 
     Put the database's password into PGPASSWORD or ~/.pgpass, or into the URL. Nodes keep no state,
-    so any node can answer any request.
-    """
+    so any node can answer any request."""
     require_extra("serve")
     if only_document:
         from recollect.hosts.service.api import openapi
 
         click.echo(json.dumps(openapi(), indent=2, ensure_ascii=False))
         return
-    given = {"serve.host": host, "serve.port": port, "store.url": url}
+    given = {"serve.host": host, "serve.port": port, "serve.processes": processes, "store.url": url}
     named = {name: value for name, value in given.items() if value is not None}
     settings = config.load_settings(arguments=named).settings
-    from recollect.system.loopback import address_of, bind_socket
 
     # Report wrong settings before imports that take seconds.
     require_server(settings.store.url)
+    if channel is not None:
+        _serve(settings, socket.socket(fileno=channel))
+        return
     host_and_port = (settings.serve.host, settings.serve.port)
     with bind_socket(*host_and_port, fix="set another as serve.port") as opened:
-        _serve(settings, opened, address_of(opened))
+        if settings.serve.processes == 1:
+            _serve(settings, opened)
+            return
+        own = replace(settings.telemetry, metrics_port=None)  # each process has its port
+        with telling(replace(settings, telemetry=own)):
+            raise SystemExit(asyncio.run(Parent(settings, opened).run()))
 
 
-def _serve(settings: Settings, opened: socket.socket, address: str) -> None:
+def _serve(settings: Settings, opened: socket.socket) -> None:
+    """Serve on a socket, or the connections that a parent passes through it."""
     from recollect.hosts.service.app import NodeServer, service_of, watch
 
     service = service_of(settings, mcp=_mcp())
+    is_child = opened.family == socket.AF_UNIX
     with telling(settings) as metrics:
-        metrics_port = None if metrics is None else metrics.port
-
-        def tell(event: str, line: str, **fields: object) -> None:
-            if settings.telemetry.log_format is None:
-                click.echo(line, err=True)
-            else:
-                write_line(NODE, logging.INFO, event, fields)
+        log = NodeLog(settings, opened)
 
         def on_ready() -> None:
             gc.collect()
             gc.freeze()  # examining loaded objects would take 0.1 s
-            lines = [f"Recollect serves on {address}: see /openapi.json"]
-            if not settings.serve.jobs:
-                lines.append("Jobs (facts, retention): run `recollect worker` next to it")
-            if metrics_port is not None:
-                lines.append(f"Metrics: port {metrics_port}, /metrics")
-            jobs = "node" if settings.serve.jobs else "worker"
-            tell("serving", "\n".join(lines), address=address, metrics_port=metrics_port, jobs=jobs)
+            if is_child:
+                opened.send(b"r")
+            else:
+                log.serving(None if metrics is None else metrics.port)
 
-        def on_draining() -> None:
-            seconds = settings.serve.drain_seconds
-            line = f"Shutting down: /readyz fails, requests are served for {seconds:.3g} s"
-            tell("draining", f"{line}; a second signal stops it at once", seconds=seconds)
-
-        server = NodeServer(service, settings, on_ready=on_ready, on_draining=on_draining)
         if metrics is not None:
             watch(service, metrics)
+        if is_child:
+            NodeServer(service, settings, on_ready=on_ready, parent=opened).run(sockets=[])
+            return
+        server = NodeServer(service, settings, on_ready=on_ready, on_draining=log.draining)
         with suppress(KeyboardInterrupt):  # the server has shut down, and raises the signal again
             server.run(sockets=[opened])
         if service.draining:
-            tell("ended", "Ended")
+            log.tell("ended", "Ended")
 
 
 def _mcp() -> MountMcp | None:

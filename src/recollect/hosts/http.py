@@ -13,7 +13,6 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, Literal, ParamSpec, Self, TypeVar
 
 import uvicorn
@@ -21,10 +20,10 @@ from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute
-from starlette.types import ASGIApp, ExceptionHandler, Lifespan, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, ExceptionHandler, Lifespan, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from recollect.core.boundary import Failure, attempted, guarded
@@ -291,6 +290,21 @@ class HttpServer(uvicorn.Server):
         self._on_stop()
         await super().shutdown(sockets)
 
+    def take_connection(self, parent: socket.socket) -> bytes:
+        """Serve a connection that another process passes. Return the byte that came with it."""
+        try:
+            word, passed, _, _ = socket.recv_fds(parent, 1, 1)
+        except ConnectionError:
+            return b""
+        loop, state = asyncio.get_running_loop(), self.server_state
+        for number in passed:
+            protocol = partial(BoundedHttp, self.config, state, self.lifespan.state)
+            accepted = loop.connect_accepted_socket(protocol, socket.socket(fileno=number))
+            task: asyncio.Task[Any] = loop.create_task(accepted)
+            state.tasks.add(task)
+            task.add_done_callback(state.tasks.discard)
+        return word
+
 
 class BackgroundServer:
     """Runs an HTTP server in its own thread during a `with` block."""
@@ -319,33 +333,9 @@ class BackgroundServer:
             time.sleep(0.01)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
         self._thread.join(START_SECONDS)
         if self._thread.is_alive():
             LOG.warning("the server at %s has not stopped after %g s", self.address, START_SECONDS)
         self._socket.close()
-
-
-__all__ = [
-    "BackgroundServer",
-    "ClientDisconnect",
-    "HTTPException",
-    "HttpServer",
-    "JsonAnswer",
-    "Message",
-    "OwnPagesOnly",
-    "Receive",
-    "Scope",
-    "Send",
-    "application",
-    "in_thread_if_large",
-    "is_token",
-    "read_body",
-    "run_for_client",
-]

@@ -75,8 +75,7 @@ class WatchedNode(Node):
     """A node that notes how much processor time its event loop takes between two beats.
 
     A step that takes long lies between two beats, and no request is answered meanwhile. Time on
-    the clock would count what other processes take.
-    """
+    the clock would count what other processes take."""
 
     def __init__(self, database: TestDatabase) -> None:
         super().__init__(database)

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -29,15 +30,7 @@ from recollect.hosts.daemon.client import (
 )
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.hooks.openclaw import CALLS, OpenClawMemory
-from recollect.hosts.http import (
-    BackgroundServer,
-    ClientDisconnect,
-    HTTPException,
-    HttpServer,
-    JsonAnswer,
-    application,
-    read_body,
-)
+from recollect.hosts.http import BackgroundServer, HttpServer, JsonAnswer, application, read_body
 from recollect.hosts.inspector.mounted import LocalInspector
 from recollect.hosts.memories import CLOSE_SECONDS, MemoryThread
 from recollect.system.config import Settings

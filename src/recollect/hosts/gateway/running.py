@@ -6,7 +6,6 @@ import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from recollect.core.engine import Engine
@@ -50,25 +49,15 @@ class BackgroundGateway(BackgroundServer):
         )
         super().__init__(server_of(self.gateway), listening_socket(settings))
         self.url: str = with_token(self.address, token)
-        self._announced = announced(
-            RunningGateway(
-                address=self.address,
-                token=token,
-                project=project_space(str(Path.cwd())),
-                agent=agent,
-            )
-        )
+        project = project_space(str(Path.cwd()))
+        running = RunningGateway(address=self.address, token=token, project=project, agent=agent)
+        self._announced = announced(running)
 
     def __enter__(self) -> Self:
         super().__enter__()
         self._announced.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._announced.__exit__(kind, error, trace)
-        super().__exit__(kind, error, trace)
+    def __exit__(self, *_: object) -> None:
+        self._announced.__exit__(None, None, None)
+        super().__exit__()

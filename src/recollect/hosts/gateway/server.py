@@ -15,10 +15,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from recollect.adapters.wiring.stores import installation_secret
 from recollect.core.boundary import Failure, attempted
@@ -51,13 +53,8 @@ from recollect.hosts.gateway.upstream import (
     key_family,
 )
 from recollect.hosts.http import (
-    ClientDisconnect,
-    HTTPException,
     JsonAnswer,
     OwnPagesOnly,
-    Receive,
-    Scope,
-    Send,
     application,
     in_thread_if_large,
     is_token,

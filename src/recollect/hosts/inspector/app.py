@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final
 from urllib.parse import parse_qsl
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
@@ -18,7 +19,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.rules.price import read_prices
 from recollect.core.values.tenant import KeyScope
 from recollect.errors import RecollectError
-from recollect.hosts.http import HTTPException, is_token, read_body
+from recollect.hosts.http import is_token, read_body
 from recollect.hosts.inspect.svg import stylesheet
 from recollect.hosts.inspect.timeline import TimelineReader
 from recollect.hosts.inspector import access, memory, requests, sessions

@@ -6,8 +6,7 @@ the same idempotency key never run at the same time.
 
 At the first SIGTERM or SIGINT, a node answers /readyz with 503 and serves for another
 `serve.drain_seconds`. After this drain the node accepts no more requests, finishes open ones, and
-closes. A second signal ends the wait.
-"""
+closes. A second signal ends the wait."""
 
 from __future__ import annotations
 
@@ -23,9 +22,11 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import Message, Receive, Scope, Send
 
 import recollect
 from recollect.adapters.wiring import deployment_secret
@@ -34,19 +35,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.background import METER
 from recollect.core.values.model import ModelUse
 from recollect.core.values.tenant import KeyScope, Tenant, tenant_space
-from recollect.hosts.http import (
-    ClientDisconnect,
-    HTTPException,
-    HttpServer,
-    JsonAnswer,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    application,
-    in_thread_if_large,
-    read_body,
-)
+from recollect.hosts.http import HttpServer, JsonAnswer, application, in_thread_if_large, read_body
 from recollect.hosts.service import models as m
 from recollect.hosts.service.api import PREFIX, ROUTES, ApiRoute, openapi
 from recollect.hosts.service.keys import Principal, Principals
@@ -568,21 +557,36 @@ class NodeServer(HttpServer):
         *,
         on_ready: Callable[[], None] = lambda: None,
         on_draining: Callable[[], None] = lambda: None,
+        parent: socket.socket | None = None,
     ) -> None:
         super().__init__(service, stop_seconds=round(MOST_SECONDS), on_stop=service.end_streams)
-        self._service = service
-        self._drain_seconds = settings.serve.drain_seconds
-        self._on_ready = on_ready
-        self._on_draining = on_draining
+        self._service, self._drain_seconds = service, settings.serve.drain_seconds
+        self._on_ready, self._on_draining, self._parent = on_ready, on_draining, parent
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            if self._parent is not None:
+                asyncio.get_running_loop().add_reader(self._parent, self._hear, self._parent)
             self._on_ready()
 
+    def _hear(self, parent: socket.socket) -> None:
+        """Take a connection or a signal from the parent. End if the parent has died."""
+        word = self.take_connection(parent)
+        if not word:
+            asyncio.get_running_loop().remove_reader(parent)
+            self.should_exit = True
+        elif word == b"s":
+            self._drain_or_end()
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Replace uvicorn's handler, after which the process would end with a failure."""
+        """Replace uvicorn's handler, after which the process would end with a failure. A parent
+        passes signals on, and its processes ignore those that a whole group gets."""
         del sig, frame
+        if self._parent is None:
+            self._drain_or_end()
+
+    def _drain_or_end(self) -> None:
         if self._service.draining:
             self._end()
             return

@@ -2,8 +2,7 @@
 
 A request with an Idempotency-Key is executed once. A client that repeats the request gets the same
 answer. A request claims its key in the database for a limited time, and stores its answer there.
-The key is released only if the request did nothing. No node stops work that has begun.
-"""
+The key is released only if the request did nothing. No node stops work that has begun."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ from uuid import UUID
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive
 
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.session import check_session_name
 from recollect.core.ports import Store
 from recollect.core.values.tenant import ApiKey, KeyScope, Tenant
-from recollect.hosts.http import Message, Receive, run_for_client
+from recollect.hosts.http import run_for_client
 from recollect.hosts.service import models as m
 from recollect.hosts.service.memories import TenantMemories, TenantMemory
 from recollect.hosts.service.problems import Problem, ProblemKind

@@ -518,8 +518,7 @@ def memory_tools(
     Without a `session` the tools see the whole space. With a `session`, they see its messages,
     memory files, and facts that belong to it or to no session, unless `recall.scope = "space"`.
     `confirm` asks a person before anything is forgotten. Without `confirm`, nothing is forgotten,
-    and the answer names the command to run. `answer_tokens` limits the length of an answer.
-    """
+    and the answer names the command to run. `answer_tokens` limits the length of an answer."""
     if isinstance(memory, BlockingEngine):
         return BlockingMemoryTools(MemoryTools(memory.engine, **options), memory)
     return MemoryTools(memory, **options)

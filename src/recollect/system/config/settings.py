@@ -1,8 +1,7 @@
 """Every setting: its type with bounds, its default, what a project may set, and its effect.
 
 docs/reference/settings.md shows the string after each setting. A `Settings` object is always valid,
-because each group checks its values when it is created.
-"""
+because each group checks its values when it is created."""
 
 from __future__ import annotations
 
@@ -497,8 +496,11 @@ class ServeSettings(Validated):
     """Address to listen on. Use 0.0.0.0 only behind a proxy that provides TLS."""
     port: Port = 8789
     """Port to listen on; 0 picks a free port."""
+    processes: Positive = 1
+    """Number of processes that share the port, one per core. Each has its own limits, connection
+    pool and metrics port: telemetry.metrics_port and the next ones."""
     concurrency: Positive = 16
-    """Maximum number of requests that a node handles at once, each with its own database
+    """Maximum number of requests that a process handles at once, each with its own database
     connection. Further requests wait."""
     deadline_seconds: Seconds = 30.0
     """Maximum time for a request without an X-Request-Timeout header. After that, the answer is

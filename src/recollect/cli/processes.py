@@ -1,0 +1,142 @@
+"""The processes of a node. Their parent accepts connections and passes them on in turn, because the
+kernel shares them unevenly: of 40, one process got 40 of a shared socket, or 15 by SO_REUSEPORT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections import deque
+from contextlib import suppress
+from subprocess import Popen
+from typing import Final
+
+import click
+
+from recollect.core.upkeep.jobs import until
+from recollect.hosts.service.telemetry import NODE, write_line
+from recollect.system.config import Settings
+from recollect.system.loopback import BACKLOG, address_of
+
+RESTART_SECONDS: Final = 1.0
+
+
+class NodeLog:
+    """Reports what a node does on standard error, as text or as log lines."""
+
+    def __init__(self, settings: Settings, opened: socket.socket) -> None:
+        self._settings, self._opened = settings, opened
+
+    def tell(self, event: str, line: str, **fields: object) -> None:
+        if self._settings.telemetry.log_format is None:
+            click.echo(line, err=True)
+        else:
+            write_line(NODE, logging.INFO, event, fields)
+
+    def serving(self, port: int | None) -> None:
+        """Report that all processes serve. `port` is the metrics port of the first."""
+        serve, address = self._settings.serve, address_of(self._opened)
+        lines = [f"Recollect serves on {address}: see /openapi.json"]
+        if not serve.jobs:
+            lines.append("Jobs (facts, retention): run `recollect worker` next to it")
+        if port:
+            last = f" to {port + serve.processes - 1}" if serve.processes > 1 else ""
+            lines.append(f"Metrics: port {port}{last}, /metrics")
+        jobs = "node" if serve.jobs else "worker"
+        self.tell("serving", "\n".join(lines), address=address, metrics_port=port, jobs=jobs)
+
+    def draining(self) -> None:
+        seconds = self._settings.serve.drain_seconds
+        line = f"Shutting down: /readyz fails, requests are served for {seconds:.3g} s"
+        self.tell("draining", f"{line}; a second signal stops it at once", seconds=seconds)
+
+
+class Parent:
+    """Runs processes until a signal arrives, and replaces those that end. None outlives its parent,
+    because a process ends when its socket to the parent closes."""
+
+    def __init__(self, settings: Settings, opened: socket.socket) -> None:
+        self._settings, self._opened, self._log = settings, opened, NodeLog(settings, opened)
+        self._running: dict[socket.socket, Popen[bytes]] = {}
+        self._serving: deque[socket.socket] = deque()
+        self._started: set[int] = set()
+        self._ending = asyncio.Event()
+        self._exit_code = 0
+
+    async def run(self) -> int:
+        """Return 0, or the exit code of a process that could not start."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._signal)
+        await asyncio.gather(*map(self._keep, range(self._settings.serve.processes)))
+        self._log.tell("ended", "Ended")
+        return self._exit_code
+
+    async def _keep(self, number: int) -> None:
+        """Run a process, and start another when it ends."""
+        while not self._ending.is_set():
+            channel, theirs = socket.socketpair()
+            channel.setblocking(False)
+            with channel:
+                with theirs:
+                    process = self._running[channel] = self._start(number, theirs.fileno())
+                with suppress(ConnectionError):
+                    while await asyncio.get_running_loop().sock_recv(channel, 1):
+                        self._serving.append(channel)
+                        self._accept_if_all_serve(number)
+                code = await asyncio.to_thread(process.wait)
+                del self._running[channel]
+                with suppress(ValueError):  # it did not start
+                    self._serving.remove(channel)
+            if not self._ending.is_set() and len(self._started) < self._settings.serve.processes:
+                self._exit_code = code or 1  # another start would fail too
+                self._ending.set()
+                for other in self._running.values():
+                    other.kill()
+            elif not self._ending.is_set():
+                line = f"Process {process.pid} ended ({code}): starting another"
+                self._log.tell("restarting", line, process=process.pid, code=code)
+                await until(self._ending, RESTART_SECONDS)
+
+    def _start(self, number: int, channel: int) -> Popen[bytes]:
+        url, port = self._settings.store.url, self._settings.telemetry.metrics_port
+        changes = {"STORE__URL": url, "TELEMETRY__METRICS_PORT": port and port + number}
+        env = {f"RECOLLECT_{name}": str(value) for name, value in changes.items() if value}
+        return Popen(  # noqa: S603 - this program
+            [sys.executable, "-P", "-m", "recollect", "serve", "--channel", str(channel)],
+            env=os.environ | env | {"RECOLLECT_SERVE__PROCESSES": "1"},
+            pass_fds=[channel],
+            process_group=0,  # a terminal signals the parent only
+        )
+
+    def _accept_if_all_serve(self, number: int) -> None:
+        started = len(self._started)
+        self._started.add(number)
+        is_last = started < len(self._started) == self._settings.serve.processes
+        if is_last and not self._ending.is_set():
+            self._opened.setblocking(False)
+            self._opened.listen(BACKLOG)
+            asyncio.get_running_loop().add_reader(self._opened, self._pass_on)
+            self._log.serving(self._settings.telemetry.metrics_port)
+
+    def _pass_on(self) -> None:
+        with suppress(OSError), self._opened.accept()[0] as connection:
+            for _ in range(len(self._serving)):
+                self._serving.rotate()
+                with suppress(OSError):  # this process is ending or stuck
+                    socket.send_fds(self._serving[0], [b"c"], [connection.fileno()])
+                    return
+
+    def _signal(self) -> None:
+        loop = asyncio.get_running_loop()
+        if not self._ending.is_set():
+            self._ending.set()
+            self._log.draining()
+            loop.call_later(self._settings.serve.drain_seconds, loop.remove_reader, self._opened)
+        for channel, process in self._running.items():
+            if channel not in self._serving:  # it has not served yet, so nothing is lost
+                process.kill()
+            with suppress(OSError):
+                channel.send(b"s")
