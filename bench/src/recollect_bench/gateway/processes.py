@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from recollect.errors import RecollectError
@@ -68,12 +68,7 @@ class ServerProcess:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     def _wait_until_it_listens(self) -> None:
@@ -106,23 +101,38 @@ class ServerProcess:
         return self._process.pid
 
     def processor_seconds(self) -> float:
-        """Processor time it has used; 0 where the system does not tell."""
-        try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii")
-        except OSError:
-            return 0.0
-        fields = stat.rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
+        """Processor time it and its children have used; 0 where the system does not tell."""
+        return family_seconds(self.pid)
 
     def held(self) -> Held:
-        """Its memory and its open files and sockets; zeros where the system does not tell."""
-        proc = Path(f"/proc/{self.pid}")
-        try:
-            pages = int((proc / "statm").read_text(encoding="ascii").split()[1])
-            descriptors = len(list((proc / "fd").iterdir()))
-        except OSError:
-            return Held(resident_mb=0.0, descriptors=0)
+        """The memory, open files and sockets of it and its children; zeros where the system does
+        not tell."""
+        pages = descriptors = 0
+        with suppress(OSError):
+            for pid in _family(self.pid):
+                proc = Path(f"/proc/{pid}")
+                pages += int((proc / "statm").read_text(encoding="ascii").split()[1])
+                descriptors += len(list((proc / "fd").iterdir()))
         return Held(resident_mb=pages * _PAGE_BYTES / 1e6, descriptors=descriptors)
+
+
+def _family(parent: int) -> dict[int, list[str]]:
+    """The fields after the names in /proc/PID/stat of a process and its children that live."""
+    found: dict[int, list[str]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
+            fields = stat.rpartition(")")[2].split()
+            if parent in (int(entry.name), int(fields[1])):
+                found[int(entry.name)] = fields
+    return found
+
+
+def family_seconds(parent: int) -> float:
+    """Of a process, its children that live, and those that it has seen end."""
+    family = _family(parent)
+    ticks = sum(int(field) for fields in family.values() for field in fields[11:13])
+    return (ticks + sum(map(int, family.get(parent, [])[13:15]))) / _TICKS
 
 
 def bench_server(which: str, *, folder: Path, upstream: str | None = None) -> ServerProcess:

@@ -60,8 +60,8 @@ Progress: TypeAlias = Callable[[str], None]
 
 TENANT: Final = "scale"
 NOTES: Final = (
-    "PostgreSQL, a node of `recollect serve`, a `recollect worker` and the load generator shared",
-    "  the machine's cores.",
+    "PostgreSQL, a node of `recollect serve` with a process per core, a `recollect worker` and the",
+    "  load generator shared the machine's cores.",
     "The generator sent requests over HTTP on a Poisson schedule. A latency starts when the",
     "  request was due.",
     "`mix`: 45% prepare, 45% observe, 5% search, 5% ingest of two messages; conversations have 6",
@@ -82,8 +82,8 @@ NOTES: Final = (
     "`flat_pNN_ms_N`: prepare in 100 spaces of a database of N spaces. The databases took turns.",
     "`fairness`: the p99 of eight tenants while a ninth always had 48 requests waiting, divided by",
     "  their p99 without the ninth. Runs with and without it alternated.",
-    "`ingest_peak_mb`: the highest RAM of a node while 50 requests of 400 messages arrived at",
-    "  once.",
+    "`ingest_peak_mb`: the highest RAM of a node of one process while 50 requests of 400 messages",
+    "  arrived at once.",
 )
 
 
@@ -215,8 +215,8 @@ class _Bench:
     def large(self) -> list[str]:
         return [f"large-{number}" for number in range(self.sizes.large_spaces)]
 
-    def node(self, database: TestDatabase, name: str) -> ServerProcess:
-        return fleet.node(database, self.folder, name=name)
+    def node(self, database: TestDatabase, name: str, processes: int = 1) -> ServerProcess:
+        return fleet.node(database, self.folder, name=name, processes=processes)
 
     async def copy(self, template: str, names: Sequence[str], *, to: BenchTenant) -> None:
         await asyncio.to_thread(
@@ -274,7 +274,7 @@ async def _filled_and_measured(bench: _Bench) -> None:
         for number in range(sizes.tenants + 1)
     ]
     async with AsyncExitStack() as opened:
-        node = await _entered(opened, bench.node(bench.database, "main"))
+        node = await _entered(opened, bench.node(bench.database, "main", fleet.CORES))
         worker = await _entered(opened, fleet.worker(bench.database, bench.folder))
         meter = Meter(bench.server.pid, node, worker)
         flats = await _fill(bench, node, tenants)

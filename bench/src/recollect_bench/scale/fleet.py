@@ -48,6 +48,7 @@ COPY_STEP: Final = 250
 CHECKED: Final = 5
 """So many copies are held against the store's own check."""
 QUIET_SECONDS: Final = 300.0
+CORES: Final = os.cpu_count() or 1
 _TABLES: Final = """
     SELECT table_name, array_agg(column_name::text ORDER BY ordinal_position)
     FROM information_schema.columns WHERE table_schema = 'recollect'
@@ -108,24 +109,27 @@ async def add_tenant(database: TestDatabase, name: str) -> BenchTenant:
         await fleet.close()
 
 
-def node(database: TestDatabase, folder: Path, *, name: str) -> ServerProcess:
-    """`recollect serve` itself, as it is by default."""
-    return _process(database, folder, name, "serve", "RECOLLECT_SERVE__PORT")
+def node(
+    database: TestDatabase, folder: Path, *, name: str, processes: int = CORES
+) -> ServerProcess:
+    """`recollect serve` itself, as it is by default, but with a process for each core."""
+    command = ["serve", "--processes", str(processes)]
+    return _process(database, folder, name, command, "RECOLLECT_SERVE__PORT")
 
 
 def worker(database: TestDatabase, folder: Path) -> ServerProcess:
     """`recollect worker` itself, as it is by default: it listens for its metrics only."""
-    return _process(database, folder, "worker", "worker", "RECOLLECT_TELEMETRY__METRICS_PORT")
+    return _process(database, folder, "worker", ["worker"], "RECOLLECT_TELEMETRY__METRICS_PORT")
 
 
 def _process(
-    database: TestDatabase, folder: Path, name: str, command: str, port_variable: str
+    database: TestDatabase, folder: Path, name: str, command: Sequence[str], port_variable: str
 ) -> ServerProcess:
     port = free_port()
     home = folder / f"home-{name}"
     home.mkdir(exist_ok=True)
     return ServerProcess(
-        [sys.executable, "-m", "recollect", command, "--store", database.app_url],
+        [sys.executable, "-m", "recollect", *command, "--store", database.app_url],
         port,
         log=folder / f"{name}.log",
         environment={
@@ -331,7 +335,7 @@ def machine() -> str:
         if line.startswith("model name"):
             model = line.partition(":")[2].strip()
             break
-    return f"{os.cpu_count()} cores ({model}), {pages * size / 2**30:.0f} GB of memory"
+    return f"{CORES} cores ({model}), {pages * size / 2**30:.0f} GB of memory"
 
 
 def dumped(value: Any) -> bytes:

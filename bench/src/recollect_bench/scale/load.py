@@ -17,11 +17,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from recollect_bench.gateway.measure import quantile
-from recollect_bench.gateway.processes import ServerProcess
+from recollect_bench.gateway.processes import ServerProcess, family_seconds
 from recollect_bench.scale.fleet import BenchTenant, dumped, messages
 
 Kind: TypeAlias = Literal["prepare", "observe", "search", "ingest"]
@@ -228,29 +227,11 @@ class Meter:
         """Used so far."""
         own = time.process_time()
         return {
-            "database": _family_seconds(self._database),
+            "database": family_seconds(self._database),
             "node": self._node.processor_seconds(),
             "worker": self._worker.processor_seconds(),
             "generator": own,
         }
-
-
-def _family_seconds(parent: int) -> float:
-    """Of a process, its children that live, and those that it has seen end."""
-    ticks = 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            stat = (entry / "stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            continue
-        fields = stat.rpartition(")")[2].split()
-        if int(entry.name) == parent:
-            ticks += sum(map(int, fields[11:15]))
-        elif int(fields[1]) == parent:
-            ticks += int(fields[11]) + int(fields[12])
-    return ticks / _TICKS
 
 
 async def offer(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Final, TypeAlias
 from recollect.errors import RecollectError
 from recollect_bench.gateway.measure import quantile
 from recollect_bench.gateway.processes import ServerProcess
-from recollect_bench.scale.fleet import BenchTenant, dumped, messages
+from recollect_bench.scale.fleet import CORES, BenchTenant, dumped, messages
 from recollect_bench.scale.load import (
     MIX,
     Connections,
@@ -36,7 +35,7 @@ STEP: Final = 1.4
 FINER: Final = 2
 """So often the gap between what is held and what is not is halved."""
 FULL_SHARE: Final = 0.85
-"""A processor, or one core for a node's Python, is full from here."""
+"""A processor is full from here."""
 FLOOD: Final = 48
 """Requests that a flooding tenant always has under way; below what a node lets wait."""
 SETTLE_SECONDS: Final = 0.5
@@ -55,7 +54,6 @@ class Limit(Enum):
     """What a higher rate would need more of."""
 
     PROCESSOR = "the processor: all cores were busy"
-    NODE = "the node's one Python process, which fills a core"
     GENERATOR = "the generator, not the service"
     REFUSED = "requests that the node refused"
     WAITING = "waiting for the disk, locks or other programs, because no processor was fully used"
@@ -149,13 +147,10 @@ async def held_rate(
 
 def _limit(run: Offered) -> Limit:
     """What was full in a run that was not held."""
-    cores = os.cpu_count() or 1
     if run.cores["generator"] > FULL_SHARE:
         return Limit.GENERATOR
-    if sum(run.cores.values()) > FULL_SHARE * cores:
+    if sum(run.cores.values()) > FULL_SHARE * CORES:
         return Limit.PROCESSOR
-    if run.cores["node"] > FULL_SHARE:
-        return Limit.NODE
     return Limit.REFUSED if run.failed else Limit.WAITING
 
 
