@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -164,6 +165,9 @@ async def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:
     fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
     store = await fleet.space("one")
     await store.stats()
+    before = replace(fleet.pool.traffic)
+    assert await store.session("s") is None
+    assert fleet.pool.traffic.since(before).statements == 2  # the space, and the query
     (link,) = fleet.pool._idle
     assert await link.usable()
     for setting in ("app.space_id", "app.worker"):
@@ -268,6 +272,16 @@ async def test_a_query_that_outlives_its_transaction_is_refused(
     async with fleet.pool.transaction(space, read=read) as work:
         assert await work.row(asked) == (str(space),)
     await asyncio.gather(running, return_exceptions=True)
+    await fleet.close()
+
+
+async def test_a_transaction_of_one_query_refuses_a_second(shared: TestDatabase) -> None:
+    fleet = await PostgresFleet.open(shared.app_url, pool_size=1)
+    asked, space = "SELECT current_setting('app.space_id')", uuid4()
+    async with fleet.pool.transaction(space, read=True, once=True) as work:
+        assert await work.row(asked) == (str(space),)
+        with pytest.raises(StoreError, match="has ended"):
+            await work.row(asked)
     await fleet.close()
 
 

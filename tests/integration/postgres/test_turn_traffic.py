@@ -68,7 +68,7 @@ def test_a_turn_costs_little(database: TestDatabase) -> None:
     for path, whole in asyncio.run(converse(database.app_url)):
         assert path.transactions <= 1, path
         assert path.round_trips <= 6, path
-        assert path.statements <= 30, path
+        assert path.statements <= 27, path
         assert whole.transactions <= 3, whole
         assert whole.round_trips <= 10, whole
 

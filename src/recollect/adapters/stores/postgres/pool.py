@@ -47,6 +47,7 @@ _SPILL: Final = "SELECT count(*) FROM generate_series(1, 20000)"
 """Query that writes half a megabyte to a temporary file."""
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN"
+_SCOPE: Final = "SELECT set_config('app.space_id', %s, true)"
 _MODES: Final = {True: "read", False: "write"}
 
 
@@ -55,14 +56,15 @@ class Transaction:
     caller reads rows. Coroutines may share a transaction, which sends their queries together."""
 
     __slots__ = (
-        "_ended", "_link", "_queue", "_seconds", "_sender", "_sending", "made_space", "space",
-        "space_id", "vector_oid",
+        "_ended", "_link", "_once", "_queue", "_seconds", "_sender", "_sending", "made_space",
+        "space", "space_id", "vector_oid",
     )  # fmt: skip
 
     def __init__(
-        self, link: Link, space_id: UUID, vector_oid: int, *, seconds: float = SECONDS
+        self, link: Link, space_id: UUID, vector_oid: int, *, seconds: float, once: bool
     ) -> None:
         self._link = link
+        self._once = once
         self._seconds = seconds
         self._queue: list[Statement] = []
         self._sending: asyncio.Future[None] | None = None
@@ -137,6 +139,7 @@ class Transaction:
             raise
         self._sending.set_result(None)
         self._sending = None
+        self._ended = self._once
 
     def begin(self, *statements: str) -> None:
         for statement in statements:
@@ -179,6 +182,9 @@ class Pool:
         self.in_use: int = 0
         self._closing_idle: asyncio.TimerHandle | None = None
         self.vector_oid = 0
+        self.reads_at_once: bool = False
+        """True if statements that are sent together are a transaction without BEGIN. On Citus,
+        only BEGIN and SET LOCAL reach the workers."""
         self.prepares: bool = False
         """True if links may prepare statements on this server."""
         self.traffic: Traffic = Traffic()
@@ -216,11 +222,13 @@ class Pool:
             await self._idle.pop().close()
 
     def transaction(
-        self, space_id: UUID, *, read: bool = False, seconds: float = SECONDS
+        self, space_id: UUID, *, read: bool = False, once: bool = False, seconds: float = SECONDS
     ) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction of one space, committed when the block ends. With `read`, all queries
-        of the transaction see one snapshot. `seconds` limits each exchange with the server."""
-        return self._begun(f"app.space_id = '{space_id}'", space_id, read=read, seconds=seconds)
+        of the transaction see one snapshot. With `once`, the transaction has one query.
+        `seconds` limits each exchange with the server."""
+        setting, once = f"app.space_id = '{space_id}'", once and self.reads_at_once
+        return self._begun(setting, space_id, read=read, once=once, seconds=seconds)
 
     def workers_view(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a read transaction that only sees the names of spaces with due jobs."""
@@ -240,6 +248,7 @@ class Pool:
         space_id: UUID = UUID(int=0),  # noqa: B008 - immutable
         *,
         read: bool,
+        once: bool = False,
         seconds: float = SECONDS,
         notes_full_disk: bool = False,
     ) -> AsyncIterator[Transaction]:
@@ -247,12 +256,16 @@ class Pool:
             try:
                 async with self._link() as link:
                     self.traffic.transactions += 1
-                    work = Transaction(link, space_id, self.vector_oid, seconds=seconds)
-                    begin = _BEGIN_READ if read else _BEGIN
+                    work = Transaction(link, space_id, self.vector_oid, seconds=seconds, once=once)
                     try:
-                        work.begin(begin, *self._role, f"SET LOCAL {setting}")
+                        if once:
+                            await work.send(_SCOPE, (str(space_id),))
+                        else:
+                            begin = _BEGIN_READ if read else _BEGIN
+                            work.begin(begin, *self._role, f"SET LOCAL {setting}")
                         yield work
-                        await work.end(wait=not read)
+                        if not once:
+                            await work.end(wait=not read)
                     finally:
                         work.close()
             except sql_errors.DiskFull:

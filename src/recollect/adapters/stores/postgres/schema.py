@@ -67,7 +67,6 @@ _KEPT_FROM_THE_ROLE: Final = {
 }
 """Rights that the application's role must not have. Later migrations add some of these tables."""
 
-
 PLAN_CACHE_MODE: Final = "auto"
 """With `auto`, PostgreSQL keeps one plan of a prepared statement if new plans are no better.
 Statements that compare many vectors are not prepared: one plan might search all vectors."""

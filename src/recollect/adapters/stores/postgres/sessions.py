@@ -140,8 +140,6 @@ def _digest(ids: Sequence[str]) -> bytes:
     return blake2b(joined, digest_size=16).digest()
 
 
-_EVERY_CHUNK: Final = 2**31 - 1
-
 LOOKUP: Final = """
     s.turn, s.path_length, CASE WHEN s.turn = %(turn)s THEN s.state END, (
         SELECT entries FROM recollect.session_paths
@@ -152,9 +150,9 @@ LOOKUP: Final = """
     )
 """
 """SQL for the fields of `SessionLookup`."""
-_PATH_BEFORE: Final = """
+_WHOLE_PATH: Final = """
     SELECT entries FROM recollect.session_paths
-    WHERE space_id = %s AND session = %s AND chunk < %s ORDER BY chunk
+    WHERE space_id = %s AND session = %s ORDER BY chunk
 """
 _SESSION: Final = """
     INSERT INTO recollect.sessions (space_id, session, turn, path_length, state)
@@ -265,13 +263,12 @@ async def _remove_quotes(
     """Return the state without these quotes. `rest` is the path from the first chunk to write."""
     if not quoted:
         return given.state
-    before = await path_of(work, given.session, below=given.path_from // CHUNK)
+    before = (await path_of(work, given.session))[: given.path_from // CHUNK]
     return state_without(given.state, before, rest, quoted)
 
 
-async def path_of(work: Transaction, session: str, *, below: int = _EVERY_CHUNK) -> list[bytes]:
-    rows = await work.rows(_PATH_BEFORE, (work.space_id, session, below))
-    return [raw for (raw,) in rows]
+async def path_of(work: Transaction, session: str) -> list[bytes]:
+    return [raw for (raw,) in await work.rows(_WHOLE_PATH, (work.space_id, session))]
 
 
 def state_without(

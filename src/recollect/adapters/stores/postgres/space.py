@@ -97,7 +97,6 @@ _EVERYTHING: Final = (
 )  # fmt: skip
 """All tables of a space, in the order of removal: the space's own row is removed last."""
 
-
 _NOTE_REMOVED: Final = """
     INSERT INTO recollect.unscrubbed (space_id, table_name, at) VALUES (%s, 'all', %s)
     ON CONFLICT (space_id, table_name) DO UPDATE SET at = excluded.at

@@ -91,6 +91,7 @@ class PostgresFleet:
         pool.vector_oid = server.vector_oid
         if server.bypasses:
             pool.act_as(app_role)
+        pool.reads_at_once = not server.bypasses and server.citus is None
         return cls(pool, server, admin_url=url if server.bypasses or server.owns else None)
 
     async def space(self, name: str) -> PostgresStore:
@@ -154,9 +155,11 @@ _SHARED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _SharedFle
 """Shared fleets by event loop (because a connection belongs to one) and URL."""
 
 
-def _reads(work: Work[P, T]) -> Operation[P, T]:
+def _reads(work: Work[P, T], *, once: bool = False) -> Operation[P, T]:
+    """Declare an operation that reads, with one query if `once` is true."""
+
     async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
-        async with store._reading() as transaction:
+        async with store._reading(once=once) as transaction:
             return await work(transaction, *args, **given)
 
     return call
@@ -215,10 +218,10 @@ class PostgresStore:
             raise
         return cls(shared.fleet, space, closed=leave)
 
-    def _reading(self) -> AbstractAsyncContextManager[Transaction]:
+    def _reading(self, *, once: bool = False) -> AbstractAsyncContextManager[Transaction]:
         if self._moment is not None:
             return contextlib.nullcontext(self._moment)
-        return self._open_fleet().pool.transaction(self._id, read=True)
+        return self._open_fleet().pool.transaction(self._id, read=True, once=once)
 
     def _writing(self) -> AbstractAsyncContextManager[Transaction]:
         return self._open_fleet().pool.transaction(self._id)
@@ -275,13 +278,13 @@ class PostgresStore:
                 await read.note_complete(work, embedder, upto)
         return passages
 
-    session: Final = _reads(read.session)
+    session: Final = _reads(read.session, once=True)
     sessions: Final = _reads(read.sessions)
     candidates: Final = _reads(search.find)
     around: Final = _reads(search.around)
-    segments: Final = _reads(read.segments)
-    known: Final = _reads(read.known)
-    tombstoned: Final = _reads(read.tombstoned)
+    segments: Final = _reads(read.segments, once=True)
+    known: Final = _reads(read.known, once=True)
+    tombstoned: Final = _reads(read.tombstoned, once=True)
     page: Final = _reads(read.page)
     passages: Final = _reads(read.passages)
     replace_passages: Final = _writes(writing.replace_passages)

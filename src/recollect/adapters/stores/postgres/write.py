@@ -163,20 +163,19 @@ def _asked(work: Transaction, batch: Batch) -> dict[str, Any]:
 async def _insert_segments(
     work: Transaction, new: Sequence[NewSegment], counters: space.SpaceCounters
 ) -> None:
-    sequences = range(counters.next_sequence, counters.next_sequence + len(new))
+    numbered = [
+        (sequence, given.segment, given.passages)
+        for sequence, given in enumerate(new, counters.next_sequence)
+    ]
     counters.next_sequence += len(new)
-    numbered = list(zip(sequences, new, strict=True))
     rows = [
         (sequence, segment.id, segment.session, segment.key, segment.message_id, segment.role,
          segment.text, segment.tokens, segment.said_at, segment.source, segment.trust,
          segment.noise, segment.tool, segment.origin, segment.foreign)
-        for sequence, segment in zip(sequences, (given.segment for given in new), strict=True)
+        for sequence, segment, _ in numbered
     ]  # fmt: skip
     await work.insert(_SEGMENTS, rows)
-    indexed = [
-        (sequence, given.segment.id, given.segment.said_at, given.passages)
-        for sequence, given in numbered
-    ]
+    indexed = [(number, one.id, one.said_at, passages) for number, one, passages in numbered]
     await insert_passages(work, indexed, counters)
 
 
