@@ -1,6 +1,7 @@
 """Every statement of the store names its space, for every table it touches."""
 
 import importlib
+import itertools
 import pkgutil
 import re
 
@@ -35,7 +36,8 @@ def statements() -> dict[tuple[str, str], str]:
                 found[module.name, name] = value
     for vectors in range(4):  # these are built for the number of asked vectors
         found["around", f"statement({vectors})"] = candidates.around_statement(vectors)
-        found["describe", f"by_number({vectors})"] = candidates.by_number(vectors)
+        for kinds in itertools.product((None, False, True), repeat=vectors):
+            found["found", str(kinds)] = candidates.found_statement(kinds)
     return found
 
 

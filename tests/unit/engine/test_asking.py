@@ -74,7 +74,7 @@ def ask(
                 budget_tokens=100,
                 count_tokens=len,
             )
-            return await vectors.of(request, store)
+            return await vectors.embedded(await vectors.phrased(request, store))
         finally:
             await store.close()
 

@@ -98,7 +98,7 @@ class Asker:
         if self.asking is None:
             self.asking = QuestionVectors(self.embedders, seconds=EMBED_SECONDS)
             await self.asking.load()
-        vectors, notes = await self.asking.of(request, archive)
+        vectors, notes = await self.asking.embedded(await self.asking.phrased(request, archive))
         self.notes.update(map(str, notes))
         return vectors
 

@@ -87,10 +87,6 @@ class QuestionVectors:
         """True if embedding is so fast that a database connection may wait for it."""
         return all(one.kind in QUICK_KINDS and one.ready for one in self.embedders)
 
-    async def of(self, request: RecallRequest, archive: Archive) -> Asked:
-        """Return the vectors of a request's question."""
-        return await self.embedded(await self.phrased(request, archive))
-
     async def phrased(self, request: RecallRequest, archive: Archive) -> Mapping[EmbedderKind, str]:
         """Return the question's text for each kind of embedder, without embedding it."""
         kinds = {embedder.kind for embedder in self.embedders}
@@ -100,7 +96,8 @@ class QuestionVectors:
             # after it.
             texts["remote"] = redact(texts["remote"], pii=self._pii).text
         meant = {text for kind, text in texts.items() if kind != "hash"}
-        without_names = {text: await phrase(text, archive) for text in meant}
+        following = request if self.are_quick and isinstance(archive, ReadsOneMoment) else None
+        without_names = {text: await phrase(text, archive, following) for text in meant}
         return {
             kind: text if kind == "hash" else without_names[text] for kind, text in texts.items()
         }

@@ -83,7 +83,7 @@ def inject(
 
 
 def quote(
-    segment: Segment, candidate: Candidate, score: float, citations: Citations
+    segment: Segment, candidate: Candidate, score: float, citations: Citations, replaced_by: str
 ) -> RecalledPassage:
     day, minute = day_and_minute(segment.said_at)
     text = segment.text[candidate.start : candidate.end]
@@ -100,6 +100,7 @@ def quote(
         ordinal=None if text == segment.text.strip() else candidate.ordinal,
         sitting=f"{segment.session}\n{day}",
         order=(segment.said_at, candidate.sequence, candidate.start),
+        replaced_by=replaced_by,
     )
 
 

@@ -6,15 +6,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol, overload
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, TypeAlias, cast, overload
 
 from recollect.core.formats.summaries import without_names
 from recollect.core.ports import Archive
 from recollect.core.rules.noise import is_noise, strip_channel_prefix, without_reminders
+from recollect.core.search.facts import LISTING_WORDS
 from recollect.core.search.names import SPEAKS_FROM, speaker_names_asked, speaker_of, speaker_word
-from recollect.core.search.question import needs_context, only_asks, what_asks
+from recollect.core.search.question import (
+    Question,
+    needs_context,
+    only_asks,
+    question_text,
+    read_question,
+    what_asks,
+)
+from recollect.core.turn.gate import known_id, left_out, lost_words_asked
+from recollect.core.turn.recall_facts import types_asked
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
+from recollect.core.values.fact import FactType
 from recollect.core.values.history import Entry, SessionId, SpaceId
 from recollect.core.values.message import EntryKey, Message, Text, ToolCall, ToolResult
 from recollect.core.values.reason import Cause, Reason
@@ -27,6 +38,10 @@ from recollect.core.values.recall import (
 )
 from recollect.system.config.settings import Recall as RecallSettings
 
+PASSAGE_TOKENS: Final = 105
+_CANDIDATE_MULTIPLIER: Final = 4
+_LEAST_WANTED: Final = 12
+Queries: TypeAlias = tuple[Question, tuple[FactType, ...], CandidateQuery]
 QUERY_MESSAGES: Final = 3
 LEAST_QUERY_CHARS: Final = 3
 OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
@@ -315,17 +330,64 @@ def _texts(entry: Entry, cut: Mapping[int, str] | None) -> list[str]:
     return texts
 
 
+def queries_of(request: RecallRequest) -> Queries:
+    """Return a request's question, the types of facts to list, and the query without vectors."""
+    reads = request.reads
+    if reads is not None and reads.queries is not None and reads.queries[0] is request:
+        return cast(Queries, reads.queries[1])
+    question = read_question(
+        question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
+    )
+    types = types_asked(request, question)
+    if types:  # in "list all decisions", do not search for "list"
+        kept = tuple([word for word in question.words if word not in LISTING_WORDS])
+        question = replace(question, words=kept)
+    limit = wanted_passages(request) * _CANDIDATE_MULTIPLIER
+    # search for more passages, because some of those found are quoted in the view already
+    limit += len(request.quoted) - len(request.quoted_whole)
+    lost = lost_words_asked(request) if request.gated else ()
+    asked = CandidateQuery(
+        words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
+        lexical_limit=limit,
+        vector_limit=limit,
+        session=request.session if request.scope == "session" else None,
+        with_files=True,
+        said_after=request.said_after,
+        said_before=request.said_before,
+        leave_out=left_out(request),
+    )
+    queries = question, types, asked
+    if reads is not None:
+        reads.queries = request, queries
+    return queries
+
+
+def first_query(request: RecallRequest) -> CandidateQuery:
+    """Return the query that finds passages in the view, too: the gate must know them."""
+    asked = queries_of(request)[2]
+    if not request.gated or not asked.leave_out:
+        return asked
+    itself = () if request.asking is None else (known_id(request.session, request.asking),)
+    return replace(asked, leave_out=frozenset(itself))
+
+
+def wanted_passages(request: RecallRequest) -> int:
+    return max(_LEAST_WANTED, request.budget_tokens // PASSAGE_TOKENS)
+
+
 _SPACES = re.compile(r"\s{2,}")
 
 
-async def phrase(text: str, archive: Archive) -> str:
+async def phrase(text: str, archive: Archive, next_for: RecallRequest | None = None) -> str:
     """Return a question's text without the names of speakers in this memory, for embedding. A name
-    makes a question similar to each message with it (measured). Callers mask secrets first."""
+    makes a question similar to each message with it (measured). Callers mask secrets first. The
+    store reads what the search for `next_for` needs in the same round trip."""
     names = speaker_names_asked(text)
     if not names:
         return text
     words = {speaker_word(name): name for name in names}
-    query = CandidateQuery(words=tuple(words), lexical_limit=0, vector_limit=0)
+    query = CandidateQuery() if next_for is None else first_query(next_for)
+    query = replace(query, words=(*words, *query.words), lexical_limit=0, vector_limit=0)
     frequencies = (await archive.candidates(query)).document_frequencies
     speaking = [name for word, name in words.items() if frequencies.get(word, 0) >= SPEAKS_FROM]
     if not speaking:

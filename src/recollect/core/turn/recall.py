@@ -12,20 +12,10 @@ from typing import Final
 
 from recollect.core.formats.recalled_block import date_line, passage_line, write_block
 from recollect.core.ports import Archive
-from recollect.core.search.facts import FACTS_SHARE, LISTING_WORDS
+from recollect.core.search.facts import FACTS_SHARE
 from recollect.core.search.names import speaker_of
-from recollect.core.search.question import (
-    Question,
-    is_echo,
-    only_asks,
-    question_text,
-    read_question,
-)
-from recollect.core.search.rank import (
-    Ranking,
-    rank,
-    seeds,
-)
+from recollect.core.search.question import Question, is_echo, only_asks
+from recollect.core.search.rank import Ranking, rank, seeds
 from recollect.core.search.tokenize import MOST_OF_ONE, MOST_OF_RESULT, pack
 from recollect.core.turn.gate import (
     common_words,
@@ -34,8 +24,6 @@ from recollect.core.turn.gate import (
     is_among_tools,
     is_the_users,
     known_id,
-    left_out,
-    lost_words_asked,
     near_missing,
     tail_share,
     tool_output_near,
@@ -44,6 +32,7 @@ from recollect.core.turn.gate import (
     within_exchanges,
 )
 from recollect.core.turn.inject import quote
+from recollect.core.turn.query import PASSAGE_TOKENS, first_query, queries_of, wanted_passages
 from recollect.core.turn.recall_facts import (
     Replaced,
     corrections_in,
@@ -51,7 +40,6 @@ from recollect.core.turn.recall_facts import (
     is_corrected,
     recall_facts,
     replaced_statements,
-    types_asked,
 )
 from recollect.core.turn.standing_block import may_correct, rule_strength, states
 from recollect.core.values.reason import Cause, Reason
@@ -73,10 +61,7 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import Segment, SegmentId
 from recollect.system.config.settings import Recall as RecallSettings
 
-PASSAGE_TOKENS: Final = 105
-_CANDIDATE_MULTIPLIER: Final = 4
 SEEDS_SHARE: Final = 1.6
-_LEAST_WANTED: Final = 12
 _CHARS_A_TOKEN: Final = 6
 _QUESTION_WORDS: Final = 60
 _QUESTIONS_READ: Final = 32
@@ -93,14 +78,8 @@ async def recall(
     settings: RecallSettings,
 ) -> Recalled:
     """Return the content to add to this request, and the ranked hits."""
-    question = read_question(
-        question_text(request), asked_at=request.now, newest=request.newest, asks=request.asks
-    )
-    types = types_asked(request, question)
-    if types:  # in "list all decisions", do not search for "list"
-        kept = tuple([word for word in question.words if word not in LISTING_WORDS])
-        question, vectors = replace(question, words=kept), vectors if kept else ()
-    asked = _asked(request, question, vectors)
+    question, types, asked = queries_of(request)
+    asked = replace(asked, vectors=() if types and not question.words else tuple(vectors))
     if not question.words and not asked.vectors and not types:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     reads = RecallReads() if request.reads is None else request.reads
@@ -231,11 +210,10 @@ class _MemorySearch:
 
     async def _looked_up(self) -> tuple[Candidates, tuple[Candidate, ...]]:
         request, asked = self.request, self.asked
+        first = first_query(request)
+        candidates = await self._candidates(replace(first, vectors=asked.vectors))
         if not request.gated or not asked.leave_out:
-            candidates = await self._candidates(asked)
             return replace(candidates, passages=_unquoted(candidates.passages, request)), ()
-        itself = frozenset(() if self.itself is None else (self.itself,))
-        candidates = await self._candidates(replace(asked, leave_out=itself))
         hidden = tuple(
             candidate
             for candidate in _unquoted(candidates.passages, request)
@@ -272,6 +250,7 @@ class _MemorySearch:
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         read[query] = finding.result()
+        self.reads.stored.update(read[query].segments)
         if facts is not None:
             self.reads.facts[self.facts] = facts.result()
         self.reads.known.clear()  # the new statistics may include newly stored messages
@@ -382,7 +361,7 @@ class _MemorySearch:
         question, request, candidates = self.question, self.request, judged.found
         weighing = weighing_of(self.asked.vectors, self.settings, request.now)
         seen = replace(candidates, passages=(*candidates.passages, *judged.in_view))
-        near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * _wanted(request)))
+        near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * wanted_passages(request)))
         in_view = {candidate.segment: candidate for candidate in judged.in_view}
         exchanges = exchanges_of(
             [in_view[segment_id] for segment_id in near if segment_id in in_view], request
@@ -409,6 +388,7 @@ class _MemorySearch:
         self, ids: Sequence[SegmentId], *, passages_each: int = _PASSAGES_EACH
     ) -> Surroundings:
         around = await self.archive.around(ids, self.asked, passages_each=passages_each)
+        self.reads.stored.update(around.segments)
         after, before = self.asked.said_after, self.asked.said_before
         passages = tuple(
             candidate
@@ -439,7 +419,7 @@ class _MemorySearch:
     ) -> tuple[RecalledPassage, ...]:
         """Return the passages that fit in addition to the facts, best first. More than a few
         passages per message are only taken from tool output in `printed`."""
-        request, segments = self.request, self.segments
+        request, segments, cited = self.request, self.segments, self.settings.citations
         count = request.count_tokens
         taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
         if facts:
@@ -454,14 +434,11 @@ class _MemorySearch:
             for value, sentence in corrections_in(said.text[candidate.start : candidate.end])
         ]
         ready = [
-            replace(
-                quote(segments[candidate.segment], candidate, score, self.settings.citations),
-                replaced_by=self._replaced_by(candidate, corrections),
-            )
-            for candidate, score in zip(ranking.passages[:places], ranking.scores, strict=False)
-            if candidate.segment in segments
-            and segments[candidate.segment].message_id not in request.shown_messages
-            and not (request.gated and _only_asks(segments[candidate.segment]))
+            quote(segments[one.segment], one, score, cited, self._replaced_by(one, corrections))
+            for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
+            if one.segment in segments
+            and segments[one.segment].message_id not in request.shown_messages
+            and not (request.gated and _only_asks(segments[one.segment]))
         ]
         if request.explicit:  # skip equal texts
             once: dict[str, RecalledPassage] = {}
@@ -513,34 +490,12 @@ class _MemorySearch:
         )
 
     async def _read(self, wanted: Sequence[SegmentId]) -> None:
-        missing = [
-            segment_id for segment_id in dict.fromkeys(wanted) if segment_id not in self.segments
-        ]
+        stored = self.reads.stored
+        self.segments.update({id_: stored[id_] for id_ in wanted if id_ in stored})
+        missing = [id_ for id_ in dict.fromkeys(wanted) if id_ not in self.segments]
         if missing:
             segments = await self.archive.segments(missing)
             self.segments.update((segment.segment.id, segment.segment) for segment in segments)
-
-
-def _asked(
-    request: RecallRequest,
-    question: Question,
-    vectors: Sequence[AskedVector],
-) -> CandidateQuery:
-    limit = _wanted(request) * _CANDIDATE_MULTIPLIER
-    # search for more passages, because some of those found are quoted in the view already
-    limit += len(request.quoted) - len(request.quoted_whole)
-    lost = lost_words_asked(request) if request.gated else ()
-    return CandidateQuery(
-        words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
-        vectors=tuple(vectors),
-        lexical_limit=limit,
-        vector_limit=limit,
-        session=request.session if request.scope == "session" else None,
-        with_files=True,
-        said_after=request.said_after,
-        said_before=request.said_before,
-        leave_out=left_out(request),
-    )
 
 
 def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
@@ -573,10 +528,6 @@ def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
         candidate for candidate in candidates.passages if any(map(candidate.counts.get, words))
     )
     return replace(candidates, passages=kept)
-
-
-def _wanted(request: RecallRequest) -> int:
-    return max(_LEAST_WANTED, request.budget_tokens // PASSAGE_TOKENS)
 
 
 def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_tokens: int) -> int:

@@ -205,29 +205,33 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
     try:
         async with asyncio.TaskGroup() as together:  # sent in one round trip
             finding = together.create_task(archive.candidates(asked))
-            pinned = await archive.fact_candidates(FactQuery(limit=0, session=session))
+            about = FactQuery(limit=0, session=session)
+            pinned = together.create_task(archive.fact_candidates(about))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
     candidates = finding.result()
     facts = [
         _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
-        for candidate in pinned.facts
+        for candidate in pinned.result().facts
     ]
     ids = dict.fromkeys(
         candidate.segment for candidate in candidates.passages if STANDING_WORD in candidate.counts
     )
-    held = await archive.segments(list(ids)) if ids else ()
-    segments = sorted(held, key=lambda segment: -segment.segment.said_at)
+    read = candidates.segments
+    missing = [id_ for id_ in ids if id_ not in read]
+    rest = await archive.segments(missing) if missing else ()
+    held = {**read, **{stored.segment.id: stored.segment for stored in rest}}
+    segments = sorted([held[id_] for id_ in ids if id_ in held], key=lambda one: -one.said_at)
     return (
         *facts,
         *(
             RecalledFact(
                 type="preference",
-                text=segment.segment.text,
+                text=segment.text,
                 score=1.0,
                 trust="high",
-                said_on=_day(segment.segment.said_at),
-                message_ids=(segment.segment.message_id,),
+                said_on=_day(segment.said_at),
+                message_ids=(segment.message_id,),
             )
             for segment in segments
         ),

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from recollect.core.values.fact import Fact, FactId, FactType
 from recollect.core.values.history import SessionId, SpaceId
@@ -87,6 +87,8 @@ class Candidates:
     documents: int = 0
     average_length: float = 0.0
     document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
+    segments: Mapping[SegmentId, Segment] = field(default_factory=dict, repr=False, compare=False)
+    """Messages that the store read in the same query."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +107,7 @@ class Surroundings:
 
     neighbours: tuple[Neighbour, ...] = field(default=(), repr=False)
     passages: tuple[Candidate, ...] = field(default=(), repr=False)
+    segments: Mapping[SegmentId, Segment] = field(default_factory=dict, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,6 +300,10 @@ class RecallReads:
     candidates: dict[CandidateQuery, Candidates] = field(default_factory=dict, repr=False)
     facts: dict[FactQuery, FactCandidates] = field(default_factory=dict, repr=False)
     segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
+    queries: tuple[RecallRequest, Any] | None = field(default=None, repr=False)
+    """The last request, and its queries."""
+    stored: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
+    """Segments that the store sent with candidates and their neighbors."""
     judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
     """Whether a segment has no answer, by its id and by whether an order counts as no answer."""
     known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)

@@ -155,7 +155,7 @@ async def _vectors(
     embedders = choose_embedders(settings)
     asking = QuestionVectors(embedders.used, seconds=_EMBED_SECONDS, pii=settings.redaction.pii)
     await asking.load()
-    vectors, notes = await asking.of(request, store)
+    vectors, notes = await asking.embedded(await asking.phrased(request, store))
     waiting = [one.kind for one in embedders.used if await store.unembedded(one.name, limit=1)]
     if waiting:
         notes = (*notes, Reason(Cause.NOT_EMBEDDED, kinds=" and no ".join(waiting)))

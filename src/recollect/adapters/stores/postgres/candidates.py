@@ -1,8 +1,8 @@
 """Answers a search of memory: the best passages by words and by each vector, and their neighbors.
 
-A search needs two round trips: one queries words and vectors, one reads the found passages. An
-excluded passage takes no place in the result and changes no statistic. The result describes a
-passage in the same way, however the passage was found."""
+A search needs two round trips: one queries words, one vectors and the found passages. An excluded
+passage takes no place in the result and changes no statistic. The result describes a passage in the
+same way, however the passage was found."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ import struct
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import isnan
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from recollect.adapters.stores.invariants import direction_of
 from recollect.adapters.stores.postgres import words
-from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, vector
-from recollect.adapters.stores.postgres.link import Statement
+from recollect.adapters.stores.postgres.driver import int8s, look_up, texts, vector
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.vectors import (
-    EMBEDDER,
-    LEFT_OUT,
-    compare_all,
-    nearest,
+    Comparison,
+    choose,
+    compared,
     require_dimensions,
+    to_compare,
 )
 from recollect.core.values.recall import (
     Candidate,
@@ -34,19 +33,23 @@ from recollect.core.values.recall import (
     Neighbour,
     Surroundings,
 )
-from recollect.core.values.segment import SegmentId
+from recollect.core.values.segment import Segment, SegmentId
 
 DECIMALS: Final = 6
 """Number of decimals to which similarities are rounded: the server adds in single precision, so
 equal values may differ by about 5e-8."""
 
-_FIELDS: Final = {
-    "segment": "s.id", "ordinal": "p.ordinal", "key": "s.key", "session": "s.session",
-    "sequence": "s.sequence", "role": "s.role", "said_at": "s.said_at", "trust": "s.trust",
-    "start": "p.start_char", "end": "p.end_char", "tool": "s.tool", "length": "t.length",
-}  # fmt: skip
-"""SQL for each field of a candidate, from segment `s`, passage `p` and its terms `t`."""
-_COLUMNS: Final = ", ".join(f'{column} AS "{name}"' for name, column in _FIELDS.items())
+_TEXT_BYTES: Final = 4_000
+"""Longer messages are not sent with their passages: a caller that needs one reads it."""
+_FIELDS: Final = (
+    "s.id", "s.message_id", "s.key", "s.session", "s.sequence", "s.role", "s.said_at", "s.trust",
+    "s.tool", f"CASE WHEN octet_length(s.body) <= {_TEXT_BYTES} THEN s.body END",
+    "s.tokens", "s.source", "s.noise", "s.origin", "s.foreign_line",
+    "p.passage_no", "p.ordinal", "p.start_char", "p.end_char", "t.length", "t.terms", "t.counts",
+)  # fmt: skip
+"""The first columns of a row, from segment `s`, passage `p` and its terms `t`. The similarities
+follow, and then columns of the query."""
+_BODY, _NUMBER, _COUNTS, _MORE = 9, 15, 21, len(_FIELDS)
 _TERMS: Final = """
     JOIN LATERAL (
         SELECT length, terms, counts FROM recollect.passage_terms
@@ -57,69 +60,77 @@ _SIMILARITY: Final = """
     LEFT JOIN LATERAL (
         SELECT 1 - (coalesce(half::vector, v) <=> %(asked_{place})s::vector) AS similarity
         FROM recollect.vectors
-        WHERE space_id = %(space)s AND passage_no = p.passage_no AND embedder_no = (
-            SELECT embedder_no FROM recollect.embedders
-            WHERE space_id = %(space)s AND name = %(embedder_{place})s
-                AND dimensions = %(dimensions_{place})s
-        ) OFFSET 0
+        WHERE space_id = %(space)s AND passage_no = p.passage_no
+            AND embedder_no = %(embedder_{place})s OFFSET 0
     ) AS v_{place} ON true
 """
 # Each LATERAL … OFFSET 0 forces a look-up by key. The planner knows tables but not spaces, and
 # might otherwise scan the table if the space is a large part of it.
+_SEGMENT: Final = (
+    "id, message_id, key, session, sequence, role, said_at, trust, tool, body, tokens, source, "
+    "noise, origin, foreign_line"
+)
 _PASSAGE: Final = "passage_no, sequence, ordinal, start_char, end_char"
-_SEGMENT: Final = "id, key, session, sequence, role, said_at, trust, tool"
 _BY_NUMBER: Final = f"""
-    FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
+    FROM chosen AS n
     CROSS JOIN LATERAL ({look_up("passages", _PASSAGE, "passage_no", "n.passage_no")}) AS p
     CROSS JOIN LATERAL ({look_up("segments", _SEGMENT, "sequence", "p.sequence")}) AS s
 """
+Row: TypeAlias = tuple[Any, ...]
 
 
 def _select(more: str, tables: str, vectors: int) -> str:
     """Write SQL for candidates, with the columns in `more` and one similarity per vector."""
-    similar = "".join(f", v_{place}.similarity AS similarity_{place}" for place in range(vectors))
+    similar = "".join(f", v_{place}.similarity" for place in range(vectors))
     joins = "".join(_SIMILARITY.format(place=place) for place in range(vectors))
-    return f"SELECT {_COLUMNS}, t.terms, t.counts{similar}{more} {tables} {_TERMS} {joins}"
+    return f"SELECT {', '.join(_FIELDS)}{similar}{more} {tables} {_TERMS} {joins}"
 
 
-@lru_cache(maxsize=16)
-def by_number(vectors: int) -> str:
-    return _select("", _BY_NUMBER, vectors)
+@lru_cache(maxsize=32)
+def found_statement(kinds: tuple[bool | None, ...]) -> str:
+    """Write SQL for the passages in `numbers` and the nearest to each vector, with their distances.
+    `kinds` says of each vector whether it is compared with all of the space's; None for none."""
+    tables, columns, rows = list[str](), "", ["SELECT unnest(%(numbers)s::bigint[]), 0, 0"]
+    for place, every in enumerate(kinds):
+        if every is not None:
+            tables.append(compared(place, every=every))
+            columns += f", max(distance) FILTER (WHERE place = {place + 1}) AS distance_{place}"
+            rows.append(f"SELECT passage_no, {place + 1}, distance FROM near_{place}")  # noqa: S608
+    chosen = f"""chosen AS MATERIALIZED (
+        SELECT passage_no{columns} FROM ({" UNION ALL ".join(rows)})
+            AS every (passage_no, place, distance)
+        GROUP BY passage_no ORDER BY passage_no
+    )"""  # noqa: S608
+    more = "".join(f", n.distance_{at}" for at, every in enumerate(kinds) if every is not None)
+    return f"WITH {', '.join([*tables, chosen])} {_select(more, _BY_NUMBER, len(kinds))}"
 
 
-def asked_parameters(query: CandidateQuery) -> dict[str, Any]:
+def asked_parameters(query: CandidateQuery, space: words.Space) -> dict[str, Any]:
     """Return the parameters of the joins. Omit vectors of length zero: they match nothing."""
     given: dict[str, Any] = {}
     for place, asked in enumerate(query.vectors):
+        known = space.embedders.get(asked.embedder)
+        require_dimensions(asked, known)
         whole = direction_of(asked.values) is not None
         given[f"asked_{place}"] = vector(asked.values) if whole else None
-        given[f"embedder_{place}"] = asked.embedder
-        given[f"dimensions_{place}"] = len(asked.values) // 4
+        given[f"embedder_{place}"] = known and known[0]
     return given
 
 
-async def describe(
-    work: Transaction, query: CandidateQuery, numbers: Sequence[int]
-) -> tuple[Candidate, ...]:
-    given = {"space": work.space_id, "numbers": int8s(numbers), **asked_parameters(query)}
-    rows = await work.records(by_number(len(query.vectors)), given)
-    return _read_candidates(work, query, rows)
-
-
 def _read_candidates(
-    work: Transaction, query: CandidateQuery, rows: Sequence[dict[str, Any]]
+    work: Transaction, query: CandidateQuery, rows: Sequence[Row]
 ) -> tuple[Candidate, ...]:
     asked = {words.term_of(work.space_id, word): word for word in query.words}
-    found = _counts(asked, [row["terms"] for row in rows], [row["counts"] for row in rows])
-    names = [f"similarity_{place}" for place in range(len(query.vectors))]
-    return tuple(
+    counted = _counts(asked, [row[20] for row in rows], [row[21] for row in rows])
+    last = _MORE + len(query.vectors)
+    return tuple([
         Candidate(
-            **{name: row[name] for name in _FIELDS},
-            counts=counts,
-            similarities=tuple(_similarity(row[name]) for name in names),
+            segment=row[0], key=row[2], session=row[3], sequence=row[4], role=row[5],
+            said_at=row[6], trust=row[7], tool=row[8], ordinal=row[16], start=row[17], end=row[18],
+            length=row[19], counts=counts, similarities=tuple(map(_similarity, row[_MORE:last])),
         )
-        for row, counts in zip(rows, found, strict=True)
-    )
+        for row, counts in zip(rows, counted, strict=True)
+    ])  # fmt: skip
 
 
 def _similarity(found: float | None) -> float | None:
@@ -127,6 +138,18 @@ def _similarity(found: float | None) -> float | None:
         return None
     # A vector of length zero has no direction, so the server returns NaN as its similarity.
     return 0.0 if isnan(found) else round(found, DECIMALS)
+
+
+def _segments(rows: Sequence[Row]) -> dict[SegmentId, Segment]:
+    """Read the messages of rows, except long ones."""
+    return {
+        id_: Segment(
+            id=id_, message_id=row[1], key=row[2], session=row[3], role=row[5], said_at=row[6],
+            trust=row[7], tool=row[8], text=row[9], tokens=row[10], source=row[11], noise=row[12],
+            origin=row[13], foreign=row[14],
+        )
+        for id_, row in {row[0]: row for row in rows if row[_BODY] is not None}.items()
+    }  # fmt: skip
 
 
 def _counts(
@@ -144,90 +167,53 @@ def _counts(
     return made
 
 
-_LEFT_OUT: Final = f"SELECT string_agg(int8send(passage_no), '') FROM ({LEFT_OUT}) AS p"  # noqa: S608
-
-
-_ALLOWED: Final = """
-    SELECT string_agg(int8send(p.passage_no), '')
-    FROM recollect.segments AS s
-    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
-    WHERE s.space_id = %(space)s
-        AND (%(session)s::text IS NULL OR s.session = %(session)s
-            OR %(files)s AND s.session >= 'file:' AND s.session < 'file;')
-        AND (%(after)s::float8 IS NULL OR p.said_at > %(after)s)
-        AND (%(before)s::float8 IS NULL OR p.said_at < %(before)s)
-"""
-
-
 async def find(work: Transaction, query: CandidateQuery) -> Candidates:
-    compared = [await compare_all(work, query, asked) for asked in query.vectors]
-    asked_words = await words.look_up_words(work, query)
-    allowed, left_out, embedders = await _scope(work, query)
-    by_words, near = await _search(
-        work, query, asked_words, (allowed, left_out), embedders, compared
+    space = await words.look_up_space(work, query)
+    comparing = await asyncio.gather(
+        *[to_compare(work, query, asked, space) for asked in query.vectors]
     )
-    numbers = sorted({*by_words.numbers, *near})
-    frequencies = by_words.frequencies or {}
+    by_words = await words.find_by_words(work, query, space)
+    rows = await _found(work, query, space, comparing, by_words)
     return Candidates(
-        passages=await describe(work, query, numbers) if numbers else (),
-        documents=by_words.documents,
-        average_length=by_words.total_length / by_words.documents if by_words.documents else 0.0,
+        passages=_read_candidates(work, query, rows),
+        documents=space.documents,
+        average_length=space.total_length / space.documents if space.documents else 0.0,
         document_frequencies={
-            word: frequencies.get(words.term_of(work.space_id, word), 0) for word in query.words
+            word: space.frequencies.get(words.term_of(work.space_id, word), 0)
+            for word in query.words
         },
+        segments=_segments(rows),
     )
 
 
-async def _scope(
-    work: Transaction, query: CandidateQuery
-) -> tuple[words.Ints | None, words.Ints, list[tuple[Any, ...] | None]]:
-    """Return the passages to search (None for all), those to exclude, and the embedders."""
-    leaving = allowing = None
-    if query.leave_out:
-        given = {"space": work.space_id, "ids": texts(query.leave_out)}
-        leaving = await work.send(_LEFT_OUT, given)
-    if (query.session, query.said_after, query.said_before) != (None, None, None):
-        filters = {
-            "space": work.space_id,
-            "session": query.session,
-            "files": query.with_files,
-            "after": query.said_after,
-            "before": query.said_before,
-        }
-        allowing = await work.send_planned(_ALLOWED, filters)
-    asking = [await work.send(EMBEDDER, (work.space_id, one.embedder)) for one in query.vectors]
-    return (
-        None if allowing is None else await _numbers(allowing),
-        words.NONE if leaving is None else await _numbers(leaving),
-        [await one.fetchone() for one in asking],
-    )
-
-
-async def _numbers(statement: Statement) -> words.Ints:
-    (packed,) = await statement.fetchone() or (None,)
-    return big_endian(packed, "i8")
-
-
-async def _search(
+async def _found(
     work: Transaction,
     query: CandidateQuery,
-    asked_words: words.WordLookup,
-    scope: tuple[words.Ints | None, words.Ints],
-    embedders: Sequence[tuple[Any, ...] | None],
-    compared: Sequence[Statement | None],
-) -> tuple[words.FoundByWords, set[int]]:
-    begun = [
-        asyncio.create_task(nearest(work, query, asked, embedder, *scope, sent))
-        for asked, embedder, sent in zip(query.vectors, embedders, compared, strict=True)
-    ]
-    try:
-        by_words = await words.find_by_words(work, query, asked_words, *scope)
-        return by_words, {number for found in await asyncio.gather(*begun) for number in found}
-    except BaseException:
-        for task in begun:
-            task.cancel()
-        await asyncio.gather(*begun, return_exceptions=True)
-        raise
+    space: words.Space,
+    comparing: Sequence[Comparison | None],
+    by_words: Sequence[int],
+) -> list[Row]:
+    given = {
+        "space": work.space_id,
+        "numbers": int8s(by_words),
+        "left_out": int8s(space.left_out),
+        "limit": query.vector_limit,
+        **asked_parameters(query, space),
+    }
+    if not by_words and not any(comparing):
+        return []
+    for place, one in enumerate(comparing):
+        if one is not None:
+            given.update((f"{name}_{place}", part) for name, part in one.given.items())
+    kinds = [None if one is None else "among" not in one.given for one in comparing]
+    rows = await work.rows(found_statement(tuple(kinds)), given)
+    chosen = set(by_words)
+    at = _MORE + len(kinds)
+    for one in filter(None, comparing):
+        near = [(row[_NUMBER], row[at]) for row in rows if row[at] is not None]
+        chosen.update(await choose(work, one, near, query.vector_limit))
+        at += 1
+    return [row for row in rows if row[_NUMBER] in chosen]
 
 
 _PAIR: Final = struct.Struct(">ii")
@@ -274,10 +260,10 @@ _NEIGHBOURS: Final = f"""
     )
 """  # noqa: S608
 # A requested passage that is also a neighbor has its own row; the neighbor's row has no passage.
-_NEIGHBOUR_ROWS: Final = """
+_NEIGHBOUR_ROWS: Final = f"""
     FROM met AS m
     CROSS JOIN LATERAL (
-        SELECT id, key, session, sequence, role, said_at, trust, tool FROM recollect.segments
+        SELECT {_SEGMENT} FROM recollect.segments
         WHERE space_id = %(space)s AND sequence = m.sequence OFFSET 0
     ) AS s
     LEFT JOIN LATERAL (
@@ -287,7 +273,7 @@ _NEIGHBOUR_ROWS: Final = """
         ORDER BY ordinal LIMIT %(each)s
     ) AS p ON true
     LEFT
-"""
+"""  # noqa: S608
 
 
 @lru_cache(maxsize=16)
@@ -306,33 +292,27 @@ async def around(
     asked = list(dict.fromkeys(ids))
     if not asked or reach <= 0:
         return Surroundings()
-    embedders = [
-        await work.send(EMBEDDER, (work.space_id, vector.embedder)) for vector in query.vectors
-    ]
-    rows = await work.records(
-        around_statement(len(query.vectors)),
-        {
-            "space": work.space_id,
-            "ids": texts(asked),
-            "left_out": texts(query.leave_out),
-            "reach": reach,
-            "each": max(0, passages_each),
-            **asked_parameters(query),
-        },
-    )
-    for one, embedder in zip(query.vectors, embedders, strict=True):
-        require_dimensions(one, await embedder.fetchone())
+    space = await words.look_up_space(work)
+    given = {
+        "space": work.space_id,
+        "ids": texts(asked),
+        "left_out": texts(query.leave_out),
+        "reach": reach,
+        "each": max(0, passages_each),
+        **asked_parameters(query, space),
+    }
+    rows = await work.rows(around_statement(len(query.vectors)), given)
     # A passage without stored words is damaged; `check` reports it.
-    whole = [row for row in rows if row["ordinal"] is not None and row["length"] is not None]
+    whole = [row for row in rows if row[_NUMBER] is not None and row[_COUNTS] is not None]
     return Surroundings(
-        neighbours=_neighbours(rows, asked), passages=_read_candidates(work, query, whole)
+        neighbours=_neighbours(rows, asked),
+        passages=_read_candidates(work, query, whole),
+        segments=_segments(rows),
     )
 
 
-def _neighbours(
-    rows: Sequence[dict[str, Any]], asked: Sequence[SegmentId]
-) -> tuple[Neighbour, ...]:
-    met: dict[str, bytes] = {row["segment"]: row["of"] for row in rows}
+def _neighbours(rows: Sequence[Row], asked: Sequence[SegmentId]) -> tuple[Neighbour, ...]:
+    met: dict[str, bytes] = {row[0]: row[-1] for row in rows}
     return tuple(
         [
             Neighbour(segment=SegmentId(near), of=asked[place - 1], distance=distance)

@@ -19,6 +19,7 @@ from recollect.adapters.stores.postgres import driver, vectors
 from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.space import SpaceCounters
+from recollect.adapters.stores.postgres.words import look_up_space
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import (
     Fact,
@@ -375,17 +376,13 @@ _IDS: Final = """
     SELECT id, fact_no FROM recollect.facts
     WHERE space_id = %s AND fact_no = ANY(%s::bigint[])
 """
-# A vector of length zero has no direction, so it gets the distance of unrelated vectors. The same
-# statement looks up the embedder, which saves a query.
+# A vector of length zero has no direction, so it gets the distance of unrelated vectors.
 _NEAREST: Final = """
     WITH compared AS MATERIALIZED (
         SELECT fact_no, coalesce(half::vector, v) AS v,
             coalesce(nullif(coalesce(half::vector, v) <=> %(asked)s::vector, 'NaN'), 1) AS distance
         FROM recollect.fact_vectors
-        WHERE space_id = %(space)s AND embedder_no = (
-            SELECT embedder_no FROM recollect.embedders
-            WHERE space_id = %(space)s AND name = %(embedder)s AND dimensions = %(dimensions)s
-        ) AND (%(anywhere)s OR fact_no IN (
+        WHERE space_id = %(space)s AND embedder_no = %(embedder)s AND (%(anywhere)s OR fact_no IN (
             SELECT fact_no FROM recollect.facts
             WHERE space_id = %(space)s AND superseded_by IS NULL AND valid_to IS NULL
                 AND (session IS NULL OR session = %(session)s)
@@ -408,8 +405,16 @@ _CHOSEN: Final = f"""
 
 
 async def find(work: Transaction, query: FactQuery) -> FactCandidates:
-    space = work.space_id
+    stored = await look_up_space(work)
     words = tuple(dict.fromkeys(query.words))
+    if not stored.has_facts:
+        return FactCandidates(document_frequencies=dict.fromkeys(words, 0))
+    space = work.space_id
+    embedders: list[int | None] = []
+    for one in query.vectors:
+        vectors.require_dimensions(one, known := stored.embedders.get(one.embedder))
+        whole = invariants.direction_of(one.values) is not None
+        embedders.append(known[0] if known is not None and whole else None)
     terms = [invariants.word_number(word) for word in words]
     given = {
         "space": space,
@@ -422,17 +427,14 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     counting = await work.send(_CURRENT, given)
     holding = await work.send(_HOLDING, (space, driver.int8s(terms)))
     typed = await work.send(_OF_TYPES, given)
-    asking = [await work.send(vectors.EMBEDDER, (space, one.embedder)) for one in query.vectors]
     nearing = [
-        await work.send_planned(
-            _NEAREST,
-            {**given, "embedder": one.embedder, "dimensions": len(one.values) // 4,
-             "asked": driver.vector(one.values)},
+        None
+        if number is None
+        else await work.send_planned(
+            _NEAREST, {**given, "embedder": number, "asked": driver.vector(one.values)}
         )
-        if invariants.direction_of(one.values) is not None
-        else None
-        for one in query.vectors
-    ]  # fmt: skip
+        for one, number in zip(query.vectors, embedders, strict=True)
+    ]
     documents, allowed, pinned = await counting.fetchone() or (0, None, None)
     found = {term: driver.big_endian(packed, "i8") for term, packed in await holding.fetchall()}
     postings = [np.sort(found.get(term, invariants.NO_NUMBERS)) for term in terms]
@@ -442,17 +444,14 @@ async def find(work: Transaction, query: FactQuery) -> FactCandidates:
     (of_types,) = await typed.fetchone() or (None,)
     chosen = [driver.big_endian(pinned, "i8"), driver.big_endian(of_types, "i8")]
     chosen.append(await _best(work, *by_words, query.limit))
-    embedders: list[int | None] = []
-    for one, known, near in zip(query.vectors, asking, nearing, strict=True):
-        row = await known.fetchone()
-        vectors.require_dimensions(one, row)
-        embedders.append(None if row is None or near is None else row[0])
+    for one, near in zip(query.vectors, nearing, strict=True):
         if near is not None:
             similar = _cosines_of(one, await near.fetchall())
             numbers = np.array(list(similar), np.int64)
             scores = np.array(list(similar.values()), np.float64)
             chosen.append(await _best(work, numbers, scores, query.limit))
-    facts = await _describe(work, np.unique(np.concatenate(chosen)), query.vectors, embedders)
+    numbers = np.unique(np.concatenate(chosen))
+    facts = await _describe(work, numbers, query.vectors, embedders)
     return FactCandidates(
         facts=facts,
         documents=documents,

@@ -56,8 +56,8 @@ class Transaction:
     caller reads rows. Coroutines may share a transaction, which sends their queries together."""
 
     __slots__ = (
-        "_ended", "_link", "_once", "_queue", "_seconds", "_sender", "_sending", "made_space",
-        "space", "space_id", "vector_oid",
+        "_ended", "_link", "_once", "_queue", "_seconds", "_sender", "_sending", "lookup",
+        "made_space", "space", "space_id", "vector_oid",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,8 @@ class Transaction:
         self._sending: asyncio.Future[None] | None = None
         self._sender: asyncio.Task[Any] | None = None
         self._ended = False
+        self.lookup: Any = None
+        """The queries with which this transaction's searches begin (`words.Lookup`)."""
         self.space_id: UUID = space_id
         self.space: str = ""
         """Name of the space, set by a store that writes, and stored by the first write."""
@@ -126,7 +128,8 @@ class Transaction:
         self._sender = asyncio.current_task()
         self._sending = asyncio.get_running_loop().create_future()
         try:
-            await asyncio.sleep(0)  # let parallel coroutines queue their statements first
+            for _ in range(2):  # let coroutines that read the last results queue theirs first
+                await asyncio.sleep(0)
             self._require_open()
             queued, self._queue = self._queue, []
             await self._link.run(queued, seconds=self._seconds)

@@ -18,7 +18,7 @@ from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks
 from recollect.adapters.stores.postgres.space import FORWARDS
 from recollect.adapters.stores.postgres.vectors import EMBEDDER
-from recollect.adapters.stores.postgres.words import decode_block, forwards_of
+from recollect.adapters.stores.postgres.words import Space, decode_block, forwards_of
 from recollect.core.values.batch import StoredSession
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import (
@@ -128,7 +128,11 @@ async def page(
 
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-    rows = await work.rows(_KNOWN, (work.space_id, texts(ids)))
+    wanted = frozenset(ids)
+    if work.lookup is not None and wanted <= work.lookup.scope[0]:  # a search asks for these
+        space: Space = await work.lookup.space()
+        return frozenset(map(SegmentId, wanted & space.known))
+    rows = await work.rows(_KNOWN, (work.space_id, texts(wanted)))
     return frozenset(SegmentId(value) for (value,) in rows)
 
 

@@ -13,17 +13,16 @@ import struct
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recollect.adapters.stores.invariants import cosines, direction_of
 from recollect.adapters.stores.postgres import driver
-from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.space import SpaceCounters
-from recollect.adapters.stores.postgres.words import Floats, Ints
+from recollect.adapters.stores.postgres.words import Floats, Ints, Space
 from recollect.core.values.fact import FactVectorSet
 from recollect.core.values.recall import AskedVector, CandidateQuery
 from recollect.core.values.segment import VectorSet
@@ -217,44 +216,26 @@ EMBEDDER: Final = """
 # A vector of length zero has no direction, so it gets the distance of unrelated vectors.
 # Half-precision vectors are compared as stored, with the query split into two half-precision parts:
 # converting vectors to floats takes twice as long, and rounding the query would not be exact.
-_COMPARED: Final = """
-    WITH compared AS MATERIALIZED (
+_COMPARED: Final = f"""
+    compared_{{place}} AS MATERIALIZED (
         SELECT passage_no, coalesce(CASE
-            WHEN half IS NULL THEN nullif(v <=> %(asked)s::vector, 'NaN')
-            ELSE 1 + ((half <#> %(high)s::halfvec) + (half <#> %(low)s::halfvec))
-                / nullif(length::float8, 0)
+            WHEN half IS NULL THEN nullif(v <=> %(asked_{{place}})s::vector, 'NaN')
+            ELSE 1 + (
+                (half <#> %(high_{{place}})s::halfvec) + (half <#> %(low_{{place}})s::halfvec)
+            ) / nullif(length::float8, 0)
         END, 1) AS distance
         FROM recollect.vectors
-        WHERE space_id = %(space)s AND embedder_no = %(embedder)s
-"""
-_NEAREST: Final = """
+        WHERE space_id = %(space)s AND embedder_no = %(embedder_{{place}})s
+            AND NOT passage_no = ANY(%(left_out)s::bigint[]) {{among}}
+    ), near_{{place}} AS (
+        SELECT c.passage_no, c.distance FROM compared_{{place}} AS c
+        WHERE c.distance <= {_NEAR} + coalesce((
+            SELECT e.distance FROM compared_{{place}} AS e
+            ORDER BY e.distance OFFSET %(limit)s - 1 LIMIT 1
+        ), 2)
     )
-    SELECT string_agg(int8send(c.passage_no), ''), string_agg(float8send(c.distance), '')
-    FROM compared AS c
-    WHERE c.distance <= %(near)s + coalesce((
-        SELECT e.distance FROM compared AS e ORDER BY e.distance OFFSET %(limit)s - 1 LIMIT 1
-    ), 2)
-"""
-_OTHERS: Final = "AND NOT passage_no = ANY(%(left_out)s::bigint[])"
-_SMALL: Final = f"""(
-    SELECT embedder_no FROM recollect.embedders
-    WHERE space_id = %(space)s AND name = %(name)s AND dimensions = %(dimensions)s
-        AND NOT (signed AND vectors * dimensions > {EXACT_NUMBERS})
-)"""  # noqa: S608
-"""SQL for the embedder, if a search compares all of its vectors."""
-LEFT_OUT: Final = f"""
-    SELECT p.passage_no
-    FROM unnest(%(ids)s::text[]) AS u (id)
-    CROSS JOIN LATERAL ({driver.look_up("segments", "sequence", "id", "u.id")}) AS s
-    CROSS JOIN LATERAL (
-        SELECT passage_no FROM recollect.passages
-        WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
-    ) AS p
 """  # noqa: S608
-_ALL: Final = _COMPARED.replace("%(embedder)s", _SMALL)
-_EXACT_AT_ONCE: Final = f"{_ALL} {_NEAREST}"
-_OTHERS_AT_ONCE: Final = f"{_ALL} AND NOT passage_no = ANY(ARRAY({LEFT_OUT})) {_NEAREST}"
-_AMONG: Final = f"{_COMPARED} {_OTHERS} AND passage_no = ANY(%(numbers)s::bigint[]) {_NEAREST}"
+_AMONG: Final = "AND passage_no = ANY(%(among_{place})s::bigint[])"
 _TIED: Final = f"""
     SELECT n.passage_no, s.id, p.ordinal, v.numbers
     FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
@@ -270,93 +251,59 @@ _TIED: Final = f"""
 """  # noqa: S608
 
 
-async def compare_all(
-    work: Transaction, query: CandidateQuery, asked: AskedVector
-) -> Statement | None:
-    """Queue the comparison with all vectors, although they may be too many: the query then needs no
-    round trip of its own. Return None if a filter or a direction is missing."""
-    filters = (query.session, query.said_after, query.said_before)
-    if filters != (None, None, None) or query.vector_limit <= 0:
+def compared(place: int, *, every: bool) -> str:
+    """Write SQL for the nearest passages: `near_` and the place of the query's vector. Compare all
+    vectors, or only those of the passages in `among_` and the place."""
+    return _COMPARED.format(place=place, among="" if every else _AMONG.format(place=place))
+
+
+class Comparison(NamedTuple):
+    """A vector of a query, its embedder's number, and the parameters of `compared`."""
+
+    asked: AskedVector
+    embedder: int
+    given: dict[str, driver.Raw]
+
+
+async def to_compare(
+    work: Transaction, query: CandidateQuery, asked: AskedVector, space: Space
+) -> Comparison | None:
+    """Return what to compare with a vector; None if the space has no such vectors."""
+    known = space.embedders.get(asked.embedder)
+    require_dimensions(asked, known)
+    if known is None or query.vector_limit <= 0 or direction_of(asked.values) is None:
         return None
-    if direction_of(asked.values) is None:
-        return None
-    given = {
-        **_given(work, query, asked),
-        "name": asked.embedder,
-        "dimensions": len(asked.values) // 4,
-        "ids": driver.texts(query.leave_out),
-    }
-    return await work.send_planned(_OTHERS_AT_ONCE if query.leave_out else _EXACT_AT_ONCE, given)
-
-
-def _given(work: Transaction, query: CandidateQuery, asked: AskedVector) -> dict[str, Any]:
-    return {
-        "space": work.space_id,
-        "asked": driver.vector(asked.values),
-        **_parts(asked),
-        "limit": query.vector_limit,
-        "near": _NEAR,
-    }
-
-
-async def nearest(
-    work: Transaction,
-    query: CandidateQuery,
-    asked: AskedVector,
-    embedder: tuple[Any, ...] | None,
-    allowed: Ints | None,
-    left_out: Ints,
-    compared: Statement | None,
-) -> list[int]:
-    """Find the nearest passages. The result is empty if the embedder (a row of `EMBEDDER`) has no
-    vectors. `compared` is the statement that `compare_all` returned."""
-    require_dimensions(asked, embedder)
-    if embedder is None or query.vector_limit <= 0 or direction_of(asked.values) is None:
-        return []
-    number, dimensions, count, signed, _ = embedder
-    is_large = signed and count * dimensions > EXACT_NUMBERS
-    if is_large:
+    number, dimensions, count, signed = known
+    allowed = space.allowed
+    if signed and count * dimensions > EXACT_NUMBERS:
         rerank = max(_RERANK_LEAST, min(_RERANK_MOST, int(count * _RERANK_SHARE)))
         limit = max(rerank, _RERANK_EACH * query.vector_limit)
         if allowed is None or len(allowed) > limit:
             blocks = await work.rows(ALL_SIGNS, (work.space_id, number))
             numbers = np.frombuffer(asked.values, "<f4")
             allowed = nearest_by_signs(
-                blocks, numbers, limit=limit, allowed=allowed, left_out=left_out
+                blocks, numbers, limit=limit, allowed=allowed, left_out=space.left_out
             )
-    given = {
-        **_given(work, query, asked),
-        "embedder": number,
-        "left_out": driver.int8s(left_out),
-    }
-    if compared is not None and not is_large:
-        found = compared
-    else:
-        assert allowed is not None
-        among = {**given, "numbers": driver.int8s(allowed)}
-        found = await work.send_planned(_AMONG, among)
-    packed = await found.fetchone()
-    assert packed is not None
-    return await _choose(
-        work, asked, given, driver.big_endian(packed[0], "i8"), driver.big_endian(packed[1], "f8")
-    )
+    among = {} if allowed is None else {"among": driver.int8s(allowed)}
+    return Comparison(asked, number, {**_parts(asked), **among})
 
 
-async def _choose(
-    work: Transaction, asked: AskedVector, given: dict[str, Any], numbers: Ints, distances: Floats
+async def choose(
+    work: Transaction, compared: Comparison, found: Sequence[tuple[int, float]], limit: int
 ) -> list[int]:
-    limit = given["limit"]
-    if len(numbers) <= limit:
-        return [int(number) for number in numbers]
-    edge = np.partition(distances, limit - 1)[limit - 1]
-    sure = [int(row) for row in numbers[distances < edge - _NEAR]]
-    near = numbers[distances >= edge - _NEAR]
-    rows = await work.rows(_TIED, {**given, "numbers": driver.int8s(near)})
+    """Choose the nearest of these passages, which `compared` found: numbers and distances."""
+    if len(found) <= limit:
+        return [number for number, _ in found]
+    edge = sorted(distance for _, distance in found)[limit - 1]
+    sure = [number for number, distance in found if distance < edge - _NEAR]
+    near = [number for number, distance in found if distance >= edge - _NEAR]
+    given = {"space": work.space_id, "embedder": compared.embedder, "numbers": driver.int8s(near)}
+    rows = await work.rows(_TIED, given)
     if not rows:
         return sure
+    cosines = compare(compared.asked, [row[3] for row in rows]).tolist()
     order = sorted(
-        (-cosine, row[1], row[2], row[0])
-        for cosine, row in zip(compare(asked, [row[3] for row in rows]).tolist(), rows, strict=True)
+        (-cosine, row[1], row[2], row[0]) for cosine, row in zip(cosines, rows, strict=True)
     )
     return sure + [row[3] for row in order[: limit - len(sure)]]
 

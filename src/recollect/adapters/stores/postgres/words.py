@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import groupby, pairwise
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.adapters.stores.invariants import best_of
-from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up
+from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, plain, texts
 from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
@@ -316,41 +316,67 @@ def _places(numbers: Ints, first: int, count: int) -> Ints:
     return numbers[(numbers >= first) & (numbers < first + count)] - first
 
 
-_STATISTICS: Final = """
-    SELECT documents, total_length FROM recollect.counters WHERE space_id = %s
-"""
-_RUNS: Final = """
-    SELECT run, first_passage, dead FROM recollect.runs WHERE space_id = %s
+_LEFT_OUT: Final = f"""
+    SELECT p.passage_no FROM unnest(%(ids)s::text[]) AS u (id)
+    CROSS JOIN LATERAL ({look_up("segments", "sequence", "id", "u.id")}) AS s
+    CROSS JOIN LATERAL (
+        SELECT passage_no FROM recollect.passages
+        WHERE space_id = %(space)s AND sequence = s.sequence ORDER BY ordinal
+    ) AS p
+"""  # noqa: S608
+_ALLOWED: Final = """
+    SELECT string_agg(int8send(p.passage_no), '')
+    FROM recollect.segments AS s
+    JOIN recollect.passages AS p ON p.space_id = %(space)s AND p.sequence = s.sequence
+    WHERE s.space_id = %(space)s
+        AND (%(session)s::text IS NULL OR s.session = %(session)s
+            OR %(files)s AND s.session >= 'file:' AND s.session < 'file;')
+        AND (%(after)s::float8 IS NULL OR p.said_at > %(after)s)
+        AND (%(before)s::float8 IS NULL OR p.said_at < %(before)s)
 """
 # Each LATERAL … OFFSET 0 forces a look-up by key. The planner knows tables but not spaces, and
 # might otherwise scan the table if the space is a large part of it.
-_POSTINGS: Final = """
-    SELECT r.run, t.term, p.block
-    FROM unnest(%(terms)s::bigint[]) AS t (term)
-    CROSS JOIN recollect.runs AS r
-    CROSS JOIN LATERAL (
-        SELECT block FROM recollect.postings
-        WHERE space_id = %(space)s AND run = r.run
-            AND bucket = (t.term >> r.shift)::integer
-            AND first_term <= t.term AND last_term >= t.term
-        OFFSET 0
-    ) AS p
-    WHERE r.space_id = %(space)s
-"""
-_TAIL: Final = """
-    SELECT string_agg(int8send(t.passage_no), ''), string_agg(int4send(t.length), ''),
-           string_agg(int4send(octet_length(t.terms) / 4), ''),
-           string_agg(t.terms, ''), string_agg(t.counts, '')
+_LOOK_UP: Final = f"""
+    SELECT c.documents, c.total_length, c.next_fact > 1, (
+        SELECT json_object_agg(name, json_build_array(embedder_no, dimensions, vectors, signed))
+        FROM recollect.embedders WHERE space_id = %(space)s
+    ), (SELECT string_agg(int8send(passage_no), '') FROM ({_LEFT_OUT}) AS p), ARRAY(
+        SELECT id FROM recollect.segments WHERE space_id = %(space)s AND id = ANY(%(ids)s::text[])
+    ), r.*, b.*, t.*
     FROM recollect.counters AS c
     CROSS JOIN LATERAL (
-        SELECT passage_no, length, terms, counts FROM recollect.passage_terms
-        WHERE space_id = %(space)s AND NOT cold
-            AND octet_length(terms) = 2 * octet_length(counts)
-            AND passage_no > c.packed_to AND passage_no < c.next_passage
-        ORDER BY passage_no OFFSET 0
+        SELECT string_agg(int8send(run) || int8send(first_passage)
+            || int8send(coalesce(octet_length(dead), 0)), ''), string_agg(dead, '')
+        FROM recollect.runs WHERE space_id = %(space)s
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT string_agg(int8send(r.run) || int8send(t.term) || int8send(octet_length(p.block)),
+            ''), string_agg(p.block, '')
+        FROM unnest(%(terms)s::bigint[]) AS t (term)
+        CROSS JOIN recollect.runs AS r
+        CROSS JOIN LATERAL (
+            SELECT block FROM recollect.postings
+            WHERE space_id = %(space)s AND run = r.run
+                AND bucket = (t.term >> r.shift)::integer
+                AND first_term <= t.term AND last_term >= t.term
+            OFFSET 0
+        ) AS p
+        WHERE r.space_id = %(space)s
+    ) AS b
+    CROSS JOIN LATERAL (
+        SELECT string_agg(int8send(passage_no), ''), string_agg(int4send(length), ''), string_agg(
+            int4send(octet_length(terms) / 4), ''), string_agg(terms, ''), string_agg(counts, '')
+        FROM (
+            SELECT passage_no, length, terms, counts FROM recollect.passage_terms
+            WHERE space_id = %(space)s AND NOT cold
+                AND octet_length(terms) = 2 * octet_length(counts)
+                AND passage_no > c.packed_to AND passage_no < c.next_passage
+                AND cardinality(%(terms)s::bigint[]) > 0
+            ORDER BY passage_no OFFSET 0
+        ) AS newest
     ) AS t
     WHERE c.space_id = %(space)s
-"""
+"""  # noqa: S608
 _FIRST_OF: Final = f"""
     SELECT n.passage_no FROM unnest(%(numbers)s::bigint[]) AS n (passage_no)
     CROSS JOIN LATERAL (
@@ -361,82 +387,110 @@ _FIRST_OF: Final = f"""
 """  # noqa: S608
 
 
-@dataclass(frozen=True, slots=True)
-class FoundByWords:
-    """The result of a search by words."""
-
-    numbers: Sequence[int] = ()
-    documents: int = 0
-    total_length: int = 0
-    frequencies: dict[int, int] | None = None
+Embedder: TypeAlias = tuple[int, int, int, bool]  # number, dimensions, vectors, are signed
 
 
 @dataclass(frozen=True, slots=True)
-class WordLookup:
-    """Queries of a search by words: first the statistics, then runs, blocks and the tail."""
+class Space:
+    """What a search needs to know about a space before it reads passages."""
 
-    terms: Sequence[int]
-    statistics: Statement
-    postings: tuple[Statement, Statement, Statement] | None
-
-
-async def look_up_words(work: Transaction, query: CandidateQuery) -> WordLookup:
-    """Queue the queries of a search by words."""
-    terms = sorted({term_of(work.space_id, word) for word in query.words})
-    space = {"space": work.space_id}
-    statistics = await work.send(_STATISTICS, (work.space_id,))
-    if not terms:
-        return WordLookup(terms, statistics, None)
-    runs = await work.send(_RUNS, (work.space_id,))
-    blocks = await work.send(_POSTINGS, {**space, "terms": int8s(terms)})
-    return WordLookup(terms, statistics, (runs, blocks, await work.send(_TAIL, space)))
+    documents: int
+    total_length: int
+    has_facts: bool
+    embedders: Mapping[str, Embedder]
+    left_out: Ints
+    known: frozenset[str]
+    """Those of the excluded messages that are stored."""
+    allowed: Ints | None
+    """Passages to search; None for all."""
+    hits: Sequence[PostingHit]
+    frequencies: dict[int, int]
 
 
-async def find_by_words(
-    work: Transaction,
-    query: CandidateQuery,
-    asked: WordLookup,
-    allowed: Ints | None,
-    left_out: Ints,
-) -> FoundByWords:
-    """Find the best passages by words, in `allowed`, not in `left_out`; also return statistics."""
-    documents, total_length = await asked.statistics.fetchone() or (0, 0)
-    if asked.postings is None:
-        return FoundByWords((), documents, total_length, {})
-    runs, blocks, tail = asked.postings
-    known = {run: (first, dead) for run, first, dead in await runs.fetchall()}
-    hits = list(_block_hits(await blocks.fetchall(), known))
-    hits.extend(hits_in(forwards_of(await tail.fetchone()), asked.terms))
-    frequencies: dict[int, int] = {}
-    for hit in hits:
-        frequencies[hit.term] = frequencies.get(hit.term, 0) + len(hit.numbers)
+@dataclass(slots=True)
+class Lookup:
+    """The queries with which a search begins. Later searches of the transaction share them."""
+
+    terms: frozenset[int]
+    scope: tuple[Any, ...]
+    asking: Statement
+    allowing: Statement | None = None
+    read: Space | None = None
+
+    async def space(self) -> Space:
+        if self.read is None:
+            row = await self.asking.fetchone() or (0, 0, False, None, None, [], *[None] * 9)
+            only = None if self.allowing is None else await self.allowing.fetchone()
+            hits = [*_block_hits(*row[6:10]), *hits_in(forwards_of(row[10:]), self.terms)]
+            frequencies: Counter[int] = Counter()
+            for hit in hits:
+                frequencies[hit.term] += len(hit.numbers)
+            self.read = Space(
+                documents=row[0], total_length=row[1], has_facts=row[2],
+                embedders={plain(name): one for name, one in (row[3] or {}).items()},
+                left_out=big_endian(row[4], "i8"),
+                known=frozenset(row[5]),
+                allowed=None if only is None else big_endian(only[0], "i8"),
+                hits=hits, frequencies=frequencies,
+            )  # fmt: skip
+        return self.read
+
+
+async def look_up_space(work: Transaction, query: CandidateQuery | None = None) -> Space:
+    """Read what a search needs to know first, unless the transaction has read it already. Without a
+    query, what the transaction has read for any other is enough."""
+    known: Lookup | None = work.lookup
+    if query is None and known is not None:
+        return await known.space()
+    query = query or CandidateQuery()
+    terms = frozenset([term_of(work.space_id, word) for word in query.words])
+    filters = (query.session, query.said_after, query.said_before)
+    scope = (query.leave_out, query.with_files, *filters)
+    if known is None or known.scope != scope or not terms <= known.terms:
+        given = {"space": work.space_id, "terms": int8s(sorted(terms))}
+        asking = await work.send(_LOOK_UP, {**given, "ids": texts(query.leave_out)})
+        known = work.lookup = Lookup(terms, scope, asking)
+        if filters != (None, None, None):
+            given.update(zip(("files", "session", "after", "before"), scope[1:], strict=True))
+            known.allowing = await work.send_planned(_ALLOWED, given)
+    return await known.space()
+
+
+async def find_by_words(work: Transaction, query: CandidateQuery, space: Space) -> list[int]:
+    """Find the best passages by words."""
+    terms = {term_of(work.space_id, word) for word in query.words}
     best, alike = order_candidates(
-        hits,
-        frequencies=frequencies,
-        documents=documents,
-        average_length=total_length / documents if documents else 0.0,
+        [hit for hit in space.hits if hit.term in terms],
+        frequencies=space.frequencies,
+        documents=space.documents,
+        average_length=space.total_length / space.documents if space.documents else 0.0,
         limit=query.lexical_limit,
-        allowed=allowed,
-        left_out=left_out,
+        allowed=space.allowed,
+        left_out=space.left_out,
     )
-    chosen = best.tolist() + await _first_of(work, alike, query.lexical_limit - len(best))
-    return FoundByWords(chosen, documents, total_length, frequencies)
-
-
-async def _first_of(work: Transaction, alike: NDArray[np.int64], limit: int) -> list[int]:
-    if len(alike) <= limit:
-        return [int(row) for row in alike]
-    given = {"space": work.space_id, "numbers": int8s(alike), "limit": limit}
-    return [number for (number,) in await work.rows(_FIRST_OF, given)]
+    limit = query.lexical_limit - len(best)
+    if len(alike) > limit:
+        given = {"space": work.space_id, "numbers": int8s(alike), "limit": limit}
+        alike = np.array([number for (number,) in await work.rows(_FIRST_OF, given)], np.int64)
+    return [*best.tolist(), *alike.tolist()]
 
 
 def _block_hits(
-    rows: Sequence[tuple[Any, ...]], runs: dict[int, tuple[int, bytes | None]]
+    runs: bytes | None, dead: bytes | None, places: bytes | None, blocks: bytes | None
 ) -> Iterator[PostingHit]:
-    masks = {run: np.frombuffer(dead, "<u2") for run, (_, dead) in runs.items() if dead}
-    for run, term, block in rows:
+    firsts: dict[int, int] = {}
+    masks: dict[int, NDArray[Any]] = {}
+    at = 0
+    for run, first, size in big_endian(runs, "i8").reshape(-1, 3).tolist():
+        firsts[run] = first
+        if size:
+            masks[run] = np.frombuffer((dead or b"")[at : at + size], "<u2")
+            at += size
+    at = 0
+    for run, term, size in big_endian(places, "i8").reshape(-1, 3).tolist():
+        at += size
         try:
-            found = postings_of(block, term)
+            found = postings_of((blocks or b"")[at - size : at], term)
         except (ValueError, struct.error):  # skip a damaged block; `check` reports it
             continue
         if found is None:
@@ -446,4 +500,4 @@ def _block_hits(
             alive = ~np.isin(numbers, masks[run])
             numbers, lengths, counts = numbers[alive], lengths[alive], counts[alive]
         if len(numbers):
-            yield PostingHit(term, runs[run][0], numbers, lengths, counts)
+            yield PostingHit(term, firsts[run], numbers, lengths, counts)
