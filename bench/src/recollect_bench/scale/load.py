@@ -79,7 +79,7 @@ class Traffic:
         body = {"model": "claude-sonnet-4-5", "max_tokens": 500, "messages": talk.said}
         return talk, self._post(talk, "prepare", {"request": body})
 
-    def observe(self) -> tuple[Conversation | None, bytes]:
+    def observe(self) -> tuple[Conversation, bytes]:
         """The reply to a turn that was prepared; a new turn where all are answered."""
         if not self._unanswered:
             return self.prepare()
@@ -95,8 +95,7 @@ class Traffic:
             "stop_reason": "end_turn",
             "usage": {"input_tokens": 500, "output_tokens": 90},
         }
-        self._free[talk.tenant.id, talk.space] = talk
-        return None, self._post(talk, "observe", {"reply": reply, "turn": talk.turn})
+        return talk, self._post(talk, "observe", {"reply": reply, "turn": talk.turn})
 
     def search(self) -> tuple[None, bytes]:
         """A question to memory."""
@@ -120,9 +119,12 @@ class Traffic:
         return None, self._post(talk, "ingest", body)
 
     def answered(self, talk: Conversation, turn: int, *, observed: bool) -> None:
-        """A turn was prepared; where nobody observes replies, the client alone knows them."""
+        """A turn was prepared, or its reply observed. Where nobody observes replies, the client
+        alone knows them."""
         talk.turn = turn
-        if observed:
+        if talk.said[-1]["role"] == "assistant":
+            self._free[talk.tenant.id, talk.space] = talk
+        elif observed:
             self._unanswered.append(talk)
         else:
             talk.said.append({"role": "assistant", "content": self._random.choice(self._texts)})
@@ -259,14 +261,16 @@ async def offer(
             "ingest": traffic.ingest,
         }
         talk, request = makes[kind]()
-        kind = "prepare" if talk is not None else kind
+        if talk is not None and talk.said[-1]["role"] == "user":
+            kind = "prepare"
         try:
             status, body = await connections.ask(request)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             status, body = 0, b""
         answers.append(Answered(kind=kind, seconds=time.perf_counter() - due, status=status))
         if talk is not None and status == _OK:
-            traffic.answered(talk, turn_of(body), observed=observed)
+            turn = turn_of(body) if kind == "prepare" else 0
+            traffic.answered(talk, turn, observed=observed)
 
     before, begun = meter.seconds(), time.perf_counter()
     due, given_up = begun, False
