@@ -30,7 +30,6 @@ PRUNED_ENOUGH_RATIO: Final = 0.8
 VOLUNTARY_MOMENTS: Final = ("ratio", "uncached")
 FULL_MOMENTS: Final = ("over-limit", "room", "compaction")
 TRIM_ROUNDS: Final = 3
-
 FEW_MESSAGES = 100
 
 
@@ -102,6 +101,10 @@ async def free(
     work = _Moment(moment=moment, asked=asked, boundary=boundary, wanted_tokens=wanted_tokens)
     if moment.kind in VOLUNTARY_MOMENTS and await work.prune(draft) is None:
         return Freed(draft=draft)  # leave out no message
+    if moment.kind == "room" and any(map(is_block, draft.edits)):
+        emptied = await change(draft, work.without_old_blocks(draft), boundary)
+        if emptied.has_room(wanted_tokens):  # blocks are not messages: they need not be stored
+            return Freed(draft=emptied, moment=moment)
     if durability is not None:
         work = replace(work, not_durable=await durability.not_durable(draft, boundary))
         if len(work.not_durable) == len(draft.entries):
@@ -126,9 +129,7 @@ class _Moment:
                 return Freed(draft=draft)
             draft = pruned
         if any(map(is_block, draft.edits)):
-            draft = await change(draft, self._without_old_blocks(draft), self.boundary)
-        if moment.kind == "room" and draft.has_room(self.wanted_tokens):
-            return Freed(draft=draft, moment=moment)
+            draft = await change(draft, self.without_old_blocks(draft), self.boundary)
         compacts = given.may_compact and moment.kind in FULL_MOMENTS
         if moment.kind not in VOLUNTARY_MOMENTS and not compacts:
             # Do not prune before a summary: measured, that costs the same and removes more.
@@ -176,7 +177,7 @@ class _Moment:
         self.boundary.withdraw(lines_before, ("trim", "pair"))
         return draft
 
-    def _without_old_blocks(self, draft: Draft) -> tuple[Edit, ...]:
+    def without_old_blocks(self, draft: Draft) -> tuple[Edit, ...]:
         if self.moment.kind != "cache-expired":
             return without_blocks(draft.edits)
         recent = last_exchange(draft.entries)
