@@ -412,7 +412,7 @@ async def write_vectors(
         counters.vectored.update((number, passage) for passage in new)
         signed = stored is not None and stored[3]
         at_most = None if signed else counters.next_passage - 1
-        await _insert(work, number, given.dimensions, new, at_most=at_most)
+        await _insert(work, number, given.dimensions, new, at_most)
 
 
 def known_embedder(
@@ -463,12 +463,7 @@ def _chosen(
 
 
 async def _insert(
-    work: Transaction,
-    embedder: int,
-    dimensions: int,
-    new: dict[int, bytes],
-    *,
-    at_most: int | None,
+    work: Transaction, embedder: int, dimensions: int, new: dict[int, bytes], at_most: int | None
 ) -> None:
     """Insert vectors. They are counted only once they have signs. Before that, `at_most` limits
     their number, and the caller has locked the space."""
@@ -476,16 +471,11 @@ async def _insert(
     numbers = np.array(list(new), np.int64)
     await work.send(
         _VECTORS,
-        (
-            work.space_id,
-            driver.int8s(numbers),
-            driver.vectors(rows, work.vector_oid),
-            driver.bools(exact_as_halves(rows).tolist()),
-            driver.float8s(np.linalg.norm(rows.astype(np.float64), axis=1).tolist()),
-            work.space_id,
-            embedder,
-        ),
-    )
+        (work.space_id, driver.int8s(numbers), driver.vectors(rows, work.vector_oid),
+         driver.bools(exact_as_halves(rows).tolist()),
+         driver.float8s(np.linalg.norm(rows.astype(np.float64), axis=1).tolist()),
+         work.space_id, embedder),
+    )  # fmt: skip
     named = (work.space_id, embedder)
     if at_most is None:
         await work.send(_COUNTED, (len(new), *named))

@@ -65,7 +65,6 @@ _SIZES: Final = "SELECT number, count FROM vector_block WHERE embedder = ? ORDER
 _MEMBERS: Final = "SELECT number, passages FROM vector_block WHERE embedder = ?"
 _BLOCK: Final = "SELECT passages, numbers FROM vector_block WHERE embedder = ? AND number = ?"
 
-
 WAITING: Final = """
 SELECT p.id, p.segment, p.ordinal, p.start, p.stop
 FROM passage AS p
