@@ -348,14 +348,10 @@ def queries_of(request: RecallRequest) -> Queries:
     lost = lost_words_asked(request) if request.gated else ()
     asked = CandidateQuery(
         words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
-        lexical_limit=limit,
-        vector_limit=limit,
+        lexical_limit=limit, vector_limit=limit, with_files=True, leave_out=left_out(request),
         session=request.session if request.scope == "session" else None,
-        with_files=True,
-        said_after=request.said_after,
-        said_before=request.said_before,
-        leave_out=left_out(request),
-    )
+        said_after=request.said_after, said_before=request.said_before,
+    )  # fmt: skip
     queries = question, types, asked
     if reads is not None:
         reads.queries = request, queries

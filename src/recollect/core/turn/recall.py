@@ -250,7 +250,7 @@ class _MemorySearch:
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         read[query] = finding.result()
-        self.reads.stored.update(read[query].segments)
+        self.reads.stored.append(read[query].segments)
         if facts is not None:
             self.reads.facts[self.facts] = facts.result()
         self.reads.known.clear()  # the new statistics may include newly stored messages
@@ -388,7 +388,7 @@ class _MemorySearch:
         self, ids: Sequence[SegmentId], *, passages_each: int = _PASSAGES_EACH
     ) -> Surroundings:
         around = await self.archive.around(ids, self.asked, passages_each=passages_each)
-        self.reads.stored.update(around.segments)
+        self.reads.stored.append(around.segments)
         after, before = self.asked.said_after, self.asked.said_before
         passages = tuple(
             candidate
@@ -490,8 +490,9 @@ class _MemorySearch:
         )
 
     async def _read(self, wanted: Sequence[SegmentId]) -> None:
-        stored = self.reads.stored
-        self.segments.update({id_: stored[id_] for id_ in wanted if id_ in stored})
+        for stored in self.reads.stored:
+            new = [id_ for id_ in wanted if id_ in stored and id_ not in self.segments]
+            self.segments.update((id_, stored[id_]) for id_ in new)
         missing = [id_ for id_ in dict.fromkeys(wanted) if id_ not in self.segments]
         if missing:
             segments = await self.archive.segments(missing)

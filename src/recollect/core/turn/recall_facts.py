@@ -217,10 +217,9 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
     ids = dict.fromkeys(
         candidate.segment for candidate in candidates.passages if STANDING_WORD in candidate.counts
     )
-    read = candidates.segments
-    missing = [id_ for id_ in ids if id_ not in read]
-    rest = await archive.segments(missing) if missing else ()
-    held = {**read, **{stored.segment.id: stored.segment for stored in rest}}
+    held = {id_: candidates.segments[id_] for id_ in ids if id_ in candidates.segments}
+    rest = await archive.segments([*(ids.keys() - held.keys())]) if len(held) < len(ids) else ()
+    held.update((stored.segment.id, stored.segment) for stored in rest)
     segments = sorted([held[id_] for id_ in ids if id_ in held], key=lambda one: -one.said_at)
     return (
         *facts,

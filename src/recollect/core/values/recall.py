@@ -88,7 +88,7 @@ class Candidates:
     average_length: float = 0.0
     document_frequencies: Mapping[str, int] = field(default_factory=dict, repr=False)
     segments: Mapping[SegmentId, Segment] = field(default_factory=dict, repr=False, compare=False)
-    """Messages that the store read in the same query."""
+    """Messages that the store read in the same query. Look them up by id only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -302,7 +302,7 @@ class RecallReads:
     segments: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
     queries: tuple[RecallRequest, Any] | None = field(default=None, repr=False)
     """The last request, and its queries."""
-    stored: dict[SegmentId, Segment] = field(default_factory=dict, repr=False)
+    stored: list[Mapping[SegmentId, Segment]] = field(default_factory=list, repr=False)
     """Segments that the store sent with candidates and their neighbors."""
     judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
     """Whether a segment has no answer, by its id and by whether an order counts as no answer."""

@@ -1,8 +1,7 @@
 """Answers a search of memory: the best passages by words and by each vector, and their neighbors.
 
 A search needs two round trips: one queries words, one vectors and the found passages. An excluded
-passage takes no place in the result and changes no statistic. The result describes a passage in the
-same way, however the passage was found."""
+passage takes no place in the result and changes no statistic."""
 
 from __future__ import annotations
 
@@ -140,16 +139,22 @@ def _similarity(found: float | None) -> float | None:
     return 0.0 if isnan(found) else round(found, DECIMALS)
 
 
-def _segments(rows: Sequence[Row]) -> dict[SegmentId, Segment]:
-    """Read the messages of rows, except long ones."""
-    return {
-        id_: Segment(
-            id=id_, message_id=row[1], key=row[2], session=row[3], role=row[5], said_at=row[6],
+class _Segments(dict[SegmentId, Segment]):
+    """The messages of rows, except long ones, made when a caller reads them."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows: dict[str, Row] = {row[0]: row for row in rows if row[_BODY] is not None}
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.rows
+
+    def __missing__(self, key: SegmentId) -> Segment:
+        row = self.rows[key]
+        return Segment(
+            id=key, message_id=row[1], key=row[2], session=row[3], role=row[5], said_at=row[6],
             trust=row[7], tool=row[8], text=row[9], tokens=row[10], source=row[11], noise=row[12],
             origin=row[13], foreign=row[14],
-        )
-        for id_, row in {row[0]: row for row in rows if row[_BODY] is not None}.items()
-    }  # fmt: skip
+        )  # fmt: skip
 
 
 def _counts(
@@ -169,9 +174,8 @@ def _counts(
 
 async def find(work: Transaction, query: CandidateQuery) -> Candidates:
     space = await words.look_up_space(work, query)
-    comparing = await asyncio.gather(
-        *[to_compare(work, query, asked, space) for asked in query.vectors]
-    )
+    asking = [to_compare(work, query, asked, space) for asked in query.vectors]
+    comparing = await asyncio.gather(*asking)
     by_words = await words.find_by_words(work, query, space)
     rows = await _found(work, query, space, comparing, by_words)
     return Candidates(
@@ -182,7 +186,7 @@ async def find(work: Transaction, query: CandidateQuery) -> Candidates:
             word: space.frequencies.get(words.term_of(work.space_id, word), 0)
             for word in query.words
         },
-        segments=_segments(rows),
+        segments=_Segments(rows),
     )
 
 
@@ -194,12 +198,9 @@ async def _found(
     by_words: Sequence[int],
 ) -> list[Row]:
     given = {
-        "space": work.space_id,
-        "numbers": int8s(by_words),
-        "left_out": int8s(space.left_out),
-        "limit": query.vector_limit,
-        **asked_parameters(query, space),
-    }
+        "space": work.space_id, "numbers": int8s(by_words), "left_out": int8s(space.left_out),
+        "limit": query.vector_limit, **asked_parameters(query, space),
+    }  # fmt: skip
     if not by_words and not any(comparing):
         return []
     for place, one in enumerate(comparing):
@@ -294,20 +295,16 @@ async def around(
         return Surroundings()
     space = await words.look_up_space(work)
     given = {
-        "space": work.space_id,
-        "ids": texts(asked),
-        "left_out": texts(query.leave_out),
-        "reach": reach,
-        "each": max(0, passages_each),
-        **asked_parameters(query, space),
-    }
+        "space": work.space_id, "ids": texts(asked), "left_out": texts(query.leave_out),
+        "reach": reach, "each": max(0, passages_each), **asked_parameters(query, space),
+    }  # fmt: skip
     rows = await work.rows(around_statement(len(query.vectors)), given)
     # A passage without stored words is damaged; `check` reports it.
     whole = [row for row in rows if row[_NUMBER] is not None and row[_COUNTS] is not None]
     return Surroundings(
         neighbours=_neighbours(rows, asked),
         passages=_read_candidates(work, query, whole),
-        segments=_segments(rows),
+        segments=_Segments(rows),
     )
 
 

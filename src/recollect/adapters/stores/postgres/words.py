@@ -437,8 +437,7 @@ class Lookup:
 
 
 async def look_up_space(work: Transaction, query: CandidateQuery | None = None) -> Space:
-    """Read what a search needs to know first, unless the transaction has read it already. Without a
-    query, what the transaction has read for any other is enough."""
+    """Return what a search needs to know first; without a query, as read for any other query."""
     known: Lookup | None = work.lookup
     if query is None and known is not None:
         return await known.space()
