@@ -25,6 +25,9 @@ from tools.service_faults.load import DEADLINE_SECONDS, Answer, Load, stored_tok
 GRACE_SECONDS: Final = 1.0
 """Clients, nodes and PostgreSQL share two cores: so much an answer may be later than it is due."""
 RECOVERY_SECONDS: Final = 60.0
+"""Time that a trial waits for the service to recover."""
+SERVED_SECONDS: Final = 10.0
+"""Maximum time from the repair, and the end of the overload, until prepare is served as before."""
 LIMIT_SECONDS: Final = 0.5
 """The p99 of prepare at a pace that the nodes hold, on two cores shared with the load; twice what
 it was without a fault, where that is more."""
@@ -72,14 +75,14 @@ class FaultOutcome:
     """Requests answered with 200, a second."""
     goodput_after: float = 0.0
     recovered_seconds: float | None = None
-    """After the fault was over, until prepare was served as before it."""
+    """After the repair and the end of the overload, until prepare was served as before."""
     jobs_waiting: int = 0
     problems: list[str] = field(default_factory=list)
 
     @property
     def clean(self) -> bool:
         """Nothing lost, nothing twice, nothing late, and it came back."""
-        back = self.recovered_seconds is not None and self.recovered_seconds <= RECOVERY_SECONDS
+        back = self.recovered_seconds is not None and self.recovered_seconds <= SERVED_SECONDS
         wrong = self.lost or self.duplicated or self.late or self.refused_without_when
         return back and not wrong and not self.problems
 
@@ -182,7 +185,7 @@ async def tried(
         load.pace = EASED_PART * held.pace
     eased = time.monotonic()
     outcome.recovered_seconds = await _recovered(
-        load, mended, eased, at_least=plan.after_seconds, limit=held.limit_seconds
+        load, eased, at_least=plan.after_seconds, limit=held.limit_seconds
     )
     stop.set()
     ended = time.monotonic()
@@ -198,18 +201,17 @@ async def tried(
     return outcome
 
 
-async def _recovered(
-    load: Load, mended: float, eased: float, *, at_least: float, limit: float
-) -> float | None:
-    """Seconds from the end of the fault to the first window in which prepare is served."""
+async def _recovered(load: Load, eased: float, *, at_least: float, limit: float) -> float | None:
+    """Measure from the repair, or the end of the overload if that is later, to the first window in
+    which prepare is served."""
     while True:
         await asyncio.sleep(0.5)
         now = time.monotonic()
         found = served_again(load.record.answers, eased, now, limit)
         if found is not None and now - eased >= at_least:
-            return round(found - mended, 1)
-        if now - mended > RECOVERY_SECONDS + WINDOW_SECONDS + at_least:
-            return None if found is None else round(found - mended, 1)
+            return round(found - eased, 1)
+        if now - eased > RECOVERY_SECONDS + WINDOW_SECONDS + at_least:
+            return None if found is None else round(found - eased, 1)
 
 
 def served_again(answers: Sequence[Answer], since: float, now: float, limit: float) -> float | None:

@@ -25,7 +25,7 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 from psycopg.waiting import wait
 
-from recollect.adapters.stores.postgres.link import SECONDS, Link, Statement
+from recollect.adapters.stores.postgres.link import SECONDS, Link, Shape, Statement
 from recollect.adapters.stores.postgres.pool import Pool
 from recollect.core.values.tenant import tenant_space
 from recollect.errors import RecollectError
@@ -92,13 +92,15 @@ class _Recorder:
 
 
 class _Straight:
-    """One connection that sends what was written down, for another space."""
+    """One connection that sends what was written down, for another space. It prepares the same
+    statements as the engine."""
 
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url, autocommit=True)
         self._pgconn = self._connection.pgconn
         self._pgconn.enter_pipeline_mode()
         self._loading = Transformer(self._connection)
+        self._prepared: dict[Shape, bytes] = {}
 
     def seconds(self, sent: Sequence[_Sent], swap: Sequence[tuple[bytes, bytes]]) -> float:
         """How long all of it takes, without the time that preparing the bytes takes."""
@@ -109,20 +111,35 @@ class _Straight:
         ]
         begun = time.perf_counter()
         for group in groups:
-            for query, values, types, formats in group:
-                self._pgconn.send_query_params(
-                    query,
-                    values,
-                    param_types=types,
-                    param_formats=formats,
-                    result_format=Format.BINARY,
-                )
+            for query, values, types, formats, is_prepared in group:
+                if is_prepared:
+                    self._pgconn.send_query_prepared(
+                        self._name((query, tuple(types))),
+                        values,
+                        param_formats=formats,
+                        result_format=Format.BINARY,
+                    )
+                else:
+                    self._pgconn.send_query_params(
+                        query,
+                        values,
+                        param_types=types,
+                        param_formats=formats,
+                        result_format=Format.BINARY,
+                    )
             self._pgconn.pipeline_sync()
             for result in wait(self._answers(), self._pgconn.socket):
                 if result.status == ExecStatus.TUPLES_OK:
                     self._loading.set_pgresult(result, format=Format.BINARY)
                     self._loading.load_rows(0, result.ntuples, tuple)
         return time.perf_counter() - begun
+
+    def _name(self, shape: Shape) -> bytes:
+        """Name the prepared statement, and prepare it first if the server does not know it."""
+        if shape not in self._prepared:
+            self._prepared[shape] = b"s%d" % len(self._prepared)
+            self._pgconn.send_prepare(self._prepared[shape], *shape)
+        return self._prepared[shape]
 
     def _answers(self) -> PQGen[list[PGresult]]:
         yield from generators.send(self._pgconn)
@@ -156,7 +173,7 @@ def _swapped(statement: Statement, swap: Sequence[tuple[bytes, bytes]]) -> tuple
     for old, new in swap:
         query = query.replace(old, new)
         values = [bytes(value).replace(old, new) if value is not None else None for value in values]
-    return query, values, statement._types, statement._formats
+    return query, values, statement._types, statement._formats, statement.shape is not None
 
 
 @dataclass(slots=True)
