@@ -167,17 +167,18 @@ async def test_a_store_that_is_away_fills_the_spool_and_is_caught_up(tmp_path: P
 )
 async def test_a_message_of_two_megabytes_takes_linear_time(unit: str, tmp_path: Path) -> None:
     async def seconds(chars: int) -> float:
-        """Return the processor time of a turn with a message of this size."""
+        """Return the processor time of a turn with a message of this size, until it is stored. Only
+        a message that leaves the window is stored before `prepare` returns."""
         async with open_memory(store=tmp_path / f"{chars}.db") as memory:
             await memory.prepare("s", request(1))
             long = request(1)
             long["messages"].append({"role": "user", "content": unit * (chars // len(unit))})
             began = time.process_time()
             assert (await memory.prepare("s", long)).request["messages"]
-            return time.process_time() - began
+        return time.process_time() - began
 
     small = await seconds(250_000)
-    assert await seconds(2_000_000) < 25 * max(small, 0.1)
+    assert await seconds(2_000_000) < 16 * small
 
 
 async def test_every_message_and_reply_is_kept_once(tmp_path: Path) -> None:
