@@ -1,5 +1,5 @@
 """The processes of a node. Their parent accepts connections and passes them on in turn, because the
-kernel shares them unevenly: of 40, one process got 40 of a shared socket, or 15 by SO_REUSEPORT."""
+kernel shares the connections of one port unevenly."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NodeLog:
     def __init__(self, settings: Settings, opened: socket.socket) -> None:
         self._settings, self._opened = settings, opened
 
-    def tell(self, event: str, line: str, **fields: object) -> None:
+    def report(self, event: str, line: str, **fields: object) -> None:
         if self._settings.telemetry.log_format is None:
             click.echo(line, err=True)
         else:
@@ -46,12 +46,12 @@ class NodeLog:
             last = f" to {port + serve.processes - 1}" if serve.processes > 1 else ""
             lines.append(f"Metrics: port {port}{last}, /metrics")
         jobs = "node" if serve.jobs else "worker"
-        self.tell("serving", "\n".join(lines), address=address, metrics_port=port, jobs=jobs)
+        self.report("serving", "\n".join(lines), address=address, metrics_port=port, jobs=jobs)
 
     def draining(self) -> None:
         seconds = self._settings.serve.drain_seconds
         line = f"Shutting down: /readyz fails, requests are served for {seconds:.3g} s"
-        self.tell("draining", f"{line}; a second signal stops it at once", seconds=seconds)
+        self.report("draining", f"{line}; a second signal stops it at once", seconds=seconds)
 
 
 class Parent:
@@ -64,6 +64,7 @@ class Parent:
         self._serving: deque[socket.socket] = deque()
         self._started: set[int] = set()
         self._ending = asyncio.Event()
+        self._accepting = False
         self._exit_code = 0
 
     async def run(self) -> int:
@@ -71,7 +72,7 @@ class Parent:
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._signal)
         await asyncio.gather(*map(self._keep, range(self._settings.serve.processes)))
-        self._log.tell("ended", "Ended")
+        self._log.report("ended", "Ended")
         return self._exit_code
 
     async def _keep(self, number: int) -> None:
@@ -81,15 +82,23 @@ class Parent:
             channel.setblocking(False)
             with channel:
                 with theirs:
-                    process = self._running[channel] = self._start(number, theirs.fileno())
+                    try:
+                        process = self._start(number, theirs.fileno())
+                    except OSError as error:  # the machine has too many processes
+                        self._log.report("restarting", f"No process: {error}", error=str(error))
+                        await until(self._ending, RESTART_SECONDS)
+                        continue
+                self._running[channel] = process
                 with suppress(ConnectionError):
                     while await asyncio.get_running_loop().sock_recv(channel, 1):
                         self._serving.append(channel)
-                        self._accept_if_all_serve(number)
+                        self._listen_if_all_serve(number)
+                        self._accept()
                 code = await asyncio.to_thread(process.wait)
                 del self._running[channel]
                 with suppress(ValueError):  # it did not start
                     self._serving.remove(channel)
+                self._accept()
             if not self._ending.is_set() and len(self._started) < self._settings.serve.processes:
                 self._exit_code = code or 1  # another start would fail too
                 self._ending.set()
@@ -97,7 +106,7 @@ class Parent:
                     other.kill()
             elif not self._ending.is_set():
                 line = f"Process {process.pid} ended ({code}): starting another"
-                self._log.tell("restarting", line, process=process.pid, code=code)
+                self._log.report("restarting", line, process=process.pid, code=code)
                 await until(self._ending, RESTART_SECONDS)
 
     def _start(self, number: int, channel: int) -> Popen[bytes]:
@@ -111,15 +120,30 @@ class Parent:
             process_group=0,  # a terminal signals the parent only
         )
 
-    def _accept_if_all_serve(self, number: int) -> None:
+    def _listen_if_all_serve(self, number: int) -> None:
         started = len(self._started)
         self._started.add(number)
         is_last = started < len(self._started) == self._settings.serve.processes
         if is_last and not self._ending.is_set():
             self._opened.setblocking(False)
             self._opened.listen(BACKLOG)
-            asyncio.get_running_loop().add_reader(self._opened, self._pass_on)
+            self._accepting = True
             self._log.serving(self._settings.telemetry.metrics_port)
+
+    def _accept(self) -> None:
+        """Accept connections while a process serves. Otherwise they wait in the kernel."""
+        loop = asyncio.get_running_loop()
+        if self._accepting and self._serving:
+            loop.add_reader(self._opened, self._pass_on)
+        elif self._accepting:
+            loop.remove_reader(self._opened)
+
+    def _refuse(self) -> None:
+        """Close the port, so that a load balancer tries another node."""
+        if self._accepting:
+            asyncio.get_running_loop().remove_reader(self._opened)
+            self._accepting = False
+        self._opened.close()
 
     def _pass_on(self) -> None:
         with suppress(OSError), self._opened.accept()[0] as connection:
@@ -130,11 +154,13 @@ class Parent:
                     return
 
     def _signal(self) -> None:
-        loop = asyncio.get_running_loop()
-        if not self._ending.is_set():
+        if self._ending.is_set():
+            self._refuse()
+        else:
             self._ending.set()
             self._log.draining()
-            loop.call_later(self._settings.serve.drain_seconds, loop.remove_reader, self._opened)
+            drain_seconds = self._settings.serve.drain_seconds
+            asyncio.get_running_loop().call_later(drain_seconds, self._refuse)
         for channel, process in self._running.items():
             if channel not in self._serving:  # it has not served yet, so nothing is lost
                 process.kill()

@@ -407,6 +407,11 @@ def serve(
 
     # Report wrong settings before imports that take seconds.
     require_server(settings.store.url)
+    if settings.serve.processes > 1 and settings.telemetry.metrics_port == 0:
+        raise SettingsError(
+            "several processes cannot pick their metrics ports: set telemetry.metrics_port to the "
+            "port of the first"
+        )
     if channel is not None:
         _serve(settings, socket.socket(fileno=channel))
         return
@@ -446,7 +451,7 @@ def _serve(settings: Settings, opened: socket.socket) -> None:
         with suppress(KeyboardInterrupt):  # the server has shut down, and raises the signal again
             server.run(sockets=[opened])
         if service.draining:
-            log.tell("ended", "Ended")
+            log.report("ended", "Ended")
 
 
 def _mcp() -> MountMcp | None:

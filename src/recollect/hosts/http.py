@@ -293,7 +293,7 @@ class HttpServer(uvicorn.Server):
     def take_connection(self, parent: socket.socket) -> bytes:
         """Serve a connection that another process passes. Return the byte that came with it."""
         try:
-            word, passed, _, _ = socket.recv_fds(parent, 1, 1)
+            order, passed, _, _ = socket.recv_fds(parent, 1, 1)
         except ConnectionError:
             return b""
         loop, state = asyncio.get_running_loop(), self.server_state
@@ -303,7 +303,7 @@ class HttpServer(uvicorn.Server):
             task: asyncio.Task[Any] = loop.create_task(accepted)
             state.tasks.add(task)
             task.add_done_callback(state.tasks.discard)
-        return word
+        return order
 
 
 class BackgroundServer:

@@ -1,13 +1,16 @@
 """The index of words and the signs of vectors find what a slow, exact search finds."""
 
+import asyncio
 import random
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.harness.waiting import wait_until
 from tests.store_contract import examples
 
 from recollect.adapters.stores.postgres import vectors
@@ -212,3 +215,47 @@ def test_a_path_comes_back_from_its_chunks(entries: list[tuple[str, str]]) -> No
         tuple(map(EntryKey, keys)),
         tuple(map(MessageId, ids)),
     )
+
+
+async def test_a_small_space_does_not_read_the_vectors_of_a_large_one(
+    database: TestDatabase,
+) -> None:
+    """A plan that the server made for searches of the large space would read all vectors."""
+    fleet = await PostgresFleet.open(database.app_url, pool_size=1)
+    directions = clustered(3_001, 64)
+    query = CandidateQuery(
+        vectors=(AskedVector(embedder="e", values=directions[-1].tobytes()),), vector_limit=10
+    )
+
+    async def search(space: str, times: int) -> None:
+        store = await fleet.space(space)
+        for _ in range(times):
+            assert len((await store.candidates(query)).passages) == 10
+
+    for space, count in (("large", 3_000), ("small", 20)):
+        new = examples.segments(count, words=3)
+        found = tuple(
+            Vector(segment=one.segment.id, ordinal=0, values=directions[place].tobytes())
+            for place, one in enumerate(new)
+        )
+        given = VectorSet(embedder="e", dimensions=64, vectors=found)
+        store = await fleet.space(space)
+        await store.write(Batch(at=1.0, segments=new, vectors=(given,)))
+    with psycopg.connect(database.admin_url, autocommit=True) as admin:
+
+        def scans() -> int:
+            (count,) = admin.execute(
+                "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = 'vectors'"
+            ).fetchone() or (0,)
+            return int(count)
+
+        admin.execute("VACUUM ANALYZE")
+        await search("large", 8)
+        await asyncio.sleep(1.1)  # a connection counts its scans once per second, and at its end
+        await search("large", 1)
+        before = scans()
+        await search("small", 3)
+        await fleet.close()
+        connected = "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid()"
+        wait_until(lambda: not admin.execute(connected, [database.name]).fetchall())
+        assert scans() == before

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -82,3 +83,46 @@ def test_processes_that_cannot_start_end_with_an_error(database: TestDatabase) -
             assert parent.wait(PATIENCE_SECONDS) == 2
             assert parent.stderr is not None
             assert "telemetry.metrics_port" in parent.stderr.read()
+
+
+def test_connections_wait_until_a_process_serves(database: TestDatabase) -> None:
+    with started(database) as parent:
+        try:
+            url = served_at(parent)
+            killed = children(parent.pid)
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+            wait_until(lambda: not killed & children(parent.pid))
+            answer = httpx2.get(f"{url}/readyz", trust_env=False, timeout=PATIENCE_SECONDS)
+            assert answer.status_code == 200
+        finally:
+            parent.kill()
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_the_port_is_closed_while_a_process_finishes(database: TestDatabase, signals: int) -> None:
+    with started(database, SERVE__DRAIN_SECONDS="1" if signals == 1 else "60") as parent:
+        try:
+            port = int(served_at(parent)[17:])
+            stuck, _ = children(parent.pid)
+            os.kill(stuck, signal.SIGSTOP)
+            for _ in range(signals):
+                parent.send_signal(signal.SIGTERM)
+                time.sleep(0.3)  # the same signal twice at once would arrive once
+
+            def refused() -> bool:
+                with socket.socket() as line:
+                    return line.connect_ex(("127.0.0.1", port)) != 0
+
+            wait_until(refused)
+            assert parent.poll() is None
+        finally:
+            parent.kill()
+            os.kill(stuck, signal.SIGKILL)
+
+
+def test_processes_do_not_pick_metrics_ports(database: TestDatabase) -> None:
+    with started(database, TELEMETRY__METRICS_PORT="0") as parent:
+        assert parent.wait(PATIENCE_SECONDS) == 2
+        assert parent.stderr is not None
+        assert "telemetry.metrics_port" in parent.stderr.read()

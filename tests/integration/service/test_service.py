@@ -534,3 +534,29 @@ def test_a_node_drains_before_it_ends(
         events = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
         node = [one["event"] for one in events if one["logger"] == "recollect.serve"]
         assert node == ["draining", "ended"]
+
+
+def test_a_second_signal_lets_open_requests_finish(database: TestDatabase, caller: Caller) -> None:
+    settings = node_settings(database)
+    own = {"STORE__URL": settings.store.url or "", "RECALL__EMBEDDER": "none"}
+    env = {f"RECOLLECT_{name}": value for name, value in own.items()}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "recollect", "serve", "--port", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **env, "RECOLLECT_SERVE__DRAIN_SECONDS": "1"},
+    )
+
+    def body() -> Iterator[bytes]:
+        yield b'{"request": '
+        for _ in range(2):
+            time.sleep(0.3)
+            process.send_signal(signal.SIGTERM)
+        time.sleep(1.5)  # longer than the drain
+        yield json.dumps(chat("Hello.")).encode() + b"}"
+
+    here = Caller(served_at(process), caller.key)
+    with process:
+        answer = here("POST", "/v1/spaces/one/sessions/s/prepare", content=body())
+        assert answer.json()["request"]
+        assert process.wait(PATIENCE_SECONDS) == 0

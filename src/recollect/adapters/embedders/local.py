@@ -277,7 +277,7 @@ _NGRAM: Final = 3
 _TRIGRAMS_CACHED: Final = 32_768
 """Maximum number of cached trigrams (about 4 MiB). English chat has about 15,000 trigrams."""
 INLINE_CHARS: Final = 2_000
-"""Local vectors without a model take less than a millisecond for so much text."""
+"""Vectors of the hash and static embedders take less than a millisecond for so much text."""
 _TEXTS_PER_CHUNK: Final = 128
 """Number of texts embedded between two checks for cancellation."""
 _WHITE_SPACE: Final = re.compile(r"\s+")

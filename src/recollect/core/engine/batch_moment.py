@@ -101,6 +101,7 @@ async def free(
     work = _Moment(moment=moment, asked=asked, boundary=boundary, wanted_tokens=wanted_tokens)
     if moment.kind in VOLUNTARY_MOMENTS and await work.prune(draft) is None:
         return Freed(draft=draft)  # leave out no message
+    emptied = draft
     if moment.kind == "room" and any(map(is_block, draft.edits)):
         emptied = await change(draft, work.without_old_blocks(draft), boundary)
         if emptied.has_room(wanted_tokens):  # blocks are not messages: they need not be stored
@@ -109,7 +110,7 @@ async def free(
         work = replace(work, not_durable=await durability.not_durable(draft, boundary))
         if len(work.not_durable) == len(draft.entries):
             return Freed(draft=draft, not_durable=work.not_durable)
-    return replace(await work.free(draft), not_durable=work.not_durable)
+    return replace(await work.free(emptied), not_durable=work.not_durable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

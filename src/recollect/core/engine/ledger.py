@@ -380,7 +380,7 @@ class ArchiveState:
     """True if the store skipped the last write, because another process had written first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
     stored: frozenset[EntryKey] = field(default=frozenset(), repr=False)
-    """Messages that were in the store when the session was loaded."""
+    """Newest messages that were in the store when the session was loaded, if the store says so."""
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
     """Messages that neither the store nor the spool accepted, and that are held in RAM."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)

@@ -294,6 +294,7 @@ class MemoryRecaller:
             recalled = await self._looked(lambda store: self._recalled(store, request, vectors))
         if self._upkeep is not None and self._vectors.embedders:
             self._upkeep.look_soon(now=not _are_compared(reads))
+        reads.queries = None  # they refer to `reads`: a cycle would keep all rows in RAM for longer
         if self._archive.spooling:
             notes = (*notes, Reason(Cause.NOT_SEARCHED_YET))
         return replace(recalled, notes=(*self._lacking, *notes, *missing, *recalled.notes))

@@ -567,16 +567,16 @@ class NodeServer(HttpServer):
         await super().startup(sockets)
         if self.started:
             if self._parent is not None:
-                asyncio.get_running_loop().add_reader(self._parent, self._hear, self._parent)
+                asyncio.get_running_loop().add_reader(self._parent, self._read_parent, self._parent)
             self._on_ready()
 
-    def _hear(self, parent: socket.socket) -> None:
+    def _read_parent(self, parent: socket.socket) -> None:
         """Take a connection or a signal from the parent. End if the parent has died."""
-        word = self.take_connection(parent)
-        if not word:
+        order = self.take_connection(parent)
+        if not order:
             asyncio.get_running_loop().remove_reader(parent)
             self.should_exit = True
-        elif word == b"s":
+        elif order == b"s":
             self._drain_or_end()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -588,6 +588,7 @@ class NodeServer(HttpServer):
 
     def _drain_or_end(self) -> None:
         if self._service.draining:
+            self.force_exit = self.should_exit
             self._end()
             return
         self._service.drain()
@@ -596,5 +597,4 @@ class NodeServer(HttpServer):
         loop.call_soon(self._on_draining)  # the loop runs this outside of the signal handler
 
     def _end(self) -> None:
-        self.force_exit = self.should_exit
         self.should_exit = True

@@ -1,13 +1,14 @@
 """Answers a search of memory: the best passages by words and by each vector, and their neighbors.
 
-A search needs two round trips: one queries words, one vectors and the found passages. An excluded
-passage takes no place in the result and changes no statistic."""
+A search usually needs two round trips: the first reads the space's statistics and the words' index,
+the second compares vectors and reads the found passages. An excluded passage takes no place in the
+result and changes no statistic."""
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import isnan
 from typing import Any, Final, TypeAlias
@@ -38,6 +39,9 @@ DECIMALS: Final = 6
 """Number of decimals to which similarities are rounded: the server adds in single precision, so
 equal values may differ by about 5e-8."""
 
+PREPARED_PASSAGES: Final = 1_000
+"""In larger spaces, the statement that compares vectors gets a plan of its own for each search. A
+plan made for all spaces would read the vectors of all spaces if those of one are most of them."""
 _TEXT_BYTES: Final = 4_000
 """Longer messages are not sent with their passages: a caller that needs one reads it."""
 _FIELDS: Final = (
@@ -139,17 +143,20 @@ def _similarity(found: float | None) -> float | None:
     return 0.0 if isnan(found) else round(found, DECIMALS)
 
 
-class _Segments(dict[SegmentId, Segment]):
+class _Segments(Mapping[SegmentId, Segment]):
     """The messages of rows, except long ones, made when a caller reads them."""
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows: dict[str, Row] = {row[0]: row for row in rows if row[_BODY] is not None}
+        self._rows: dict[SegmentId, Row] = {row[0]: row for row in rows if row[_BODY] is not None}
 
-    def __contains__(self, key: object) -> bool:
-        return key in self.rows
+    def __iter__(self) -> Iterator[SegmentId]:
+        return iter(self._rows)
 
-    def __missing__(self, key: SegmentId) -> Segment:
-        row = self.rows[key]
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, key: SegmentId) -> Segment:
+        row = self._rows[key]
         return Segment(
             id=key, message_id=row[1], key=row[2], session=row[3], role=row[5], said_at=row[6],
             trust=row[7], tool=row[8], text=row[9], tokens=row[10], source=row[11], noise=row[12],
@@ -207,7 +214,8 @@ async def _found(
         if one is not None:
             given.update((f"{name}_{place}", part) for name, part in one.given.items())
     kinds = [None if one is None else "among" not in one.given for one in comparing]
-    rows = await work.rows(found_statement(tuple(kinds)), given)
+    send = work.send if space.documents <= PREPARED_PASSAGES else work.send_planned
+    rows = await (await send(found_statement(tuple(kinds)), given)).fetchall()
     chosen = set(by_words)
     at = _MORE + len(kinds)
     for one in filter(None, comparing):
@@ -293,11 +301,12 @@ async def around(
     asked = list(dict.fromkeys(ids))
     if not asked or reach <= 0:
         return Surroundings()
-    space = await words.look_up_space(work)
     given = {
         "space": work.space_id, "ids": texts(asked), "left_out": texts(query.leave_out),
-        "reach": reach, "each": max(0, passages_each), **asked_parameters(query, space),
+        "reach": reach, "each": max(0, passages_each),
     }  # fmt: skip
+    if query.vectors:
+        given |= asked_parameters(query, await words.look_up_space(work))
     rows = await work.rows(around_statement(len(query.vectors)), given)
     # A passage without stored words is damaged; `check` reports it.
     whole = [row for row in rows if row[_NUMBER] is not None and row[_COUNTS] is not None]

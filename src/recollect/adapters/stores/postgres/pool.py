@@ -2,9 +2,9 @@
 while the server is down.
 
 A transaction queues its statements, and sends them together in libpq's pipeline mode when rows are
-needed (docs/decisions/0045). Every transaction first sets its space with SET LOCAL, so that no
-setting stays on a connection that PgBouncer gives to another client. While PostgreSQL is down,
-callers get an error at once, and one caller at a time tries to connect."""
+needed (docs/decisions/0045). Every transaction first sets its space, only for itself: no setting
+stays on a connection that PgBouncer gives to another client. While PostgreSQL is down, callers get
+an error at once, and one caller at a time tries to connect."""
 
 from __future__ import annotations
 

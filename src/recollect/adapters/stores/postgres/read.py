@@ -129,7 +129,7 @@ async def page(
 
 async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     wanted = frozenset(ids)
-    if work.lookup is not None and wanted <= work.lookup.scope[0]:  # a search asks for these
+    if work.lookup is not None and wanted <= work.lookup.leave_out:
         space: Space = await work.lookup.space()
         return frozenset(map(SegmentId, wanted & space.known))
     rows = await work.rows(_KNOWN, (work.space_id, texts(wanted)))

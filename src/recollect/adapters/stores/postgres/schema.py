@@ -69,7 +69,7 @@ _KEPT_FROM_THE_ROLE: Final = {
 
 PLAN_CACHE_MODE: Final = "auto"
 """With `auto`, PostgreSQL keeps one plan of a prepared statement if new plans are no better.
-Statements that compare many vectors are not prepared: one plan might search all vectors."""
+Statements that compare vectors are prepared in small spaces only: see `PREPARED_PASSAGES`."""
 
 
 def missing_settings(settings: Mapping[str, str], *, citus: bool) -> dict[str, str]:

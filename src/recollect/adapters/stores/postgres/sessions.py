@@ -188,9 +188,9 @@ class SessionLookup:
 
 
 def asked(given: SessionWrite | None) -> dict[str, Any]:
-    """Return the parameters of `LOOKUP`. Without a session, it finds nothing."""
+    """Return the parameters of `LOOKUP`. Without a session, it finds none; Citus refuses NULL."""
     if given is None:
-        return {"session": None, "turn": -1, "chunk": -1}
+        return {"session": "", "turn": -1, "chunk": -1}
     chunk = given.path_from // CHUNK
     return {"session": given.session, "turn": given.turn, "chunk": chunk}
 

@@ -26,6 +26,7 @@ from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.core.values.recall import CandidateQuery
+from recollect.core.values.segment import SegmentId
 
 RUN_SPAN: Final = 65_536
 """Maximum number of passages in a run, because relative passage numbers have 16 bits."""
@@ -412,7 +413,8 @@ class Lookup:
     """The queries with which a search begins. Later searches of the transaction share them."""
 
     terms: frozenset[int]
-    scope: tuple[Any, ...]
+    leave_out: frozenset[SegmentId]
+    filters: tuple[Any, ...]
     asking: Statement
     allowing: Statement | None = None
     read: Space | None = None
@@ -443,14 +445,14 @@ async def look_up_space(work: Transaction, query: CandidateQuery | None = None) 
         return await known.space()
     query = query or CandidateQuery()
     terms = frozenset([term_of(work.space_id, word) for word in query.words])
-    filters = (query.session, query.said_after, query.said_before)
-    scope = (query.leave_out, query.with_files, *filters)
-    if known is None or known.scope != scope or not terms <= known.terms:
+    filters = (query.session, query.said_after, query.said_before, query.with_files)
+    scope = (query.leave_out, filters)
+    if known is None or (known.leave_out, known.filters) != scope or not terms <= known.terms:
         given = {"space": work.space_id, "terms": int8s(sorted(terms))}
         asking = await work.send(_LOOK_UP, {**given, "ids": texts(query.leave_out)})
-        known = work.lookup = Lookup(terms, scope, asking)
-        if filters != (None, None, None):
-            given.update(zip(("files", "session", "after", "before"), scope[1:], strict=True))
+        known = work.lookup = Lookup(terms, *scope, asking)
+        if filters[:3] != (None, None, None):
+            given.update(zip(("session", "after", "before", "files"), filters, strict=True))
             known.allowing = await work.send_planned(_ALLOWED, given)
     return await known.space()
 
