@@ -315,11 +315,10 @@ def test_forgetting_a_fact_leaves_a_gap_and_a_certificate(facts: Facts) -> None:
         superseded_by=None,
         valid_to=None,
     )
-    digest = fact("the project", id=FactId("dg"), type="digest", subject="project", joint=True)
-    facts.write([first, second, third, digest], [said])
+    facts.write([first, second, third], [said])
     unanswered = facts.run("forget", "v2")
     assert unanswered.exit_code == 2
-    assert "1 fact, 1 digest would be forgotten" in unanswered.stderr
+    assert "1 fact would be forgotten" in unanswered.stderr
     assert "--yes" in unanswered.stderr
     assert second.content in unanswered.stdout
     assert "--yes" in facts.refused("forget", "v2", "--json")

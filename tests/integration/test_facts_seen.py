@@ -60,9 +60,6 @@ class TestWhatIsShown:
         assert shown.index("the port is 8000") < shown.index("written by hand")
         assert shown.count("to now") == 1
 
-    def test_a_digest_is_no_type_that_people_write(self, facts: Facts) -> None:
-        assert facts.run("add", "all of it", "--type", "digest").exit_code == 2
-
     def test_search_shows_facts_too(self, facts: Facts) -> None:
         facts.write([fact("the zebra gateway listens on 8443", id=FactId("z1"))])
         run(facts, "memory", "add", "By the way, zebra crossings open at noon.")

@@ -1,6 +1,6 @@
 """One statement that memory took everywhere is in no byte after `forget`, and does not come back.
 
-Segments, a fact, a digest, a summary, a receipt, the ledger, the transcript of our agent and the
+Segments, facts, a summary, a receipt, the ledger, the transcript of our agent and the
 note of the day: found in each before, in none after, on SQLite and on PostgreSQL."""
 
 import asyncio
@@ -94,7 +94,7 @@ def talk() -> Talk:
 
 
 async def plant(memory: Memory) -> Talk:
-    """Say it, compact it, and let facts and a digest be made of it."""
+    """Say it, compact it, and let facts be made of it."""
     said = talk()
     async with opened(memory.url, scribe(retold)) as engine:
         await engine.prepare(SESSION, said.body("go on"))
@@ -123,7 +123,7 @@ async def _segments(store: Store) -> dict[str, Segment]:
 
 
 def facts_of(segments: dict[str, Segment]) -> tuple[Fact, ...]:
-    """What is made of it: a fact, the one before, one that others say, too, and a digest."""
+    """What is made of it: a fact, the one before, one that others say, too, and a joint one."""
     plan, before, stays = segments[PLAN], segments[BEFORE], segments[STAYS]
 
     def made(name: str, said: str, *rests_on: Segment, **more: Any) -> Fact:
@@ -140,9 +140,7 @@ def facts_of(segments: dict[str, Segment]) -> tuple[Fact, ...]:
         made("old", "the crane listens on port 8000", before, superseded_by="plan", valid_to=2.0),
         made("plan", f"the {MARKER} crane listens on port 9000", plan, change="supersede"),
         made("shared", "a crane was decided upon", plan, stays, attribute="decision"),
-        made(
-            "about", f"crane: 8000, then 9000 by {MARKER}", before, plan, type="digest", joint=True
-        ),
+        made("about", f"crane: 8000, then 9000 by {MARKER}", before, plan, joint=True),
     )
 
 
@@ -224,7 +222,7 @@ def test_a_statement_is_forgotten_wherever_memory_took_it(memory: Memory) -> Non
     said = asyncio.run(plant(memory))
     late = asyncio.run(late_batch(memory))
     assert asyncio.run(everywhere(memory)) == {
-        "segments", "decision", "digest", "states", "compactions", "pieces", "recall", ".jsonl",
+        "segments", "decision", "states", "compactions", "pieces", "recall", ".jsonl",
         ".md",
     }  # fmt: skip
     order = ("memory", "forget", "--matching", MARKER, "--workspace", memory.workspace, "--yes")

@@ -67,9 +67,7 @@ async def plant(url: str) -> None:
     evidence = (EvidenceSpan(segment=held.id, start=start, end=len(held.text)),)
     facts = (
         examples.fact("f", content=f"the token is {TOKEN}", sources=(held.id,), evidence=evidence),
-        examples.fact(
-            "d", content=f"{STAFF}: {TOKEN}", sources=(held.id,), type="digest", joint=True
-        ),
+        examples.fact("d", content=f"{STAFF}: {TOKEN}", sources=(held.id,), joint=True),
     )
     quoting = Insert(
         anchor=None, placement="head", text=TOLD, stage="inject", reason=NOT_RUN, turn=1
@@ -158,7 +156,7 @@ def redacted(url: str, workspace: Path) -> dict[str, Any]:
     seen = recollect("redact", "--store", url, "--workspace", workspace, code=1)
     assert not seen["applied"]
     for place in (
-        "messages", "facts", "digests", "ledger pieces", "jobs", "summaries and receipts",
+        "messages", "facts", "ledger pieces", "jobs", "summaries and receipts",
         "session states", "spooled batches", "transcripts", "daily notes",
     ):  # fmt: skip
         assert seen["places"][place]["holding"] >= 1, place

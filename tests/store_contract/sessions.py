@@ -29,7 +29,6 @@ from recollect.core.formats.stored_records import join_state, split_state
 from recollect.core.ports import Store
 from recollect.core.rules.identity import ROOT, chain
 from recollect.core.values.batch import (
-    DIGEST_JOB,
     EXTRACT_JOB,
     Batch,
     NewJob,
@@ -221,12 +220,6 @@ def _reading(session: str, *, left: bool = False) -> NewJob:
     )
 
 
-def _digesting(session: str | None) -> NewJob:
-    named = json.dumps({"subject": "ports", "session": session}, ensure_ascii=False)
-    payload = named.encode("utf-8", "surrogatepass")
-    return NewJob(kind=DIGEST_JOB, key=f"of {session}", payload=payload, run_at=START)
-
-
 async def jobs_of_a_forgotten_session_go(spaces: Spaces) -> None:
     """Waiting, leased and dead jobs that name it go with a session, or with its last message by
     time; one that was taken has no effect any more. Those of others stay."""
@@ -235,17 +228,17 @@ async def jobs_of_a_forgotten_session_go(spaces: Spaces) -> None:
             store = await spaces.open(f"{place}-{by_time}")
             new_segments = tuple(segment(f"hello {text}", session=text) for text in (name, "other"))
             later = segment("later", session="other", said_at=SOON)
-            mine = (_reading(name), _reading(name, left=True), _digesting(name))
-            rest = (_reading("other"), _digesting("other"), _digesting(None))
+            mine = (_reading(name), _reading(name, left=True))
+            rest = (_reading("other"),)
             await store.write(Batch(at=START, segments=(*new_segments, later), jobs=mine))
-            taken = await claim_all(store, now=START, kinds=(EXTRACT_JOB, DIGEST_JOB))
+            taken = await claim_all(store, now=START, kinds=(EXTRACT_JOB,))
             assert await store.fail(taken[0], reason="no", retry_at=None)
             await store.write(Batch(at=START, jobs=(*mine, *rest)))
             order = ForgetOrder(at=SOON, sessions=(name,))
             if by_time:
                 order = ForgetOrder(at=SOON, said_before=START + 1)
             done = await store.forget(order)
-            assert done.jobs == 6
+            assert done.jobs == 4
             left = await store.jobs()
             assert sorted(job.key for job in left) == sorted(job.key for job in rest)
             effect = Batch(at=SOON, jobs=(_reading(name),), facts=(fact("late"),))

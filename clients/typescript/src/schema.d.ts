@@ -728,7 +728,7 @@ export interface components {
              * @description Its kind; detected if missing
              * @default null
              */
-            type?: ("architecture" | "config" | "decision" | "digest" | "implementation" | "issue" | "preference" | "task_state") | null;
+            type?: ("architecture" | "config" | "decision" | "implementation" | "issue" | "preference" | "task_state") | null;
             /**
              * @description What it is about
              * @default

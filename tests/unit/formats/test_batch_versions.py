@@ -31,7 +31,7 @@ FACTS = (
     *(replace(PLAIN, evidence=(SPAN,)), replace(PLAIN, made_by="rules")),
     *(replace(PLAIN, change="update"), replace(PLAIN, session="talk")),
     *(replace(PLAIN, pinned=True), replace(PLAIN, joint=True), replace(PLAIN, type="preference")),
-    *(replace(PLAIN, type="digest"), replace(PLAIN, trust="outside")),
+    replace(PLAIN, trust="outside"),
 )
 
 

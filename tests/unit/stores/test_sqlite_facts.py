@@ -8,7 +8,7 @@ from tests.store_contract.harness import claim_all
 
 from recollect.adapters.stores.invariants import word_number
 from recollect.adapters.stores.sqlite import SQLiteStore
-from recollect.core.values.batch import DIGEST_JOB, EXTRACT_JOB, Batch, NewJob, extract_key
+from recollect.core.values.batch import EXTRACT_JOB, Batch, NewJob, extract_key
 from recollect.core.values.fact import ExtractedTo, FactId
 from recollect.core.values.upkeep import ForgetOrder
 
@@ -55,7 +55,6 @@ async def test_forgotten_session_is_named_in_no_byte(tmp_path: Path) -> None:
     jobs = (
         NewJob(kind=EXTRACT_JOB, key=extract_key(name, left=True), payload=payload),
         NewJob(kind=EXTRACT_JOB, key=extract_key(name, left=False), payload=payload),
-        NewJob(kind=DIGEST_JOB, key="digest", payload=payload),
     )
     facts = (
         fact("hand", session=name, made_by="user"),
@@ -69,11 +68,10 @@ async def test_forgotten_session_is_named_in_no_byte(tmp_path: Path) -> None:
         await store.write(
             Batch(at=START, segments=new, facts=facts, fact_vectors=vectors, jobs=jobs)
         )
-        kinds = (EXTRACT_JOB, DIGEST_JOB)
-        (lease,) = await claim_all(store, now=START, kinds=kinds, limit=1)
+        (lease,) = await claim_all(store, now=START, kinds=(EXTRACT_JOB,), limit=1)
         assert MARK.encode() in _raw(path)
         done = await store.forget(ForgetOrder(at=START, sessions=(name,)))
-        assert (done.facts, done.jobs) == (("rests",), 3)
+        assert (done.facts, done.jobs) == (("rests",), 2)
         assert not await store.complete(lease, Batch(at=START, jobs=jobs))
         assert MARK.encode() not in _raw(path)
         left = await store.facts(superseded=True)

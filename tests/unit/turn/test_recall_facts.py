@@ -221,13 +221,6 @@ class TestBesidePassages:
             assert narrow.passages == ()
             assert names(narrow) == ["port"], "no passage fits, so the fact says it"
 
-    async def test_a_digest_of_an_earlier_version_is_not_recalled(self, tmp_path: Path) -> None:
-        async with memory(tmp_path) as held:
-            (said, *_) = await held.remember([LONG, "noted"])
-            resting = {**rests_on(said, LONG, PORT), "joint": True, "type": "digest"}
-            await know(held, fact("all", "staging gateway: port 8443, up", **resting))
-            assert names(await held.recall(ASKS_PORT, every_turn=True)) == []
-
     async def test_one_that_several_messages_say_goes_only_where_all_are_shown(
         self, tmp_path: Path
     ) -> None:

@@ -84,7 +84,7 @@ async def test_a_record_that_the_pattern_does_not_match_stays(tmp_path: Path) ->
         assert "Ann leads" not in await held(store), "it does not come back"
 
 
-async def test_facts_and_digests_that_rest_on_what_goes_are_counted_before(tmp_path: Path) -> None:
+async def test_facts_that_rest_on_what_goes_are_counted_before(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         new = examples.conversation(["Nightfall begins.", "The tide is low."])
         first, second = examples.ids(new)
@@ -92,14 +92,14 @@ async def test_facts_and_digests_that_rest_on_what_goes_are_counted_before(tmp_p
         facts = (
             examples.fact("rests", sources=[first]),
             examples.fact("both", sources=[first, second]),
-            examples.fact("digest", sources=[first, second], type="digest", joint=True),
+            examples.fact("joint", sources=[first, second], joint=True),
             examples.fact("tide", sources=[second]),
         )
         await store.write(Batch(at=AT, segments=(*new, *twice), facts=facts))
         for order, expected in (
-            (ForgetOrder(at=AT, matching="Nightfall"), {"rests", "digest"}),
-            (ForgetOrder(at=AT, segments=(second,)), {"digest", "tide"}),
-            (ForgetOrder(at=AT, sessions=(new[0].segment.session,)), {"rests", "digest"}),
+            (ForgetOrder(at=AT, matching="Nightfall"), {"rests", "joint"}),
+            (ForgetOrder(at=AT, segments=(second,)), {"joint", "tide"}),
+            (ForgetOrder(at=AT, sessions=(new[0].segment.session,)), {"rests", "joint"}),
         ):
             meant = await find_targets(store, [], order)
             assert {str(fact.id) for fact in meant.facts} == expected, order

@@ -37,7 +37,7 @@ def batch() -> Batch:
         facts=(
             examples.fact("a", content=SAID, sources=ids[:1], evidence=spans),
             examples.fact("b", content="the tide is low", sources=ids[1:]),
-            examples.fact("c", content="both", sources=ids, type="digest", joint=True),
+            examples.fact("c", content="both", sources=ids, joint=True),
         ),
         fact_vectors=(FactVectorSet(embedder="e", dimensions=1, vectors=vectors),),
         session=examples.session_write(new, turn=1, edits=(cut,)),

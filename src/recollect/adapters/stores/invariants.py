@@ -12,15 +12,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recollect.core.search.bm25 import inverse_document_frequency
 from recollect.core.values.batch import (
-    DIGEST_JOB,
-    EXTRACT_JOB,
     Batch,
     NewJob,
     WriteResult,
@@ -186,26 +184,9 @@ def session_mark(session: str) -> str:
     return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
 
 
-KINDS: Final = (EXTRACT_JOB, DIGEST_JOB)
-"""Kinds of jobs that name a session."""
-
-
-def jobs_of_sessions(jobs: Iterable[tuple[int, str, bytes]], sessions: Iterable[str]) -> list[int]:
-    """Return the numbers of the jobs that name one of these sessions."""
-    names = frozenset(sessions)
-    keys = {extract_key(name, left=left) for name in names for left in (False, True)}
-    return [
-        number for number, key, payload in jobs if key in keys or _session_named(payload) in names
-    ]
-
-
-def _session_named(payload: bytes) -> str | None:
-    try:
-        read: Any = json.loads(payload)
-    except (ValueError, TypeError):
-        return None
-    named = read.get("session") if isinstance(read, dict) else None
-    return named if isinstance(named, str) else None
+def extract_keys(sessions: Iterable[str]) -> list[str]:
+    """Return the keys of the jobs that extract facts from these sessions."""
+    return [extract_key(name, left=left) for name in sessions for left in (False, True)]
 
 
 def writable(

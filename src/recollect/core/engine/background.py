@@ -15,7 +15,7 @@ from recollect.core.ports import Clock, Embedder, Model, Store
 from recollect.core.rules.tokens import model_use
 from recollect.core.upkeep.chores import embed, expire
 from recollect.core.upkeep.jobs import BackgroundJobs, Handler, JobRunner, day_of
-from recollect.core.values.batch import DIGEST_JOB, EMBED_JOB, EXTRACT_JOB, Batch, Lease
+from recollect.core.values.batch import EMBED_JOB, EXTRACT_JOB, Batch, Lease
 from recollect.core.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.core.values.reason import Cause, Reason
 from recollect.errors import StoreError
@@ -150,9 +150,6 @@ def handlers_of(
         "expire": partial(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
         ),
-        # drop jobs of kinds that only earlier versions queued
-        DIGEST_JOB: partial(_drop, clock=clock),
-        "evict": partial(_drop, clock=clock),
     }
     if model is not None:  # without a model, these jobs wait for a worker that has one
         reader = model

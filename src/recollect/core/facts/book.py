@@ -363,7 +363,7 @@ class FactBook:
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
         query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self._session)
         found = [candidate.fact for candidate in (await self._store.fact_candidates(query)).facts]
-        known = [fact for fact in found if self._reaches(fact) and fact.type != "digest"]
+        known = list(filter(self._reaches, found))
         for fact in known:
             if same_words(fact.content, draft.content):
                 # The user has confirmed the fact, so it becomes the user's own.

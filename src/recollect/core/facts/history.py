@@ -393,7 +393,7 @@ def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled
     unique = {fact.id: fact for fact in known}
     if fact_id(draft.evidence, draft.content) in unique:
         return Reconciled(operation="none", reason="recorded already")
-    facts = [fact for fact in unique.values() if fact.type != "digest"]
+    facts = list(unique.values())
     operation, followed, reason = _decide(draft, facts)
     if operation == "none" and followed is not None:
         return Reconciled(operation="none", written=gain_source(followed, draft), reason=reason)

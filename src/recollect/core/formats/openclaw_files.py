@@ -263,10 +263,10 @@ def _up_to_date(fact: Fact, line: str) -> str:
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
-    """Sort facts, omitting digests: imported ones by line number, then others by time and id."""
+    """Sort facts: imported ones by line number, then others by time and id."""
 
     def place(fact: Fact) -> tuple[int, int, float, str]:
         number, _ = split_foreign(fact.foreign or "")
         return (0, int(number), fact.at, fact.id) if number else (1, 0, fact.at, fact.id)
 
-    return sorted((fact for fact in facts if fact.type != "digest"), key=place)
+    return sorted(facts, key=place)

@@ -80,7 +80,6 @@ async def recall_facts(
         )
         if fact_name(ranked_fact.fact.id) not in request.quoted
         and _in_time(ranked_fact.fact, request)
-        and ranked_fact.fact.type != "digest"
     ]
     listed = [ranked_fact for ranked_fact in ranked if ranked_fact.fact.type in types]
     if closed and not listed:

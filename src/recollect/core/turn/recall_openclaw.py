@@ -163,8 +163,7 @@ async def _facts(archive: Archive, request: RecallRequest) -> list[Fact]:
     return [
         fact
         for fact in await archive.facts()
-        if fact.type != "digest"
-        and (request.scope == "space" or fact.session in (None, request.session))
+        if request.scope == "space" or fact.session in (None, request.session)
     ]
 
 

@@ -22,7 +22,6 @@ Progress: TypeAlias = Callable[[str, int, int | None], None]
 """Called with what is being processed, the number done, and the total if known."""
 SEGMENTS: Final = "messages"
 FACTS: Final = "facts"
-DIGESTS: Final = "digests"
 SPOOL: Final = "spooled batches"
 PLACES: Final[Mapping[BodyKind, str]] = {
     "pieces": "ledger pieces",
@@ -52,7 +51,7 @@ _REDACTION_FORMAT: Final = "recollect-redaction-1"
 _MOST_SESSIONS: Final = 10
 COVERS: Final = (
     "the archive: messages, passages and the word index; their vectors are computed again",
-    "facts and digests",
+    "facts",
     "the ledger: replay marks masked text",
     "jobs, session states, summaries and receipts",
     "the spool of this machine",

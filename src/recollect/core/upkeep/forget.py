@@ -52,7 +52,6 @@ _TORN: Final = (
 COVERS: Final = (
     "the archive: segments, passages, the index of words, vectors",
     "facts that have no other source, and facts that contain the requested text",
-    "digests that rest on any of them, or on a fact that was named",
     "the ledger: pieces of requests that quote them",
     "jobs that quote them",
     "session states: shortened results, recalled blocks and cuts that may quote them",
@@ -74,7 +73,7 @@ CANNOT_SPACE: Final = (
     "the client's own history and files: sent again, that makes a new space",
 )
 COVERS_SPACE: Final = (
-    "the archive: segments, passages, the index of words, vectors, facts and digests",
+    "the archive: segments, passages, the index of words, vectors and facts",
     "sessions, summaries, receipts, the ledger, jobs, tombstones and counts",
 )
 UNTIL_REWRITTEN: Final = (

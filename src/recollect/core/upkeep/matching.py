@@ -148,16 +148,7 @@ async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     matcher = OrderMatcher(order)
     if not matcher and not order.facts:
         return ()
-    facts = await store.facts(superseded=True)
-    meant = {fact.id: fact for fact in facts if matcher.covers_fact(fact)}
-    # A digest contains the facts that it summarizes.
-    subjects = {fact.subject for fact in meant.values() if fact.subject}
-    sources = {source for fact in meant.values() for source in fact.sources}
-    for fact in facts:
-        rests = fact.subject in subjects or not sources.isdisjoint(fact.sources)
-        if fact.type == "digest" and rests:
-            meant.setdefault(fact.id, fact)
-    return tuple(meant.values())
+    return tuple(filter(matcher.covers_fact, await store.facts(superseded=True)))
 
 
 def describe_damage(spools: Iterable[Spool]) -> list[str]:

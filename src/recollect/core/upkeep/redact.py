@@ -16,7 +16,6 @@ from recollect.core.search.tokenize import tokenize
 from recollect.core.turn.ingest import index
 from recollect.core.upkeep.certificates import (
     CANNOT,
-    DIGESTS,
     FACTS,
     JOB_KEYS,
     ORIGINS,
@@ -299,14 +298,13 @@ class _RedactionWalk:
         self._raced += len(new)
 
     async def facts(self) -> None:
-        """Mask facts and digests. If another process writes facts meanwhile, nothing is written."""
+        """Mask facts. If another process writes facts meanwhile, nothing is written."""
         for fact in self._facts_before:
             self.check_name(SESSION_NAMES, fact.session)
             kinds: Counter[str] = Counter()
             mask_fact(fact, self._masks, {}, kinds)
             if kinds:
-                place = DIGESTS if fact.type == "digest" else FACTS
-                self.found.count(place, kinds, fact.session)
+                self.found.count(FACTS, kinds, fact.session)
         self._step(FACTS, len(self._facts_before), len(self._facts_before))
         races = 0
         while self._apply and races < _MOST_RACES:

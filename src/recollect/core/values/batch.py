@@ -80,10 +80,6 @@ def extract_key(session: str, *, left: bool) -> str:
     return f"{'left' if left else 'idle'}:{mark}"
 
 
-DIGEST_JOB: Final = "digest"
-"""Kind of jobs in earlier versions that wrote summaries of a subject."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A job to add to the queue."""

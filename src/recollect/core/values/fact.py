@@ -24,9 +24,8 @@ FactType: TypeAlias = Literal[
     "task_state",
     "architecture",
     "preference",
-    "digest",
 ]
-"""Types of facts: OpenClaw's six, user preferences, and the digests of earlier versions."""
+"""Types of facts: OpenClaw's six, and user preferences."""
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
 """Author of a fact: rules of earlier versions, a model, a person, an imported file."""
 Change: TypeAlias = Literal["update", "supersede"]

@@ -65,11 +65,9 @@ class ForgetPlan:
         """The kinds and numbers of data that would be removed."""
         from recollect.core.upkeep.certificates import count_text
 
-        digests = sum(fact.type == "digest" for fact in self.targets.facts)
         counts = {
             "messages": self.targets.messages,
-            "facts": len(self.targets.facts) - digests,
-            "digests": digests,
+            "facts": len(self.targets.facts),
             "records in ledger, jobs and session states": self.targets.records,
             **self.counts,
         }

@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from recollect.adapters.stores.invariants import KINDS, jobs_of_sessions, marks_of
+from recollect.adapters.stores.invariants import extract_keys, marks_of
 from recollect.adapters.stores.postgres import driver, facts, ledger, sessions, space, write
 from recollect.adapters.stores.postgres.jobs import DROP as DROP_JOBS
 from recollect.adapters.stores.postgres.jobs import settle
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.words import Ints
 from recollect.core.formats.stored_records import SoughtText
-from recollect.core.values.batch import Batch
+from recollect.core.values.batch import EXTRACT_JOB, Batch
 from recollect.core.values.fact import fact_identity
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import SegmentId
@@ -59,9 +59,8 @@ _PUT_STATE: Final = """
     UPDATE recollect.sessions SET state = %s WHERE space_id = %s AND session = %s
 """
 _DROP_PIECES_BY_HASH: Final = driver.delete("pieces", "hash", "text")
-_JOBS_OF_KINDS: Final = """
-    SELECT job_no, key, payload FROM recollect.jobs
-    WHERE space_id = %s AND kind = ANY(%s::text[])
+_JOBS_OF_SESSIONS: Final = """
+    SELECT job_no FROM recollect.jobs WHERE space_id = %s AND kind = %s AND key = ANY(%s::text[])
 """
 _SAID_IN: Final = """
     SELECT DISTINCT session FROM recollect.segments
@@ -240,8 +239,9 @@ async def _find_emptied(
 async def _forget_jobs_of_sessions(work: Transaction, emptied: Sequence[str]) -> int:
     if not emptied:
         return 0
-    rows = await work.rows(_JOBS_OF_KINDS, (work.space_id, driver.texts(KINDS)))
-    removed = jobs_of_sessions(rows, emptied)
+    keys = driver.texts(extract_keys(emptied))
+    rows = await work.rows(_JOBS_OF_SESSIONS, (work.space_id, EXTRACT_JOB, keys))
+    removed = [number for (number,) in rows]
     if removed:
         await work.send(DROP_JOBS, (work.space_id, driver.int8s(removed)))
     return len(removed)

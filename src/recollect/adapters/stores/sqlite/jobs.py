@@ -9,11 +9,11 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from recollect.adapters.stores.invariants import KINDS, jobs_of_sessions
+from recollect.adapters.stores.invariants import extract_keys
 from recollect.adapters.stores.sqlite import columns
 from recollect.adapters.stores.sqlite.database import Database, Row
 from recollect.core.formats.stored_records import SoughtText
-from recollect.core.values.batch import JobId, JobRecord, Lease, NewJob, QueueState
+from recollect.core.values.batch import EXTRACT_JOB, JobId, JobRecord, Lease, NewJob, QueueState
 from recollect.core.values.model import ModelUse
 
 _TOKEN_BYTES: Final = 16
@@ -78,9 +78,8 @@ DELETE FROM job WHERE state = 'waiting' AND EXISTS (
     AND older.state = 'waiting' AND older.number < job.number
 )
 """
-_OF_KINDS: Final = """
-SELECT number, CAST(key AS BLOB), payload FROM job
-WHERE kind IN (SELECT value FROM json_each(?))
+_OF_SESSIONS: Final = """
+SELECT number FROM job WHERE kind = ? AND key IN (SELECT value FROM json_each(?))
 """
 _ABOUT: Final = "SELECT number, about FROM job WHERE about IS NOT NULL"
 
@@ -218,9 +217,8 @@ def _drop(db: Database, numbers: Sequence[int]) -> int:
 def forget_jobs_of_sessions(db: Database, sessions: Sequence[str]) -> int:
     if not sessions:
         return 0
-    rows = db.rows(_OF_KINDS, (columns.json_list(KINDS),))
-    read = columns.read_rows(rows, lambda row: (int(row[0]), columns.text_of(row[1]), row[2]))
-    return _drop(db, jobs_of_sessions(read, sessions))
+    rows = db.rows(_OF_SESSIONS, (EXTRACT_JOB, columns.json_list(extract_keys(sessions))))
+    return _drop(db, [row[0] for row in rows])
 
 
 def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
