@@ -264,11 +264,11 @@ async def joint_fact_goes_with_any_source(spaces: Spaces) -> None:
         _resting("joint", *new[:2], joint=True),
         _resting("joint elsewhere", *new[1:], joint=True),
         _resting("either", *new[:2], trust="low"),
-        fact("digest", sources=ids(new), type="digest", joint=True),
+        fact("of all", sources=ids(new), joint=True),
     )
     await store.write(Batch(at=START, segments=new, facts=facts))
     done = await store.forget(ForgetOrder(at=SOON, segments=ids(new[:1])))
-    assert sorted(done.facts) == ["digest", "joint"]
+    assert sorted(done.facts) == ["joint", "of all"]
     left = {fact.id: fact for fact in await store.facts(superseded=True)}
     assert sorted(left) == ["either", "joint elsewhere"]
     assert left[FactId("either")] == replace(

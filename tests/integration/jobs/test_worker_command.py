@@ -32,10 +32,10 @@ def command(*arguments: str, home: Path) -> subprocess.Popen[str]:
     )
 
 
-def with_jobs(path: Path, *kinds: str, space: str = "default") -> None:
+def with_jobs(path: Path, *keys: str, space: str = "default") -> None:
     async def fill() -> None:
         store = await open_store(str(path), space=space)
-        jobs = tuple(NewJob(kind=kind, key="daily", run_at=NOON) for kind in kinds)
+        jobs = tuple(NewJob(kind="expire", key=key, run_at=NOON) for key in keys)
         await store.write(Batch(at=NOON, jobs=jobs))
         await store.close()
 
@@ -54,7 +54,7 @@ def waiting(path: Path, *, space: str = "default") -> tuple[int, int]:
 
 def test_once_does_what_is_due_and_says_so(tmp_path: Path) -> None:
     path = tmp_path / "space.db"
-    with_jobs(path, "evict", "expire")
+    with_jobs(path, "daily", "idle")
     run = command("--store", str(path), "--once", "--json", home=tmp_path)
     out, err = run.communicate(timeout=60)
     assert run.returncode == 0, err
@@ -68,7 +68,7 @@ def test_once_does_what_is_due_and_says_so(tmp_path: Path) -> None:
 
 def test_it_works_until_it_is_told_to_stop(tmp_path: Path) -> None:
     path = tmp_path / "space.db"
-    with_jobs(path, "expire")
+    with_jobs(path, "daily")
     run = command("--store", str(path), home=tmp_path)
     try:
         wait_until(lambda: waiting(path) == (0, 0))

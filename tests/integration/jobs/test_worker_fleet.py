@@ -33,7 +33,7 @@ async def fill(url: str, *names: str, pause: str | None = None) -> None:
     fleet = await PostgresFleet.open(url)
     for name in names or SPACES:
         store = await fleet.space(name)
-        jobs = tuple(NewJob(kind=kind, key="daily", run_at=NOON) for kind in ("evict", "expire"))
+        jobs = tuple(NewJob(kind="expire", key=key, run_at=NOON) for key in ("daily", "idle"))
         await store.write(Batch(at=NOON, jobs=jobs))
         if name == pause:
             await store.pause()
