@@ -54,14 +54,18 @@ class Boundary:
         started = time.perf_counter()
         with measured("stage", stage) as measure:
             try:
-                aside = in_thread or (self._off_the_loop and not self._is_quick)
-                result = await asyncio.to_thread(work) if aside else work()
+                result = await (asyncio.to_thread(work) if in_thread else self.aside(work))
                 reasons = reason(result)
             except Exception as error:  # noqa: BLE001 - the boundary
                 self._failed(stage, error, started, measure)
                 return unchanged
         self._line(stage, "done", reasons, started)
         return result
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Run a part of a stage, in a thread if slow."""
+        slow = self._off_the_loop and not self._is_quick
+        return await asyncio.to_thread(work) if slow else work()
 
     async def wait(
         self,

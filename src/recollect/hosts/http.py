@@ -8,6 +8,7 @@ import asyncio
 import hmac
 import logging
 import socket
+import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -39,6 +40,8 @@ HEAD_SECONDS: Final = 30.0
 """Time limit for receiving a request's head, from its first byte or the connection."""
 LARGE_BYTES: Final = 65_536
 START_SECONDS: Final = 30.0
+SWITCH_SECONDS: Final = 0.001
+"""Python's interval for switching threads: short, so that work in threads delays no answer."""
 STOP_SECONDS: Final = 10
 """Time that a stopping server waits for open requests."""
 LOG: Final = logging.getLogger(__name__)
@@ -280,6 +283,7 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application. Raise the application's error if it cannot be started."""
+        sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         try:
             await super().startup(sockets)
         finally:  # uvicorn raises SystemExit

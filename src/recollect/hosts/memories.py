@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 import threading
 import time
 from collections import Counter, OrderedDict
@@ -36,8 +35,6 @@ MOST_SESSIONS: Final = 64
 """If a memory has loaded more sessions than this, idle sessions are released until needed."""
 STUCK_SECONDS: Final = 5.0
 """The thread counts as stuck if it does not run a trivial task within this time."""
-SWITCH_SECONDS: Final = 0.001
-"""Python's interval for switching threads: short, so that streams continue."""
 LOG: Final = logging.getLogger(__name__)
 
 ResultT = TypeVar("ResultT")
@@ -244,7 +241,6 @@ class MemoryThread:
         self._checked: asyncio.Future[None] | None = None
 
     def start(self) -> None:
-        sys.setswitchinterval(min(SWITCH_SECONDS, sys.getswitchinterval()))
         self._thread.start()
 
     def _run(self) -> None:

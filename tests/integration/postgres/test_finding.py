@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.adapters.stores.postgres.vectors import Layout
 from recollect.core.ports import Store
 from recollect.core.search.bm25 import Bm25Index
+from recollect.core.turn.ingest import index
 from recollect.core.values.batch import Batch
 from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.recall import AskedVector, CandidateQuery, Candidates
@@ -105,6 +107,25 @@ async def test_passages_without_a_vector_are_found(database: TestDatabase) -> No
     await store.write(Batch(at=1.0, segments=examples.segments(1, first=9_000)))
     assert len(await store.unembedded("e", limit=10)) == 1
     assert (await store.check()).problems == ()
+    await fleet.close()
+
+
+async def test_the_passages_of_a_long_message_are_read_with_its_text_once(
+    database: TestDatabase,
+) -> None:
+    text = "\n".join(f"Line {number} of a log of two megabytes." * 10 for number in range(5_000))
+    segment = replace(examples.segments(1)[0].segment, text=text)
+    said = NewSegment(segment=segment, passages=index(segment))
+    fleet = await PostgresFleet.open(database.app_url)
+    store = await fleet.space("one")
+    await store.write(Batch(at=1.0, segments=(said,)))
+    await store.unembedded("e", limit=1)
+    began = time.perf_counter()
+    missing = await store.unembedded("e", limit=400)
+    assert time.perf_counter() - began < 1.0  # 3 s with the text beside every passage
+    assert [one.text for one in missing] == [
+        text[one.start : one.end] for one in said.passages[:400]
+    ]
     await fleet.close()
 
 

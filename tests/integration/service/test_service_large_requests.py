@@ -40,7 +40,7 @@ def many_messages(count: int) -> dict[str, Any]:
     return chat(*(" ".join(rng.choices(WORDS, k=6)) for _ in range(count)))
 
 
-CASES = {"one message": one_long_message(300_000), "many messages": many_messages(1_501)}
+CASES = {"one message": one_long_message(1_000_000), "many messages": many_messages(1_501)}
 
 
 MOST_STEP_SECONDS = 0.1

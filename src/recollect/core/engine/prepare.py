@@ -150,7 +150,9 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
     if alignment is None:
         return None
     fresh = zip(done.fresh, alignment.keys[len(done.settled) :], strict=True)
-    entries = done.settled + tuple([enter(reading, key) for reading, key in fresh])
+    entries = await boundary.aside(
+        lambda: done.settled + tuple([enter(reading, key) for reading, key in fresh])
+    )
     draft = Draft(
         given=given,
         read=done,
@@ -375,19 +377,14 @@ async def _recall(
     if recaller is None or cause is not None:
         boundary.note("recall", "nothing", Reason(cause or Cause.NO_RECALLER))
         return None
-    request = ask(
-        draft.visible(),
-        asked,
-        settings.recall,
-        edits=draft.edits,
-        among_tools=uses_tools(draft.entries),
-        space=given.space,
-        session=given.session,
-        now=given.now,
-        budget_tokens=given.block_tokens,
-        count_tokens=given.weigher.text,
-        reads=reads,
-    )
+    request = await boundary.aside(
+        lambda: ask(
+            draft.visible(), asked, settings.recall, edits=draft.edits,
+            among_tools=uses_tools(draft.entries), space=given.space, session=given.session,
+            now=given.now, budget_tokens=given.block_tokens, count_tokens=given.weigher.text,
+            reads=reads,
+        )
+    )  # fmt: skip
     recalled = await boundary.wait(
         "recall",
         lambda: recaller.recall(request),

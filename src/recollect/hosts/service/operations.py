@@ -109,7 +109,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         tokens_before=context.report.tokens_before,
         tokens_after=context.report.tokens_after,
         compacted=context.compaction is not None and context.compaction.compacted,
-        report=context.report.to_dict(),
+        report=await in_thread_if_large(len(request), context.report.to_dict),
     )
 
 

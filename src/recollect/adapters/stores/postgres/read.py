@@ -80,17 +80,21 @@ _COMPLETE: Final = """
     UPDATE recollect.embedders SET complete_to = greatest(complete_to, %s)
     WHERE space_id = %s AND name = %s
 """
-_UNEMBEDDED: Final = """
-    SELECT s.id, p.ordinal, p.start_char, p.end_char, s.body, p.passage_no
-    FROM recollect.passages AS p
-    JOIN recollect.segments AS s ON s.space_id = %(space)s AND s.sequence = p.sequence
-    WHERE p.space_id = %(space)s AND p.passage_no > %(after)s AND p.embedded
-        AND NOT EXISTS (
-            SELECT FROM recollect.vectors AS v WHERE v.space_id = %(space)s
-            AND v.embedder_no = %(embedder)s AND v.passage_no = p.passage_no
-        )
-    ORDER BY p.passage_no LIMIT %(limit)s
-"""
+# A message of thousands of passages is sent with the first of them only. OFFSET 0 forces a look-up
+# by key, so that the search ends after the wanted number of passages.
+_UNEMBEDDED: Final = f"""
+    SELECT s.id, p.ordinal, p.start_char, p.end_char, CASE WHEN p.sequence IS DISTINCT FROM
+        lag(p.sequence) OVER (ORDER BY p.passage_no) THEN s.body END, p.passage_no
+    FROM (
+        SELECT passage_no, sequence, ordinal, start_char, end_char FROM recollect.passages AS one
+        WHERE space_id = %(space)s AND passage_no > %(after)s AND embedded AND NOT EXISTS (
+            SELECT FROM recollect.vectors WHERE space_id = %(space)s
+                AND embedder_no = %(embedder)s AND passage_no = one.passage_no OFFSET 0
+        ) ORDER BY passage_no LIMIT %(limit)s
+    ) AS p
+    CROSS JOIN LATERAL ({look_up("segments", "id, body", "sequence", "p.sequence")}) AS s
+    ORDER BY p.passage_no
+"""  # noqa: S608
 _VECTORS: Final = f"""
     SELECT s.id, p.ordinal, coalesce(v.half::vector, v.v) FROM recollect.vectors AS v
     CROSS JOIN LATERAL (
@@ -118,12 +122,8 @@ async def page(
     session: str | None = None,
     descending: bool = False,
 ) -> tuple[StoredSegment, ...]:
-    given = {
-        "space": work.space_id,
-        "after": (after or _MOST) if descending else after,
-        "limit": limit,
-        "session": session,
-    }
+    first = (after or _MOST) if descending else after
+    given = {"space": work.space_id, "after": first, "limit": limit, "session": session}
     return tuple(_read_segments(await work.records(_PAGE_DOWN if descending else _PAGE, given)))
 
 
@@ -175,23 +175,19 @@ async def unembedded(
     number, complete_to = (row[0], row[4]) if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
     given = {
-        "space": work.space_id,
-        "after": complete_to,
-        "embedder": number,
-        "limit": max(0, limit),
-    }
+        "space": work.space_id, "after": complete_to, "embedder": number, "limit": max(0, limit)
+    }  # fmt: skip
     rows = await (await work.send_planned(_UNEMBEDDED, given)).fetchall()
     (last,) = await newest.fetchone() or (0,)
     # Sequence numbers are committed in order, so no passage before this one can lose its vector.
     upto = rows[0][5] - 1 if rows else (last if limit > 0 else 0)
     worth = row is not None and upto - complete_to >= _WORTH_NOTING
-    texts_ = tuple(
-        PassageText(
-            segment=SegmentId(id_), ordinal=ordinal, text=body[start:end], start=start, end=end
-        )
-        for id_, ordinal, start, end, body, _ in rows
-    )
-    return texts_, upto if worth else 0
+    found, text = list[PassageText](), ""
+    for id_, ordinal, start, end, body, _ in rows:
+        text = text if body is None else body
+        one = PassageText(segment=id_, ordinal=ordinal, text=text[start:end], start=start, end=end)
+        found.append(one)
+    return tuple(found), upto if worth else 0
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:

@@ -6,6 +6,7 @@ is in the tail (its number is above `packed_to`) or in exactly one run. If anoth
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import Sequence
@@ -273,7 +274,7 @@ async def _swap(
 ) -> None:
     rows = words.forwards_of(await work.row(FORWARDS, (work.space_id, after, upto)))
     # Write before taking the lock, so that writers of the space wait only for the exchange.
-    for run in words.build_runs(rows):
+    for run in await asyncio.to_thread(list, words.build_runs(rows)):
         await _insert_run(work, run)
     locked = await work.row(_LOCK_STATE, (work.space_id,))
     if locked is None or locked[1:] != state[1:]:

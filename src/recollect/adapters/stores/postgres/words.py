@@ -44,14 +44,14 @@ Floats: TypeAlias = NDArray[np.float64]
 NONE: Final = np.empty(0, np.int64)
 
 
-class _Terms(dict[tuple[UUID, str], int]):
-    """A cache of words' numbers, which is cleared when it grows too large."""
+class _Terms(dict[tuple[bytes, str], int]):
+    """A cache of words' numbers by space, which is cleared when it grows too large."""
 
-    def __missing__(self, asked: tuple[UUID, str]) -> int:
+    def __missing__(self, asked: tuple[bytes, str]) -> int:
         if len(self) >= _TERMS_KEPT:
             self.clear()
         named = asked[1].encode("utf-8", "surrogatepass")
-        hashed = blake2b(named, digest_size=4, key=asked[0].bytes).digest()
+        hashed = blake2b(named, digest_size=4, key=asked[0]).digest()
         number = int.from_bytes(hashed, "little")
         self[asked] = number
         return number
@@ -61,21 +61,27 @@ _TERMS: Final = _Terms()
 
 
 def term_of(space_id: UUID, word: str) -> int:
-    return _TERMS[space_id, word]
+    return _TERMS[space_id.bytes, word]
 
 
-def forward(space_id: UUID, words: Sequence[str]) -> tuple[int, bytes, bytes]:
-    """Return what the index stores of a passage: its length, its sorted terms and their counts."""
-    counted = Counter(words)
-    terms = np.array([_TERMS[space_id, word] for word in counted], "<u4")
-    counts = np.array(list(counted.values()), np.int64)
+def forward(space_id: UUID, passages: Sequence[Sequence[str]]) -> list[tuple[int, bytes, bytes]]:
+    """Return what the index stores of each passage: its length, its sorted terms and their counts.
+    All passages are sorted together, because numpy calls per passage would take most of the time.
+    """
+    counted, key = list(map(Counter, passages)), space_id.bytes
+    terms = np.array([_TERMS[key, word] for words in counted for word in words], np.int64)
+    counts = np.array([count for words in counted for count in words.values()], np.int64)
+    bases = np.arange(len(counted) + 1) << 32
+    terms += np.repeat(bases[:-1], np.array(list(map(len, counted)), np.int64))
     order = np.argsort(terms)
-    terms, counts = terms[order], counts[order]
-    if len(terms) > 1 and (terms[1:] == terms[:-1]).any():  # two words have the same number
-        firsts = np.flatnonzero(np.concatenate(([True], terms[1:] != terms[:-1])))
-        terms, counts = terms[firsts], np.add.reduceat(counts, firsts)
-    counts = np.minimum(counts, _COUNT_MOST)
-    return len(words), terms.tobytes(), counts.astype("<u2").tobytes()
+    terms, firsts = np.unique(terms[order], return_index=True)  # two words may have one number
+    counts = np.minimum(np.add.reduceat(counts[order], firsts), _COUNT_MOST).astype("<u2")
+    edges = pairwise(np.searchsorted(terms, bases).tolist())
+    terms = terms.astype("<u4")
+    return [
+        (len(words), terms[low:high].tobytes(), counts[low:high].tobytes())
+        for words, (low, high) in zip(passages, edges, strict=True)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ changes nothing. Indexing a passage again gives it a new number, and marks the o
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -46,6 +47,8 @@ _PASSAGES: Final = driver.RowInsert(
 _TERMS: Final = driver.RowInsert(
     "passage_terms", "passage_no bigint, length integer, terms bytea, counts bytea", ""
 )
+_MANY_PASSAGES: Final = 100
+"""The words of more passages are counted in a thread, to let the event loop serve others."""
 
 
 class NothingTaken(Exception):  # noqa: N818 - rolls a transaction back
@@ -185,6 +188,11 @@ async def insert_passages(
     counters: space.SpaceCounters,
 ) -> None:
     """Index segments, each given by sequence, id, time and passages."""
+    words = [passage.words for *_, new in given for passage in new]
+    if len(words) > _MANY_PASSAGES:
+        forwards = iter(await asyncio.to_thread(forward, work.space_id, words))
+    else:
+        forwards = iter(forward(work.space_id, words))
     passages: list[tuple[Any, ...]] = []
     terms: list[tuple[Any, ...]] = []
     for sequence, segment, said_at, new in given:
@@ -192,13 +200,13 @@ async def insert_passages(
             number = counters.next_passage
             counters.next_passage += 1
             counters.places[segment, ordinal] = (number, passage.start, passage.end)
-            length, *words = forward(work.space_id, passage.words)
+            length, *packed = next(forwards)
             counters.documents += 1
             counters.total_length += length
             passages.append(
                 (number, sequence, ordinal, passage.start, passage.end, said_at, passage.embedded)
             )
-            terms.append((number, length, *words))
+            terms.append((number, length, *packed))
     await work.insert(_PASSAGES, passages)
     await work.insert(_TERMS, terms)
 
