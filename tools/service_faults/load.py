@@ -26,6 +26,8 @@ GIVE_UP_SECONDS: Final = 15.0
 LONGEST_PAUSE_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 0.5
 PROBE_TIMEOUT_SECONDS: Final = 3.0
+FILLED_MESSAGES: Final = 200
+"""Messages of a space before a pace is measured; more do not make a turn slower."""
 MOST_TURNS: Final = 12
 """Turns of a conversation before another one begins."""
 AGAIN: Final = frozenset({409, 429, 502, 503, 504})
@@ -101,6 +103,17 @@ class Load:
         self.record = Record()
         self.pace = 0.0
         """Arrivals a second; a turn is two requests."""
+
+    async def fill(self) -> None:
+        """Ingest into every space the messages of a long memory. A turn in a small space takes less
+        time, so a pace that was measured there would not be held for long."""
+        async with _session() as self._http:
+            for tenant in range(len(self._keys)):
+                for number in range(self._spaces):
+                    path = f"/v1/spaces/s{number}/sessions/earlier/ingest"
+                    tokens = [self._token(f"ingest {path}") for _ in range(FILLED_MESSAGES)]
+                    said = [{"role": "user", "content": self._said(one)} for one in tokens]
+                    await self._patiently("ingest", tenant, path, {"messages": said})
 
     async def saturate(self, clients: int, seconds: float) -> float:
         """How many arrivals a second are done where each client sends when it has its answer."""

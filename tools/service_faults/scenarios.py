@@ -150,6 +150,7 @@ class Held:
 async def held_pace(fleet: Fleet, *, seconds: float = 6.0) -> Held:
     """The pace that leaves a part of what saturated nodes do."""
     load = Load(fleet.urls, fleet.keys, seed=99)
+    await load.fill()
     await load.saturate(CLIENTS, seconds / 2)  # everything is opened and imported
     pace = HELD_PART * await load.saturate(CLIENTS, seconds)
     load.pace, stop, began = pace, asyncio.Event(), time.monotonic()

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Final, TypeAlias
@@ -49,6 +50,7 @@ from recollect_bench.scale.measure import (
     Held,
     IdleGrowth,
     beside_a_flood,
+    beside_large_turns,
     held_rate,
     parallel_ingests,
     prepare_in_turn,
@@ -82,6 +84,9 @@ NOTES: Final = (
     "`flat_pNN_ms_N`: prepare in 100 spaces of a database of N spaces. The databases took turns.",
     "`fairness`: the p99 of eight tenants while a ninth always had 48 requests waiting, divided by",
     "  their p99 without the ninth. Runs with and without it alternated.",
+    "`first_turn_X`: the first turn of a session with 10,000 short messages (0.6 MB), or with one",
+    "  message of 2 MB. One tenant sent such turns one after the other. The seconds are those of the slowest;",
+    "  `others_p99` is the p99 of eight other tenants meanwhile, divided by their p99 without it.",
     "`ingest_peak_mb`: the highest RAM of a node of one process while 50 requests of 400 messages",
     "  arrived at once.",
 )
@@ -108,6 +113,8 @@ class Sizes:
     ingests: int = 50
     ingest_messages: int = 400
     tenants: int = 8
+    large_turn_scale: int = 1
+    """By which large first turns are divided."""
     repeats: int = 3
     """Of what is a median of runs."""
     idle_seconds: float = 60.0
@@ -130,6 +137,7 @@ QUICK: Final = Sizes(
     ingests=6,
     ingest_messages=20,
     tenants=2,
+    large_turn_scale=100,
     repeats=1,
     idle_seconds=0.5,
 )
@@ -439,19 +447,26 @@ def _written(database: TestDatabase) -> tuple[int, int]:
 async def _fairness(
     bench: _Bench, node: ServerProcess, tenants: Sequence[BenchTenant], meter: Meter
 ) -> None:
-    bench.progress("one tenant floods the node")
-    *others, flooding = tenants
-    bench.figures |= await beside_a_flood(
-        node,
-        others,
-        flooding,
-        spaces=bench.names(0, 10),
-        rate=max(1.0, bench.figures["mix_rate_held"] / 3),
-        seconds=bench.sizes.seconds,
-        pairs=bench.sizes.repeats,
-        passages=bench.sizes.passages,
-        meter=meter,
-    )
+    sizes = bench.sizes
+    *others, loading = tenants
+    for what, measure in (
+        ("one tenant floods the node", beside_a_flood),
+        ("one tenant sends large first turns", partial(
+            beside_large_turns, scale=sizes.large_turn_scale
+        )),
+    ):  # fmt: skip
+        bench.progress(what)
+        bench.figures |= await measure(
+            node,
+            others,
+            loading,
+            spaces=bench.names(0, 10),
+            rate=max(1.0, bench.figures["mix_rate_held"] / 3),
+            seconds=sizes.seconds,
+            pairs=sizes.repeats,
+            passages=sizes.passages,
+            meter=meter,
+        )
 
 
 async def _flatness(bench: _Bench, nodes: dict[int, ServerProcess]) -> None:

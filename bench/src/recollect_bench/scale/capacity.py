@@ -135,6 +135,16 @@ WANTED: Final[Mapping[str, tuple[str, float | None]]] = {
         "p99 of other tenants while one tenant floods the node, divided by p99 without it",
         1.5,
     ),
+    "first_turn_10k_messages_seconds": ("first turn with 10,000 messages, slowest in s", 3.0),
+    "first_turn_10k_messages_others_p99": (
+        "p99 of other tenants while such turns run, divided by p99 without them",
+        1.3,
+    ),
+    "first_turn_2_mb_seconds": ("first turn with one message of 2 MB, slowest in s", 3.0),
+    "first_turn_2_mb_others_p99": (
+        "p99 of other tenants while such turns run, divided by p99 without them",
+        1.3,
+    ),
     "failed": ("failed requests in all of these runs", 0.0),
     "ingest_peak_mb": ("highest RAM of a node during 50 ingests at once, in MB", 512.0),
     "ingest_refused_at_first": ("refusals among these 50 ingests before a retry", 0.0),

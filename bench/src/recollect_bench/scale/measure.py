@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from recollect.errors import RecollectError
 from recollect_bench.gateway.measure import quantile
@@ -154,6 +154,56 @@ def _limit(run: Offered) -> Limit:
     return Limit.REFUSED if run.failed else Limit.WAITING
 
 
+Load: TypeAlias = Callable[[Connections, int], Coroutine[Any, Any, int]]
+"""Sends requests until it is cancelled, and returns the number of answers. It gets the number of
+the run."""
+
+
+async def beside(
+    load: Load,
+    node: ServerProcess,
+    others: Sequence[BenchTenant],
+    *,
+    spaces: Sequence[str],
+    rate: float,
+    seconds: float,
+    pairs: int,
+    passages: int,
+    meter: Meter,
+) -> tuple[dict[bool, list[float]], int, float]:
+    """Latencies of some tenants in ms, with and without the load of another tenant. Also return how
+    many of their requests failed beside the load, and how many answers per second the load got."""
+    connections, loaded = Connections(node.port), Connections(node.port)
+    taken: dict[bool, list[float]] = {False: [], True: []}
+    served = failed = 0
+    try:
+        traffic = Traffic(others, spaces, seed=11, passages=passages)
+        for number in range(-1 if pairs > 1 else 0, pairs):  # the first pair warms up
+            for with_load in (number % 2 == 0, number % 2 != 0):
+                task = asyncio.create_task(load(loaded, number))
+                if not with_load:
+                    task.cancel()
+                run = await offer(
+                    connections, traffic, rate=rate, seconds=3 * seconds, mix=MIX, meter=meter,
+                    seed=number + 50,
+                )  # fmt: skip
+                task.cancel()
+                done = await asyncio.gather(task, return_exceptions=True)
+                if isinstance(done[0], Exception):
+                    raise done[0]
+                await asyncio.sleep(SETTLE_SECONDS)
+                if number < 0:
+                    continue
+                taken[with_load] += [answer.seconds * 1_000 for answer in run.answers]
+                if with_load:
+                    failed += run.failed
+                    served += done[0] if isinstance(done[0], int) else 0
+    finally:
+        await connections.close()
+        await loaded.close()
+    return taken, failed, served / (pairs * 3 * seconds)
+
+
 async def beside_a_flood(
     node: ServerProcess,
     others: Sequence[BenchTenant],
@@ -167,34 +217,14 @@ async def beside_a_flood(
     meter: Meter,
 ) -> dict[str, float]:
     """p99 of some tenants with and without another that asks for all it can get."""
-    connections, flooded = Connections(node.port), Connections(node.port)
-    taken: dict[bool, list[float]] = {False: [], True: []}
-    served = failed = 0.0
-    try:
-        traffic = Traffic(others, spaces, seed=11, passages=passages)
-        for number in range(-1 if pairs > 1 else 0, pairs):  # the first pair warms up
-            for with_flood in (number % 2 == 0, number % 2 != 0):
-                flood = asyncio.create_task(
-                    _flood(flooded, flooding, spaces, passages=passages, seed=number)
-                )
-                if not with_flood:
-                    flood.cancel()
-                run = await offer(
-                    connections, traffic, rate=rate, seconds=3 * seconds, mix=MIX, meter=meter,
-                    seed=number + 50,
-                )  # fmt: skip
-                flood.cancel()
-                done = await asyncio.gather(flood, return_exceptions=True)
-                await asyncio.sleep(SETTLE_SECONDS)
-                if number < 0:
-                    continue
-                taken[with_flood] += [answer.seconds * 1_000 for answer in run.answers]
-                if with_flood:
-                    failed += run.failed
-                    served += done[0] if isinstance(done[0], int) else 0
-    finally:
-        await connections.close()
-        await flooded.close()
+
+    def flood(connections: Connections, number: int) -> Coroutine[Any, Any, int]:
+        return _flood(connections, flooding, spaces, passages=passages, seed=number)
+
+    taken, failed, served = await beside(
+        flood, node, others, spaces=spaces, rate=rate, seconds=seconds, pairs=pairs,
+        passages=passages, meter=meter,
+    )  # fmt: skip
     alone_ms, flooded_ms = quantile(taken[False], 0.99), quantile(taken[True], 0.99)
     return {
         "fairness": flooded_ms / alone_ms,
@@ -202,9 +232,74 @@ async def beside_a_flood(
         "others_p99_ms_alone": alone_ms,
         "others_p99_ms_flooded": flooded_ms,
         "others_asked_flooded": float(len(taken[True])),
-        "others_failed_flooded": failed,
-        "flood_served_per_second": served / (pairs * 3 * seconds),
+        "others_failed_flooded": float(failed),
+        "flood_served_per_second": served,
     }
+
+
+LARGE_TURNS: Final[Mapping[str, Callable[[int], Sequence[str]]]] = {
+    "10k_messages": lambda scale: [text[:35] for text in messages(10_000 // scale)],
+    "2_mb": lambda scale: ["\n".join(messages(6_000 // scale))[: 2_000_000 // scale]],
+}
+"""Messages of a first turn that is large, or smaller by a factor."""
+
+
+async def beside_large_turns(
+    node: ServerProcess,
+    others: Sequence[BenchTenant],
+    large: BenchTenant,
+    *,
+    spaces: Sequence[str],
+    rate: float,
+    seconds: float,
+    pairs: int,
+    passages: int,
+    scale: int,
+    meter: Meter,
+) -> dict[str, float]:
+    """How long large first turns take, one after the other, and how much they slow down others."""
+    figures: dict[str, float] = {}
+    for name, texts in LARGE_TURNS.items():
+        said = [
+            {"role": ("user", "assistant")[at % 2], "content": text}
+            for at, text in enumerate([*texts(scale)])
+        ]
+        if len(said) % 2 == 0:
+            said.append({"role": "user", "content": "Where were we?"})
+        body = dumped({"request": {"model": "claude-sonnet-4-5", "messages": said}})
+        took: list[float] = []
+
+        async def send(
+            connections: Connections, number: int, name: str = name, body: bytes = body,
+            took: list[float] = took,
+        ) -> int:  # fmt: skip
+            served = 0
+            while True:
+                path = f"/v1/spaces/{name}-{number}-{time.time_ns():x}/sessions/first/prepare"
+                begun = time.perf_counter()
+                try:
+                    status, answer = await connections.ask(http_post(path, large.key, body))
+                except asyncio.CancelledError:
+                    return served
+                if status != _OK:
+                    raise RecollectError(f"a large turn was answered {status}: {answer[:300]!r}")
+                if number >= 0:
+                    took.append(time.perf_counter() - begun)
+                served += 1
+
+        taken, failed, _ = await beside(
+            send, node, others, spaces=spaces, rate=rate, seconds=seconds, pairs=pairs,
+            passages=passages, meter=meter,
+        )  # fmt: skip
+        figures |= {
+            f"first_turn_{name}_seconds": max(took, default=3 * seconds),
+            f"first_turn_{name}_answers": float(len(took)),
+            f"first_turn_{name}_others_p99": (
+                quantile(taken[True], 0.99) / quantile(taken[False], 0.99)
+            ),
+            f"first_turn_{name}_failed": float(failed),
+        }
+    return figures
 
 
 async def _flood(
