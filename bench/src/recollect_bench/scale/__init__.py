@@ -85,8 +85,9 @@ NOTES: Final = (
     "`fairness`: the p99 of eight tenants while a ninth always had 48 requests waiting, divided by",
     "  their p99 without the ninth. Runs with and without it alternated.",
     "`first_turn_X`: the first turn of a session with 10,000 short messages (0.6 MB), or with one",
-    "  message of 2 MB. One tenant sent such turns one after the other. The seconds are those of the slowest;",
-    "  `others_p99` is the p99 of eight other tenants meanwhile, divided by their p99 without it.",
+    "  message of 2 MB. One tenant sent such turns one after the other. The seconds are those of",
+    "  the slowest; `others_p99` is the p99 of eight other tenants meanwhile, divided by their p99",
+    "  without it.",
     "`ingest_peak_mb`: the highest RAM of a node of one process while 50 requests of 400 messages",
     "  arrived at once.",
 )
