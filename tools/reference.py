@@ -49,7 +49,7 @@ PYTHON: Final = {
     "State between processes": ("SessionState", "write_state", "read_state"),
     "Errors": ("RecollectError",),
 }
-NO_MEMBERS: Final = ("Settings", "SessionState", "BlockingEngine")
+NO_MEMBERS: Final = ("Settings", "SessionState", "BlockingEngine", "MemoryClient")
 
 
 def main(given: list[str]) -> int:
@@ -190,7 +190,7 @@ def _python() -> Iterator[str]:
     for module in ("recollect.tools", "recollect.client"):
         loaded = import_module(module)
         yield f"## {module}\n\n{_doc(loaded).partition(chr(10))[0]}\n"
-        for name in getattr(loaded, "__all__", ["MemoryClient"]):
+        for name in getattr(loaded, "__all__", ["AsyncMemoryClient", "MemoryClient"]):
             yield from _object(name, getattr(loaded, name))
 
 

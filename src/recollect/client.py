@@ -6,14 +6,16 @@
         client.observe("user-17", "chat-3", reply, turn=prepared.turn)
 
 Each request that changes data has its own idempotency key. The client can repeat a request that
-failed on the network or on a node, and nothing is done twice. Calls block: from an event loop, make
-them in a thread."""
+failed on the network or on a node, and nothing is done twice. `AsyncMemoryClient` has the same
+methods for code with an event loop; those that list are read with `async for`."""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -28,14 +30,16 @@ if TYPE_CHECKING:
     import httpx2
 
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
+T = TypeVar("T")
+P = ParamSpec("P")
 AGAIN: Final = frozenset({409, 503, 504})
 """Statuses after which the client sends the same request again, unless a budget is spent."""
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 5.0
 
 
-class MemoryClient:
-    """Calls a service with one key. Use a client in one thread at a time."""
+class AsyncMemoryClient:
+    """Calls a service with one key, from an event loop."""
 
     def __init__(
         self, url: str, key: str, *, seconds: float = 30.0, patience_seconds: float = 60.0
@@ -51,23 +55,27 @@ class MemoryClient:
             )
         self._patience = patience_seconds
         self._network_error: type[Exception] = driver.HTTPError
-        self._http: httpx2.Client = driver.Client(
-            base_url=url,
-            headers={"authorization": f"Bearer {key}", "x-request-timeout": f"{seconds:g}"},
-            timeout=seconds + 5.0,
-        )
+        self._given: dict[str, Any] = {
+            "base_url": url,
+            "headers": {"authorization": f"Bearer {key}", "x-request-timeout": f"{seconds:g}"},
+            "timeout": seconds + 5.0,
+        }
+        self._open(driver)
 
-    def close(self) -> None:
+    def _open(self, driver: Any) -> None:
+        self._http: httpx2.AsyncClient = driver.AsyncClient(**self._given)
+
+    async def close(self) -> None:
         """Close the connections."""
-        self._http.close()
+        await self._http.aclose()
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
-    def prepare(
+    async def prepare(
         self,
         space: str,
         session: str,
@@ -83,16 +91,16 @@ class MemoryClient:
         body = m.PrepareBody(
             request=_raw(request), format=format, betas=list(betas), window_tokens=window_tokens
         )
-        return self._post(m.PreparedAnswer, body, space, "sessions", session, "prepare")
+        return await self._post(m.PreparedAnswer, body, space, "sessions", session, "prepare")
 
-    def observe(
+    async def observe(
         self, space: str, session: str, reply: bytes | Any, *, turn: int | None = None
     ) -> m.ObservedAnswer:
         """Store the model's reply to a turn."""
         body = m.ObserveBody(reply=_raw(reply), turn=turn)
-        return self._post(m.ObservedAnswer, body, space, "sessions", session, "observe")
+        return await self._post(m.ObservedAnswer, body, space, "sessions", session, "observe")
 
-    def ingest(
+    async def ingest(
         self,
         space: str,
         session: str,
@@ -103,9 +111,9 @@ class MemoryClient:
     ) -> m.IngestedAnswer:
         """Store messages outside of `prepare`: a whole session, or with `batch` one part of it."""
         body = m.IngestBody(messages=[_raw(one) for one in messages], batch=batch, said_at=said_at)
-        return self._post(m.IngestedAnswer, body, space, "sessions", session, "ingest")
+        return await self._post(m.IngestedAnswer, body, space, "sessions", session, "ingest")
 
-    def compact(
+    async def compact(
         self,
         space: str,
         session: str,
@@ -115,68 +123,70 @@ class MemoryClient:
     ) -> m.CompactedAnswer:
         """Replace a session's older messages by a summary now."""
         body = m.CompactBody(request=_raw(request), instructions=instructions)
-        return self._post(m.CompactedAnswer, body, space, "sessions", session, "compact")
+        return await self._post(m.CompactedAnswer, body, space, "sessions", session, "compact")
 
-    def undo(self, space: str, session: str) -> m.UndoneAnswer:
+    async def undo(self, space: str, session: str) -> m.UndoneAnswer:
         """Undo the session's last compaction, so that requests contain its messages again."""
-        return self._post(m.UndoneAnswer, None, space, "sessions", session, "undo")
+        return await self._post(m.UndoneAnswer, None, space, "sessions", session, "undo")
 
-    def search(
+    async def search(
         self, space: str, query: str, *, session: str | None = None, budget_tokens: int = 2_000
     ) -> m.FoundAnswer:
         """Return the passages and facts that fit a query."""
         body = m.SearchBody(query=query, session=session, budget_tokens=budget_tokens)
-        return self._post(m.FoundAnswer, body, space, "search")
+        return await self._post(m.FoundAnswer, body, space, "search")
 
-    def sessions(self, space: str) -> Iterator[m.SessionItem]:
+    def sessions(self, space: str) -> AsyncIterator[m.SessionItem]:
         """List the sessions of a space."""
         pages = self._pages(m.SessionsAnswer, "spaces", space, "sessions")
-        return (one for page in pages for one in page.sessions)
+        return (one async for page in pages for one in page.sessions)
 
-    def receipts(self, space: str, session: str) -> Iterator[m.ReceiptItem]:
+    def receipts(self, space: str, session: str) -> AsyncIterator[m.ReceiptItem]:
         """List the compactions of a session."""
         pages = self._pages(m.ReceiptsAnswer, "spaces", space, "sessions", session, "receipts")
-        return (one for page in pages for one in page.receipts)
+        return (one async for page in pages for one in page.receipts)
 
-    def receipt(self, space: str, session: str, number: int) -> m.ReceiptAnswer:
+    async def receipt(self, space: str, session: str, number: int) -> m.ReceiptAnswer:
         """Return which details a compaction's summary has, and which are lost."""
         where = ("spaces", space, "sessions", session, "receipts", str(number))
-        return self._ask(m.ReceiptAnswer, "GET", where)
+        return await self._ask(m.ReceiptAnswer, "GET", where)
 
-    def turns(self, space: str, session: str) -> Iterator[int]:
+    def turns(self, space: str, session: str) -> AsyncIterator[int]:
         """List the turns whose requests can be rebuilt."""
         pages = self._pages(m.TurnsAnswer, "spaces", space, "sessions", session, "turns")
-        return (one for page in pages for one in page.turns)
+        return (one async for page in pages for one in page.turns)
 
-    def replay(self, space: str, session: str, turn: int) -> m.ReplayAnswer:
+    async def replay(self, space: str, session: str, turn: int) -> m.ReplayAnswer:
         """Rebuild the request of a past turn."""
         where = ("spaces", space, "sessions", session, "turns", str(turn))
-        return self._ask(m.ReplayAnswer, "GET", where)
+        return await self._ask(m.ReplayAnswer, "GET", where)
 
-    def export(self, space: str) -> Iterator[m.SegmentItem | m.FactItem]:
+    async def export(self, space: str) -> AsyncIterator[m.SegmentItem | m.FactItem]:
         """Export a space: messages in order of arrival, then facts."""
-        for page in self._pages(m.ExportAnswer, "spaces", space, "export"):
-            yield from page.segments
-            yield from page.facts
+        async for page in self._pages(m.ExportAnswer, "spaces", space, "export"):
+            for segment in page.segments:
+                yield segment
+            for fact in page.facts:
+                yield fact
 
-    def facts(self, space: str, *, session: str | None = None) -> Iterator[m.FactItem]:
+    def facts(self, space: str, *, session: str | None = None) -> AsyncIterator[m.FactItem]:
         """List facts."""
         given = {} if session is None else {"session": session}
         pages = self._pages(m.FactsAnswer, "spaces", space, "facts", given=given)
-        return (one for page in pages for one in page.facts)
+        return (one async for page in pages for one in page.facts)
 
-    def add_fact(
+    async def add_fact(
         self, space: str, content: str, *, subject: str = "", session: str | None = None
     ) -> m.FactWrittenAnswer:
         """Add a fact."""
         body = m.FactBody(content=content, subject=subject, session=session)
-        return self._post(m.FactWrittenAnswer, body, space, "facts")
+        return await self._post(m.FactWrittenAnswer, body, space, "facts")
 
-    def forget_fact(self, space: str, fact: str) -> m.CertificateAnswer:
+    async def forget_fact(self, space: str, fact: str) -> m.CertificateAnswer:
         """Forget a fact permanently."""
-        return self._ask(m.CertificateAnswer, "DELETE", ("spaces", space, "facts", fact))
+        return await self._ask(m.CertificateAnswer, "DELETE", ("spaces", space, "facts", fact))
 
-    def forget(
+    async def forget(
         self,
         space: str,
         *,
@@ -194,9 +204,9 @@ class MemoryClient:
             said_after=said_after,
             matching=matching,
         )
-        return self._post(m.CertificateAnswer, body, space, "forget")
+        return await self._post(m.CertificateAnswer, body, space, "forget")
 
-    def preview_forget(
+    async def preview_forget(
         self,
         space: str,
         *,
@@ -215,44 +225,44 @@ class MemoryClient:
             matching=matching,
             dry_run=True,
         )
-        preview = self._post(m.ForgottenAnswer, body, space, "forget").preview
+        preview = (await self._post(m.ForgottenAnswer, body, space, "forget")).preview
         assert preview is not None
         return preview
 
-    def spaces(self) -> Iterator[m.SpaceItem]:
+    def spaces(self) -> AsyncIterator[m.SpaceItem]:
         """List the spaces of the key's tenant."""
-        return (one for page in self._pages(m.SpacesAnswer, "spaces") for one in page.spaces)
+        return (one async for page in self._pages(m.SpacesAnswer, "spaces") for one in page.spaces)
 
-    def delete_space(self, space: str) -> m.CertificateAnswer:
+    async def delete_space(self, space: str) -> m.CertificateAnswer:
         """Delete a space with everything in it."""
-        return self._ask(m.CertificateAnswer, "DELETE", ("spaces", space))
+        return await self._ask(m.CertificateAnswer, "DELETE", ("spaces", space))
 
-    def tenant(self) -> m.TenantAnswer:
+    async def tenant(self) -> m.TenantAnswer:
         """Return the key's tenant and how much of its budgets is used."""
-        return self._ask(m.TenantAnswer, "GET", ("tenant",))
+        return await self._ask(m.TenantAnswer, "GET", ("tenant",))
 
-    def audit(self) -> Iterator[m.AuditItem]:
+    def audit(self) -> AsyncIterator[m.AuditItem]:
         """List administrative actions, newest first."""
-        return (one for page in self._pages(m.AuditAnswer, "audit") for one in page.acts)
+        return (one async for page in self._pages(m.AuditAnswer, "audit") for one in page.acts)
 
-    def _post(
+    async def _post(
         self, kind: type[AnswerT], body: m.ApiBody | None, space: str, *where: str
     ) -> AnswerT:
-        return self._ask(kind, "POST", ("spaces", space, *where), body=body)
+        return await self._ask(kind, "POST", ("spaces", space, *where), body=body)
 
-    def _pages(
+    async def _pages(
         self, kind: type[AnswerT], *where: str, given: Mapping[str, str] | None = None
-    ) -> Iterator[AnswerT]:
+    ) -> AsyncIterator[AnswerT]:
         cursor: str | None = None
         while True:
             asked = dict(given or {}) | ({} if cursor is None else {"cursor": cursor})
-            page = self._ask(kind, "GET", where, query=asked)
+            page = await self._ask(kind, "GET", where, query=asked)
             yield page
             cursor = getattr(page, "next", None)
             if cursor is None:
                 return
 
-    def _ask(
+    async def _ask(
         self,
         kind: type[AnswerT],
         method: str,
@@ -267,12 +277,8 @@ class MemoryClient:
         if body is not None:
             content, headers["content-type"] = msgspec.json.encode(body), "application/json"
 
-        def send() -> httpx2.Response:
-            return self._http.request(
-                method, path, content=content, headers=headers, params=dict(query or {})
-            )
-
-        answer = self._retry(send)
+        given = {"content": content, "headers": headers, "params": dict(query or {})}
+        answer = await self._retry(method, path, given)
         if answer.status_code != 200:
             raise _refusal(answer)
         try:
@@ -282,13 +288,19 @@ class MemoryClient:
                 "the server that answered is not a Recollect service: check the address", status=200
             ) from None
 
-    def _retry(self, send: Callable[[], httpx2.Response]) -> httpx2.Response:
+    async def _send(self, method: str, path: str, given: Mapping[str, Any]) -> httpx2.Response:
+        return await self._http.request(method, path, **given)
+
+    async def _pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def _retry(self, method: str, path: str, given: Mapping[str, Any]) -> httpx2.Response:
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE_SECONDS
         while True:
             answer: httpx2.Response | None = None
             wait, error_name = pause, ""
             try:
-                answer = send()
+                answer = await self._send(method, path, given)
             except self._network_error as error:
                 # the error's text may contain the request with the key
                 error_name = type(error).__name__
@@ -304,8 +316,104 @@ class MemoryClient:
                 raise ServiceError(
                     f"the service cannot be reached ({error_name}): check its address"
                 )
-            time.sleep(wait)
+            await self._pause(wait)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+
+class _BlockingCalls(AsyncMemoryClient):
+    """The same calls, whose coroutines block instead of waiting for an event loop."""
+
+    def _open(self, driver: Any) -> None:
+        self._blocking: httpx2.Client = driver.Client(**self._given)
+
+    async def close(self) -> None:
+        self._blocking.close()
+
+    async def _send(self, method: str, path: str, given: Mapping[str, Any]) -> httpx2.Response:
+        return self._blocking.request(method, path, **given)
+
+    async def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)  # noqa: ASYNC251 - the caller wants to block
+
+
+def _finish(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        work.send(None)
+    except StopIteration as done:
+        answer: T = done.value
+        return answer
+    raise RuntimeError("a blocking call waited for an event loop")
+
+
+def _blocking(
+    call: Callable[Concatenate[AsyncMemoryClient, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[MemoryClient, P], T]:
+    @wraps(call)
+    def wait(self: MemoryClient, /, *args: P.args, **named: P.kwargs) -> T:
+        return _finish(call(self._calls, *args, **named))
+
+    return wait
+
+
+def _listing(
+    call: Callable[Concatenate[AsyncMemoryClient, P], AsyncIterator[T]],
+) -> Callable[Concatenate[MemoryClient, P], Iterator[T]]:
+    @wraps(call)
+    def iterate(self: MemoryClient, /, *args: P.args, **named: P.kwargs) -> Iterator[T]:
+        items = call(self._calls, *args, **named)
+
+        async def following() -> T:
+            return await anext(items)
+
+        while True:
+            try:
+                yield _finish(following())
+            except StopAsyncIteration:
+                return
+
+    return iterate
+
+
+class MemoryClient:
+    """Has the methods of `AsyncMemoryClient`, which block. Use a client in one thread at a time."""
+
+    def __init__(
+        self, url: str, key: str, *, seconds: float = 30.0, patience_seconds: float = 60.0
+    ) -> None:
+        """`seconds` limits one attempt, `patience_seconds` all attempts of a call."""
+        self._calls = _BlockingCalls(url, key, seconds=seconds, patience_seconds=patience_seconds)
+
+    def close(self) -> None:
+        """Close the connections."""
+        _finish(self._calls.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    prepare: Final = _blocking(AsyncMemoryClient.prepare)
+    observe: Final = _blocking(AsyncMemoryClient.observe)
+    ingest: Final = _blocking(AsyncMemoryClient.ingest)
+    compact: Final = _blocking(AsyncMemoryClient.compact)
+    undo: Final = _blocking(AsyncMemoryClient.undo)
+    search: Final = _blocking(AsyncMemoryClient.search)
+    sessions: Final = _listing(AsyncMemoryClient.sessions)
+    receipts: Final = _listing(AsyncMemoryClient.receipts)
+    receipt: Final = _blocking(AsyncMemoryClient.receipt)
+    turns: Final = _listing(AsyncMemoryClient.turns)
+    replay: Final = _blocking(AsyncMemoryClient.replay)
+    export: Final = _listing(AsyncMemoryClient.export)
+    facts: Final = _listing(AsyncMemoryClient.facts)
+    add_fact: Final = _blocking(AsyncMemoryClient.add_fact)
+    forget_fact: Final = _blocking(AsyncMemoryClient.forget_fact)
+    forget: Final = _blocking(AsyncMemoryClient.forget)
+    preview_forget: Final = _blocking(AsyncMemoryClient.preview_forget)
+    spaces: Final = _listing(AsyncMemoryClient.spaces)
+    delete_space: Final = _blocking(AsyncMemoryClient.delete_space)
+    tenant: Final = _blocking(AsyncMemoryClient.tenant)
+    audit: Final = _listing(AsyncMemoryClient.audit)
 
 
 def _raw(given: bytes | Any) -> msgspec.Raw:

@@ -427,7 +427,7 @@ export interface paths {
         put?: never;
         post?: never;
         /**
-         * Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until the answer is
+         * Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until `done`.
          * @description Needs the scope `operator`.
          */
         delete: operations["delete_tenant"];
@@ -1491,7 +1491,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -1537,7 +1537,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -1583,7 +1583,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -1629,7 +1629,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -1675,7 +1675,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -1722,7 +1722,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -1762,7 +1762,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -1809,7 +1809,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -1849,7 +1849,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -1896,7 +1896,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -1934,7 +1934,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -1985,7 +1985,7 @@ export interface operations {
                 superseded?: boolean;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -2023,7 +2023,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -2072,7 +2072,7 @@ export interface operations {
                 versions?: boolean;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -2114,7 +2114,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -2163,7 +2163,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -2206,7 +2206,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path?: never;
@@ -2241,7 +2241,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -2281,7 +2281,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path?: never;
@@ -2321,7 +2321,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path?: never;
@@ -2361,7 +2361,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path?: never;
@@ -2396,7 +2396,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -2437,7 +2437,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -2475,7 +2475,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -2515,7 +2515,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -2559,7 +2559,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -2597,7 +2597,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -2639,7 +2639,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path: {
@@ -2683,7 +2683,7 @@ export interface operations {
         parameters: {
             query?: never;
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
                 /** @description Send the same key with a retry: the request runs once */
                 "Idempotency-Key"?: string;
@@ -2730,7 +2730,7 @@ export interface operations {
                 limit?: number;
             };
             header?: {
-                /** @description Cancel the request after this many seconds */
+                /** @description Cancel the request after this many seconds, at most 120 */
                 "X-Request-Timeout"?: number;
             };
             path?: never;

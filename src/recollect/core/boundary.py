@@ -284,9 +284,7 @@ def _reason_of(error: Exception) -> Reason:
     frames = traceback.extract_tb(error.__traceback__)
     where = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
     LOG.debug(
-        "caught an error, and continued without its result: %s at %s",
-        type(error).__name__,
-        where,
+        "caught an error, and continued without its result: %s at %s", type(error).__name__, where
     )
     return Reason(Cause.RAISED, error=type(error).__name__)
 

@@ -20,7 +20,7 @@ from tests.harness.waiting import wait_until
 from tests.integration.service.nodes import Node, add_key, add_tenant, chat, reply, served_at
 from tests.sizes import at_size
 
-from recollect.client import MemoryClient
+from recollect.client import AsyncMemoryClient, MemoryClient
 from recollect.errors import ServiceError
 from recollect.hosts.service.mcp import mcp_for_tenants
 from recollect_bench.postgres_server import TestDatabase
@@ -74,6 +74,20 @@ def test_the_client_does_all_that_the_api_does(database: TestDatabase, node: Nod
     ):
         nobody.tenant()
     assert key not in repr(away.value.__dict__) + str(away.value)
+
+
+def test_the_async_client_calls_at_once(database: TestDatabase, node: Node) -> None:
+    _, key = add_tenant(database, "async client")
+
+    async def call() -> None:
+        async with AsyncMemoryClient(node.url, key) as client:
+            said = [client.prepare("s", f"s{n}", chat(f"Crane {n} is red.")) for n in range(8)]
+            assert {one.archived for one in await asyncio.gather(*said)} == {"store"}
+            assert len([one async for one in client.sessions("s")]) == 8
+            with pytest.raises(ServiceError, match="no space with this name"):
+                await client.delete_space("t")
+
+    asyncio.run(call())
 
 
 def test_mcp_speaks_to_the_memory_of_the_keys_tenant(database: TestDatabase, node: Node) -> None:

@@ -213,12 +213,7 @@ def _install(
         target = whole / path.removeprefix("onnx/")
         target.parent.mkdir(parents=True, exist_ok=True)
         (parts / path).rename(target)
-    record = {
-        "name": model.name,
-        "repository": model.repository,
-        "commit": commit,
-        "files": files,
-    }
+    record = {"name": model.name, "repository": model.repository, "commit": commit, "files": files}
     (whole / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     if folder.exists():
         folder.rename(old)

@@ -185,11 +185,7 @@ def recognize_overflow(
 
 
 def recognize_silent_overflow(
-    *,
-    stop_reason: str | None,
-    input_tokens: int,
-    output_tokens: int,
-    window_tokens: int | None,
+    *, stop_reason: str | None, input_tokens: int, output_tokens: int, window_tokens: int | None
 ) -> Overflow | None:
     """Return the overflow behind a reply that looks successful; None if there is none. Some
     providers cut the request to fit and answer it: the reply ends normally, although more was sent

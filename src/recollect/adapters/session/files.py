@@ -22,13 +22,7 @@ from typing import Any, Final, ParamSpec, Self, TypeVar
 from recollect.core.formats.json_text import decode, number_at, text_at
 from recollect.core.ports import Clock
 from recollect.errors import FormatError, TranscriptError, TranscriptLocked
-from recollect.system.durable import (
-    make_folder,
-    replace_file,
-    same_file,
-    sync_folder,
-    try_lock,
-)
+from recollect.system.durable import make_folder, replace_file, same_file, sync_folder, try_lock
 from recollect.system.places import file_name, sessions_folder
 
 _P = ParamSpec("_P")

@@ -16,12 +16,7 @@ from pathlib import Path
 from typing import Any, Final, Self, TypeAlias
 
 from recollect.adapters.session.entries import mask_entry, plan_undo
-from recollect.adapters.session.files import (
-    OWNER_ONLY,
-    open_for_one,
-    read_all,
-    translate_errors,
-)
+from recollect.adapters.session.files import OWNER_ONLY, open_for_one, read_all, translate_errors
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.pi_session import (
     PI_VERSION,

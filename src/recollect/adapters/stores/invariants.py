@@ -18,12 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.core.search.bm25 import inverse_document_frequency
-from recollect.core.values.batch import (
-    Batch,
-    NewJob,
-    WriteResult,
-    extract_key,
-)
+from recollect.core.values.batch import Batch, NewJob, WriteResult, extract_key
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.fact import EvidenceSpan, Fact, FactId, fact_identity, still_supported
 from recollect.core.values.message import MessageId

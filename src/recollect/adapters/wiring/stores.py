@@ -103,10 +103,7 @@ async def open_store(
 
     path = sqlite_path(url, space)
     return await SQLiteStore.open(
-        path,
-        space=space,
-        key=None if key is None else read_key(key),
-        create=create,
+        path, space=space, key=None if key is None else read_key(key), create=create
     )
 
 

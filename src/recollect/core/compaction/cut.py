@@ -73,12 +73,7 @@ def trigger(
 
 
 def breaker_after(
-    breaker: Breaker,
-    result: CompactionResult,
-    *,
-    now: float,
-    turn: int,
-    window_tokens: int,
+    breaker: Breaker, result: CompactionResult, *, now: float, turn: int, window_tokens: int
 ) -> Breaker:
     """Return the breaker's state after a compaction. `turn` is the number of prepared requests."""
     if result.convergence == "failed":

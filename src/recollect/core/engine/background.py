@@ -149,7 +149,7 @@ def handlers_of(
     handlers: dict[str, Handler] = {
         "expire": partial(
             expire, store=store, clock=clock, retention_days=settings.ledger.retention_days
-        ),
+        )
     }
     if model is not None:  # without a model, these jobs wait for a worker that has one
         reader = model

@@ -21,13 +21,7 @@ from recollect.core.engine.compact import CompactionOrder, Compactor
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.memory import StoredMemory
 from recollect.core.engine.observe import Observer, late_reply
-from recollect.core.engine.prepare import (
-    begin,
-    is_quick,
-    limits_for,
-    prepare_turn,
-    read_request,
-)
+from recollect.core.engine.prepare import begin, is_quick, limits_for, prepare_turn, read_request
 from recollect.core.engine.recaller import MemoryRecaller
 from recollect.core.engine.session import (
     Context,
@@ -47,14 +41,7 @@ from recollect.core.engine.session import (
 from recollect.core.engine.summary import Hook, HookName, Hooks
 from recollect.core.engine.watch import Watching, watched
 from recollect.core.formats.replies import StreamedReply
-from recollect.core.ports import (
-    Clock,
-    Embedder,
-    Model,
-    Recaller,
-    RecognizeOverflow,
-    TokenCounter,
-)
+from recollect.core.ports import Clock, Embedder, Model, Recaller, RecognizeOverflow, TokenCounter
 from recollect.core.rules.identity import SealSecret, space_secret
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.tokens import Weigher

@@ -157,10 +157,7 @@ class ItemStore:
         vectors = await recaller.asked(query) if isinstance(recaller, MemoryRecaller) else ()
         most = max(_LEAST_FOUND, limit)
         asked = CandidateQuery(
-            words=question.words,
-            vectors=vectors,
-            lexical_limit=most,
-            vector_limit=most,
+            words=question.words, vectors=vectors, lexical_limit=most, vector_limit=most
         )
         found = Candidates()
         for namespace in await self._beginning(prefix):

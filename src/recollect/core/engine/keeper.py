@@ -33,13 +33,7 @@ from recollect.core.ports import Embedder
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.turn.ingest import IngestResult, earlier_calls, ingest
-from recollect.core.values.batch import (
-    Batch,
-    LedgerPiece,
-    NewJob,
-    StoredSession,
-    extract_job,
-)
+from recollect.core.values.batch import Batch, LedgerPiece, NewJob, StoredSession, extract_job
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.history import Entry, SessionState, requests_of
 from recollect.core.values.message import EntryKey
@@ -304,12 +298,7 @@ class SessionKeeper:
         return "stale" if keeping.overtaken and keeping.where == "store" else keeping.where
 
     async def ingest(
-        self,
-        session: str,
-        entries: Sequence[Entry],
-        *,
-        said_at: float,
-        now: float,
+        self, session: str, entries: Sequence[Entry], *, said_at: float, now: float
     ) -> IngestCounts:
         """Write messages outside of a turn and wait. Skip stored and forgotten messages. Raise
         StoreUnavailable if messages cannot be stored."""

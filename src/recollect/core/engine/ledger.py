@@ -17,11 +17,7 @@ from recollect.core.boundary import Failure
 from recollect.core.engine.archive import Persisted, Where
 from recollect.core.formats.request import fill_frame, frame_of
 from recollect.core.formats.stored_records import StateWriter
-from recollect.core.formats.turn_records import (
-    OutcomeChanges,
-    write_outcomes,
-    write_report,
-)
+from recollect.core.formats.turn_records import OutcomeChanges, write_outcomes, write_report
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.redaction import JudgedTexts, redact

@@ -24,13 +24,7 @@ from recollect.core.rules.tokens import MESSAGE_TOKENS, Weigher
 from recollect.core.search.identifiers import identifiers_in
 from recollect.core.turn.align import Alignment, ReadResult, align, enter, read
 from recollect.core.turn.apply import Applied, extend
-from recollect.core.turn.draft import (
-    Draft,
-    RecallResult,
-    TurnInput,
-    text_tokens,
-    without_blocks,
-)
+from recollect.core.turn.draft import Draft, RecallResult, TurnInput, text_tokens, without_blocks
 from recollect.core.turn.inject import InjectResult, inject
 from recollect.core.turn.query import (
     LEAST_QUERY_CHARS,

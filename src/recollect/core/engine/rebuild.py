@@ -9,19 +9,10 @@ from typing import cast
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.request import fill_frame
-from recollect.core.formats.turn_records import (
-    combine_outcomes,
-    read_outcomes,
-    read_report,
-)
+from recollect.core.formats.turn_records import combine_outcomes, read_outcomes, read_report
 from recollect.core.ports import Ledger
 from recollect.core.turn.query import spoken_text
-from recollect.core.values.batch import (
-    LedgerPiece,
-    PieceHash,
-    RebuiltTurn,
-    TurnRecord,
-)
+from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.core.values.history import SessionId
 from recollect.core.values.model import FormatName
 from recollect.errors import FormatError

@@ -215,7 +215,7 @@ def check_session_name(given: Any) -> SessionId:
     if name.startswith(FILE_SESSIONS):
         raise ValueError(
             f"the name of a session must not begin with {FILE_SESSIONS}, which is reserved for "
-            "memory files",
+            "memory files"
         )
     return name
 

@@ -250,11 +250,7 @@ def close_fact(old: Fact, new: Fact) -> Fact:
     """Return the old fact, replaced by the new one, with the same property name as the new one."""
     named = old if old.subject else new
     return replace(
-        old,
-        valid_to=new.at,
-        superseded_by=new.id,
-        subject=named.subject,
-        attribute=named.attribute,
+        old, valid_to=new.at, superseded_by=new.id, subject=named.subject, attribute=named.attribute
     )
 
 

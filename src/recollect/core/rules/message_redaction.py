@@ -51,11 +51,7 @@ def redact_json(raw: bytes, *, pii: bool = False) -> tuple[bytes, bool]:
 
 
 def redact_json_text(
-    text: str,
-    *,
-    pii: bool = False,
-    known: Collection[str] = (),
-    judged: JudgedTexts | None = None,
+    text: str, *, pii: bool = False, known: Collection[str] = (), judged: JudgedTexts | None = None
 ) -> tuple[str, dict[str, None]]:
     """Mask JSON text. Also return the masked secrets that can be recognized without a label."""
     of_json = is_json(text.encode("utf-8", "surrogatepass"))

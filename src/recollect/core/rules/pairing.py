@@ -199,9 +199,7 @@ def _blocks(rows: Sequence[Row], rules: WireRules, unfit: Misfits) -> list[tuple
     return blocks
 
 
-def _without_shared_ids(
-    blocks: list[tuple[list[Row], bool]],
-) -> list[tuple[list[Row], bool]]:
+def _without_shared_ids(blocks: list[tuple[list[Row], bool]]) -> list[tuple[list[Row], bool]]:
     """Return each block of messages with true if it needs no repair. A block in correct order needs
     repair too if it shares a call id with a block in wrong order: it may hold its result."""
     loose: set[CallId] = set()

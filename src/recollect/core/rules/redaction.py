@@ -12,12 +12,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from recollect.core.rules.secret_formats import find_tokens
-from recollect.core.rules.secret_names import (
-    find_assigned,
-    find_columns,
-    find_members,
-    find_pairs,
-)
+from recollect.core.rules.secret_names import find_assigned, find_columns, find_members, find_pairs
 from recollect.core.rules.secret_nearby import find_in_sentences, find_nearby
 from recollect.core.rules.secret_rows import find_by_label, find_in_place
 from recollect.core.rules.secret_table import SearchedText, SecretMatch, keywords_in
@@ -107,11 +102,7 @@ class Redacted:
 
 
 def redact(
-    text: str,
-    *,
-    pii: bool = False,
-    known: Collection[str] = (),
-    judged: JudgedTexts | None = None,
+    text: str, *, pii: bool = False, known: Collection[str] = (), judged: JudgedTexts | None = None
 ) -> Redacted:
     """Mask every secret in the text. With `pii`, also mask e-mail addresses, phone and card
     numbers. `known` are secrets that were masked elsewhere (`recognisable_secrets`). `judged` is a
@@ -225,14 +216,7 @@ class JudgedTexts:
 
 # Order matters: if two rules find the same secret, the first rule names the mask.
 _BY_PLACE = (find_tokens, find_in_place, find_assigned)
-_BY_LABEL = (
-    find_by_label,
-    find_members,
-    find_in_sentences,
-    find_pairs,
-    find_columns,
-    find_nearby,
-)
+_BY_LABEL = (find_by_label, find_members, find_in_sentences, find_pairs, find_columns, find_nearby)
 
 
 def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:

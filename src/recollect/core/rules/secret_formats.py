@@ -139,9 +139,7 @@ _ROWS = by_keywords(
             rf"\{{(?P<value>AQAAABAAAA[{_BASE64}]{{16,2000}}={{0,2}})\}}",
         ),
         _spelled(
-            "discord-webhook",
-            "/api/webhooks/",
-            r"/api/webhooks/(?P<value>\d{15,22}/[\w-]{50,80})",
+            "discord-webhook", "/api/webhooks/", r"/api/webhooks/(?P<value>\d{15,22}/[\w-]{50,80})"
         ),
         _spelled(
             "teams-webhook",

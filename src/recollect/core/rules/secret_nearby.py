@@ -9,13 +9,7 @@ import string
 from typing import TYPE_CHECKING
 
 from recollect.core.rules.secret_rows import COPULA, MEASURED, OPENING, TRAILING
-from recollect.core.rules.secret_table import (
-    Keywords,
-    SearchedText,
-    SecretMatch,
-    begins_word,
-    keys,
-)
+from recollect.core.rules.secret_table import Keywords, SearchedText, SecretMatch, begins_word, keys
 from recollect.core.rules.secret_values import (
     is_chosen_words,
     is_name,
@@ -335,8 +329,7 @@ _ENGLISH_VERBS = words("is are was now")
 _GAP = r"(?:[^\S\n]{1,3}(?:[^\s:=：\"'’`「『“«,;.!?，。]|['’](?=\w)){1,24}+){0,7}?,?"
 _RAW = r"(?P<value>[^\s\"'`」』”»’，。；、）<>]{4,200})"
 _TELLS = re.compile(
-    rf"{_GAP}[^\S\n]{{0,3}}{COPULA}[^\S\n]{{0,3}}[:：]?[^\S\n]{{0,3}}{OPENING}{_RAW}",
-    re.IGNORECASE,
+    rf"{_GAP}[^\S\n]{{0,3}}{COPULA}[^\S\n]{{0,3}}[:：]?[^\S\n]{{0,3}}{OPENING}{_RAW}", re.IGNORECASE
 )
 _AT_ONCE = re.compile(
     rf"[*_`]{{0,3}}(?:[^\S\n]{{0,3}}\d{{1,2}})?"

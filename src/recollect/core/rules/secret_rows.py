@@ -371,11 +371,7 @@ _PLACES = (
         r"|wpa_passphrase|pre-shared-key)[ \t=]+(?:\d{1,2}[ \t]+)?[\"']?(?P<bare>[^\s\"']{4,200})",
         judge=_is_configured,
     ),
-    Row(
-        "configured-password",
-        "wifi:",
-        r"WIFI:(?:[^\n;]{1,80};){0,4}?P:(?P<bare>[^;\n]{4,100});",
-    ),
+    Row("configured-password", "wifi:", r"WIFI:(?:[^\n;]{1,80};){0,4}?P:(?P<bare>[^;\n]{4,100});"),
     Row(
         "private-key",
         "-----begin ",

@@ -34,12 +34,7 @@ from recollect.core.rules.redaction import redact, secrets_in
 from recollect.core.rules.text import clean_text
 from recollect.core.rules.trust import trust_of_role
 from recollect.core.search.tokenize import tokenize
-from recollect.core.transfer.transcripts import (
-    BATCH_SEGMENTS,
-    ImportCounts,
-    ImportRules,
-    Progress,
-)
+from recollect.core.transfer.transcripts import BATCH_SEGMENTS, ImportCounts, ImportRules, Progress
 from recollect.core.turn.ingest import index
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId, fact_identity

@@ -116,11 +116,7 @@ def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
 
 
 def answers_in(
-    raws: Sequence[bytes],
-    codec: Codec,
-    secret: bytes,
-    seal: SealSecret,
-    remembered: LastRequest,
+    raws: Sequence[bytes], codec: Codec, secret: bytes, seal: SealSecret, remembered: LastRequest
 ) -> tuple[str, ...]:
     """Return the hashes of new answers of memory tools, whichever process made them."""
     fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]

@@ -185,10 +185,7 @@ def ingest(
     if embedders and any(passage.embedded for new in segments for passage in new.passages):
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
     return IngestResult(
-        segments=tuple(segments),
-        jobs=jobs,
-        redacted=mask.masked,
-        skipped=tuple(skipped),
+        segments=tuple(segments), jobs=jobs, redacted=mask.masked, skipped=tuple(skipped)
     )
 
 

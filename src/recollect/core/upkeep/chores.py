@@ -17,12 +17,7 @@ from recollect.core.upkeep.jobs import GiveUp
 from recollect.core.values.batch import EMBED_JOB, Batch, Lease, NewJob
 from recollect.core.values.fact import FactVector, FactVectorSet
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.segment import (
-    Vector,
-    VectorSet,
-    round_vector,
-    vector_problem,
-)
+from recollect.core.values.segment import Vector, VectorSet, round_vector, vector_problem
 from recollect.core.values.upkeep import Stats
 from recollect.system.telemetry import measured
 

@@ -116,10 +116,7 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
         jobs=counts["jobs"] + counts["job reasons"],
         session_states=counts["states"],
         compactions=counts["compactions"],
-        cannot=(
-            *([_LEFT.format(left)] if left else ()),
-            *([_TORN.format(torn)] if torn else ()),
-        ),
+        cannot=(*([_LEFT.format(left)] if left else ()), *([_TORN.format(torn)] if torn else ())),
     )
 
 
@@ -135,11 +132,7 @@ def _searchable(body: StoredBody) -> bytes:
 
 
 async def forget(
-    store: Store,
-    spools: Sequence[Spool],
-    order: ForgetOrder,
-    *,
-    now: float,
+    store: Store, spools: Sequence[Spool], order: ForgetOrder, *, now: float
 ) -> Certificate:
     """Forget what the order selects."""
     gone = ForgetSet.of(order)

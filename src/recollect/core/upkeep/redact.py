@@ -27,13 +27,7 @@ from recollect.core.upkeep.certificates import (
     Progress,
     RedactionResult,
 )
-from recollect.core.upkeep.masks import (
-    COPIES_KIND,
-    REMAINS_KIND,
-    MaskedText,
-    Masks,
-    copies_of,
-)
+from recollect.core.upkeep.masks import COPIES_KIND, REMAINS_KIND, MaskedText, Masks, copies_of
 from recollect.core.upkeep.matching import describe_damage, remove_vectors
 from recollect.core.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.core.values.fact import Fact, rests_on

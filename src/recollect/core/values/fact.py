@@ -17,13 +17,7 @@ from recollect.core.values.segment import SegmentId, Trust
 FactId = NewType("FactId", str)
 
 FactType: TypeAlias = Literal[
-    "decision",
-    "implementation",
-    "config",
-    "issue",
-    "task_state",
-    "architecture",
-    "preference",
+    "decision", "implementation", "config", "issue", "task_state", "architecture", "preference"
 ]
 """Types of facts: OpenClaw's six, and user preferences."""
 MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]

@@ -19,14 +19,8 @@ LimitName: TypeAlias = Literal["requests_per_minute", "tokens_per_day", "most_sp
 LIMITS: Final[tuple[LimitName, ...]] = get_args(LimitName)
 QuotaName: TypeAlias = Literal["spaces", "bytes"]
 BudgetName: TypeAlias = Literal["requests per minute", "tokens per day"]
-PERIOD_SECONDS: Final[dict[BudgetName, int]] = {
-    "requests per minute": 60,
-    "tokens per day": 86_400,
-}
-PERIODS_KEPT: Final[dict[BudgetName, int]] = {
-    "requests per minute": 60,
-    "tokens per day": 7,
-}
+PERIOD_SECONDS: Final[dict[BudgetName, int]] = {"requests per minute": 60, "tokens per day": 86_400}
+PERIODS_KEPT: Final[dict[BudgetName, int]] = {"requests per minute": 60, "tokens per day": 7}
 """Number of past periods for which usage is stored."""
 
 

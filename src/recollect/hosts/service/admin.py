@@ -61,8 +61,7 @@ async def set_limits(call: Call) -> m.TenantItem:
 
 
 async def delete_tenant(call: Call) -> m.TenantDeletedAnswer:
-    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until the answer is
-    `done`."""
+    """Revoke a tenant's keys, then delete its spaces and the tenant. Repeat until `done`."""
     one, certificates = await _asked(call), list[m.Record]()
     if one.id == call.tenant.id:
         raise Problem(

@@ -103,12 +103,7 @@ class Service:
     """The application of one node."""
 
     def __init__(
-        self,
-        settings: Settings,
-        url: str,
-        *,
-        secret: bytes = b"",
-        mcp: MountMcp | None = None,
+        self, settings: Settings, url: str, *, secret: bytes = b"", mcp: MountMcp | None = None
     ) -> None:
         """Create the application. All nodes have the same `secret`. `mcp` answers paths in
         `/mcp`."""

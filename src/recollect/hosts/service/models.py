@@ -67,9 +67,7 @@ class PrepareBody(ApiBody):
     format: Format = None
     window_tokens: Window = None
     betas: Annotated[
-        list[Name],
-        Meta(max_length=64),
-        about("Beta features in the request's headers"),
+        list[Name], Meta(max_length=64), about("Beta features in the request's headers")
     ] = []
 
 
@@ -129,7 +127,7 @@ class IngestBody(ApiBody):
         Name | None,
         about(
             "Name of this part of the history, which is stored once. Without it, `messages` is "
-            "the whole history",
+            "the whole history"
         ),
     ] = None
     said_at: Annotated[Moment | None, about("Time of the messages; default: now")] = None
@@ -401,8 +399,7 @@ class ForgottenAnswer(ApiAnswer):
     """The removed data, or the preview."""
 
     certificate: Annotated[
-        Record | None,
-        about("Counts and coverage, sealed with a checksum; null after a dry run"),
+        Record | None, about("Counts and coverage, sealed with a checksum; null after a dry run")
     ]
     preview: Annotated[ForgetPreview | None, about("Only after a dry run")]
 

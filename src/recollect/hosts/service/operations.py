@@ -89,11 +89,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
     async with call.memory() as memory, memory.session(session):
         engine = memory.engine
         context = await engine.prepare(
-            session,
-            request,
-            format=body.format,
-            betas=body.betas,
-            window_tokens=body.window_tokens,
+            session, request, format=body.format, betas=body.betas, window_tokens=body.window_tokens
         )
         _loaded(context.report.failures)
         count("recall", outcome=_recall_outcome(context.report))

@@ -74,11 +74,7 @@ Statements that compare vectors are prepared in small spaces only: see `PREPARED
 
 def missing_settings(settings: Mapping[str, str], *, citus: bool) -> dict[str, str]:
     """Return the settings that a role lacks. A timeout may differ, but must not be off."""
-    wanted = {
-        "plan_cache_mode": PLAN_CACHE_MODE,
-        **LOGGING,
-        **(CITUS_SETTINGS if citus else {}),
-    }
+    wanted = {"plan_cache_mode": PLAN_CACHE_MODE, **LOGGING, **(CITUS_SETTINGS if citus else {})}
     off = {name: value for name, value in TIMEOUTS.items() if settings.get(name) in (None, "0")}
     return off | {name: value for name, value in wanted.items() if settings.get(name) != value}
 

@@ -178,8 +178,7 @@ class TenantRecords:
     async def add_tenant(self, tenant: Tenant, *, actor: str) -> bool:
         async with self._pool.tenant_transaction(tenant.id) as work:
             added = await work.row(
-                _NEW_TENANT,
-                (tenant.id, tenant.name, tenant.created_at, *tenant.limits.values()),
+                _NEW_TENANT, (tenant.id, tenant.name, tenant.created_at, *tenant.limits.values())
             )
             if added is not None:
                 act = (actor, "tenant created", tenant.name, tenant.created_at)

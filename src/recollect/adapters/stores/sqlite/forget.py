@@ -330,9 +330,7 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     if found:  # a fact extracted from the old text would bring it back
         facts.raise_revision(db)
     return Rewritten(
-        segments=tuple(id_ for id_ in given if id_ in found),
-        bodies=bodies,
-        vectors=vectors,
+        segments=tuple(id_ for id_ in given if id_ in found), bodies=bodies, vectors=vectors
     )
 
 

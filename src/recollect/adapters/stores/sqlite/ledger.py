@@ -195,11 +195,7 @@ def _piece(ids: SharedIds, row: Row) -> LedgerPiece:
     hash_, kind, exact, about, body = row
     quoted = tuple(map(MessageId, ids.unpack(about)))
     return LedgerPiece(
-        hash=PieceHash(hash_),
-        kind=kind,
-        body=unpack_body(body),
-        about=quoted,
-        exact=bool(exact),
+        hash=PieceHash(hash_), kind=kind, body=unpack_body(body), about=quoted, exact=bool(exact)
     )
 
 

@@ -181,11 +181,7 @@ def write_session(
 
 
 def _find_forgotten(
-    db: Database,
-    number: int,
-    chunks: Chunks,
-    forgotten: AbstractSet[str],
-    said: AbstractSet[str],
+    db: Database, number: int, chunks: Chunks, forgotten: AbstractSet[str], said: AbstractSet[str]
 ) -> set[str]:
     banned = forgotten | (unquotable(db, _new_quotes(db, number, chunks)) - said)
     return {text for _, some in chunks for text in some if text in banned} if banned else set()
