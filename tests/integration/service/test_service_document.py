@@ -47,7 +47,7 @@ def test_the_document_names_every_route() -> None:
 def test_requests_made_from_the_document_meet_no_500(
     caller: Caller, node: Node, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    done = run_schemathesis(node.url, caller.key, tmp_path, seconds=at_size(ci=4, full=120))
+    done = run_schemathesis(node.url, caller.key, tmp_path, seconds=at_size(ci=12, full=120))
     told = capfd.readouterr().out
     assert done == 0, told
     assert "Server error" not in told
