@@ -304,7 +304,7 @@ def _headers(route: ApiRoute) -> list[dict[str, Any]]:
             "name": "X-Request-Timeout",
             "in": "header",
             "description": "Cancel the request after this many seconds, at most 120",
-            "schema": {"type": "number", "exclusiveMinimum": 0},
+            "schema": {"type": "number", "minimum": 1, "maximum": 120},
         }
     ]
     if route.idempotency != "none":
