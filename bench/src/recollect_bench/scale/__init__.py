@@ -49,6 +49,7 @@ from recollect_bench.scale.load import (
 from recollect_bench.scale.measure import (
     Held,
     IdleGrowth,
+    beside,
     beside_a_flood,
     beside_large_turns,
     held_rate,
@@ -448,26 +449,27 @@ def _written(database: TestDatabase) -> tuple[int, int]:
 async def _fairness(
     bench: _Bench, node: ServerProcess, tenants: Sequence[BenchTenant], meter: Meter
 ) -> None:
-    sizes = bench.sizes
+    sizes, spaces = bench.sizes, bench.names(0, 10)
     *others, loading = tenants
-    for what, measure in (
-        ("one tenant floods the node", beside_a_flood),
-        ("one tenant sends large first turns", partial(
-            beside_large_turns, scale=sizes.large_turn_scale
-        )),
-    ):  # fmt: skip
-        bench.progress(what)
-        bench.figures |= await measure(
-            node,
-            others,
-            loading,
-            spaces=bench.names(0, 10),
-            rate=max(1.0, bench.figures["mix_rate_held"] / 3),
-            seconds=sizes.seconds,
-            pairs=sizes.repeats,
-            passages=sizes.passages,
-            meter=meter,
-        )
+    others_beside = partial(
+        beside,
+        node=node,
+        others=others,
+        spaces=spaces,
+        rate=max(1.0, bench.figures["mix_rate_held"] / 3),
+        seconds=sizes.seconds,
+        pairs=sizes.repeats,
+        passages=sizes.passages,
+        meter=meter,
+    )
+    bench.progress("one tenant floods the node")
+    bench.figures |= await beside_a_flood(
+        others_beside, loading, spaces=spaces, passages=sizes.passages
+    )
+    bench.progress("one tenant sends large first turns")
+    bench.figures |= await beside_large_turns(
+        others_beside, loading, scale=sizes.large_turn_scale, seconds=sizes.seconds
+    )
 
 
 async def _flatness(bench: _Bench, nodes: dict[int, ServerProcess]) -> None:

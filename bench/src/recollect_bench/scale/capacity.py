@@ -137,12 +137,12 @@ WANTED: Final[Mapping[str, tuple[str, float | None]]] = {
     ),
     "first_turn_10k_messages_seconds": ("first turn with 10,000 messages, slowest in s", 3.0),
     "first_turn_10k_messages_others_p99": (
-        "p99 of other tenants while such turns run, divided by p99 without them",
+        "p99 of other tenants while first turns with 10,000 messages run, divided by p99 without",
         1.3,
     ),
     "first_turn_2_mb_seconds": ("first turn with one message of 2 MB, slowest in s", 3.0),
     "first_turn_2_mb_others_p99": (
-        "p99 of other tenants while such turns run, divided by p99 without them",
+        "p99 of other tenants while first turns with 2 MB run, divided by p99 without",
         1.3,
     ),
     "failed": ("failed requests in all of these runs", 0.0),
@@ -387,8 +387,8 @@ def _rates(result: ScaleResult, assumed: Assumptions) -> Iterator[str]:
     yield "  derives the number of nodes from processor time alone. It counts a process on one"
     yield "  processor as a node, with a database on machines of its own. No such fleet was"
     yield "  measured."
-    yield "- The higher rates in [faults](faults.md#faults) are for small spaces, and have no limit"
-    yield "  on latency."
+    yield "- The higher rates in [faults](faults.md#faults) are for a few spaces of short messages,"
+    yield "  and have no limit on latency."
     yield ""
 
 

@@ -157,6 +157,10 @@ def _limit(run: Offered) -> Limit:
 Load: TypeAlias = Callable[[Connections, int], Coroutine[Any, Any, int]]
 """Sends requests until it is cancelled, and returns the number of answers. It gets the number of
 the run."""
+OthersBeside: TypeAlias = Callable[
+    [Load], Coroutine[Any, Any, tuple[dict[bool, list[float]], int, float]]
+]
+"""`beside`, for tenants that are chosen already."""
 
 
 async def beside(
@@ -205,26 +209,14 @@ async def beside(
 
 
 async def beside_a_flood(
-    node: ServerProcess,
-    others: Sequence[BenchTenant],
-    flooding: BenchTenant,
-    *,
-    spaces: Sequence[str],
-    rate: float,
-    seconds: float,
-    pairs: int,
-    passages: int,
-    meter: Meter,
+    others_beside: OthersBeside, flooding: BenchTenant, *, spaces: Sequence[str], passages: int
 ) -> dict[str, float]:
     """p99 of some tenants with and without another that asks for all it can get."""
 
     def flood(connections: Connections, number: int) -> Coroutine[Any, Any, int]:
         return _flood(connections, flooding, spaces, passages=passages, seed=number)
 
-    taken, failed, served = await beside(
-        flood, node, others, spaces=spaces, rate=rate, seconds=seconds, pairs=pairs,
-        passages=passages, meter=meter,
-    )  # fmt: skip
+    taken, failed, served = await others_beside(flood)
     alone_ms, flooded_ms = quantile(taken[False], 0.99), quantile(taken[True], 0.99)
     return {
         "fairness": flooded_ms / alone_ms,
@@ -245,17 +237,7 @@ LARGE_TURNS: Final[Mapping[str, Callable[[int], Sequence[str]]]] = {
 
 
 async def beside_large_turns(
-    node: ServerProcess,
-    others: Sequence[BenchTenant],
-    large: BenchTenant,
-    *,
-    spaces: Sequence[str],
-    rate: float,
-    seconds: float,
-    pairs: int,
-    passages: int,
-    scale: int,
-    meter: Meter,
+    others_beside: OthersBeside, large: BenchTenant, *, scale: int, seconds: float
 ) -> dict[str, float]:
     """How long large first turns take, one after the other, and how much they slow down others."""
     figures: dict[str, float] = {}
@@ -287,10 +269,7 @@ async def beside_large_turns(
                     took.append(time.perf_counter() - begun)
                 served += 1
 
-        taken, failed, _ = await beside(
-            send, node, others, spaces=spaces, rate=rate, seconds=seconds, pairs=pairs,
-            passages=passages, meter=meter,
-        )  # fmt: skip
+        taken, failed, _ = await others_beside(send)
         figures |= {
             f"first_turn_{name}_seconds": max(took, default=3 * seconds),
             f"first_turn_{name}_answers": float(len(took)),
