@@ -27,7 +27,7 @@ LONGEST_PAUSE_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 0.5
 PROBE_TIMEOUT_SECONDS: Final = 3.0
 FILLED_MESSAGES: Final = 200
-"""Messages of a space before a pace is measured; more do not make a turn slower."""
+"""Messages of a space before a pace is measured: more than the passages that a turn reads."""
 MOST_TURNS: Final = 12
 """Turns of a conversation before another one begins."""
 AGAIN: Final = frozenset({409, 429, 502, 503, 504})
@@ -113,7 +113,8 @@ class Load:
                     path = f"/v1/spaces/s{number}/sessions/earlier/ingest"
                     tokens = [self._token(f"ingest {path}") for _ in range(FILLED_MESSAGES)]
                     said = [{"role": "user", "content": self._said(one)} for one in tokens]
-                    await self._patiently("ingest", tenant, path, {"messages": said})
+                    answer = await self._patiently("ingest", tenant, path, {"messages": said})
+                    assert answer is not None, f"{path} stored nothing"
 
     async def saturate(self, clients: int, seconds: float) -> float:
         """How many arrivals a second are done where each client sends when it has its answer."""
