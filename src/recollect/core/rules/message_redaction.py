@@ -18,6 +18,7 @@ from recollect.core.rules.redaction import (
     MOST_KNOWN_SECRETS,
     JudgedTexts,
     RedactedSpan,
+    recognisable_secrets,
     redact,
     secrets_in,
     splice,
@@ -270,3 +271,17 @@ def _masked(entry: Entry, mask: TextMask) -> Entry:
     if message is entry.message:
         return entry
     return replace(entry, message=message, raw=message.raw)
+
+
+_AROUND = re.compile(r"[\s\"'`]+")
+_BETWEEN = re.compile(r"[\s\"'`=:;,()<>\[\]{}]+")
+
+
+def may_repeat_secret(message: Message, others: Sequence[Message]) -> bool:
+    """Return whether a message shares a text that could be a secret with one of the others, which
+    may show by a label that it is one."""
+    text = segment_text(message).text
+    words = {*_AROUND.split(text), *_BETWEEN.split(text)}
+    random = recognisable_secrets({*words, *(word.strip("()<>[]{}.,:;!?") for word in words)})
+    texts = [segment_text(other).text for other in others] if random else []
+    return any(word in other for word in random for other in texts)

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
+from recollect.core.rules import secret_commands, secret_names, secret_nearby, secret_rows
 from recollect.core.rules.secret_formats import find_tokens
-from recollect.core.rules.secret_names import find_assigned, find_columns, find_members, find_pairs
-from recollect.core.rules.secret_nearby import find_in_sentences, find_nearby
-from recollect.core.rules.secret_rows import find_by_label, find_in_place
 from recollect.core.rules.secret_table import SearchedText, SecretMatch, keywords_in
 from recollect.core.rules.secret_values import (
     MASK,
@@ -128,7 +127,7 @@ def redact(
 def recognisable_secrets(secrets: Iterable[str]) -> dict[str, None]:
     """Select secrets that can be recognized without a label. A short secret, or one that looks like
     a word, number, path or version, may mean something else in other texts."""
-    return dict.fromkeys(secret for secret in secrets if _looks_random(secret))
+    return dict.fromkeys(filter(_looks_random, dict.fromkeys(secrets)))
 
 
 def _looks_random(secret: str) -> bool:
@@ -165,11 +164,12 @@ def splice(text: str, spans: Iterable[RedactedSpan]) -> str:
 
 
 def _again(text: str, values: Iterable[str], matches: list[SecretMatch]) -> list[SecretMatch]:
-    taken = sorted((match.start, match.end) for match in matches)
+    taken = sorted({(match.start, match.end) for match in matches})
     starts = [start for start, _ in taken]
+    counts = Counter([text[start:end] for start, end in taken])
     more: list[SecretMatch] = []
     for value in sorted(values, key=lambda one: (-len(one), one))[:MOST_KNOWN_SECRETS]:
-        at = text.find(value)
+        at = text.find(value) if text.count(value) > counts[value] else -1
         while at >= 0:
             end = at + len(value)
             before = bisect_right(starts, at) - 1
@@ -214,20 +214,34 @@ class JudgedTexts:
         return found
 
 
-# Order matters: if two rules find the same secret, the first rule names the mask.
-_BY_PLACE = (find_tokens, find_in_place, find_assigned)
-_BY_LABEL = (find_by_label, find_members, find_in_sentences, find_pairs, find_columns, find_nearby)
+# Order matters: if two rules find the same secret, the first rule names the mask. A text without
+# these bits has nothing that the rules find.
+_BY_PLACE = (
+    (secret_rows.PLACE_BITS, secret_rows.find_in_place),
+    (secret_names.NAME_BITS, secret_names.find_assigned),
+)
+_BY_LABEL = (
+    (secret_commands.COMMAND_BITS, secret_commands.find_in_commands),
+    (secret_rows.LABEL_BITS, secret_rows.find_by_label),
+    (secret_names.MEMBER_BITS, secret_names.find_members),
+    (secret_nearby.TOLD_BITS, secret_nearby.find_in_sentences),
+    (secret_names.PAIR_BITS, secret_names.find_pairs),
+    (secret_names.COLUMN_BITS, secret_names.find_columns),
+    (secret_nearby.STEM_BITS, secret_nearby.find_nearby),
+)
 
 
 def _matches(text: str, *, pii: bool) -> tuple[SecretMatch, ...]:
-    matches: list[SecretMatch] = []
     reading = SearchedText(text)
-    for find in _BY_PLACE:
-        matches += find(reading)
+    matches = [*find_tokens(reading)]
+    for bits, find in _BY_PLACE:
+        if reading.found & bits:
+            matches += find(reading)
     if MASK_OPENING in text:  # the name of a rule in a mask is not a label
         reading.found = keywords_in(MASK.sub(" ", text))
-    for find in _BY_LABEL:
-        matches += find(reading)
+    for bits, find in _BY_LABEL:
+        if reading.found & bits:
+            matches += find(reading)
     if pii:
         matches += _find_personal_data(text)
     return tuple([match for match in matches if match.end > match.start])
@@ -247,13 +261,13 @@ def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]
 
 def _merge(matches: list[SecretMatch]) -> list[RedactedSpan]:
     matches.sort(key=lambda candidate: (candidate.start, -candidate.end))
-    spans: list[RedactedSpan] = []
-    for candidate in matches:
-        rule, start, end = candidate.rule, candidate.start, candidate.end
-        if spans and start < spans[-1].end:
-            last = spans.pop()
-            rule, start, end = last.rule, last.start, max(end, last.end)
-        spans.append(
-            RedactedSpan(rule=rule, start=start, end=end, replacement=f"{MASK_OPENING}{rule}]")
-        )
-    return spans
+    merged: list[tuple[str, int, int]] = []
+    for rule, start, end, _, _ in matches:
+        if merged and start < merged[-1][2]:
+            rule, start, last = merged.pop()
+            end = max(end, last)
+        merged.append((rule, start, end))
+    return [
+        RedactedSpan(rule=rule, start=start, end=end, replacement=f"{MASK_OPENING}{rule}]")
+        for rule, start, end in merged
+    ]

@@ -18,7 +18,12 @@ from recollect.core.rules.secret_table import (
     declare_token,
     find_by_rows,
 )
-from recollect.core.rules.secret_values import is_filler, is_placeholder, is_published_sample
+from recollect.core.rules.secret_values import (
+    is_filler,
+    is_placeholder,
+    is_published_sample,
+    is_random,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,11 +42,10 @@ class TokenFormat:
     """The format of one issuer's tokens."""
 
     name: str
-    firsts: frozenset[str]
-    """First characters of the token's prefixes."""
     pattern: re.Pattern[str]
-    opening: str
-    """Pattern of the token's start, or of the whole token if many words begin with the prefix."""
+    prefixes: tuple[str, ...]
+    rest: str = ""
+    """Pattern of the rest of the token, if many words begin with its prefixes."""
     public: bool = False
     """True if tokens may be in public code, where samples such as an alphabet are common."""
 
@@ -53,14 +57,14 @@ def _read_format(line: str) -> TokenFormat:
     name, prefixes, body, *words = line.split()
     for named, signs in _NAMED.items():
         body = body.replace(named, signs)
-    listed = prefixes.split(",")
+    listed = tuple(prefixes.split(","))
     starts = "|".join(map(re.escape, listed))
     end = f"{_ALNUM}_" if "letters" in words else _WORD
     return TokenFormat(
         name=name,
-        firsts=frozenset(prefix[0] for prefix in listed),
+        prefixes=listed,
         pattern=re.compile(rf"(?:{starts})(?P<body>{body})(?![{end}])", re.ASCII),
-        opening=rf"(?:{starts}){body}" if "common" in words else starts,
+        rest=body if "common" in words else "",
         public="public" in words,
     )
 
@@ -91,6 +95,17 @@ def _is_live(match: re.Match[str], body: str, *, public: bool = False) -> bool:
 
 def _is_no_filler(value: str) -> bool:
     return not is_filler(value)
+
+
+def _is_aws_secret(value: str) -> bool:
+    return value.lower() != value != value.upper() and is_random(value) and not is_filler(value)
+
+
+def _below_aws_id(secret: str) -> Row:
+    """Return the rule of a secret whose only label is the id of its key, just before it."""
+    start = r"(?:(?<![A-Za-z0-9+/])|(?<=\\[nrt]))"
+    pattern = rf"(?s)A[KS]IA[A-Z0-9]{{16}}(?![A-Za-z0-9]).{{1,60}}?{start}{secret}"
+    return Row("aws-secret-key", "akia|asia", pattern, judge=_is_aws_secret)
 
 
 def _infix(name: str, keyword: str, run: str) -> Row:
@@ -125,6 +140,10 @@ _ROWS = by_keywords(
             place=RowPlace.TEXT,
             judge=_is_no_filler,
         ),
+        _below_aws_id(r"(?P<value>[A-Za-z0-9+/]{40})(?![A-Za-z0-9+/=])"),
+        _below_aws_id(
+            r"[A-Za-z0-9+/]{40}[^A-Za-z0-9+/]{1,40}+(?P<value>[A-Za-z0-9+/]{100,2000}+={0,2})"
+        ),
         _spelled("wallet-key", "xprv", rf"{_START}xprv[1-9A-Za-z]{{90,120}}(?!\w)"),
         _spelled("nostr-key", "nsec1", rf"{_START}nsec1[a-z0-9]{{58}}(?!\w)"),
         _spelled(
@@ -151,19 +170,23 @@ _ROWS = by_keywords(
 
 _LEAD_CHARS = 64
 _BY_FIRST: dict[str, list[TokenFormat]] = defaultdict(list)
+_rests_of_first: dict[str, set[str]] = defaultdict(set)
 for _one in RUN_FORMATS:
-    for _first in _one.firsts:
-        _BY_FIRST[_first].append(_one)
-_OPENINGS = "|".join(sorted({one.opening for one in RUN_FORMATS}, reverse=True))
+    for _prefix in _one.prefixes:
+        if _one not in _BY_FIRST[_prefix[0]]:
+            _BY_FIRST[_prefix[0]].append(_one)
+        _rests_of_first[_prefix[0]].add(re.escape(_prefix[1:]) + _one.rest)
+_OPENINGS = "|".join(  # grouped by the first character, so that few are tried
+    f"{first}(?:{'|'.join(sorted(rests, reverse=True))})"
+    for first, rests in sorted(_rests_of_first.items())
+)
 # A token may follow an escape directly: `\\n` of JSON, `%3D` of a URL, a terminal color.
 _RUN = declare_token(
-    re.compile(
-        rf"(?:\A(?:[nrt]|[0-9a-fA-F]{{2}}|[0-9]{{1,2}}m)?|(?<![{_ALNUM}_]))(?:{_OPENINGS})",
-        re.ASCII,
-    )
-)
+    re.compile(rf"(?:[nrt]|[0-9a-fA-F]{{2}}|[0-9]{{1,2}}m)?(?:{_OPENINGS})", re.ASCII).match
+) | declare_token(re.compile(rf"[^{_ALNUM}_](?:{_OPENINGS})", re.ASCII).search)
+_START_OF_TEXT = re.compile(rf"(?=(?:{_OPENINGS}))", re.ASCII)
 _STARTS = re.compile(
-    r"(?<!\w)(?<!\w-)(?<!\w--)"
+    r"\W(?<!\w-)(?<!\w--)"
     r"(?:(?<=\\)[nrt]|(?<=%)[0-9a-fA-F]{2}|(?<=\x1b\[)[0-9]{1,2}m)?"
     rf"(?=(?:{_OPENINGS}))",
     re.ASCII,
@@ -179,8 +202,8 @@ _NUMBERED = (
 
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
     text, done = reading.text, 0
-    for opening in _STARTS.finditer(text) if reading.found & _RUN else ():
-        at = opening.end()
+    starts = [_START_OF_TEXT.match(text), *_STARTS.finditer(text)] if reading.found & _RUN else []
+    for at in [start.end() for start in starts if start is not None]:
         while at >= done:
             for token_format in _BY_FIRST[text[at]]:
                 match = token_format.pattern.match(text, at)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from recollect.core.rules.secret_table import Keywords, SearchedText, SecretMatch, declare, keys
 from recollect.core.rules.secret_values import (
@@ -36,6 +36,9 @@ _ASSIGNMENT = re.compile(
     r"(?:(?:bytes(?:\.fromhex)?|bytearray\.fromhex|(?:base64\.)?b64decode|buffer\.from|unhexlify"
     r"|secretstr|encoding\.utf8\.getbytes|str|string)\()?"
     r"(?:[fbru@ln]{1,2}(?=[\"'`]))?(?P<escape>\\{0,3})(?P<quote>[\"'`]{0,3})"
+    # Shorter values are no secrets, and a value does not begin with the next parameter.
+    r"(?:(?<=[\"'`])(?=\S{4})(?![?&;]{1,4}[\w.-]{1,40}=)"
+    r"|(?=[^\s\"'`;<>\\]{6})(?![^\s?&]{0,3}[?&]{1,4}[\w.-]{1,40}=))"
 )
 _QUOTED = {
     quote: re.compile(rf"(?:[^{quote}\\\r\n]|\\[^\r\n]){{1,4000}}+(?={quote})") for quote in "\"'`"
@@ -83,6 +86,7 @@ _PUBLIC_WORDS = words(
 )
 
 _NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
+NAME_BITS = _NAMES.bits
 
 
 def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
@@ -94,10 +98,12 @@ def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
         match = None if at < done else _ASSIGNMENT.match(lowered, at)
         if match is None:
             continue
-        kind = _promised(text, match)
+        done = match.start("sign") + 1  # the other hints of this name promise the same
+        name_start = _name_start(text, at)
+        kind = _promised(reading, match, name_start)
         if kind is None:
             continue
-        secret_match = _read_value(text, match, kind)
+        secret_match = _read_value(reading, match, kind, name_start)
         if secret_match is not None:
             done = secret_match.end
             yield secret_match
@@ -108,8 +114,8 @@ def _name_start(text: str, at: int) -> int:
     return at - (len(lead) - len(lead.rstrip(_NAME_CHARS)))
 
 
-def _promised(text: str, match: re.Match[str]) -> str | None:
-    spaced = match["sign"].isspace()
+def _promised(reading: SearchedText, match: re.Match[str], start: int) -> str | None:
+    text, spaced = reading.text, match["sign"].isspace()
     if (
         spaced
         and _FLAG.search(text, max(0, match.start() - _MOST_NAME_CHARS), match.start()) is None
@@ -118,15 +124,16 @@ def _promised(text: str, match: re.Match[str]) -> str | None:
     han = _HAN_KINDS.get(text[match.start() - 2 : match.start()])
     if han is not None:
         return han
-    start = _name_start(text, match.start())
     if text[start - 1 : start] == ":" and "arn:" in text[max(0, start - _MOST_ARN_CHARS) : start]:
         return None  # `arn:aws:secretsmanager:…:secret:prod/db` is the name of a secret
+    if text[start - 1 : start] == "/" and match["sign"] == ":" and not match["gap"]:
+        return None  # `registry/auth:v2` is an image
     name = text[start : match.end("tail")]
     if spaced:
         before, _, name = name.rpartition(" ")
         if not (name.startswith("-") or before.endswith(("define", "global"))):
             return None
-    return _kind_of_name(name)
+    return reading.judge_once(_kind_of_name, name)
 
 
 def _kind_of_name(name: str) -> str | None:
@@ -160,9 +167,10 @@ def _is_secret_key(name: str, before: list[str]) -> bool:
     return constant.isupper() and "_" in constant
 
 
-def _read_value(text: str, match: re.Match[str], kind: str) -> SecretMatch | None:
-    start = match.end()
-    quote = match["quote"]
+def _read_value(
+    reading: SearchedText, match: re.Match[str], kind: str, name_start: int
+) -> SecretMatch | None:
+    text, start, quote = reading.text, match.end(), match["quote"]
     if match["escape"] and not quote and _PATTERN_CLASS.match(text, start):
         return None
     value: re.Match[str] | None = None
@@ -171,7 +179,8 @@ def _read_value(text: str, match: re.Match[str], kind: str) -> SecretMatch | Non
         value = table[quote[0]].match(text, start)
     quoted = value is not None
     if value is None:
-        value = _bare_value(text, match, start)
+        on_line = _is_alone(match) and (name_start == 0 or text[name_start - 1] == "\n")
+        value = (_BARE_LINE if on_line else _BARE).match(text, start)
     if value is None:
         return None
     end = value.end()
@@ -179,37 +188,44 @@ def _read_value(text: str, match: re.Match[str], kind: str) -> SecretMatch | Non
     if not quoted:
         if content.endswith("..."):  # the author shortened the value
             return None
+        if content[0] == "-" and match["sign"] == ">":  # `-storepass <password> -keypass`
+            return None
         content = content.rstrip(".,:!?)") if kind == "token" else content.rstrip(",;")
         end = start + len(content)
-    if not _is_secret(content, kind, match, quoted=quoted):
+    way = _Assignment(
+        quoted=quoted,
+        alone=quoted or _is_alone(match),
+        prose=match["sign"].strip() == "is",
+        to_secret=match.string.startswith("secret", match.end("tail") - len("secret")),
+    )
+    if not reading.judge_once(_is_secret, content, kind, way):
         return None
     if not quoted and kind == "token":
         rest = _REST_OF_TOKEN.match(text, end)
         end = rest.end() if rest is not None and end - start >= 1000 else end
     rule = "assigned-password" if kind == "password" else "assigned-token"
-    return SecretMatch(rule, start, end, _name_start(text, match.start()), end)
+    return SecretMatch(rule, start, end, name_start, end)
 
 
-def _bare_value(text: str, match: re.Match[str], start: int) -> re.Match[str] | None:
-    name_start = _name_start(text, match.start())
-    if _is_alone(match) and (name_start == 0 or text[name_start - 1] == "\n"):
-        return _BARE_LINE.match(text, start)
-    return _BARE.match(text, start)
+class _Assignment(NamedTuple):
+    quoted: bool
+    alone: bool
+    prose: bool
+    to_secret: bool
 
 
-def _is_secret(value: str, kind: str, match: re.Match[str], *, quoted: bool) -> bool:
-    prose = match["sign"].strip() == "is"
+def _is_secret(value: str, kind: str, way: _Assignment) -> bool:
+    quoted = way.quoted
     if kind == "password":
-        if prose and not any(c.isdigit() for c in value):
+        if way.prose and not any(c.isdigit() for c in value):
             return False
         if is_password_value(value, quoted=quoted, least_chars=4 if quoted else 6):
             return True
-        return (quoted or _is_alone(match)) and is_chosen_words(value)
+        return way.alone and is_chosen_words(value)
     if is_token_value(value, quoted=quoted):
         return not (kind == "id" and is_uuid(value))
     # a passphrase with a number, assigned to a constant whose name ends with "secret"
-    named = match.string[: match.end("tail")].endswith("secret") and quoted
-    return named and is_chosen_words(value) and value[-1].isdigit()
+    return quoted and way.to_secret and is_chosen_words(value) and value[-1].isdigit()
 
 
 def _is_alone(match: re.Match[str]) -> bool:
@@ -219,17 +235,17 @@ def _is_alone(match: re.Match[str]) -> bool:
 
 
 _NAMING = r"(?:name|key|variable|parameterkey|field|label|param|header|property)"
-_HOLDING = r"(?:value|parametervalue|val|plaintext|stringvalue|secretvalue|content|defaultvalue)"
 _JOINT = r"[\"']?[ \t]{0,8}(?:[:=]|=>)[ \t]{0,8}"
-_PAIR = re.compile(
+_NAMED = re.compile(
     rf"[\"'\s<({{,](?:{_NAMING}){_JOINT}(?P<nq>[\"']?)(?P<name>[\w.$ -]{{2,80}}?)(?P=nq)"
-    rf"[ \t]{{0,8}}[,;]?(?:\r?\n)?[ \t]{{0,24}}[\"'\s]?(?:{_HOLDING}){_JOINT}(?P<q>[\"']?)"
-    rf"(?P<value>[^\n\"']{{4,2000}}?)(?=(?P=q)(?:[\s,;/>}}\])]|$))",
+    r"[ \t]{0,8}[,;]?(?:\r?\n)?[ \t]{0,24}[\"'\s]?(?:parameter|string|secret|default)?\Z",
     re.IGNORECASE,
+)
+_HELD = re.compile(
+    rf"{_JOINT}(?P<q>[\"']?)(?P<value>[^\n\"']{{4,2000}}?)(?=(?P=q)(?:[\s,;/>}}\])]|$))"
 )
 _HOLDS = re.compile(r"[\"']?[ \t]{0,8}(?:[:=>]|=>)")
 _PAIR_REACH_CHARS = 160
-_MOST_PAIR_CHARS = 600
 _SESSION_NAME = re.compile(r"(?i)sess(?:ion)?[_-]?id$|^sid$|\.sid$|session$|remember_token")
 
 _COLUMNS = words(
@@ -243,7 +259,7 @@ _HEADERS = Keywords(
         *keys("contraseña|пароль|密码|密碼|パスワード|비밀번호"),
     )
 )
-_VALUES = declare("value")
+COLUMN_BITS, PAIR_BITS = _HEADERS.bits, declare("value")
 _MOST_HEADER_CHARS = 400
 _MARK = re.compile(r"[|,\t#;]")
 _ROW_NAME = re.compile(r"[\w.-]{2,80}")
@@ -254,21 +270,22 @@ _RULE_LINE = re.compile(r"[\s|:+=-]+$")
 
 def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find secrets in pairs of members or attributes: one holds the name, the other the value."""
-    text, lowered = reading.text, reading.lowered
-    done = 0
-    for at in reading.places("value") if reading.found & _VALUES else ():
-        if _HOLDS.match(lowered, at + 5) is None:
+    text = reading.text
+    since = 0
+    for at in reading.places("value"):
+        if _HOLDS.match(text, at + 5) is None:
             continue
-        since = max(done, at - _PAIR_REACH_CHARS)
-        pairs = _PAIR.finditer(text, since, at + _MOST_PAIR_CHARS)
-        match = next((pair for pair in pairs if pair.start("value") > at), None)
-        if match is not None and _is_paired(match["name"], match["value"].strip()):
-            value = match["value"].strip()
-            start = match.start("value") + match["value"].index(value)
-            done = start + len(value)
-            kind = "password" if _kind_of_name(match["name"]) == "password" else "token"
-            last = max(done, match.end())
-            yield SecretMatch(f"assigned-{kind}", start, done, match.start(), last)
+        named = _NAMED.search(text, max(since, at - _PAIR_REACH_CHARS), at)
+        held = named and _HELD.match(text, at + 5)
+        since = at
+        if named and held and _is_paired(named["name"], held["value"].strip()):
+            value = held["value"].strip()
+            start = held.start("value") + held["value"].index(value)
+            since = start + len(value)
+            kind = "password" if _kind_of_name(named["name"]) == "password" else "token"
+            yield SecretMatch(
+                f"assigned-{kind}", start, since, named.start(), max(since, held.end())
+            )
 
 
 def _is_paired(name: str, value: str) -> bool:
@@ -308,7 +325,10 @@ def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
             end = lowered.find("\n", at, start + _MOST_HEADER_CHARS)
             if end < 0:
                 end = min(len(lowered), start + _MOST_HEADER_CHARS)
-            if (start and lowered[start - 1] != "\n") or not _MARK.search(lowered, start, end):
+            if start and lowered[start - 1] != "\n":  # the line is longer than any header
+                end = lowered.find("\n", at) % (len(lowered) + 1)
+                continue
+            if (start, end) in lines or not _MARK.search(lowered, start, end):
                 continue
             if not _NO_HEADER.search(lowered, start, end) or "|" in lowered[start:end]:
                 lines.add((start, end))
@@ -418,6 +438,7 @@ _JSON_MEMBER = re.compile(
     r"\"[\w.-]{1,120}\"[ \t\n]{0,40}:[ \t\n]{0,40}\"(?P<value>[^\"\n]{4,4000})\""
 )
 _COOKIE_NAMES, _MANIFESTS = declare("cookie"), declare("kind")
+MEMBER_BITS = _COOKIE_NAMES | _MANIFESTS
 
 
 def find_members(reading: SearchedText) -> Iterator[SecretMatch]:

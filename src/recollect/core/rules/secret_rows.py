@@ -1,5 +1,5 @@
-"""Table of patterns that recognize a secret by the syntax around it: commands, URLs, headers,
-sentences. A pattern masks only the secret, never the program name, label or address next to it. The
+"""Table of patterns that recognize a secret by the syntax around it: URLs, headers, sentences.
+A pattern masks only the secret, never the label or address next to it. The
 rule for curl's `--user` follows after the table, because no single pattern matches it."""
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import re
 from typing import TYPE_CHECKING
 
 from recollect.core.rules.secret_table import (
-    BEFORE_ON_LINE,
-    ON_LINE,
     Row,
     RowPlace,
     SearchedText,
@@ -22,10 +20,13 @@ from recollect.core.rules.secret_table import (
     keys,
 )
 from recollect.core.rules.secret_values import (
+    has_telling_word,
     is_chosen_words,
+    is_literal,
     is_name,
     is_password_value,
     is_placeholder,
+    is_random,
     is_reference,
     is_strong,
     is_token_value,
@@ -36,24 +37,8 @@ from recollect.core.rules.secret_values import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_BEHIND, _LINE, _TEXT = RowPlace.BEHIND, RowPlace.LINE, RowPlace.TEXT
-_COMMAND, _BEFORE = RowPlace.COMMAND, RowPlace.BEFORE
-_PORTS = re.compile(r"[\d.]+(?::\d+)*(?:/\w+)?")
-
-
-def _is_given(value: str) -> bool:
-    """Return whether the value itself is a password, not a reference to one."""
-    if len(value) < 4 or value.startswith(("-", "$", "<", "{", "%", "/", "[")):
-        return False
-    return not is_reference(value, quoted=True) and len(set(value)) > 2
-
-
-def _looks_chosen(value: str) -> bool:
-    if not _is_given(value) or value.isdigit() or " " in value or _PORTS.fullmatch(value):
-        return False
-    if is_chosen_words(value):
-        return True
-    return is_password_value(value, quoted=True, least_chars=6) and not is_name(value)
+_BEHIND, _TEXT = RowPlace.BEHIND, RowPlace.TEXT
+_BEFORE = RowPlace.BEFORE
 
 
 def _is_no_sample(value: str) -> bool:
@@ -61,7 +46,7 @@ def _is_no_sample(value: str) -> bool:
 
 
 def _is_configured(value: str) -> bool:
-    return _is_given(value) and (not value.islower() or is_chosen_words(value))
+    return is_literal(value) and (not value.islower() or is_chosen_words(value))
 
 
 def _is_long_token(value: str) -> bool:
@@ -72,10 +57,12 @@ def _is_parameter_key(value: str) -> bool:
     return len(value) >= 16 and is_token_value(value.replace("%", ""), quoted=True)
 
 
-def _signs(match: re.Match[str], value: str) -> bool:
-    if len(value) < 16 and match["name"].lower() != "pwd":
-        return False
+def _is_signature(value: str) -> bool:
     return _is_parameter_key(value) or not is_reference(value, quoted=True)
+
+
+def _is_long_or_password(match: re.Match[str], value: str) -> bool:
+    return len(value) >= 16 or match["name"].lower() == "pwd"
 
 
 _BASIC_WORDS = words(
@@ -147,6 +134,79 @@ def _is_set(match: re.Match[str], value: str) -> bool:
     return not is_name(value) or bool(_PRONOUN.search(match[0])) or "passw" in match[0].lower()
 
 
+# What people lock with a code, in the languages of the words for a code.
+_LOCKS_IN_ENGLISH = (
+    "door|gate|safe|vault|alarm|lock|locker|garage|keypad|entry|entrance|intercom|opener|elevator"
+    "|shed|cabinet|padlock"
+)
+_LOCKS = (
+    rf"(?<![\w-])(?:{_LOCKS_IN_ENGLISH}|(?:bike |door |time )?lock|lock ?box|key ?(?:box|safe)"
+    r"|storage(?: unit)?|bike|suitcase|briefcase|strongbox|\w{0,9}tresor|\w{0,9}tür|\w{0,12}schloss"
+    r"|alarmanlage|coffre(?:-fort)?|porte|portail|entrée|immeuble|alarme|cadenas|puerta|candado"
+    r"|caja fuerte|alarma|cassaforte|porta|portone|cancello|cofre|portão|cadeado|kluis|deur|сейф\w?"
+    r"|двер\w{1,2}|домофон\w?|подъезд\w?)"
+)
+_LOCKED = re.compile(rf"(?i){_LOCKS}(?:'?s)?[ -]?[^\W\d_]{{3,17}}\Z")
+_LOCKED_BY = re.compile(
+    r"(?i) (?:(?=[а-я])|(?:d['’]|(?:for|to|of|on|at|du|de|des|del|della|do|da|der|für|von"
+    rf"|vom|zum|zur|от)\b)[\w '’-]{{0,30}}?){_LOCKS}"
+    r"(?: (?:at|in|on|of|by|im|am)\b[\w ]{1,20})?[\s–—-]*\Z"
+)
+_KEYLESS = ("padlock", "digicode", "lockbox", "zahlenschloss", "fahrradschloss")
+# Words that leave the next word, "code", its plain meaning: not `error code for the gate`.
+_PLAIN_CODE = re.compile(
+    r"(?i)(?:\A|[^\w\s]\s*|\n\s*|\b(?:the|a|my|our|your|his|her|their|new|old|current|access|entry"
+    r"|security|secret|digit|is|and|le|la|der|die|den|el|il|o|lock)[ -])[^\W\d_]{3,17}\Z"
+)
+_CODE_ENDS = re.compile(r"[#*]?\s*(?:[^\w\s-]|\Z|\n|(?:for|at|to|on|in|and)\b)")
+
+
+def _opens_lock(match: re.Match[str], _: str) -> bool:
+    label = match.string[max(0, match.start() - 24) : match.start("gap")]
+    gap, said = match["gap"], match["verb"] is not None
+    if label.lower().endswith("combinations") or match.string[match.start("value") - 1].isalpha():
+        return False
+    if not said and _CODE_ENDS.match(match.string, match.end()) is None:
+        return False
+    if _LOCKED.search(label) or label.lower().endswith(_KEYLESS):
+        return not gap.strip() or (said and not gap.startswith(" of "))
+    return _PLAIN_CODE.search(label) is not None and _LOCKED_BY.match(gap) is not None
+
+
+_ACCOUNTS = keys(
+    "admin|administrator|root|user|ubuntu|test|tester|deploy|demo|guest|postgres|pi|sa|qa|operator"
+)
+_LOGIN = re.compile(
+    r"(?:\b(?:log-?ins?|(?:log|sign|logged|signed)[ -]?in|creds?|credentials|accounts?"
+    r"|user(?:name)? ?/ ?pass\w*|acceso|accès|acesso|accesso|zugang\w*|identifiants?|anmeld\w*"
+    r"|connexion|username|usuario|credencial\w*|credenzial\w*|basic auth)"
+    r"|учетн|логин|доступ|账号|ログイン)"
+    r"(?![^\n/]{0,80}\b(?:endpoints?|providers?|routes?|pages?|paths?|urls?|flows?|methods?|screens?"
+    r"|types?|roles?|groups?|names?|ids?|files?|branch(?:es)?|regions?|owners?|tests?/|see)\b)"
+)
+
+
+def _is_of_user(match: re.Match[str], value: str) -> bool:
+    """Return whether the value is the password of the account before it."""
+    before = match.string[max(0, match.start() - 64) : match.start()]
+    user, sign = match["user"] or "".join(before.split()[-1:]).strip("`\"'*"), match["sign"]
+    if (
+        user.lower() == value.lower()
+        or _LOGIN.match(user.lower())
+        or (sign == "/" and before.endswith(("/", ".", "-")))
+    ):
+        return False
+    if value.lower() != value != value.upper() and is_random(value) and not is_name(value):
+        return True
+    joined = is_chosen_words(value) and sign.strip() in ("/", ":", "–", "—") and sign != "/"
+    if user.lower() in _ACCOUNTS or "@" in user:
+        named = is_name(value) if sign == "/" else has_telling_word(value)
+        return joined or (is_strong(value) and not named)
+    if joined and user.isalpha() and value[-1].isdigit():
+        return True
+    return is_strong(value) and not is_name(value)
+
+
 def _is_used(value: str) -> bool:
     return is_strong(value) or is_chosen_words(value)
 
@@ -185,113 +245,32 @@ def _decodes_to_key(encoded: str) -> bool:
 
 _PRONOUN = re.compile(r"(?i)[ \t](?:it|mine|that)[ \t]+(?:to|as)[ \t]")
 _POLICY = re.compile(r"password|passphrase|passwort|characters|login|account")
-_VALUE = (
-    r"(?:\"(?P<double>[^\"\n]{1,200})\"|'(?P<single>[^'\n]{1,200})'"
-    r"|(?P<bare>(?:[^\s\"'|;&<>]|&(?=\S)){1,200}))"
-)
-_ABOUT_SECRETS = re.compile(
-    r"secret|securestring|passw|passphrase|token|credential|kinit|sudo[ \t]+-s|chpasswd"
-    r"|\blogin\b|\bvault\b|api[-_]?key"
-)
 _USER = r"://(?P<user>[^\s:/?#@\"'<>`\\\[\](){}]{0,200}+)"
 _BEHIND_USER = r":(?P<password>[^\s/\"'<>`\\]{1,200})"
 _HOST = r"@(?=[\w\[$%{<-])"
-_SIGNING = (
+SIGNING = (
     "__token__|auth|auth_key|authkey|hdnea|hdnts|hmac|pwd|q-signature|sas|sig|signature"
     "|x-amz-security-token|x-amz-signature|x-cos-signature|x-goog-signature|x-oss-signature"
 )
-_KEYED = "access_key|api_key|apikey|appid|code|invite|key|magic|passcode|st|state_token"
-_PARAMETER_VALUE = r"=(?P<value>[^&\s\"'<>\\`)\]]{8,2000})"
+KEYED = "access_key|api_key|apikey|appid|code|invite|key|magic|passcode|st|state_token"
+_PARAMETER_CHAR = r"[^?;&\s\"'<>\\`)\]]"
+# A value ends where the next of these parameters begins, so that no value is judged twice.
+_NO_PARAMETER = rf"[?;](?!(?:{SIGNING}|{KEYED})=)"
+_PARAMETER_VALUE = (
+    rf"=(?P<value>(?:{_PARAMETER_CHAR}|{_NO_PARAMETER}){{8}}"
+    rf"{_PARAMETER_CHAR}*+(?:{_NO_PARAMETER}{_PARAMETER_CHAR}*+)*+)"
+)
 _CODE_VALUE = (
-    rf"(?i)(?P<gap>[\w'’ -]{{0,30}}?){COPULA}?[^\S\n]{{0,4}}{OPENING}(?:[A-Z]-)?"
+    rf"(?i)(?=\D{{0,80}}+\d)(?P<gap>[\w'’ -]{{0,30}}?){COPULA}?[^\S\n]{{0,4}}{OPENING}(?:[A-Z]-)?"
     rf"(?P<value>\d{{4,10}}|\d{{3}}[ -]\d{{3}})(?![\w.-]*\d)"
 )
-_PASSWORD, _TOLD = "command-password", "told-password"
-
-
-def _flag(programs: str, flag: str, joint: str = r"[ \t=]{1,4}", *, line: str = "") -> Row:
-    return Row(
-        _PASSWORD,
-        programs,
-        rf" {flag}{joint}{_VALUE}",
-        judge=_is_given,
-        at=f" {flag.lower()}",
-        near=re.compile(line or "|".join(rf"\b{one}" for one in keys(programs))),
-        around=BEFORE_ON_LINE,
-    )
-
-
-def _program(name: str, grammar: str) -> Row:
-    return Row(_PASSWORD, name, grammar, judge=_is_given, place=_COMMAND)
+_TOLD = "told-password"
 
 
 def _parameters(names: str) -> str:
     return "|".join(f"{sign}{name}=" for name in keys(names) for sign in "?&;")
 
 
-# mysql's `-p` counts only if its value follows directly; without a value mysql asks for the
-# password.
-_COMMANDS = (
-    _flag("mysql|mariadb|sshpass", "-p", r"(?![ \t])"),
-    _flag(
-        "sshpass|mongo|cqlsh|login",
-        "-p",
-        line=r"\bsshpass\b|\b(?:mongo\w*|cqlsh)\b|\b(?:docker|podman|skopeo|buildah|helm|oras"
-        r"|nerdctl|crane|oc|cf|az)\b.{0,200}\blogin\b",
-    ),
-    _flag("redis-cli", "-a"),
-    _flag("ldap", "-w"),
-    _flag(
-        "sqlcmd|bcp|isql|osql|mosquitto_|ipmitool|zip",
-        "-P",
-        r"[ \t=]{0,4}",
-        line=r"\b(?:sqlcmd|bcp|isql|osql|mosquitto_\w+|ipmitool|(?:un)?zip)\b",
-    ),
-    *(_flag("snmp", flag) for flag in ("-A", "-X", "-c")),
-    _flag("freerdp|mstsc", "/p:", "", line="freerdp|mstsc"),
-    _program("smbclient", r" -U[ \t]{0,4}['\"]?[^\s%'\"]{1,80}%(?P<bare>[^\s'\"]{3,200})"),
-    _program("lftp", r" -u[ \t]{0,4}['\"]?[^\s,'\"]{1,80},(?P<bare>[^\s'\"]{3,200})"),
-    _program("rabbitmqctl", r"(?:add_user|change_password)[ \t]+\S{1,80}[ \t]+" + _VALUE),
-    _program("net user", r"user[ \t]+[\w.-]{1,80}[ \t]+(?![/\\])" + _VALUE),
-    _program("sqlplus", r"[ \t][\w.-]{1,80}/(?P<bare>[^\s@/\"']{3,200})@"),
-    _program("kubeadm", r"[ \t]?--token[ \t=]{1,4}" + _VALUE),
-    _program("7z ", r" -p(?![ \t])" + _VALUE),
-    _program("schtasks", r"(?i) /r?p[ \t]+(?!/)" + _VALUE),
-    Row(
-        _PASSWORD,
-        " --value| --secret-string",
-        r"[ \t=]{1,4}" + _VALUE,
-        judge=_looks_chosen,
-        place=_BEHIND,
-        near=_ABOUT_SECRETS,
-        around=ON_LINE,
-    ),
-    Row(
-        _PASSWORD,
-        " --auth| --basic-auth| --user| --creds| --credentials| --http-user",
-        r"[ \t=]{1,4}['\"]?[\w.@+-]{1,64}:(?P<bare>[^\s'\"]{6,200})",
-        judge=_looks_chosen,
-        place=_BEHIND,
-    ),
-    Row(
-        _PASSWORD,
-        "convertto-securestring|secret create|secret set|chpasswd",
-        r"(?P<quote>[\"'])(?P<bare>[^\"'\n]{4,200})(?P=quote)[ \t]{0,8}\|[^\n|]{0,200}\Z",
-        judge=_looks_chosen,
-        place=_BEFORE,
-        back=400,
-    ),
-    Row(
-        _PASSWORD,
-        "echo|printf",
-        r"(?:echo[ \t]+(?:-n[ \t]+)?|printf[ \t]+(?:[\"']?%s(?:\\n)?[\"']?[ \t]+)?)"
-        + _VALUE
-        + r"(?=[ \t]*\|)",
-        judge=_looks_chosen,
-        near=_ABOUT_SECRETS,
-        around=ON_LINE,
-    ),
-)
 _PLACES = (
     Row(
         "url-credentials",
@@ -335,15 +314,18 @@ _PLACES = (
     ),
     Row(
         "signed-address",
-        _parameters(_SIGNING),
-        rf"(?i)[?&;](?P<name>{_SIGNING}){_PARAMETER_VALUE}",
-        check=_signs,
+        _parameters(SIGNING),
+        rf"(?i)[?&;](?P<name>{SIGNING}){_PARAMETER_VALUE}",
+        judge=_is_signature,
+        check=_is_long_or_password,
+        place=_TEXT,
     ),
     Row(
         "address-key",
-        _parameters(_KEYED),
-        rf"(?i)[?&;](?:{_KEYED}){_PARAMETER_VALUE}",
+        _parameters(KEYED),
+        rf"(?i)[?&;](?:{KEYED}){_PARAMETER_VALUE}",
         judge=_is_parameter_key,
+        place=_TEXT,
     ),
     Row(
         "signed-address",
@@ -354,7 +336,7 @@ _PLACES = (
     Row(
         "session-cookie",
         "session=|_sid=|sess=",
-        r"(?P<bare>[^;,:\s\"'&<>\\]{24,4000})",
+        r"(?P<bare>(?:[^=;,:\s\"'&<>\\]|=(?<!session=)(?<!_sid=)(?<!sess=)){24,4000}+)",
         judge=_is_long_token,
         place=_BEHIND,
     ),
@@ -368,7 +350,8 @@ _PLACES = (
         "configured-password",
         "requirepass|masterauth|snmp-server|enable secret|wpa_passphrase|pre-shared-key",
         r"(?i)(?:requirepass|masterauth|snmp-server[ \t]+community|enable[ \t]+secret"
-        r"|wpa_passphrase|pre-shared-key)[ \t=]+(?:\d{1,2}[ \t]+)?[\"']?(?P<bare>[^\s\"']{4,200})",
+        r"|wpa_passphrase(?==)|pre-shared-key)"
+        r"[ \t=]+(?:\d{1,2}[ \t]+)?[\"']?(?P<bare>[^\s\"']{4,200})",
         judge=_is_configured,
     ),
     Row("configured-password", "wifi:", r"WIFI:(?:[^\n;]{1,80};){0,4}?P:(?P<bare>[^;\n]{4,100});"),
@@ -422,12 +405,7 @@ _PLACES = (
         r"|\{(?:S?SHA(?:256|384|512)?|CRYPT)\}[\w./+=$]{16,300}",
         judge=_is_no_sample,
     ),
-    Row(
-        "password-hash",
-        "::",
-        r"[\w.$\\-]{1,80}:\d{1,10}:(?P<bare>[0-9a-fA-F]{32}:[0-9a-fA-F]{32}):",
-        place=_LINE,
-    ),
+    Row("password-hash", "::", r"::(?<=\d:(?P<bare>[0-9a-fA-F]{32}:[0-9a-fA-F]{32})::)"),
 )
 _SENTENCES = (
     Row(
@@ -444,33 +422,35 @@ _SENTENCES = (
     Row(
         _TOLD,
         "password|passphrase",
-        r"[^\n\"'`=(){}]{0,80}:?[ \t]*\r?\n(?:[ \t]*\r?\n)?[ \t]*"
-        r"(?P<value>[A-Za-z0-9]{12,64})[ \t]*(?=\r?\n|$)",
+        r"[^\n\"'`=(){}]{0,99}+\n(?:[ \t]{0,40}\r?\n)?[ \t]{0,40}"
+        r"(?P<value>[A-Za-z0-9]{12,64})[ \t]{0,40}(?=\r?\n|$)",
         place=_BEHIND,
         check=_is_alone,
     ),
     Row(
         _TOLD,
         "passw",
-        r"(?i)passw[^\n]{0,40}?[:= \t][\"'`]?(?P<value>[a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4})"
+        r"(?i)passw(?=[^\n ]{0,46}+ )[^\n]{0,40}?[:= \t][\"'`]?"
+        r"(?P<value>[a-z]{4} [a-z]{4} [a-z]{4} [a-z]{4})"
         r"(?=[\"'`\s]|$)",
     ),
     Row(
         _TOLD,
         "pass",
         r"(?i)\b(?:use|used|using|take|try|set|enter|type|nimm|utilise|usa|usar)[ \t]+[\"'`“]?"
-        r"(?P<value>[^\s\"'`”]{6,100})[\"'`”]?[ \t]+(?:as|for|als|comme|como)[ \t]+"
-        r"(?:[^\W\d]+[ \t]+){0,4}\Z",
+        r"(?P<value>[^\s\"'`”]{6,100})[\"'`”]?[ \t]+(?:as|for|als|comme|como)"
+        r"(?:[ \t]+[^\W\d]+){0,4}[ \t]*\Z",
         judge=_is_used,
         place=_BEFORE,
+        at=" pass|\tpass",
         back=160,
-        whole=True,
     ),
     Row(
         _TOLD,
         "set |changed |change it|reset ",
-        r"(?i)(?:set|changed?|reset)[ \t]+(?:it|mine|that|(?:the|my|your)[ \t]+[\w ]{2,40}?)"
-        r"[ \t]+(?:to|as)[ \t]+[\"'`“]?(?P<value>[^\s\"'`”]{8,100})",
+        r"(?i)(?:set|changed?|reset)[ \t]{1,4}"
+        r"(?:it|mine|that|(?:the|my|your)[ \t]{1,4}[\w ]{2,40}?)[ \t]{1,4}"
+        r"(?:to|as)[ \t]{1,4}[\"'`“]?(?P<value>[^\s\"'`”]{8,100})",
         check=_is_set,
         trim=TRAILING,
         near=_POLICY,
@@ -488,22 +468,63 @@ _SENTENCES = (
     Row(
         "told-code",
         "bestätigungscode|código de verificación|code de vérification|код для входа"
-        "|код подтверждения|验证码|驗證碼|認証コード|確認コード|인증번호|인증 코드",
+        "|код подтверждения|保险箱密码|保险柜密码|门禁密码|门禁码|门锁密码|暗証番号"
+        "|验证码|驗證碼|認証コード|確認コード|인증번호|인증 코드",
         _CODE_VALUE,
         place=_BEHIND,
         check=_is_code,
     ),
     Row(
+        "told-code",
+        # "code" alone is in most texts of agents, so only with words next to it
+        "combination|combo|kombination|combinaison|combinación|combinazione|combinação|código|codice"
+        "|код |code for |code to |code of the|code d"
+        "|code für|code vom|code zum|türcode|tresorcode|safe-code|"
+        + "".join(f"{lock} pin|" for lock in keys("door|alarm|safe|keypad|lock|garage"))
+        + "".join(f"{lock} code|" for lock in keys(f"{_LOCKS_IN_ENGLISH}|box|unit"))
+        + "opens with|unlocks with|padlock|digicode|lockbox|zahlenschloss|fahrradschloss",
+        r"(?i)[^\W\d_]{3,17}(?:[ -](?:pin|code)\b)?(?=\D{0,60}+\d)(?P<gap>[^\d\n:=→]{0,44}?)"
+        r"(?P<verb>(?:[:=→]|->|\b(?:is|are|was|ist|lautet|c['’]est|est|es|è|é|with)\b|['’]s\b)"
+        rf"(?: now\b)?)?[^\S\n]{{0,3}}{OPENING}#?(?P<value>"
+        r"(?:[RL][ -]?)?\d{1,2}(?:[-–/, ]{1,3}(?:[RL][ -]?)?\d{1,2}){2,3}"
+        r"|\d{4,8})(?![\w.%-]*\d|-\w|[^\S\n]?(?:lines?|bytes|tokens|ms|times|[kmg]b)\b)",
+        check=_opens_lock,
+    ),
+    Row(
+        "told-code",
+        "recovery code|backup code|scratch code|rescue code",
+        r"(?i)s?\b[^\n]{0,80}\n\s{0,8}(?P<value>(?:[-*•]?[^\S\n]{0,8}(?:\d{1,2}[.)][^\S\n])?"
+        r"(?=\d|[a-z]{1,9}\d{1,9}[a-z-])[a-z0-9]{4,10}(?:[- ][a-z0-9]{4,10}){0,4}[^\S\n]{0,8}"
+        r"(?:\r?\n|\Z)){3,20})",
+        place=_BEHIND,
+        trim=" \t\r\n",
+    ),
+    Row(
+        _TOLD,
+        "login|log in|log into|logged in|sign in|signed in|sign-in|cred|account|user/pass"
+        "|user / pass|username|acceso|accesso|accès|acesso|zugang|identifiant|anmeld|connexion"
+        "|usuario|basic auth|учетн|логин|доступ|账号|ログイン",
+        r"(?:(?P<user>[\w.+@-]{2,64}+)[`\"'*]{0,3})?"
+        r"(?P<sign> ?[/|–—] ?| : |:(?! )|, ?| (?:and|with|using|und|mit|y|con|et|avec|и) )"
+        r"(?:(?:the |pass|pw|password |passwort )\b ?){0,2}[*`\"']{0,3}"
+        r"(?P<value>[^\s\"'`/|,;<>()]{8,60})(?![/(])",
+        check=_is_of_user,
+        at=" / |@|admin|root|ubuntu|deploy|postgres|demo",
+        near=_LOGIN,
+        around=(160, 0),
+        trim=TRAILING,
+    ),
+    Row(
         "seed-phrase",
         "phrase|mnemonic|seed",
         r"(?:seed|recovery|mnemonic|wallet|secret recovery|backup)[ -]?(?:phrase|words?)?"
-        r"[^\n\"'`]{0,40}?[:\s\"'`]+(?P<value>(?:(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8}"
+        r"[^\n\"'`]{0,40}?[:\s\"'`]{1,16}(?P<value>(?:(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8}"
         r"[ \t,\n]{1,2}){11,23}(?:\d{1,2}[.):][ \t]?)?[a-z]{3,8})\b",
         place=_TEXT,
     ),
 )
 _IN_PLACE = by_keywords(_PLACES)
-_BY_LABEL = by_keywords((*_COMMANDS, *_SENTENCES))
+_BY_LABEL = by_keywords(_SENTENCES)
 
 _CURL_USER = re.compile(
     r"(?<=\s)(?:-[a-zA-Z]{0,4}u|--(?:proxy-)?user)(?:[ \t=]{1,8}|(?=[\"']))"
@@ -512,6 +533,7 @@ _CURL_USER = re.compile(
 )
 _MOST_CURL_CHARS = 2000
 _CURLS = declare("curl")
+PLACE_BITS, LABEL_BITS = _IN_PLACE.bits | _CURLS, _BY_LABEL.bits
 
 
 def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
@@ -521,7 +543,7 @@ def find_in_place(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def find_by_label(reading: SearchedText) -> Iterator[SecretMatch]:
-    """Find every secret that follows a label in a command or a sentence."""
+    """Find every secret that follows a label in a sentence."""
     return find_by_rows(_BY_LABEL, reading)
 
 

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from functools import reduce
-from itertools import filterfalse
+from itertools import accumulate, filterfalse
 from operator import or_
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, cast
 
 _MOST_RUNS = 65_536
 _MOST_HELD = 1024
+_COMMON_RUNS = frozenset(["the", "for", "with", "into", "in", "to", "it", "of", "de", "du"])
+"""Most texts have these runs. As bits they exclude few texts, and took a tenth of the time."""
 _MOST_RUN_CHARS = 128
 """Longer runs are not cached, because they rarely occur twice and may be secrets."""
 LEAST_TOKEN_CHARS = 16
@@ -34,7 +36,7 @@ _bit_of_sign: dict[str, int] = {}
 """Bits of keywords without two adjacent word characters, for which every text is searched."""
 _bit_of_char: dict[str, int] = {}
 """Bits of keywords with non-ASCII characters, by one of these characters."""
-_bit_of_token: dict[re.Pattern[str], int] = {}
+_bit_of_token: dict[Callable[[str], re.Match[str] | None], int] = {}
 _any_run: re.Pattern[str] | None = None
 _any_char: re.Pattern[str] | None = None
 _known: dict[bytes, int] = {}
@@ -44,6 +46,10 @@ _plain: set[bytes] = set()
 _declared = 0
 
 Rule = TypeVar("Rule")
+Verdict = TypeVar("Verdict")
+Values = TypeVarTuple("Values")
+_MOST_VERDICTS = 1024
+"""Not measured; bounds the memory that one text takes."""
 
 
 def declare(keyword: str) -> int:
@@ -51,20 +57,20 @@ def declare(keyword: str) -> int:
     if not keyword.isascii():
         return _bit_in(_bit_of_char, max(keyword))
     bits = 0
-    for run in _RUN.finditer(keyword):
-        if len(run[0]) > 1:
-            starts, ends = run.start() > 0, run.end() < len(keyword)
-            new = (run[0], starts, ends) not in _bit_of_run
-            bit = _bit_in(_bit_of_run, (run[0], starts, ends))
-            if new:
-                _bits_of_run.setdefault(run[0], []).append((bit, starts, ends))
-            bits |= bit
+    runs = [run for run in _RUN.finditer(keyword) if len(run[0]) > 1]
+    for run in [run for run in runs if run[0] not in _COMMON_RUNS] or runs:
+        starts, ends = run.start() > 0, run.end() < len(keyword)
+        new = (run[0], starts, ends) not in _bit_of_run
+        bit = _bit_in(_bit_of_run, (run[0], starts, ends))
+        if new:
+            _bits_of_run.setdefault(run[0], []).append((bit, starts, ends))
+        bits |= bit
     return bits or _bit_in(_bit_of_sign, keyword)
 
 
-def declare_token(pattern: re.Pattern[str]) -> int:
-    """Register a pattern that every long run is searched for. Return the pattern's bit."""
-    return _bit_in(_bit_of_token, pattern)
+def declare_token(find: Callable[[str], re.Match[str] | None]) -> int:
+    """Register a search that every long run is subject to. Return the search's bit."""
+    return _bit_in(_bit_of_token, find)
 
 
 Key = TypeVar("Key")
@@ -82,25 +88,36 @@ def _bit_in(table: dict[Key, int], key: Key) -> int:
 
 
 class SearchedText:
-    """A text, its lower case, and the bits of the keywords in it."""
+    """A text, its lower case, the bits of the keywords in it, and the verdicts on its values. The
+    verdicts end with the object, because the values may be secrets."""
 
-    __slots__ = ("_places", "found", "lowered", "text")
+    __slots__ = ("_places", "_verdicts", "found", "lowered", "text")
 
     def __init__(self, text: str) -> None:
         self.text: str = text
         self.lowered: str = _in_lower_case(text)
         self.found: int = keywords_in(text)
         self._places: dict[str, list[int]] = {}
+        self._verdicts: dict[tuple[object, ...], Any] = {}
 
     def places(self, keyword: str) -> list[int]:
         places = self._places.get(keyword)
         if places is None:
-            places = self._places[keyword] = []
-            at = self.lowered.find(keyword)
-            while at >= 0:
-                places.append(at)
-                at = self.lowered.find(keyword, at + len(keyword))
+            places, size = [], len(keyword)
+            if keyword in self.lowered:
+                sizes = map(len, self.lowered.split(keyword)[:-1])
+                places = [end - size for end in accumulate(map(size.__add__, sizes))]
+            self._places[keyword] = places
         return places
+
+    def judge_once(self, judge: Callable[[*Values], Verdict], *values: *Values) -> Verdict:
+        """Judge values of this text. The verdict on the same values is kept."""
+        key = (judge, *values)
+        if key not in self._verdicts:
+            if len(self._verdicts) >= _MOST_VERDICTS:
+                self._verdicts.clear()
+            self._verdicts[key] = judge(*values)
+        return cast("Verdict", self._verdicts[key])
 
 
 class Keywords(Generic[Rule]):
@@ -140,10 +157,14 @@ def keywords_in(text: str) -> int:
         text = text.replace(*_CAPITALS[0]).replace(*_CAPITALS[1])
         found |= _read_chars(text)
     runs = text.encode("utf-8", "replace").translate(_RUNS_ALONE).split()
+    new: list[bytes] = []
     for run in set(filterfalse(_plain.__contains__, runs)):
         bits = _known.get(run)
-        found |= _read_run(run) if bits is None else bits
-    return found
+        if bits is None:
+            new.append(run)
+        else:
+            found |= bits
+    return found | _read_runs(new) if new else found
 
 
 def _read_chars(text: str) -> int:
@@ -157,33 +178,43 @@ def _read_chars(text: str) -> int:
     return found
 
 
-def _read_run(run: bytes) -> int:
-    bits = _bits_of(run.decode())
-    if len(run) <= _MOST_RUN_CHARS:
-        if len(_known) + len(_plain) >= _MOST_RUNS:
-            _known.clear()
-            _plain.clear()
-        if bits:
-            _known[run] = bits
-        else:
-            _plain.add(run)
-    return bits
-
-
-def _bits_of(run: str) -> int:
+def _read_runs(runs: list[bytes]) -> int:
+    """Return the bits of these runs, and cache them."""
     global _any_run
     if _any_run is None:
         _any_run = _run_pattern()
+    if len(_known) + len(_plain) + len(runs) > _MOST_RUNS:
+        _known.clear()
+        _plain.clear()
+    found = 0
+    for run in runs:
+        text = run.decode()
+        lowered = text.lower()
+        keywords = _any_run.findall(lowered)
+        bits = _bits_of(text, lowered, keywords) if keywords or len(run) >= LEAST_TOKEN_CHARS else 0
+        if len(run) > _MOST_RUN_CHARS:
+            pass
+        elif bits:
+            _known[run] = bits
+        else:
+            _plain.add(run)
+        found |= bits
+    return found
+
+
+def _bits_of(run: str, lowered: str, keywords: list[str]) -> int:
     bits = 0
-    for match in _any_run.finditer(run.lower()):
-        at, longest = match.start(), match[1]
+    for longest in set(keywords):
         for size in range(2, len(longest) + 1):  # shorter keywords may match here too
-            for bit, starts, ends in _bits_of_run.get(longest[:size], ()):
-                if not (starts and at) and not (ends and at + size < len(run)):
+            keyword = longest[:size]
+            for bit, starts, ends in _bits_of_run.get(keyword, ()):
+                alone = size == len(run) or not (starts and ends)
+                at_start = not starts or lowered.startswith(keyword)
+                if alone and at_start and (not ends or lowered.endswith(keyword)):
                     bits |= bit
     if len(run) >= LEAST_TOKEN_CHARS:
-        for pattern, bit in _bit_of_token.items():
-            if pattern.search(run) is not None:
+        for find, bit in _bit_of_token.items():
+            if find(run) is not None:
                 bits |= bit
     return bits
 
@@ -208,6 +239,8 @@ def _branches(tree: _Tree) -> str:
     return f"(?:{joined})?" if "" in tree else f"(?:{joined})"
 
 
+MOST_LABELS = 8
+"""So many keywords within one run of characters are tried as its label. The rest are part of it."""
 COMMAND_CHARS = 2000
 LINE_CHARS = 400
 
@@ -221,13 +254,16 @@ class SecretMatch(NamedTuple):
     first: int
     last: int
 
+    def moved(self, offset: int) -> SecretMatch:
+        rule, start, end, first, last = self
+        return SecretMatch(rule, start + offset, end + offset, first + offset, last + offset)
+
 
 class RowPlace(Enum):
     """Where a rule's pattern is searched."""
 
     AT = auto()  # from the first character of the keyword
     BEHIND = auto()  # from the end of the keyword
-    LINE = auto()  # from the start of its line
     COMMAND = auto()  # searched from the keyword to the end of its command
     BEFORE = auto()  # searched in the `back` characters before the keyword
     TEXT = auto()  # searched everywhere
@@ -262,48 +298,55 @@ class Row:
         """Find every secret that the rule recognizes near this keyword."""
         if self.place is RowPlace.TEXT:
             for match in self.pattern.finditer(reading.text):
-                yield from self._judged(reading, match.start(), match)
+                secret = self._judged(reading, match.start(), match)
+                if secret is not None:
+                    yield secret
             return
+        match_from = self.pattern.match
+        directly = self.place in (RowPlace.AT, RowPlace.BEHIND)
         for literal in keys(self.at) if self.at else (keyword,):
-            for at in reading.places(literal):
-                found = self._match_at(reading, at, at + len(literal))
+            places = reading.places(literal)
+            if self.whole:
+                places = [at for at in places if begins_word(reading.lowered, at)]
+            behind = len(literal) if self.place is RowPlace.BEHIND else 0
+            reach = tried = 0
+            for index, at in enumerate(places):
+                if at < reach and tried >= MOST_LABELS:
+                    continue
+                if directly:
+                    found = match_from(reading.text, at + behind)
+                else:
+                    found = self._match_near(reading.text, places, index)
                 if found is not None:
-                    yield from self._judged(reading, at, found)
+                    tried = tried + 1 if at < reach else 1
+                    reach = max(reach, found.end())
+                    secret = self._judged(reading, at, found)
+                    if secret is not None:
+                        yield secret
 
-    def _match_at(self, reading: SearchedText, at: int, end: int) -> re.Match[str] | None:
-        text, place = reading.text, self.place
-        if self.whole and not begins_word(reading.lowered, at):
-            return None
-        if place is RowPlace.AT:
-            return self.pattern.match(text, at)
-        if place is RowPlace.BEHIND:
-            return self.pattern.match(text, end)
-        if place is RowPlace.COMMAND:
-            return self.pattern.search(text, at, min(_command_end(text, at), at + LINE_CHARS))
-        if place is RowPlace.BEFORE:
-            return self.pattern.search(text, max(0, at - self.back), at)
-        start = _line_start(text, at)
-        if start and text[start - 1] != "\n":
-            return None
-        return self.pattern.match(text, start)
+    def _match_near(self, text: str, places: list[int], index: int) -> re.Match[str] | None:
+        at = places[index]
+        if self.place is RowPlace.BEFORE:
+            before = places[index - 2] if index > 1 else 0
+            return self.pattern.search(text, max(before, at - self.back), at)
+        end = min(_command_end(text, at), at + LINE_CHARS, *places[index + 1 : index + 2])
+        return self.pattern.search(text, at, end)
 
-    def _judged(
-        self, reading: SearchedText, at: int, match: re.Match[str]
-    ) -> Iterator[SecretMatch]:
+    def _judged(self, reading: SearchedText, at: int, match: re.Match[str]) -> SecretMatch | None:
         group = match.lastgroup or 0
         start, value = match.start(group), match[group]
         if self.trim:
             value = value.rstrip(self.trim)
-        if self.judge is not None and not self.judge(value):
-            return
+        if self.judge is not None and not reading.judge_once(self.judge, value):
+            return None
         if self.check is not None and not self.check(match, value):
-            return
+            return None
         if self.near is not None:
             since, until = self._around(reading.text, at, match)
             if self.near.search(reading.lowered, since, until) is None:
-                return
+                return None
         end = start + len(value)
-        yield SecretMatch(self.name, start, end, match.start(), max(end, match.end()))
+        return SecretMatch(self.name, start, end, match.start(), max(end, match.end()))
 
     def _around(self, text: str, at: int, match: re.Match[str]) -> tuple[int, int]:
         if self.around == ON_LINE:
