@@ -11,8 +11,9 @@ from importlib import metadata
 from typing import Final, Protocol, runtime_checkable
 
 from recollect.core.ports import Spool, Store, read_bodies
+from recollect.core.rules.patterns import TextPattern
 from recollect.core.upkeep.certificates import digest_of, seal
-from recollect.core.upkeep.masks import Masks, own_patterns
+from recollect.core.upkeep.masks import Masks
 from recollect.core.upkeep.matching import (
     ForgetSet,
     ForgetTargets,
@@ -24,6 +25,7 @@ from recollect.core.upkeep.matching import (
     find_copies,
 )
 from recollect.core.upkeep.redact import mask_body
+from recollect.core.upkeep.searching_thread import select_in_thread
 from recollect.core.values.fact import fact_identity, still_supported
 from recollect.core.values.message import MessageId
 from recollect.core.values.upkeep import (
@@ -86,12 +88,11 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     if order.pattern is None:
         return Forgotten()
     matcher = OrderMatcher(ForgetOrder(at=order.at, pattern=order.pattern))
-    masks = Masks(patterns=own_patterns((order.pattern,)))
+    masks = Masks(patterns=(TextPattern(order.pattern),))
     counts: Counter[BodyKind] = Counter()
     pieces: list[MessageId] = []
     left = torn = 0
-    bodies = [one async for one in _bodies(store) if one.torn or matcher.in_bytes(_searchable(one))]
-    for body in bodies:
+    for body in [one async for one in _covered_bodies(store, matcher)]:
         if body.torn:
             torn += 1
             continue
@@ -120,10 +121,15 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     )
 
 
-async def _bodies(store: Store) -> AsyncIterator[StoredBody]:
+async def _covered_bodies(store: Store, matcher: OrderMatcher) -> AsyncIterator[StoredBody]:
+    """Yield the records that match, and damaged ones, which may."""
+
+    def covers(body: StoredBody) -> bool:
+        return body.torn or matcher.in_bytes(_searchable(body))
+
     for kind in BODY_KINDS:
         async for page in read_bodies(store, kind):
-            for body in page:
+            for body in await select_in_thread(covers, page):
                 yield body
 
 
@@ -250,8 +256,9 @@ async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder
     copies, twins = await find_copies(store, order, stored)
     stored += copies
     gone = ForgetSet.of(order)
-    said = (one.segment for one in stored)
-    gone.message_ids.update(one.message_id for one in said if gone.matcher.covers_content(one))
+    segments = [one.segment for one in stored]
+    by_content = await select_in_thread(gone.matcher.covers_content, segments)
+    gone.message_ids.update(segment.message_id for segment in by_content)
     for spool in spools:
         await spool.rewrite(gone.look_at)
     known = {one.segment.id for one in stored}
@@ -265,9 +272,8 @@ async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder
     matcher = gone.matcher
     records = 0
     if matcher:
-        async for body in _bodies(store):
-            unread = body.torn and order.matching is not None
-            records += unread or (not body.torn and matcher.in_bytes(_searchable(body)))
+        async for body in _covered_bodies(store, matcher):
+            records += not body.torn or order.matching is not None
     return ForgetTargets(
         stored=tuple(stored),
         spooled=tuple(spooled.values()),

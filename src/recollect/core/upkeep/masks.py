@@ -7,17 +7,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from re import _parser  # type: ignore[attr-defined]
-from typing import Any, Final
+from typing import Final
 
 from recollect.core.formats.turn_records import texts_of_outcomes, with_texts_of_outcomes
 from recollect.core.rules.message_redaction import is_json, redact_json
+from recollect.core.rules.patterns import TextPattern
 from recollect.core.rules.redaction import RedactedSpan, recognisable_secrets, redact, splice
 from recollect.core.rules.secret_values import MASK, MASK_OPENING
-from recollect.errors import FormatError, SettingsError
+from recollect.errors import FormatError
 
 OWN_KIND: Final = "own-pattern"
 REMAINS_KIND: Final = "cut-secret"
@@ -33,6 +33,30 @@ _MOST_CUT: Final = 2
 _MOST_SECRETS: Final = 500
 _MOST_CHARS: Final = 400
 _MOST_COPIES: Final = 2000
+
+
+class KnownTexts:
+    """Finds known texts, the longest one at each place. A regular expression of all of them would
+    try each at every character."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts = frozenset(texts)
+        self._head_chars = min(map(len, self._texts))
+        lengths: dict[str, set[int]] = {}
+        for text in self._texts:
+            lengths.setdefault(text[: self._head_chars], set()).add(len(text))
+        self._lengths_by_head = {head: sorted(some)[::-1] for head, some in lengths.items()}
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        start, head_chars = 0, self._head_chars
+        while start + head_chars <= len(text):
+            end = start + 1
+            for length in self._lengths_by_head.get(text[start : start + head_chars], ()):
+                if text[start : start + length] in self._texts:
+                    end = start + length
+                    yield start, end
+                    break
+            start = end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +95,9 @@ class Masks:
     """What to mask: secrets by the rules and, on request, personal data and the user's patterns."""
 
     pii: bool = False
-    patterns: tuple[re.Pattern[str], ...] = field(default=(), repr=False)
-    copies: tuple[tuple[str, re.Pattern[str]], ...] = field(default=(), repr=False)
-    """Kinds and patterns of copies of known secrets, made by `copies_of`."""
+    patterns: tuple[TextPattern, ...] = field(default=(), repr=False)
+    copies: tuple[tuple[str, KnownTexts], ...] = field(default=(), repr=False)
+    """Kinds and texts of copies of known secrets, made by `copies_of`."""
 
     def text(self, text: str) -> MaskedText:
         changed, steps = text, []
@@ -112,10 +136,8 @@ class Masks:
         return bool(self.text(name).steps)
 
     @property
-    def _own_patterns(self) -> tuple[tuple[str, re.Pattern[str]], ...]:
-        own = tuple(
-            (f"{OWN_KIND}-{number}", pattern) for number, pattern in enumerate(self.patterns, 1)
-        )
+    def _own_patterns(self) -> tuple[tuple[str, TextPattern | KnownTexts], ...]:
+        own = ((f"{OWN_KIND}-{n}", pattern) for n, pattern in enumerate(self.patterns, 1))
         return (*own, *self.copies)
 
     def left_in(self, raw: bytes) -> bool:
@@ -129,8 +151,8 @@ class Masks:
         found = [
             (start, -end, number, kind)
             for number, (kind, pattern) in enumerate(self._own_patterns)
-            for match in pattern.finditer(text)
-            for start, end in _subtract(match.span(), masks)
+            for span in pattern.spans(text)
+            for start, end in _subtract(span, masks)
         ]
         done = 0
         for start, negative_end, _, kind in sorted(found):
@@ -166,60 +188,6 @@ class Masks:
                 pieces += (text[done : match.start()], _json_string(new))
                 done = match.end()
         return _encode("".join((*pieces, text[done:])))
-
-
-def own_patterns(written: Sequence[str]) -> tuple[re.Pattern[str], ...]:
-    """Compile the user's regular expressions. Raise SettingsError for an invalid or broad one."""
-    made = []
-    for number, text in enumerate(written, 1):
-        try:
-            pattern = re.compile(text)
-        except re.error as error:
-            # The error does not quote the pattern, which may contain the secret.
-            raise SettingsError(
-                f"pattern {number} is not a valid regular expression: {error.msg} at character "
-                f"{error.pos}"
-            ) from None
-        if pattern.search("") is not None:
-            raise SettingsError(
-                f"pattern {number} matches the empty text, so it would match everywhere: make it "
-                "match only the text to remove"
-            )
-        if _may_never_end(text):
-            raise SettingsError(
-                f"pattern {number} has a repeat inside a repeat, such as (a+)+, which can take "
-                "forever on a long text: write it with one repeat, or as (?>a+)+"
-            )
-        made.append(pattern)
-    return tuple(made)
-
-
-def _may_never_end(pattern: str) -> bool:
-    """Return whether a repetition without limit contains another: it can take exponential time."""
-
-    def repeats(parsed: Any, *, inside: bool) -> bool:
-        for kind, value in parsed:
-            name = str(kind)
-            if name in ("POSSESSIVE_REPEAT", "ATOMIC_GROUP"):
-                continue
-            if name in ("MAX_REPEAT", "MIN_REPEAT"):
-                low, high, body = value
-                again = high == _parser.MAXREPEAT
-                if (inside and again and low != high) or repeats(body, inside=inside or again):
-                    return True
-            elif any(repeats(body, inside=inside) for body in _bodies(value)):
-                return True
-        return False
-
-    return repeats(_parser.parse(pattern), inside=False)
-
-
-def _bodies(value: Any) -> Iterator[Any]:
-    if isinstance(value, _parser.SubPattern):
-        yield value
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _bodies(inner)
 
 
 def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
@@ -310,8 +278,8 @@ def _encode(text: str) -> bytes:
         return text.encode("utf-8", "surrogatepass")
 
 
-def copies_of(secrets: Collection[str]) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Return patterns that find copies of these secrets, without a label or with one or two
+def copies_of(secrets: Collection[str]) -> tuple[tuple[str, KnownTexts], ...]:
+    """Return texts to find copies of these secrets, without a label or with one or two
     characters missing at one end."""
     whole = [text for text in recognisable_secrets(secrets) if len(text) <= _MOST_CHARS]
     telling = {text for text in secrets if LEAST_CHARS < len(text) <= _MOST_CHARS}
@@ -320,11 +288,7 @@ def copies_of(secrets: Collection[str]) -> tuple[tuple[str, re.Pattern[str]], ..
         COPIES_KIND: sorted(whole, key=_longest_first)[:_MOST_COPIES],
         REMAINS_KIND: sorted({cut for text in longest for cut in _cuts(text)}, key=_longest_first),
     }
-    return tuple(
-        (kind, re.compile("|".join(map(re.escape, texts))))
-        for kind, texts in found.items()
-        if texts
-    )
+    return tuple((kind, KnownTexts(texts)) for kind, texts in found.items() if texts)
 
 
 def _longest_first(text: str) -> tuple[int, str]:

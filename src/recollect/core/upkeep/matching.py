@@ -18,7 +18,9 @@ from recollect.core.formats.stored_records import (
     write_state,
 )
 from recollect.core.ports import Spool, Store, read_pages
-from recollect.core.upkeep.masks import own_patterns, strings_in
+from recollect.core.rules.patterns import TextPattern
+from recollect.core.upkeep.masks import strings_in
+from recollect.core.upkeep.searching_thread import select_in_thread
 from recollect.core.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
 from recollect.core.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.core.values.message import MessageId
@@ -52,8 +54,7 @@ class OrderMatcher:
     def __init__(self, order: ForgetOrder) -> None:
         self._order = order
         self._text = None if order.matching is None else SoughtText(order.matching)
-        patterns = () if order.pattern is None else own_patterns((order.pattern,))
-        self._pattern = next(iter(patterns), None)
+        self._pattern = None if order.pattern is None else TextPattern(order.pattern)
 
     def __bool__(self) -> bool:
         """Return whether the order has a text or a pattern."""
@@ -63,7 +64,7 @@ class OrderMatcher:
         """Return whether the text contains the order's text or pattern, also with JSON escapes."""
         if self._text is not None and self._text.occurs_in(text):
             return True
-        return self._pattern is not None and self._pattern.search(text) is not None
+        return self._pattern is not None and self._pattern.occurs_in(text)
 
     def in_bytes(self, raw: bytes) -> bool:
         """Return whether JSON (also in keys) or other bytes contain the order's text or pattern."""
@@ -71,10 +72,10 @@ class OrderMatcher:
             return True
         if self._pattern is None:
             return False
-        return any(self._pattern.search(text) for text in strings_in(raw, keys=True))
+        return any(self._pattern.occurs_in(text) for text in strings_in(raw, keys=True))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        return [] if self._pattern is None else [one.span() for one in self._pattern.finditer(text)]
+        return [] if self._pattern is None else list(self._pattern.spans(text))
 
     def covers_content(self, segment: Segment) -> bool:
         """Return whether the order covers this content in any place."""
@@ -83,6 +84,9 @@ class OrderMatcher:
             or segment.message_id in self._order.message_ids
             or self._occurs_in((segment.text,), segment.foreign)
         )
+
+    def covers(self, stored: StoredSegment) -> bool:
+        return self.covers_content(stored.segment) or self.covers_place(stored.segment)
 
     def covers_place(self, segment: Segment) -> bool:
         """Return whether the order covers the segment by its session, its time, or both."""
@@ -106,12 +110,10 @@ class OrderMatcher:
 async def covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegment]:
     """Return the segments that an order covers, in order of arrival, by reading all segments."""
     matcher = OrderMatcher(order)
-    return [
-        stored
-        async for page in read_pages(store)
-        for stored in page
-        if matcher.covers_content(stored.segment) or matcher.covers_place(stored.segment)
-    ]
+    covered: list[StoredSegment] = []
+    async for page in read_pages(store):
+        covered += await select_in_thread(matcher.covers, page)
+    return covered
 
 
 async def find_copies(
@@ -120,8 +122,9 @@ async def find_copies(
     """Return segments with the same words as `meant`: copies to remove too, and per segment a copy
     that stays, which will support its facts."""
     known = {segment.segment.id for segment in meant}
-    covers = OrderMatcher(order).covers_content
-    content = {one.segment.message_id for one in meant if covers(one.segment)}
+    segments = [stored.segment for stored in meant]
+    by_content = await select_in_thread(OrderMatcher(order).covers_content, segments)
+    content = {segment.message_id for segment in by_content}
     by_place = {segment.segment.message_id for segment in meant} - content
     copies: list[StoredSegment] = []
     stays: dict[MessageId, SegmentId] = {}
@@ -148,7 +151,8 @@ async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     matcher = OrderMatcher(order)
     if not matcher and not order.facts:
         return ()
-    return tuple(filter(matcher.covers_fact, await store.facts(superseded=True)))
+    facts = await store.facts(superseded=True)
+    return tuple(await select_in_thread(matcher.covers_fact, facts))
 
 
 def describe_damage(spools: Iterable[Spool]) -> list[str]:

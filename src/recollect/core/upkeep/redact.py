@@ -4,8 +4,9 @@ nothing. After a crash, repeat `redact` to complete it."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -29,10 +30,11 @@ from recollect.core.upkeep.certificates import (
 )
 from recollect.core.upkeep.masks import COPIES_KIND, REMAINS_KIND, MaskedText, Masks, copies_of
 from recollect.core.upkeep.matching import describe_damage, remove_vectors
+from recollect.core.upkeep.searching_thread import ItemT, ResultT, map_in_thread, select_in_thread
 from recollect.core.values.batch import EMBED_JOB, Batch, LedgerPiece, NewJob, SessionWrite
 from recollect.core.values.fact import Fact, rests_on
 from recollect.core.values.segment import NewSegment, Segment, SegmentId, StoredSegment
-from recollect.core.values.upkeep import BODY_KINDS, BodyKind, NewBody, RewriteOrder
+from recollect.core.values.upkeep import BODY_KINDS, BodyKind, NewBody, RewriteOrder, StoredBody
 from recollect.errors import FormatError, StaleFacts
 
 __all__ = ["CANNOT", "PLACES", "Progress", "RedactionResult", "redact"]
@@ -158,6 +160,18 @@ def _session(write: SessionWrite, masks: Masks, kinds: Counter[str]) -> SessionW
         return None  # Do not write an unreadable session state: the stored state remains.
 
 
+async def _masked(
+    mask: Callable[[ItemT, Counter[str]], ResultT], items: Sequence[ItemT]
+) -> list[tuple[ItemT, ResultT, Counter[str]]]:
+    """Mask each item in the thread. Return it with the result and the kinds of its masks."""
+
+    def mask_item(item: ItemT) -> tuple[ItemT, ResultT, Counter[str]]:
+        kinds: Counter[str] = Counter()
+        return item, mask(item, kinds), kinds
+
+    return await map_in_thread(mask_item, items)
+
+
 async def redact(
     store: Store,
     spools: Sequence[Spool],
@@ -178,8 +192,7 @@ async def redact(
     await walk.facts()
     for kind in BODY_KINDS:
         await walk.bodies(kind)
-    for job in await store.jobs(limit=_MOST_JOBS):
-        walk.check_name(JOB_KEYS, job.key)
+    await walk.check_names(JOB_KEYS, [job.key for job in await store.jobs(limit=_MOST_JOBS)])
     if apply and walk.found.changed:
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
         await store.write(Batch(at=now, jobs=jobs))
@@ -226,22 +239,21 @@ class _RedactionWalk:
         total = (await self._store.stats()).segments
         self._facts_before = await self._store.facts(superseded=True)
         async for page in read_pages(self._store, limit=_PAGE_SEGMENTS):
-            for segment in (stored_segment.segment for stored_segment in page):
-                self.check_name(SESSION_NAMES, segment.session)
-                self.check_name(ORIGINS, segment.origin)
+            await self.check_names(SESSION_NAMES, [one.segment.session for one in page])
+            await self.check_names(ORIGINS, [one.segment.origin for one in page])
             await self._mask_segments(page, self._masks)
             self._step(SEGMENTS, len(page), total)
 
     async def remains(self) -> None:
         """Mask incomplete copies of the secrets that `segments` found in the same session."""
         for session, secrets in self._secrets.items():
-            masks = replace(self._masks, copies=copies_of(secrets))
+            masks = replace(self._masks, copies=await asyncio.to_thread(copies_of, secrets))
             if not masks.copies:
                 continue
             async for page in read_pages(self._store, session=session, limit=_PAGE_SEGMENTS):
                 await self._mask_segments(page, masks, only=(REMAINS_KIND, COPIES_KIND))
         every = {secret for secrets in self._secrets.values() for secret in secrets}
-        self._masks = replace(self._masks, copies=copies_of(every))
+        self._masks = replace(self._masks, copies=await asyncio.to_thread(copies_of, every))
         self._secrets.clear()
 
     async def _mask_segments(
@@ -249,9 +261,9 @@ class _RedactionWalk:
     ) -> None:
         moved: dict[SegmentId, MaskedText] = {}
         order: list[NewSegment] = []
-        for segment in (stored_segment.segment for stored_segment in page):
-            every: Counter[str] = Counter()
-            new, text = mask_segment(segment, masks, every)
+        segments = [stored_segment.segment for stored_segment in page]
+        masked = await _masked(lambda one, kinds: mask_segment(one, masks, kinds), segments)
+        for segment, (new, text), every in masked:
             kinds = {kind: count for kind, count in every.items() if not only or kind in only}
             if text is None or not kinds:
                 continue
@@ -260,16 +272,19 @@ class _RedactionWalk:
             if not only:
                 secrets = self._secrets.setdefault(segment.session, set())
                 secrets.update(text.secrets_masked_in(segment.text))
+            if not self._apply:
+                continue
             moved[segment.id] = text
             # a message without passages is not indexed now
             indexed = await self._store.passages(segment.id)
-            order.append(NewSegment(segment=new, passages=index(new) if indexed else ()))
+            passages = await asyncio.to_thread(index, new) if indexed else ()
+            order.append(NewSegment(segment=new, passages=passages))
         await self._rewrite_segments(order, moved, masks)
 
     async def _rewrite_segments(
         self, new: Sequence[NewSegment], moved: dict[SegmentId, MaskedText], masks: Masks
     ) -> None:
-        if not self._apply or not new:
+        if not new:
             return
         for _ in range(_MOST_RACES):
             revision = await self._store.facts_revision()
@@ -293,10 +308,8 @@ class _RedactionWalk:
 
     async def facts(self) -> None:
         """Mask facts. If another process writes facts meanwhile, nothing is written."""
-        for fact in self._facts_before:
-            self.check_name(SESSION_NAMES, fact.session)
-            kinds: Counter[str] = Counter()
-            mask_fact(fact, self._masks, {}, kinds)
+        await self.check_names(SESSION_NAMES, [fact.session for fact in self._facts_before])
+        for fact, _, kinds in await self._masked_facts(self._facts_before):
             if kinds:
                 self.found.count(FACTS, kinds, fact.session)
         self._step(FACTS, len(self._facts_before), len(self._facts_before))
@@ -313,31 +326,33 @@ class _RedactionWalk:
 
     async def _write_some_facts(self) -> bool:
         revision = await self._store.facts_revision()
-        facts = await self._store.facts(superseded=True)
-        new = [mask_fact(fact, self._masks, {}, Counter()) for fact in facts]
-        left = [other for other, was in zip(new, facts, strict=True) if other != was][
-            :_FACTS_AT_ONCE
-        ]
+        facts = await self._masked_facts(await self._store.facts(superseded=True))
+        left = [new for fact, new, _ in facts if new != fact][:_FACTS_AT_ONCE]
         if left:
             await self._rewrite(
                 RewriteOrder(at=self._now, facts=tuple(left), facts_revision=revision)
             )
         return bool(left)
 
+    async def _masked_facts(self, facts: Sequence[Fact]) -> list[tuple[Fact, Fact, Counter[str]]]:
+        return await _masked(lambda one, kinds: mask_fact(one, self._masks, {}, kinds), facts)
+
     async def bodies(self, kind: BodyKind) -> None:
+        def mask(body: StoredBody, kinds: Counter[str]) -> tuple[bytes, bool]:
+            try:
+                left = b"" if body.torn else mask_body(kind, body.body, self._masks, kinds)
+            except FormatError:
+                left = b""
+            return left, kind != "states" and self._masks.left_in(left)
+
         async for page in read_bodies(self._store, kind):
             order: list[NewBody] = []
-            for body in page:
-                self.check_name(SESSION_NAMES, body.session)
-                kinds: Counter[str] = Counter()
-                try:
-                    left = b"" if body.torn else mask_body(kind, body.body, self._masks, kinds)
-                except FormatError:
-                    left = b""
+            await self.check_names(SESSION_NAMES, [body.session for body in page])
+            for body, (left, is_name), kinds in await _masked(mask, page):
                 if not left:
                     self._unread[PLACES[kind]] += bool(body.torn or body.body)
                     continue
-                if kind != "states" and self._masks.left_in(left):
+                if is_name:
                     self._keep_name(RECORD_NAMES, f"{kind}:{body.id}")
                 if kinds:
                     self.found.count(PLACES[kind], kinds, body.session)
@@ -351,11 +366,11 @@ class _RedactionWalk:
         self._raced += len(order.bodies) - done.bodies
         self.cannot.update(dict.fromkeys(done.cannot))
 
-    def check_name(self, what: str, name: str | None) -> None:
-        if name and (what, name) not in self._named:
-            self._named.add((what, name))
-            if self._masks.name(name):
-                self._keep_name(what, name)
+    async def check_names(self, what: str, names: Iterable[str | None]) -> None:
+        new = [name for name in dict.fromkeys(names) if name and (what, name) not in self._named]
+        self._named.update((what, name) for name in new)
+        for name in await select_in_thread(self._masks.name, new):
+            self._keep_name(what, name)
 
     def _keep_name(self, what: str, name: str) -> None:
         self._names.setdefault(what, set()).add(name)
