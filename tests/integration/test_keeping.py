@@ -42,10 +42,7 @@ async def kept(file: Path) -> list[tuple[str, str]]:
     return [(one.segment.role, one.segment.text) for one in held]
 
 
-async def test_closing_waits_while_the_store_takes_a_long_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("recollect.core.engine.keeper.SPOOL_SECONDS", 0.5)
+async def test_closing_waits_while_the_store_takes_a_long_history(tmp_path: Path) -> None:
     settings = {"store.write_seconds": 1.0, "turn.deadline_seconds": 0.2}
     async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
         context = await memory.prepare("s", request(1_000))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -16,6 +17,7 @@ from recollect.core.engine import Engine, Session
 from recollect.core.engine.summary import Hook, HookName
 from recollect.core.values.history import SessionId, SessionState
 from recollect.core.values.upkeep import Certificate
+from recollect.system.forks import OwnProcess, leave_to_parent
 
 if TYPE_CHECKING:  # imported on first use, because most programs never use facts
     from recollect.core.facts.book import FactBook
@@ -23,6 +25,12 @@ if TYPE_CHECKING:  # imported on first use, because most programs never use fact
 T = TypeVar("T")
 P = ParamSpec("P")
 StreamT = TypeVar("StreamT")
+_REOPENING: Final = threading.Lock()
+os.register_at_fork(
+    before=_REOPENING.acquire,
+    after_in_parent=_REOPENING.release,
+    after_in_child=_REOPENING.release,
+)
 
 
 def _waited(
@@ -38,14 +46,31 @@ def _waited(
 class BlockingEngine:
     """An `Engine` for code without an event loop. Close the engine, or use it with `with`."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
+    def __init__(self, engine: Engine, *, reopen: Callable[[], Engine] | None = None) -> None:
+        """`reopen` opens the memory again in a forked child, which must not use the engine of its
+        parent."""
+        self._reopen = reopen
+        self._begin(engine)
+        _close_at_exit(self)
+
+    def _begin(self, engine: Engine) -> None:
+        self._process = OwnProcess()
+        self._engine = engine
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="recollect", daemon=True
         )
         self._thread.start()
-        _close_at_exit(self)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine, whose coroutines run in the background thread (see `submit`)."""
+        if self._process.is_other:
+            with _REOPENING:
+                if self._process.is_other:
+                    leave_to_parent(self._engine, self._loop, self._thread)
+                    self._begin(self._engine if self._reopen is None else self._reopen())
+        return self._engine
 
     prepare: Final = _waited(Engine.prepare)
     preview: Final = _waited(Engine.preview)
@@ -92,12 +117,16 @@ class BlockingEngine:
         self.close()
         return certificate
 
-    def close(self) -> None:
-        """Same as `Engine.close`, but also stops the background thread; later calls fail."""
-        if self._loop.is_closed():
-            return
+    def close(self, seconds: float | None = None) -> int:
+        """Same as `Engine.close`, but blocks, and then stops the background thread; later calls
+        fail. Ctrl-C ends the wait."""
+        if self._loop.is_closed() or self._process.is_other:
+            return 0
         try:
-            self._wait(self.engine.close())
+            return self._wait(self.engine.close(seconds))
+        except KeyboardInterrupt:
+            self._wait(self.engine.close(0))  # the log counts what was not stored
+            raise
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -112,9 +141,10 @@ class BlockingEngine:
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start a coroutine of `.engine` in the background thread. Use `asyncio.wrap_future` to
         await the result."""
+        engine = self.engine
         if self._loop.is_closed():
             work.close()
-            self.engine._check_open()
+            engine._check_open()
             raise RuntimeError("the thread of this memory has ended: open it again")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 

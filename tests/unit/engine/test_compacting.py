@@ -456,16 +456,18 @@ def answering(told: list[Any], **more: Any) -> Any:
     return hook
 
 
-def compacted(folder: Path, hook: Any, *, provider: str | None = None) -> tuple[Any, Any, Any]:
+def compacted(
+    folder: Path, hook: Any, *, provider: str | None = None, said: str = "go on", **settings: Any
+) -> tuple[Any, Any, Any]:
     """A compaction with this hook: its result, the cut request, and what it came from."""
 
     async def run() -> tuple[Any, Any, Any]:
         talk = Talk()
-        async with opened(folder / "m.db", scribe()) as memory:
+        async with opened(folder / "m.db", scribe(), **settings) as memory:
             memory.on("session_before_compact", hook)
             await grown(memory, talk, 9)
             memory.session(SESSION).message_provider = provider
-            body = talk.body("go on")
+            body = talk.body(said)
             done = await memory.compact(SESSION, body)
             return done, await memory.prepare(SESSION, body), body
 
@@ -477,6 +479,25 @@ def test_details_that_are_supplied_are_kept(tmp_path: Path) -> None:
     assert done.compacted, done.reason
     assert done.details["ticket"] == {"key": "H-7"}
     assert SUPPLIED in str(context.request)
+
+
+@pytest.mark.parametrize("files", [["a.py"], []])
+def test_the_lists_of_files_that_are_supplied_are_kept(tmp_path: Path, files: list[str]) -> None:
+    details = {"readFiles": files, "modifiedFiles": ["b.py"]}
+    done, _, _ = compacted(tmp_path, answering([], details=details))
+    assert (done.details["readFiles"], done.details["modifiedFiles"]) == (files, ["b.py"])
+
+
+def test_a_hook_that_takes_too_long_is_signaled(tmp_path: Path) -> None:
+    told: list[Any] = []
+
+    def slow(event: Any, _context: Any) -> None:
+        told.append(event["signal"].is_set())
+        told.append(event["signal"].wait(20.0))
+
+    done, _, _ = compacted(tmp_path, slow, compaction__deadline_seconds=0.4)
+    assert any("hook failed" in note for note in done.notes), done.notes
+    assert told == [False, True]
 
 
 def test_secrets_in_supplied_details_are_masked(tmp_path: Path) -> None:
@@ -494,7 +515,21 @@ def test_a_summary_that_covers_less_than_the_cut_is_not_used(tmp_path: Path) -> 
     assert SUPPLIED not in str(context.request)
 
 
-def test_the_message_provider_is_told_where_the_host_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("said", "provider", "channel"),
+    [
+        ("go on", "slack", "slack"),
+        ("[Telegram Anna (@anna) id:123 +5m 2026-02-10 14:31 UTC] go on", None, "telegram"),
+        ("System: [2026-02-10 14:31:00 GMT+8] Feishu[main] DM from ou_1: go on", None, "feishu"),
+        ("飞书 消息 来自 小明：继续", None, "飞书"),
+        ("[Telegram Anna id:123] go on", "slack", "slack"),
+        ("[Signal 9] is the strongest", None, None),
+        ("Line 42 is wrong", None, None),
+    ],
+)
+def test_the_message_provider_is_the_channel(
+    tmp_path: Path, said: str, provider: str | None, channel: str | None
+) -> None:
     told: list[Any] = []
-    compacted(tmp_path, answering(told), provider="slack")
-    assert told[0][1]["messageProvider"] == "slack"
+    compacted(tmp_path, answering(told), provider=provider, said=said)
+    assert told[0][1]["messageProvider"] == channel

@@ -267,7 +267,7 @@ class DurableArchive:
             if not issubclass(answer.error, BatchRefused):
                 self._store_fails(answer.said)
             text = answer.said
-        if self._sent_again:
+        if self._sent_again or self._closed:
             return Persisted(where="nowhere", said=text)
         return await self._to_spool(write_batch(batch), text, later)
 
@@ -328,15 +328,15 @@ class DurableArchive:
         self._spool_hangs = isinstance(found, Failure)
         return found
 
-    async def retry_held(self) -> None:
-        """Try once more to store the batches held in RAM, and wait at most AGAIN_SECONDS."""
-        if not self._held or self._try_hangs:
+    async def retry_held(self, seconds: float = AGAIN_SECONDS) -> None:
+        """Try once more to store the batches held in RAM, and wait at most `seconds`."""
+        if not self._held or (self._try_hangs and seconds == AGAIN_SECONDS):
             return
         self._tried.clear()
         self._start_draining()
         self._again.set()
         try:
-            async with asyncio.timeout(AGAIN_SECONDS):
+            async with asyncio.timeout(seconds):
                 await self._tried.wait()
         except TimeoutError:
             self._try_hangs = True
@@ -359,16 +359,11 @@ class DurableArchive:
         waiting = await self._tasks.run(self._spool.waiting, SPOOL_SECONDS, "the spool")
         return held + (1 if isinstance(waiting, Failure) else waiting)
 
-    async def close(self) -> None:
-        """Stop all work and close the store and the spool. Spooled batches stay on disk."""
+    async def close(self) -> int:
+        """Stop all work and close the store and the spool. Spooled batches stay on disk. Return the
+        number of batches that are held in RAM."""
         await self._settle_in()
         self._closed = True
-        if self._held:
-            LOG.warning(
-                "%d writes could not be stored and are lost when this process exits: their "
-                "messages are stored if the client sends them again",
-                len(self._held),
-            )
         for task in (self._draining, self._probing):
             if task is not None:
                 task.cancel()
@@ -379,6 +374,7 @@ class DurableArchive:
                 await self._tasks.run(opened.close, seconds)
         self._store = self._spool = None
         await self._tasks.stop(max(0.5, until - time.monotonic()))
+        return len(self._held)
 
     async def _settle_in(self) -> None:
         loop = asyncio.get_running_loop()

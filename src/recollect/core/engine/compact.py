@@ -5,6 +5,7 @@ held while a hook or model runs."""
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,7 @@ from recollect.core.engine.summary import (
 from recollect.core.formats.stored_records import write_record
 from recollect.core.ports import Clock, Model, Recaller
 from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.noise import channel_of
 from recollect.core.turn.draft import Draft
 from recollect.core.turn.query import newest_exchange
 from recollect.core.values.compaction import (
@@ -56,7 +58,8 @@ from recollect.core.values.compaction import (
     Trigger,
 )
 from recollect.core.values.edit import Cut
-from recollect.core.values.history import SessionState, newest_cut, requests_of
+from recollect.core.values.history import Entry, SessionState, newest_cut, requests_of
+from recollect.core.values.message import Text
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.system.config import Settings
 from recollect.system.telemetry import count
@@ -388,12 +391,17 @@ class Compactor:
             previous_summary=read.previous,
             reserve_tokens=draft.given.limits.reserve_tokens,
         )
-        answered = await self._hooks.fire(
-            "session_before_compact",
-            {"preparation": record, "customInstructions": read.instructions or None},
-            whose,
-            seconds=self._settings.compaction.deadline_seconds * HOOK_SHARE,
-        )
+        instructions, signal = read.instructions or None, threading.Event()
+        event = {"preparation": record, "customInstructions": instructions, "signal": signal}
+        try:
+            answered = await self._hooks.fire(
+                "session_before_compact",
+                event,
+                whose,
+                seconds=self._settings.compaction.deadline_seconds * HOOK_SHARE,
+            )
+        finally:
+            signal.set()  # a hook that still runs in a thread can stop
         if answered.cancelled:
             why = Reason(Cause.HOOK_SAID_NO)
             return NoSummary(reason=why, spent=Spent()), answered.notes
@@ -463,7 +471,7 @@ class Compactor:
                 compacted_messages=len(plan.summarized),
                 tokens_after=tokens_after,
                 splits_a_turn=plan.splits_a_turn,
-                details={**ready.summary.details, **ready.summary.carried.details()},
+                details={**ready.summary.carried.details(), **ready.summary.details},
                 receipt=ready.receipt,
                 seconds=time.monotonic() - begun,
             )
@@ -539,8 +547,14 @@ class Compactor:
             "agentId": draft.given.space,
             "sessionKey": session.id,
             "workspaceDir": self._workspace,
-            "messageProvider": session.message_provider,
+            "messageProvider": session.message_provider
+            or next(filter(None, map(_channel, reversed(draft.entries))), None),
         }
+
+
+def _channel(entry: Entry) -> str | None:
+    texts = [part.text for part in entry.parts if isinstance(part, Text)]
+    return channel_of(texts[0]) if texts and entry.role == "user" else None
 
 
 def _waiting(session: Session) -> list[asyncio.Task[CompactionResult]]:

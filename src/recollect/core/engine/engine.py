@@ -8,6 +8,7 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NoReturn, Self, TypeVar, cast
@@ -17,6 +18,7 @@ from recollect.core.compaction.cut import UndoResult
 from recollect.core.engine.archive import DurableArchive
 from recollect.core.engine.background import BackgroundNotes, MeteredModel, use_reason
 from recollect.core.engine.batch_moment import Durability
+from recollect.core.engine.closing import Closing
 from recollect.core.engine.compact import CompactionOrder, Compactor
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.memory import StoredMemory
@@ -40,6 +42,7 @@ from recollect.core.engine.session import (
 )
 from recollect.core.engine.summary import Hook, HookName, Hooks
 from recollect.core.engine.watch import Watching, watched
+from recollect.core.formats.codec import codec_of
 from recollect.core.formats.replies import StreamedReply
 from recollect.core.ports import Clock, Embedder, Model, Recaller, RecognizeOverflow, TokenCounter
 from recollect.core.rules.identity import SealSecret, space_secret
@@ -134,7 +137,10 @@ class Engine(StoredMemory):
         self._watched: dict[Session, Watching] = {}
         self._watch_component = Component("watched stream")
         self._closed = False
-        self._told = ToolAnswers(self._secret, self._seal)
+        self._process = None
+        self._ending = None if self._stored is None else Closing(self._stored)
+        self._closing: asyncio.Task[int] | None = None
+        self._told = ToolAnswers(self._secret)
         self._summary_model = "" if self._model is None else self._model.name
 
     def _reader(self, archive: DurableArchive, embedders: Sequence[Embedder]) -> SessionKeeper:
@@ -280,7 +286,7 @@ class Engine(StoredMemory):
         handle.last_draft = replace(draft, committed=True)
         handle.remembered = remember(
             given.remembered,
-            given.request.format,
+            given.codec.rules,
             draft.entries,
             draft.read,
             LastView(entries=draft.entries, edits=draft.edits, view=draft.view),
@@ -327,21 +333,42 @@ class Engine(StoredMemory):
             await self._jobs.rest(max(0.0, seconds - (time.monotonic() - begun)))
         return waits
 
-    async def close(self) -> None:
-        """Wait for pending writes, stop the jobs, and close the store. Batches in the spool are
-        written to the store when this space is opened again."""
+    async def close(self, seconds: float | None = None) -> int:
+        """Store all messages within `seconds` (default: `store.close_seconds`), stop the jobs, and
+        close the store. Return how many messages are in neither the store nor the spool; the log
+        counts them, too. Batches in the spool are written to the store when this space is opened
+        again. If the caller is cancelled, closing continues in the background. A second call waits
+        for the first, and can shorten its time."""
+        if self._process is not None and self._process.is_other:
+            return 0  # the parent closes it
+        if self._ending is not None:
+            default = self.settings.store.close_seconds
+            self._ending.hurry(default if seconds is None else seconds)
+        if self._closing is None or self._closing.get_loop().is_closed():
+            self._closing = asyncio.create_task(self._close())
+        return await asyncio.shield(self._closing)
+
+    async def _close(self) -> int:
         for handle in tuple(self._watched):
             await self._end_watched(handle)
         self._closed = True
-        if self._files is not None:
-            await self._files.close()
         await self._compactor.close()
-        if self._jobs is not None:
-            await self._jobs.close()
-        if isinstance(self._recaller, MemoryRecaller):
-            await self._recaller.close()
-        if self._stored is not None:
-            await self._stored.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.turn.deadline_seconds):
+                for handle in tuple(self._sessions.values()):  # turns that are being prepared
+                    async with handle.lock:
+                        pass
+        recaller = self._recaller if isinstance(self._recaller, MemoryRecaller) else None
+        parts = [part.close() for part in (self._files, self._jobs, recaller) if part is not None]
+        if self._ending is None:
+            await asyncio.gather(*parts)
+            return 0
+        results = await asyncio.gather(*parts, self._ending.finish(), return_exceptions=True)
+        unstored = await self._ending.close()  # also if a part failed
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return unstored
 
     def __enter__(self) -> NoReturn:
         raise TypeError(
@@ -498,7 +525,7 @@ class Engine(StoredMemory):
             boundary,
             window_tokens=window_tokens,
         )
-        if handle.remembered.format != request.format or request.continues:
+        if handle.remembered.rules != codec_of(request).rules or request.continues:
             handle.remembered = LastRequest()
         if self._stored is not None:
             looking = self._told.look_for(request, handle.remembered, self._stored.archive)

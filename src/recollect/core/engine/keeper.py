@@ -7,16 +7,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from recollect.core.boundary import Boundary, Failure, attempted
-from recollect.core.engine.archive import CLOSE_SECONDS, SPOOL_SECONDS, DurableArchive, Persisted
+from recollect.core.engine.archive import CLOSE_SECONDS, DurableArchive, Persisted
 from recollect.core.engine.ledger import (
     ArchiveState,
+    GivenMessage,
     IngestCounts,
     LastRecord,
     RecordedTurn,
@@ -32,7 +34,14 @@ from recollect.core.formats.stored_records import join_state
 from recollect.core.ports import Embedder
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
-from recollect.core.turn.ingest import IngestResult, earlier_calls, ingest
+from recollect.core.turn.ingest import (
+    LONG_BYTES,
+    IngestResult,
+    earlier_calls,
+    ingest,
+    write_ranges,
+)
+from recollect.core.upkeep.chores import embed_now
 from recollect.core.values.batch import Batch, LedgerPiece, NewJob, StoredSession, extract_job
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.history import Entry, SessionState, requests_of
@@ -40,35 +49,19 @@ from recollect.core.values.message import EntryKey
 from recollect.core.values.model import Request
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Report
-from recollect.core.values.segment import (
-    NewSegment,
-    Source,
-    Vector,
-    VectorSet,
-    round_vector,
-    vector_problem,
-)
+from recollect.core.values.segment import Source
 from recollect.errors import FormatError, StoreUnavailable
 from recollect.system.config import Settings
-from recollect.system.telemetry import measured
 
 T = TypeVar("T")
+OffLoop: TypeAlias = Callable[..., Awaitable[Any]]
+"""Runs a function in a thread."""
 
 LOG: Final = logging.getLogger("recollect")
-LONG_CLOSE_SECONDS = 60.0
-"""How long closing waits for a long history while the store takes its batches."""
 REQUEST_FIRST_SECONDS = 0.03
 INLINE_BYTES = 8_000
 """Longer input is decoded and masked in a thread."""
-CHUNK_MESSAGES = 200
-"""Number of messages per write of a long history. Stored messages can be left out of requests
-before all are written."""
 DAY_SECONDS = 86_400.0
-INLINE_KINDS: Final = ("hash", "static")
-INLINE_PASSAGES: Final = 64
-"""Up to so many new passages get their vectors before they are written, else in a job later."""
-INLINE_SECONDS: Final = 0.5
-"""Time limit of computing vectors before a write, so that a slow embedder does not delay it."""
 
 
 class SessionKeeper:
@@ -90,9 +83,11 @@ class SessionKeeper:
         self._late_embedders: set[str] = set()
         self._off_the_loop = off_the_loop
         self._tasks: set[asyncio.Task[None]] = set()
+        self.states: weakref.WeakSet[ArchiveState] = weakref.WeakSet()
+        """Of sessions that were given messages to store."""
         self._chores_at = -DAY_SECONDS
         self._closed = False
-        self._stored_batches = 0
+        self.stored_batches: int = 0
 
     def note_trouble(self, boundary: Boundary) -> None:
         """Report problems of the store and the spool, unless the report contains them."""
@@ -162,6 +157,7 @@ class SessionKeeper:
     ) -> Persisted:
         """Write these messages and wait. The write completes even if the caller stops waiting."""
         kept = Persisted(where="store")
+        self._give(session, entries, keeping, now=now, source="request")
 
         async def write() -> Persisted:
             nonlocal kept
@@ -189,9 +185,7 @@ class SessionKeeper:
         as_it_came: bool,
     ) -> None:
         """Start to write a turn: its new messages, the session's state, the ledger."""
-        if self._closed:  # the turn ended after `close`
-            keeping.where = "nowhere"
-            return
+        self._give(report.session, report.entries, keeping, now=now, source="request")
         keeping.where = "store"
         self._beside(
             keeping, lambda: self._keep_turn(request, report, state, keeping, now, as_it_came)
@@ -208,6 +202,7 @@ class SessionKeeper:
     ) -> None:
         """Start to write a reply, and the marks by which other processes find its session."""
         batch = Batch(at=now, pieces=pieces)
+        self._give(session, entries, keeping, now=now, source="reply")
         self._beside(
             keeping,
             lambda: self._write(session, entries, keeping, now=now, source="reply", batch=batch),
@@ -249,6 +244,7 @@ class SessionKeeper:
     def abandon(self, keeping: ArchiveState) -> None:
         """Cancel the writes of a session, whose messages the caller will send again."""
         keeping.abandoned = True
+        keeping.given.clear()
         for task in keeping.tasks:
             task.cancel()
 
@@ -259,25 +255,30 @@ class SessionKeeper:
         running = {task for task in self._tasks if task.get_loop() is loop}
         return not running or not (await asyncio.wait(running, timeout=seconds))[1]
 
-    async def close(self) -> None:
-        """Wait for pending writes within their deadlines, then close the store. A long history is
-        stored in many batches: while the store takes them, wait longer."""
-        until = time.monotonic() + LONG_CLOSE_SECONDS
-        seconds = self._settings.store.write_seconds + SPOOL_SECONDS
-        stored = -1
-        while not await self.wait_for_all(seconds) and stored < self._stored_batches:
-            stored = self._stored_batches
-            if time.monotonic() > until:
-                LOG.warning(
-                    "closed while a long history was being stored: its other messages are stored "
-                    "if the client sends them again"
-                )
-                break
-        await self.archive.settle(CLOSE_SECONDS)
-        await self.archive.close()
+    async def write_early(
+        self, given: Sequence[GivenMessage], state: ArchiveState, off_loop: OffLoop
+    ) -> Persisted:
+        """Write messages of one request or reply before the messages around them."""
+        return await self._write(
+            given[0].session,
+            [message.entry for message in given],
+            state,
+            now=given[0].now,
+            source=given[0].source,
+            history=given[0].history,
+            off_loop=off_loop,
+        )
+
+    async def close(self) -> int:
+        """Close the store and end unfinished writes. Return the number of held batches."""
+        held = await self.archive.close()
         self._closed = True
-        # Unfinished writes fail now, because the archive is closed.
+        for state in self.states:
+            state.abandoned = True
+        for task in tuple(self._tasks):
+            task.cancel()
         await self.wait_for_all(CLOSE_SECONDS)
+        return held
 
     async def wait_until_stored(
         self,
@@ -304,8 +305,8 @@ class SessionKeeper:
         StoreUnavailable if messages cannot be stored."""
         keeping = ArchiveState()
         counts = IngestCounts(read=len(entries))
-        for at in range(0, len(entries), CHUNK_MESSAGES):
-            chunk = entries[at : at + CHUNK_MESSAGES]
+        for part in write_ranges([len(entry.raw) for entry in entries]):
+            chunk = entries[part]
             made = await self._ingested(
                 session, chunk, entries, keeping, now=now, source="import", said_at=said_at
             )
@@ -336,11 +337,30 @@ class SessionKeeper:
                     await run()
                 raise
 
-        task = asyncio.create_task(run_to_the_end(), context=Context())
+        task = self.start(run_to_the_end())
         keeping.tasks = [*before, task]
+        return task
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start a write, for which closing waits."""
+        task = asyncio.create_task(work, context=Context())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    def _give(
+        self,
+        session: str,
+        entries: Sequence[Entry],
+        keeping: ArchiveState,
+        *,
+        now: float,
+        source: Source,
+    ) -> None:
+        keeping.give(session, entries, now=now, source=source)
+        self.states.add(keeping)
+        if self._closed and keeping.given:
+            LOG.warning("a turn ended after its memory was closed: its messages are not stored")
 
     async def _keep_turn(
         self,
@@ -351,7 +371,10 @@ class SessionKeeper:
         now: float,
         as_it_came: bool,  # noqa: FBT001 - passed on
     ) -> Persisted:
-        if self._off_the_loop and not self._closed:
+        if sum(len(given.entry.raw) for given in keeping.given.values()) > LONG_BYTES:
+            # Messages first: masking the record takes as long again.
+            await self._write(report.session, report.entries, keeping, now=now, source="request")
+        elif self._off_the_loop and not self._closed:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REQUEST_FIRST_SECONDS):
                     await keeping.awaited.wait()
@@ -435,28 +458,37 @@ class SessionKeeper:
         now: float,
         source: Source,
         batch: Batch | None = None,
+        history: Sequence[Entry] | None = None,
+        off_loop: OffLoop = asyncio.to_thread,
     ) -> Persisted:
         fresh = [entry for entry in entries if entry.key not in keeping.durable]
         if keeping.waiting:
             fresh = [entry for entry in fresh if entry.key not in keeping.waiting]
         unknown = await self._unknown(session, [e for e in fresh if e.key not in keeping.stored])
         keys = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
-        keeping.durable.update(keys)
+        keeping.note_durable(keys)
         known = [entry for entry in fresh if entry.key in keys]
-        chunks = [
-            unknown[at : at + CHUNK_MESSAGES] for at in range(0, len(unknown), CHUNK_MESSAGES)
-        ] or [[]]
+        chunks = [unknown[part] for part in write_ranges([len(one.raw) for one in unknown])]
         kept = Persisted(where=self.archive.where, said="nothing new")
-        for chunk in chunks:
-            whole = (batch or Batch(at=now)) if chunk is chunks[-1] else Batch(at=now)
+        for number, planned in enumerate(chunks, start=1):
+            whole = (batch or Batch(at=now)) if number == len(chunks) else Batch(at=now)
+            # Closing stores some messages early.
+            chunk = [entry for entry in planned if entry.key not in keeping.durable]
             made = await self._ingested(
-                session, chunk, entries, keeping, now=now, source=source, known=known
+                session,
+                chunk,
+                history or entries,
+                keeping,
+                now=now,
+                source=source,
+                known=known,
+                off_loop=off_loop,
             )
             known = []
             if chunk:
                 whole = await self._with_new(whole, made, session)
             if whole.empty:
-                keeping.durable.update(entry.key for entry in chunk)
+                keeping.note_durable({entry.key for entry in chunk})
                 continue
             learn = partial(note_stored, keeping, session, chunk)
             kept = await self.archive.write(whole, learn)
@@ -466,7 +498,7 @@ class SessionKeeper:
                 return kept
             else:
                 learn(kept)
-                self._stored_batches += 1
+                self.stored_batches += 1
         return kept
 
     async def _with_new(self, batch: Batch, made: IngestResult, session: str) -> Batch:
@@ -487,6 +519,7 @@ class SessionKeeper:
         source: Source,
         said_at: float | None = None,
         known: Sequence[Entry] = (),
+        off_loop: OffLoop = asyncio.to_thread,
     ) -> IngestResult:
         mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
 
@@ -510,7 +543,13 @@ class SessionKeeper:
                 judged=keeping.judged,
             )
 
-        return await self._off_loop(sum(len(entry.raw) for entry in (*known, *chunk)), work)
+        alone = {chunk[0].key} if len(chunk) == 1 else set()
+        keeping.being_masked |= alone
+        try:
+            size_bytes = sum(len(entry.raw) for entry in (*known, *chunk))
+            return await self._off_loop(size_bytes, work, off_loop)
+        finally:
+            keeping.being_masked -= alone
 
     async def _unknown(self, session: str, entries: list[Entry]) -> list[Entry]:
         if sum(len(entry.raw) for entry in entries) <= INLINE_BYTES:
@@ -521,8 +560,10 @@ class SessionKeeper:
             return entries
         return [entry for id_, entry in ids.items() if id_ not in known]
 
-    async def _off_loop(self, size_bytes: int, work: Callable[[], T]) -> T:
-        return work() if size_bytes <= INLINE_BYTES else await asyncio.to_thread(work)
+    async def _off_loop(
+        self, size_bytes: int, work: Callable[[], T], off_loop: OffLoop = asyncio.to_thread
+    ) -> T:
+        return work() if size_bytes <= INLINE_BYTES else cast(T, await off_loop(work))
 
     def _extraction(self, session: str, now: float, *, left: bool) -> tuple[NewJob, ...]:
         if not self._reads_facts:
@@ -535,45 +576,3 @@ class SessionKeeper:
         if not due or self._settings.ledger.retention_days is None:
             return ()
         return (NewJob(kind="expire", key="daily", run_at=now + DAY_SECONDS),)
-
-
-async def embed_now(
-    segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
-) -> tuple[VectorSet, ...]:
-    """Embed new passages with fast embedders, to write their vectors in the same batch. A job
-    embeds other passages. An embedder that fails is added to `late` and not called here again."""
-    passages = [
-        (new.segment, ordinal, passage)
-        for new in segments
-        for ordinal, passage in enumerate(new.passages)
-        if passage.embedded
-    ]
-    if not 0 < len(passages) <= INLINE_PASSAGES:
-        return ()
-    texts = [segment.text[passage.start : passage.end] for segment, _, passage in passages]
-    made: list[VectorSet] = []
-    for embedder in embedders:
-        if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
-            continue
-        with measured("embedder", embedder.name) as measure:
-            measure.note(texts=len(texts))
-            values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
-            if isinstance(values, Failure):
-                measure.ended("failed", values.error.__name__)
-        dimensions = embedder.dimensions
-        if isinstance(values, Failure) or vector_problem(
-            values, wanted=len(texts), dimensions=dimensions
-        ):
-            late.add(embedder.name)
-            continue
-        vectors = tuple(
-            Vector(
-                segment=segment.id,
-                ordinal=ordinal,
-                values=round_vector(value),
-                span=(passage.start, passage.end),
-            )
-            for (segment, ordinal, passage), value in zip(passages, values, strict=True)
-        )
-        made.append(VectorSet(embedder=embedder.name, dimensions=dimensions, vectors=vectors))
-    return tuple(made)

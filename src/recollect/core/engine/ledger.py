@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from operator import attrgetter
 from typing import Final, Literal, TypeAlias, TypeVar
 
@@ -32,6 +31,7 @@ from recollect.core.values.batch import (
     StoredSession,
     TurnRecord,
     WriteResult,
+    piece_hash,
 )
 from recollect.core.values.edit import Carried, Cut, Edit, Insert, LeaveOut, Repair, Shorten
 from recollect.core.values.history import Entry, Row, SessionState, Slot, newest_cut
@@ -39,9 +39,9 @@ from recollect.core.values.message import EntryKey, MessageId, Text, ToolResult
 from recollect.core.values.model import Request, Usage
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Fate, Outcome, Outcomes, Report, StageLine, own_rows
+from recollect.core.values.segment import Source
 from recollect.system.config.settings import Redaction as RedactionSettings
 
-_DIGEST_BYTES = 16
 _WEIGHER: Final = Weigher()
 """Divides the tokens of a message among its parts."""
 _BLOCKS = frozenset({"inject", "stand"})
@@ -321,8 +321,8 @@ def _mask_word(text: str, mask: TextMask) -> str:
 def _piece(
     kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = (), *, exact: bool = True
 ) -> LedgerPiece:
-    digest = blake2b(body, digest_size=_DIGEST_BYTES, person=kind.encode()).hexdigest()
-    return LedgerPiece(hash=PieceHash(digest), kind=kind, body=body, about=about, exact=exact)
+    name = piece_hash(kind, body)
+    return LedgerPiece(hash=name, kind=kind, body=body, about=about, exact=exact)
 
 
 def _whose(report: Report, rows: Sequence[Row]) -> Callable[[Row], tuple[MessageId, ...]]:
@@ -366,7 +366,18 @@ ReleasedTo: TypeAlias = Where | Literal["stale"]
 _RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GivenMessage:
+    """A message to store, with what is needed to store it before the messages around it."""
+
+    session: str
+    entry: Entry
+    history: Sequence[Entry] = field(repr=False)
+    now: float
+    source: Source
+
+
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class ArchiveState:
     """What this process knows about the stored part of a session."""
 
@@ -379,6 +390,10 @@ class ArchiveState:
     """Newest messages that were in the store when the session was loaded, if the store says so."""
     waiting: set[EntryKey] = field(default_factory=set, repr=False)
     """Messages that neither the store nor the spool accepted, and that are held in RAM."""
+    given: dict[EntryKey, GivenMessage] = field(default_factory=dict, repr=False)
+    """Messages to store that are not durable yet, in the order of the history."""
+    being_masked: set[EntryKey] = field(default_factory=set, repr=False)
+    """Long messages that are masked alone at the moment."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
     """Messages that the store refused as forgotten, so that no later text may quote them."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
@@ -400,6 +415,21 @@ class ArchiveState:
     abandoned: bool = False
     refused_at: float = 0.0
     """Time (`time.monotonic`) at which the provider last refused a request as too large."""
+
+    def give(self, session: str, entries: Sequence[Entry], *, now: float, source: Source) -> None:
+        """Note the messages that are to be stored, so that closing can store or count them."""
+        for entry in entries:
+            key = entry.key
+            if not (key in self.durable or key in self.stored or key in self.given):
+                self.given[key] = GivenMessage(
+                    session=session, entry=entry, history=entries, now=now, source=source
+                )
+
+    def note_durable(self, keys: AbstractSet[EntryKey]) -> None:
+        self.durable |= keys
+        self.waiting -= keys
+        for key in keys & self.given.keys():
+            del self.given[key]
 
     def write_from_start(self, replaced: int) -> None:
         """Write the session from its start again, because the store was replaced."""
@@ -471,9 +501,7 @@ def newest_session(
 def note_stored(
     keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Persisted
 ) -> None:
-    keys = {entry.key for entry in chunk}
-    keeping.waiting -= keys
-    keeping.durable |= keys
+    keeping.note_durable({entry.key for entry in chunk})
     written = kept.written
     if written is not None and written.forgotten:
         gone = frozenset(written.forgotten)

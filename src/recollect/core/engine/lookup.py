@@ -229,7 +229,7 @@ async def keep_note(
     if not made.segments:
         return NoteResult(outcome="nothing")
     written = await store.write(Batch(at=now, segments=made.segments, jobs=made.jobs))
-    segment = made.segments[0].segment
+    segment = made.segments[-1].segment
     if segment.id in written.forgotten:
         return NoteResult(outcome="forgotten", segment=segment)
     return NoteResult(

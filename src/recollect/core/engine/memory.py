@@ -37,6 +37,7 @@ from recollect.core.values.segment import SegmentId, StoredMessage
 from recollect.core.values.upkeep import Certificate, ForgetOrder, SessionSummary, Stats
 from recollect.errors import StoreError, StoreUnavailable
 from recollect.system.config import Settings
+from recollect.system.forks import FORKED, OwnProcess
 
 if TYPE_CHECKING:
     from recollect.core.facts.book import FactBook
@@ -67,16 +68,21 @@ class StoredMemory:
     _sessions: dict[SessionId, Session]
     _delete_stored: Callable[[], Awaitable[Certificate]] | None
     _closed: bool
+    _process: OwnProcess | None
+    """The first process that used this memory."""
 
     async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
         """Wait up to `seconds` until all messages are in the store."""
         raise NotImplementedError
 
-    async def close(self) -> None:
+    async def close(self, seconds: float | None = None) -> int:
         """Close the store."""
         raise NotImplementedError
 
     def _check_open(self) -> None:
+        self._process = self._process or OwnProcess()
+        if self._process.is_other:
+            raise RuntimeError(FORKED)
         if self._closed:
             raise RuntimeError(
                 "this memory is closed: call `open_memory` again, and close it only when the last "
@@ -134,7 +140,9 @@ class StoredMemory:
 
     def _handle(self, session: Session | SessionId) -> Session:
         self._check_open()
-        return session if isinstance(session, Session) else self.session(session)
+        if isinstance(session, Session) and not session.process.is_other:
+            return session
+        return self.session(session.id if isinstance(session, Session) else session)
 
     async def ingest(
         self,
@@ -338,9 +346,9 @@ class StoredMemory:
             handle.keeping.load_again()
 
     async def _read_files(self) -> None:
-        """Wait for a limited time until memory files were read once."""
+        """Read changed memory files, and wait for a limited time until they are read."""
         if self._files is not None:
-            await self._files.first_look()
+            await self._files.look_now()
 
     def _wake_jobs(self, due_at: float | None = None) -> None:
         """Start due jobs now or at `due_at`, without waiting for them."""

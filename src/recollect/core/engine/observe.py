@@ -32,9 +32,9 @@ from recollect.core.formats.replies import (
 )
 from recollect.core.ports import RecognizeOverflow
 from recollect.core.rules.budget import OUTPUT_SHARE
-from recollect.core.rules.calls import call_ids, result_ids
-from recollect.core.rules.identity import ROOT, chain, identify
+from recollect.core.rules.identity import ROOT, chain
 from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.align import enter, reading_of
 from recollect.core.values.history import Entry, SessionState, newest_cut, requests_of
 from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.model import LimitDoubt, Overflow, Usage
@@ -277,20 +277,9 @@ def reply_entries(
         message = codec.read(raw)
         if broken_off and at == len(messages):
             message = replace(message, ending="aborted")
-        identity = identify(message, secret)
-        parent = chain(parent, identity)
-        entries.append(
-            Entry(
-                key=parent,
-                id=identity,
-                message=message,
-                tokens=weigher.message(message.parts),
-                role=message.role,
-                raw=raw,
-                calls=call_ids(message),
-                results=result_ids(message),
-            )
-        )
+        reading = reading_of(message, codec, secret, weigher)
+        parent = chain(parent, reading.id)
+        entries.append(enter(reading, parent))
     return tuple(entries)
 
 

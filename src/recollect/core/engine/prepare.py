@@ -10,6 +10,7 @@ from typing import Any, Final
 from recollect.core.boundary import Boundary
 from recollect.core.engine.batch_moment import Durability, Freed, change, free
 from recollect.core.engine.session import Session, TurnResult, check_size
+from recollect.core.formats.codec import CODECS
 from recollect.core.formats.request import is_kept_an_hour, join_request, split_request
 from recollect.core.ports import Model, Recaller, StandingRecaller
 from recollect.core.rules.budget import (
@@ -19,11 +20,11 @@ from recollect.core.rules.budget import (
     limits_of,
     window_of,
 )
-from recollect.core.rules.identity import ROOT, continued_root
+from recollect.core.rules.identity import ROOT, chain, continued_root
 from recollect.core.rules.tokens import MESSAGE_TOKENS, Weigher
 from recollect.core.search.identifiers import identifiers_in
-from recollect.core.turn.align import Alignment, ReadResult, align, enter, read
-from recollect.core.turn.apply import Applied, extend
+from recollect.core.turn.align import Alignment, LastRequest, ReadResult, align, enter, read
+from recollect.core.turn.apply import Applied, apply, extend
 from recollect.core.turn.draft import Draft, RecallResult, TurnInput, text_tokens, without_blocks
 from recollect.core.turn.inject import InjectResult, inject
 from recollect.core.turn.query import (
@@ -38,7 +39,7 @@ from recollect.core.turn.query import (
 )
 from recollect.core.turn.standing_block import StandResult, stand
 from recollect.core.values.edit import Edit, Insert
-from recollect.core.values.history import SessionState, newest_cut
+from recollect.core.values.history import Entry, SessionState, newest_cut
 from recollect.core.values.message import Text
 from recollect.core.values.model import FormatName, Request
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
@@ -236,6 +237,7 @@ def _extend(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
             given.codec,
             given.weigher.message,
             thinking=given.request.thinking,
+            marks=given.request.marks,
             composed=given.remembered.composed,
         )
     return extended or draft.applied(edits)
@@ -488,6 +490,27 @@ async def read_request(
             Cause.REQUEST_READ, messages=len(split[0].messages), format=split[0].format
         ),
     )
+
+
+def repair_request(given: Mapping[str, Any], format_name: FormatName) -> Mapping[str, Any]:
+    """Make a request valid for its provider, with the repairs of `Engine.prepare` and nothing else.
+    Call it after adding messages to a prepared request: a model may use a call id twice. Messages
+    that were already prepared do not change."""
+    request, codec, weigher = split_request(given, format_name), CODECS[format_name], Weigher()
+    entries, key = list[Entry](), ROOT
+    for reading in read(request.messages, codec, b"", weigher, LastRequest()).fresh:
+        entries.append(enter(reading, key := chain(key, reading.id)))
+    applied = apply(
+        entries,
+        (),
+        codec,
+        weigher.message,
+        continues=request.continues,
+        thinking=request.thinking,
+        marks=request.marks,
+    )
+    repaired: Mapping[str, Any] = join_request(request, entries, applied.view.rows)
+    return repaired
 
 
 def limits_for(

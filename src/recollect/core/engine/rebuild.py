@@ -12,7 +12,7 @@ from recollect.core.formats.request import fill_frame
 from recollect.core.formats.turn_records import combine_outcomes, read_outcomes, read_report
 from recollect.core.ports import Ledger
 from recollect.core.turn.query import spoken_text
-from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
+from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord, piece_hash
 from recollect.core.values.history import SessionId
 from recollect.core.values.model import FormatName
 from recollect.errors import FormatError
@@ -31,6 +31,7 @@ class Rebuilt:
     exact: bool
     missing: tuple[str, ...] = ()
     redacted: tuple[str, ...] = ()
+    """Parts in which a secret was masked, or whose stored bytes have changed."""
     record: TurnRecord
     report: bytes | None = field(default=None, repr=False)
 
@@ -109,7 +110,7 @@ def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
         if piece is None:
             missing.append(called)
             return stand_in
-        if not piece.exact:
+        if not piece.exact or piece_hash(piece.kind, piece.body) != name:
             redacted.append(called)
         return piece.body
 

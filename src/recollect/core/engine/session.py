@@ -20,7 +20,7 @@ from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import StreamedReply, may_be_reply
 from recollect.core.ports import Store
-from recollect.core.rules.identity import SealSecret, block_mark
+from recollect.core.rules.identity import block_mark
 from recollect.core.turn.align import LastRequest, answers_in
 from recollect.core.turn.draft import Draft, TurnInput
 from recollect.core.values.batch import Batch, LedgerPiece, PieceHash, PieceKind
@@ -35,6 +35,7 @@ from recollect.core.values.report import BatchMoment, Outcome, Report, StageLine
 from recollect.core.values.segment import StoredMessage, StoredSegment
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import FormatError
+from recollect.system.forks import OwnProcess
 
 
 class Session:
@@ -42,6 +43,7 @@ class Session:
 
     def __init__(self, id: SessionId, state: SessionState | None = None) -> None:  # noqa: A002
         self.id = id
+        self.process: OwnProcess = OwnProcess()
         self.state: SessionState = state or SessionState()
         self.lock: asyncio.Lock = asyncio.Lock()
         self.remembered: LastRequest = LastRequest()
@@ -180,10 +182,6 @@ def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
         )
     if any(text is not None and not text.strip() for text in texts):
         raise ValueError("matching and pattern must not be empty: an empty one matches everything")
-    if order.pattern is not None:
-        from recollect.core.upkeep.masks import own_patterns
-
-        own_patterns((order.pattern,))
 
 
 def listed_message(stored: StoredSegment) -> StoredMessage:
@@ -464,8 +462,8 @@ async def find_sessions(store: Store, marks: Sequence[str]) -> Mapping[str, Stor
 class ToolAnswers:
     """Hashes of recent answers of memory tools, and the messages that each answer quotes."""
 
-    def __init__(self, secret: bytes, seal: SealSecret) -> None:
-        self._secret, self._seal = secret, seal
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
         self._marks: OrderedDict[str, tuple[MessageId, ...]] = OrderedDict()
         self._unkept: dict[str, tuple[MessageId, ...]] = {}
 
@@ -492,7 +490,7 @@ class ToolAnswers:
     ) -> None:
         """Read which messages the request's new tool answers of other processes quote."""
         codec = CODECS[request.format]
-        found = answers_in(request.messages, codec, self._secret, self._seal, remembered)
+        found = answers_in(request.messages, codec, self._secret, remembered)
         names = {_name("told", mark): mark for mark in found if mark not in self._marks}
         if not names:
             return

@@ -320,7 +320,7 @@ async def prove(
     pin_ratio: float,
 ) -> tuple[str, Receipt]:
     """Return the summary, with quotes of lost names and values added, and its receipt. If memory
-    cannot be searched, names and values count as not found, and the receipt reports that."""
+    cannot be searched, names and values count as not checked, and the receipt reports that."""
     given, limits = draft.given, draft.given.limits
     kept = frozenset(entry.key for entry in read.plan.kept)
 
@@ -346,10 +346,11 @@ async def prove(
 
     # Code writes its sections again, so only the model's text and pinned quotes are compared.
     previous = strip_carried(read.previous)
-    probes = await asyncio.to_thread(probe, read.plan.summarized, previous_summary=previous)
+    sample = await asyncio.to_thread(probe, read.plan.summarized, previous_summary=previous)
     made = await receipt(
-        probes,
+        sample.probes,
         without_bare_names(summary.text),
+        details=sample.details,
         recall=recall,
         pin_tokens=given.estimated(int(limits.window_tokens * pin_ratio)),
         count_tokens=given.weigher.text,

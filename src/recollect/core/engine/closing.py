@@ -1,0 +1,147 @@
+"""Ends the writes of a memory that is closed: stores everything that was given, short messages
+before long ones, or counts what could not be stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import groupby
+from math import inf
+from operator import itemgetter
+from typing import Final
+
+from recollect.core.boundary import attempted
+from recollect.core.engine.archive import CLOSE_SECONDS
+from recollect.core.engine.keeper import SessionKeeper
+from recollect.core.engine.ledger import ArchiveState, GivenMessage
+from recollect.core.rules.message_redaction import may_repeat_secret
+from recollect.system.plain_text import number_of
+
+LOG: Final = logging.getLogger("recollect")
+LOOK_SECONDS: Final = 0.25
+STALL_SECONDS: Final = 2.0
+"""If closing stores nothing for this long, it stores short messages before long ones. On a busy
+machine, masking and writing 200 short messages takes up to 2 s."""
+GROUP_BYTES: Final = 4_000
+"""Short messages are stored early in groups of this size. Not measured; masking takes moments."""
+LAST_TRY_SECONDS: Final = 15.0
+"""Time limit of the last attempt to store or spool what is held in RAM. SQLite waits up to 5 s for
+another process; a spool that hangs would never end the attempt."""
+
+
+class Closing:
+    """Closes the sessions and the store of one memory."""
+
+    def __init__(self, keeper: SessionKeeper) -> None:
+        self._keeper = keeper
+        self._until = inf
+
+    def hurry(self, seconds: float) -> None:
+        """Let `finish` end within `seconds` from now, if it would take longer."""
+        self._until = min(self._until, time.monotonic() + seconds)
+
+    async def finish(self) -> None:
+        """Make everything durable that was given, in the time that `hurry` left."""
+        try:
+            await self._finish()
+        except asyncio.CancelledError:
+            LOG.warning(
+                "closing was interrupted with %s to store: the event loop stores them before it "
+                "ends, unless you interrupt it again",
+                number_of(self._count_unstored(), "message"),
+            )
+            raise
+
+    async def close(self) -> int:
+        """Close the store. Return the number of messages that are neither in the store nor in the
+        spool."""
+        why = "storing them takes longer than store.close_seconds allows"
+        if self._keeper.archive.where == "nowhere":
+            why = "neither the store nor the spool accepts writes"
+        held = await self._keeper.close()
+        unstored = self._count_unstored()
+        if held or unstored:
+            LOG.warning(
+                "closed without storing %s: %s. Messages are stored if the client sends them again",
+                number_of(unstored, "message") if unstored else number_of(held, "write"),
+                why,
+            )
+        return unstored
+
+    def _count_unstored(self) -> int:
+        return sum(len(state.given) for state in self._keeper.states)
+
+    async def _finish(self) -> None:
+        keeper, archive = self._keeper, self._keeper.archive
+        stored, stored_at, early = keeper.stored_batches, time.monotonic(), None
+        while (left := self._until - time.monotonic()) > 0:
+            if await keeper.wait_for_all(min(left, LOOK_SECONDS)):
+                break
+            now = time.monotonic()
+            if stored != keeper.stored_batches:
+                stored, stored_at = keeper.stored_batches, now
+            elif now - stored_at > STALL_SECONDS and (early is None or early.done()):
+                early = keeper.start(attempted(self._store_short_first()))
+        await archive.settle(CLOSE_SECONDS)
+        await archive.retry_held(min(max(CLOSE_SECONDS, left), LAST_TRY_SECONDS))
+        if self._count_unstored() and early is None:  # earlier writes failed
+            keeper.start(attempted(self._store_short_first()))
+            await keeper.wait_for_all(max(0.0, left))
+
+    async def _store_short_first(self) -> None:
+        # Slow masking may occupy every thread of the event loop's own executor.
+        executor = ThreadPoolExecutor(1, thread_name_prefix="recollect-closing")
+        off_loop = partial(asyncio.get_running_loop().run_in_executor, executor)
+        expected = self._keeper.stored_batches
+        for state, group in _short_first(self._keeper.states):
+            away = state.being_masked | state.waiting
+            ready = [
+                given
+                for given in group
+                if state.given.get(given.entry.key) is given
+                and given.entry.key not in away
+                and not await off_loop(_may_repeat_secret, given, list(state.given.values()))
+            ]
+            if ready:
+                kept = await self._keeper.write_early(ready, state, off_loop)
+                expected += kept.where != "nowhere"
+            if self._keeper.stored_batches != expected:  # others are stored in order again
+                return
+
+
+def _short_first(
+    states: Iterable[ArchiveState],
+) -> list[tuple[ArchiveState, list[GivenMessage]]]:
+    """Group the messages that are not durable: those of one request that are short together."""
+    groups: list[tuple[int, ArchiveState, list[GivenMessage]]] = []
+    for state in states:
+        by_size = sorted(state.given.values(), key=_size_bytes)
+        for _, same_request in groupby(sorted(by_size, key=_request_id), key=_request_id):
+            total = GROUP_BYTES
+            for given in same_request:
+                total += _size_bytes(given)
+                if total > GROUP_BYTES:
+                    total = _size_bytes(given)
+                    groups.append((total, state, []))
+                groups[-1][2].append(given)
+    groups.sort(key=itemgetter(0))
+    return [(state, group) for _, state, group in groups]
+
+
+def _size_bytes(given: GivenMessage) -> int:
+    return len(given.entry.raw)
+
+
+def _request_id(given: GivenMessage) -> int:
+    return id(given.history)
+
+
+def _may_repeat_secret(given: GivenMessage, unstored: Sequence[GivenMessage]) -> bool:
+    """Return whether a message may repeat a secret of an earlier message that is not masked yet. It
+    waits then, because only the earlier one may show that it is a secret."""
+    earlier = unstored[: unstored.index(given)]
+    return may_repeat_secret(given.entry.message, [other.entry.message for other in earlier])
