@@ -7,6 +7,7 @@ else at spaces. Passages are in order, do not overlap, and omit only white space
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections import Counter
@@ -91,6 +92,11 @@ _HUMPS: Final = re.compile(
 # Always the pure Python stemmer: stems must not depend on installed packages.
 _stemmer: Final = EnglishStemmer()
 _stemmer_lock: Final = threading.Lock()  # the stemmer holds its word, so threads must take turns
+os.register_at_fork(
+    before=_stemmer_lock.acquire,
+    after_in_parent=_stemmer_lock.release,
+    after_in_child=_stemmer_lock.release,
+)
 
 
 def is_unspaced_pair(word: str) -> bool:

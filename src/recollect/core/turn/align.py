@@ -16,6 +16,7 @@ from recollect.core.rules.calls import call_ids, is_odd, result_ids
 from recollect.core.rules.identity import ROOT, SealSecret, block_mark, chain, identify, is_sealed
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.apply import LastView
+from recollect.core.turn.ingest import split_message
 from recollect.core.values.history import Entry, SessionState, Slot
 from recollect.core.values.message import (
     CallId,
@@ -26,6 +27,7 @@ from recollect.core.values.message import (
     Text,
     ToolResult,
 )
+from recollect.core.values.model import WireRules
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
 
@@ -43,6 +45,7 @@ class Reading(NamedTuple):
     calls: tuple[CallId, ...]
     results: tuple[CallId, ...]
     odd: bool
+    attachments: int
 
 
 StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ...]]
@@ -53,7 +56,7 @@ StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ..
 class LastRequest:
     """The last request of a session. It is only a cache: results are the same without it."""
 
-    format: str = ""
+    rules: WireRules | None = None
     raws: tuple[bytes, ...] = ()
     entries: tuple[Entry, ...] = ()
     readings: dict[bytes, Reading] = field(default_factory=dict)
@@ -97,7 +100,7 @@ def read(
                 message = _without_own_blocks(message, blocks, secret)
             if _ANSWER_SIGN in raw:
                 message = _with_quotes(message, blocks, answers or {}, secret, seal)
-            reading = _reading_of(message, codec, secret, weigher)
+            reading = reading_of(message, codec, secret, weigher)
         fresh.append(reading)
     return ReadResult(settled=remembered.entries[:settled], fresh=tuple(fresh))
 
@@ -116,16 +119,17 @@ def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
 
 
 def answers_in(
-    raws: Sequence[bytes], codec: Codec, secret: bytes, seal: SealSecret, remembered: LastRequest
+    raws: Sequence[bytes], codec: Codec, secret: bytes, remembered: LastRequest
 ) -> tuple[str, ...]:
-    """Return the hashes of new answers of memory tools, whichever process made them."""
+    """Return the hashes of new results that look like answers of memory tools, whichever process
+    made them, and with whichever seal."""
     fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]
     return tuple(
         block_mark(part.text, secret)
         for raw in fresh
         if raw not in remembered.readings
         for part in codec.read(raw).parts
-        if isinstance(part, ToolResult) and is_sealed(part.text, seal())
+        if isinstance(part, ToolResult) and part.text.startswith(TOOL_OPENING)
     )
 
 
@@ -140,12 +144,13 @@ def enter(reading: Reading, key: EntryKey) -> Entry:
         calls=reading.calls,
         results=reading.results,
         odd=reading.odd,
+        attachments=reading.attachments,
     )
 
 
 def remember(
     before: LastRequest,
-    format_name: str,
+    rules: WireRules,
     entries: tuple[Entry, ...],
     done: ReadResult,
     last_view: LastView,
@@ -163,7 +168,7 @@ def remember(
         shown = {id(row) for row in last_view.view.rows}
         composed = {slot: row for slot, row in composed.items() if id(row) in shown}
     return LastRequest(
-        format=format_name,
+        rules=rules,
         raws=before.raws[: len(done.settled)]
         + tuple([reading.message.raw for reading in done.fresh]),
         entries=entries,
@@ -182,6 +187,7 @@ def _reading(entry: Entry) -> Reading:
         calls=entry.calls,
         results=entry.results,
         odd=entry.odd,
+        attachments=entry.attachments,
     )
 
 
@@ -216,7 +222,8 @@ def _with_quotes(
     return replace(message, parts=tuple(parts))
 
 
-def _reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher) -> Reading:
+def reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher) -> Reading:
+    """Compute the values of a message that its entry needs."""
     return Reading(
         message=message,
         id=identify(message, secret),
@@ -224,6 +231,7 @@ def _reading_of(message: Message, codec: Codec, secret: bytes, weigher: Weigher)
         calls=call_ids(message),
         results=result_ids(message),
         odd=is_odd(message, codec.rules),
+        attachments=len(split_message(message)) - 1,
     )
 
 

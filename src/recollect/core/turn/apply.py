@@ -21,6 +21,7 @@ from recollect.core.rules.repairs import (
     make_acceptable,
     pieces_of,
     settle,
+    without_excess_marks,
 )
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Repair, Shorten
 from recollect.core.values.history import (
@@ -65,11 +66,14 @@ def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Slot:
     parts = tuple([shown_part(piece) for piece in slot.pieces])
     notes = tuple([piece.note for piece in slot.pieces if isinstance(piece, OwnText)])
     stand_in = any(isinstance(piece, StandIn) for piece in slot.pieces)
+    raw = codec.compose(slot)
+    kept = [piece.entry for piece in slot.pieces if isinstance(piece, KeptPart)]
+    is_rewritten = any(entry.message.flaws for entry in kept)  # what is sent may be longer
     return replace(
         slot,
         parts=parts,
-        raw=codec.compose(slot),
-        tokens=weigh(parts),
+        raw=raw,
+        tokens=weigh(codec.read(raw).parts if is_rewritten else parts),
         sources=tuple(keys_of(slot)),
         notes=notes or (("stand-in",) if stand_in else ()),
     )
@@ -266,10 +270,13 @@ def apply(
     continues: bool = False,
     continued: bool = False,
     thinking: bool = True,
+    marks: int = 0,
     composed: dict[Slot, Slot] | None = None,
 ) -> Applied:
-    """Return the view of `entries` under `edits`. `composed` caches messages between turns."""
-    if not edits and not continues and not continued and _as_it_should_be(entries, codec):
+    """Return the view of `entries` under `edits`. `marks` is the number of cache marks outside of
+    the messages. `composed` caches messages between turns."""
+    is_marked = _is_over_marked(entries, codec.rules, marks)
+    if not (edits or continues or continued or is_marked) and _as_it_should_be(entries, codec):
         return Applied(view=_view(entries, ()), gone=())
     standing, gone = _sorted(edits, {entry.key for entry in entries})
     hidden = behind_cut(entries, () if standing.cut is None else (standing.cut,))
@@ -282,16 +289,25 @@ def apply(
         rows, repairs = list(paired.rows), paired.repairs
     if codec.rules.ids_unique:
         renamed: list[Repair] = []
-        rows = make_acceptable(rows, renamed)
+        rows = make_acceptable(rows, codec.rules, renamed)
         repairs = (*repairs, *renamed)
     rows = place(rows, standing.cut, standing.inserts, notes, codec.rules)
     if inside:
         rows, left_out = _with_system(rows, inside, continued=continued)
         repairs = (*repairs, *left_out)
     settled = settle(rows, codec.rules, continued=continued, thinking=thinking, given=given)
+    final, unmarked = settled.rows, list[Repair]()
+    if is_marked and (most := codec.rules.most_marks):
+        final = tuple(without_excess_marks(final, marks, most, unmarked))
     memory: dict[Slot, Slot] = {} if composed is None else composed
-    shown = [compose(row, codec, weigh, memory) for row in settled.rows]
-    return Applied(view=_view(shown, (*repairs, *settled.repairs)), gone=tuple(gone))
+    shown = [compose(row, codec, weigh, memory) for row in final]
+    return Applied(view=_view(shown, (*repairs, *settled.repairs, *unmarked)), gone=tuple(gone))
+
+
+def _is_over_marked(entries: Sequence[Entry], rules: WireRules, marks: int) -> bool:
+    if rules.most_marks is None:
+        return False
+    return marks + sum([len(entry.message.marks) for entry in entries]) > rules.most_marks
 
 
 _Inside = list[tuple[EntryKey | None, Entry]]
@@ -319,8 +335,8 @@ def _with_system(
         at = shown.get(key) if key is not None else None
         if at is None and count == 0 and not continued:
             at = begins
-        if at is None:
-            reason = Reason(Cause.SYSTEM_ASTRAY)
+        if at is None or entry.odd:
+            reason = Reason(Cause.SYSTEM_ASTRAY if at is None else Cause.EMPTY_MESSAGE)
             repairs.append(Repair(kind="left-out", anchor=entry.key, part=None, reason=reason))
         else:
             behind.setdefault(at, []).append(entry)
@@ -331,7 +347,7 @@ def _with_system(
 
 
 def _as_it_should_be(entries: Sequence[Entry], codec: Codec) -> bool:
-    if codec.rules.ids_unique and not are_acceptable(entries):
+    if codec.rules.ids_unique and not are_acceptable(entries, codec.rules):
         return False
     return is_well_formed(entries, codec.rules)
 
@@ -423,11 +439,14 @@ def extend(
     weigh: Weigh,
     *,
     thinking: bool = True,
+    marks: int = 0,
     composed: dict[Slot, Slot],
 ) -> Applied | None:
     """Append new messages to the last view. Return None if `apply` could give a different
     result."""
     if last is None or last.edits is not edits or not _only_grew(last, entries):
+        return None
+    if _is_over_marked(entries, codec.rules, marks):
         return None
     joint = _joint(last, thinking_leads=codec.rules.thinking_leads)
     if joint is None:

@@ -151,6 +151,7 @@ class Draft:
             given.weigher.message,
             continues=given.request.continues,
             thinking=given.request.thinking,
+            marks=given.request.marks,
             composed=given.remembered.composed,
         )
 

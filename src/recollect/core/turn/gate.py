@@ -226,7 +226,7 @@ def gate(
     ]
     if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
-    everything, among_tools = candidates, is_among_tools(request, candidates)
+    among_tools = is_among_tools(request, candidates)
     is_work = wants_statements(question, among_tools=among_tools)
     if is_work:
         candidates = of_the_user(candidates)
@@ -258,7 +258,7 @@ def gate(
         if closed is None and least is None and among_tools and not may_stand_apart:
             closed = _stand_apart(worths, candidates, opening, certainty)
         if closed is not None:
-            lost = _lost_identifiers(request, everything)
+            lost = _lost_identifiers(request, candidates)
             if not lost and says_enough and not is_work:
                 lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
             # The reason contains only their number, because the ledger's reports contain no message

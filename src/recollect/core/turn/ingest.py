@@ -3,13 +3,20 @@ redacted, and recalled blocks are omitted."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
-from recollect.core.rules.noise import is_noise, reminder_spans, strip_channel_prefix
+from recollect.core.rules.noise import (
+    attachment_spans,
+    is_noise,
+    reminder_spans,
+    strip_channel_prefix,
+)
 from recollect.core.rules.redaction import JudgedTexts
 from recollect.core.rules.secret_values import MASK_OPENING
 from recollect.core.rules.text import (
@@ -18,9 +25,10 @@ from recollect.core.rules.text import (
     clean_text,
     segment_text,
     thinking_spans,
+    without_spans,
     without_thinking,
 )
-from recollect.core.rules.trust import fetched_calls, trust_of
+from recollect.core.rules.trust import fetched_calls, is_brought_in, trust_of
 from recollect.core.search.dates import days_meant
 from recollect.core.search.names import speaker_of, speaker_words
 from recollect.core.search.statements import STANDING_WORD, is_standing
@@ -31,6 +39,7 @@ from recollect.core.values.message import (
     CallId,
     EntryKey,
     Message,
+    Other,
     Part,
     Text,
     Thinking,
@@ -43,7 +52,18 @@ from recollect.system.config.settings import Redaction as RedactionSettings
 
 HEAD_PASSAGES = 2
 TAIL_PASSAGES = 2
+CHUNK_MESSAGES = 200
+CHUNK_BYTES = 400_000
+"""Messages and bytes per write of a long history. Stored messages can be left out of requests
+before all are written. After an interruption, at most so many are written again."""
+LONG_BYTES = 64_000
+"""A longer message is masked and written alone, so that no other message waits for it. Masking this
+much takes about a tenth of a second."""
 MOST_ERROR_PASSAGES = 8
+MAX_INDEXED_CHARS: Final = 2_000_000
+"""Number of characters of a message in which a search finds words: half of them at its start, half
+at its end. All text is stored. Indexing takes 1 to 3 seconds per million characters, and most
+models' windows are smaller."""
 
 _ERROR = re.compile(
     r"(?i:\b(?:error|exception|traceback|fatal|panic|failed|failure|fails|denied|refused"
@@ -55,11 +75,29 @@ _ERROR = re.compile(
 _ESCAPE = re.compile(r'\\[\\nrtbf"/]')
 
 
+VECTOR_PLACE: Final = " vectors.bin:"
+"""Precedes the place of an imported vector in the origin of its segment."""
+
+
 def index(segment: Segment) -> tuple[NewPassage, ...]:
-    if segment.noise is not None:
-        return ()
+    """Return the passages of a segment. If a noise message has an imported vector, that needs a
+    passage, in which no search finds a word."""
+    if VECTOR_PLACE not in (segment.origin or ""):
+        return () if segment.noise is not None else _index(segment)
+    is_noisy = segment.role == "system" or is_noise(segment.text) is not None
+    passages = () if is_noisy else _index(segment)
+    whole = NewPassage(start=0, end=len(segment.text), words=(), embedded=False)
+    return passages or (whole,)
+
+
+def _index(segment: Segment) -> tuple[NewPassage, ...]:
     text = segment.text
-    passages = list(_passages(segment))
+    half = MAX_INDEXED_CHARS // 2
+    passages = [
+        passage
+        for passage in _passages(segment)
+        if passage.start < half or passage.end > len(text) - half
+    ]
     is_call = segment.role == "assistant" and segment.tool is not None
     readable = _ESCAPE.sub(_unescaped, text) if is_call and "\\" in text else text
     embedded = _embedded(segment, passages)
@@ -134,6 +172,8 @@ def _embedded(segment: Segment, passages: list[Passage]) -> list[bool]:
 
 
 _OWN_NOTE = "[recollect]"
+CHARS_PER_TOKEN = 4
+"""Not measured; divides a message's tokens among its segments."""
 _MOST_TOOL_CHARS = 128
 
 
@@ -171,22 +211,56 @@ def ingest(
     skipped: list[EntryKey] = []
     mask = TextMask(redaction, {} if secrets is None else secrets, judged=judged)
     for entry in entries:
-        written = segment_text(entry.message, names)
-        if written.only_recalled:
-            skipped.append(entry.key)
-            continue
-        written = _masked(_of_masked_parts(entry.message, written, names, mask), mask)
         said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
         origin = None if origins is None else origins.get(entry.key)
-        trust = trust_of(entry.message, names, outside)
-        new = _segment(entry, written, session, source, float(said), origin, trust)
-        segments.append(new if indexed else replace(new, passages=()))
+        left = entry.tokens
+        for key, message in _segment_messages(entry):
+            written = segment_text(message, names)
+            if written.only_recalled:
+                skipped.append(key)
+                continue
+            written = _masked(_of_masked_parts(message, written, names, mask), mask)
+            tokens = left if key == entry.key else min(left, len(written.text) // CHARS_PER_TOKEN)
+            left -= tokens
+            own = replace(entry, key=key, message=message, role=message.role, tokens=tokens)
+            trust = trust_of(message, names, outside)
+            new = _segment(own, written, session, source, float(said), origin, trust)
+            segments.append(new if indexed else replace(new, passages=()))
     jobs: tuple[NewJob, ...] = ()
     if embedders and any(passage.embedded for new in segments for passage in new.passages):
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
     return IngestResult(
         segments=tuple(segments), jobs=jobs, redacted=mask.masked, skipped=tuple(skipped)
     )
+
+
+def split_message(message: Message) -> tuple[Message, ...]:
+    """Return documents, search results and results of the provider's tools in a message, each as a
+    tool's message, and then the words of the author, if any."""
+    own: list[Part] = []
+    brought: list[Part] = []
+    for part in () if message.summary else message.parts:
+        if is_brought_in(part):
+            brought.append(part)
+        elif isinstance(part, Text) and message.role == "user":
+            spans = attachment_spans(part.text)
+            texts = [json.dumps(part.text[start:end]) for start, end in spans]
+            brought += [Other(kind="file", payload=text) for text in texts]
+            own.append(Text(text=without_spans(part.text, spans)) if spans else part)
+        else:
+            own.append(part)
+    if not brought:
+        return (message,)
+    has_words = any(not isinstance(part, Text) or part.text.strip() for part in own)
+    last = [replace(message, parts=tuple(own))] if has_words else []
+    return (*(replace(message, role="tool", parts=(part,)) for part in brought), *last)
+
+
+def _segment_messages(entry: Entry) -> list[tuple[EntryKey, Message]]:
+    messages = split_message(entry.message)
+    if len(messages) != len(entry.segment_keys):  # a note is one segment
+        messages = (entry.message,)
+    return list(zip(entry.segment_keys, messages, strict=True))
 
 
 def called_tools(entries: Sequence[Entry]) -> dict[CallId, str]:
@@ -289,3 +363,17 @@ def earlier_calls(
             if isinstance(part, ToolCall) and part.id in wanted:
                 names.setdefault(part.id, part.name)
     return names, fetched_calls(part for entry in calling for part in entry.parts)
+
+
+def write_ranges(sizes_bytes: Sequence[int]) -> list[slice]:
+    """Split messages of these sizes into those that are written at once. Each long one is alone."""
+    ranges: list[slice] = []
+    start, total_bytes = 0, 0
+    for index, size in enumerate(sizes_bytes):
+        total_bytes += max(size, CHUNK_BYTES // CHUNK_MESSAGES)
+        if index > start and (size > LONG_BYTES or total_bytes > CHUNK_BYTES):
+            ranges.append(slice(start, index))
+            start, total_bytes = index, size
+        if size > LONG_BYTES:
+            total_bytes = CHUNK_BYTES
+    return [*ranges, slice(start, len(sizes_bytes))]

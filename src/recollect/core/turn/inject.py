@@ -11,6 +11,7 @@ from math import floor
 from typing import Final, Literal, TypeAlias, TypeVar
 
 from recollect.core.formats.recalled_block import (
+    SAID_BY,
     defuse_tags,
     fact_line,
     passage_line,
@@ -76,7 +77,8 @@ def inject(
     if not text:
         return _none(Reason(Cause.FACTS_DO_NOT_FIT, tokens=budget_tokens))
     tokens = weigher.text(text)
-    reason = Reason(Cause.RECALLED_BLOCK, tokens=tokens, fill=fill)
+    cause = Cause.RECALLED_BLOCK if fill == "everything" else Cause.RECALLED_PART
+    reason = Reason(cause, tokens=tokens, fill=fill)
     edit = replace(_placed(last, text, placement, reason, turn), quotes=_quoted(facts, details))
     edit = replace(edit, recalled=_recalled(facts, details))
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
@@ -119,6 +121,8 @@ def _speaker(segment: Segment, candidate: Candidate, *, cited: bool) -> str:
         return "" if cited else "memory file"
     if segment.tool is not None:
         return f"call of {segment.tool}" if segment.role == "assistant" else f"{segment.tool} said"
+    if segment.role == "tool":  # a document, a search result or a result of the provider's tool
+        return SAID_BY[segment.trust]
     name = speaker_of(segment.text) if segment.role == "user" else ""
     if not name:
         return segment.role

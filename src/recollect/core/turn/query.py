@@ -11,7 +11,7 @@ from typing import Final, Protocol, TypeAlias, cast, overload
 
 from recollect.core.formats.summaries import without_names
 from recollect.core.ports import Archive
-from recollect.core.rules.noise import is_noise, strip_channel_prefix, without_reminders
+from recollect.core.rules.noise import is_noise, strip_channel_prefix, users_words
 from recollect.core.search.facts import LISTING_WORDS
 from recollect.core.search.names import SPEAKS_FROM, speaker_names_asked, speaker_of, speaker_word
 from recollect.core.search.question import (
@@ -73,10 +73,10 @@ def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
 
 
 def spoken_text(entry: Entry | Message) -> str:
-    """Return the user's words in a message, without reminders, recalled blocks or channel
+    """Return the user's words in a message, without reminders, files, recalled blocks or channel
     prefix."""
     texts = [
-        without_reminders(part.text)
+        users_words(part.text)
         for part in entry.parts
         if isinstance(part, Text) and not part.text.lstrip().startswith(OWN_MARKS)
     ]
@@ -172,7 +172,8 @@ def ask(
         refers_to=_leant_on(visible, newest) if to_the_model and needs_context(text) else "",
         recent=() if said is None else _prose(said),
         shown=frozenset(
-            [entry.key for entry in visible if entry.key not in cut] + _whole_messages(blocks)
+            [key for entry in visible if entry.key not in cut for key in entry.segment_keys]
+            + _whole_messages(blocks)
         ),
         quoted=frozenset(recalled),
         questions_only=_QuestionsOnly(visible),

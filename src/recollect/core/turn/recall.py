@@ -190,7 +190,6 @@ class _MemorySearch:
             if answering is not candidates or shown:
                 candidates, verdict = answering, judge(answering, shown)
         if question.asks == "other":
-            stated = stated and not verdict.lost_words
             return _Judged(found=candidates, verdict=verdict, only_stated=stated)
         in_part = request.shown_in_part
         in_view = tuple(

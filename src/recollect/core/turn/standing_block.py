@@ -10,7 +10,7 @@ from typing import Final
 
 from recollect.core.formats.recalled_block import EARLIER_ORDER, standing_line, write_standing
 from recollect.core.formats.summaries import is_summary
-from recollect.core.rules.noise import without_reminders
+from recollect.core.rules.noise import users_words
 from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.core.rules.tokens import Weigher
 from recollect.core.search.identifiers import shapes_in
@@ -254,7 +254,7 @@ def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str,
         if isinstance(part, Text) and entry.role in ("user", "assistant"):
             if part.text.lstrip().startswith("/"):  # a command, which was executed already
                 continue
-            said = part.text if entry.role == "assistant" else without_reminders(part.text)
+            said = part.text if entry.role == "assistant" else users_words(part.text)
             text = mask(_first(without_recalled_blocks(said, any_spelling=True)))
             for sentence, worth in _sentences_worth(text, by_user=entry.role == "user"):
                 once = entry.role == "user" and _asks_once(sentence)

@@ -23,6 +23,11 @@ PieceKind: TypeAlias = Literal[
 tool quotes, a "heard" piece names the session that got a reply."""
 
 
+def piece_hash(kind: PieceKind, body: bytes) -> PieceHash:
+    """Return the name of a piece of a request, with which `replay` recognizes changed pieces."""
+    return PieceHash(blake2b(body, digest_size=16, person=kind.encode()).hexdigest())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerPiece:
     """A part of a request, or a record about it."""

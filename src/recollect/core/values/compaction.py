@@ -12,6 +12,7 @@ from recollect.core.values.edit import ToolFailure as ToolFailure
 from recollect.core.values.history import Entry
 from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.reason import Reason
+from recollect.system.plain_text import number_of
 
 Convergence: TypeAlias = Literal["reduced", "irreducible", "failed"]
 Trigger: TypeAlias = Literal["threshold", "overflow", "manual", "mid-turn"]
@@ -116,6 +117,8 @@ class Receipt:
     """For each checked name and value: whether it is in the summary, recallable or lost."""
 
     findings: tuple[ProbeFinding, ...] = field(default=(), repr=False)
+    details: int = 0
+    """Number of names and values in the summarized messages, checked or not; 0 if unknown."""
     pinned_tokens: int = 0
     notes: tuple[str, ...] = ()
 
@@ -128,9 +131,26 @@ class Receipt:
         """Number of names and values whose sentences code added to the summary."""
         return sum(finding.pinned for finding in self.findings)
 
+    @property
+    def checked(self) -> int:
+        """Number of names and values whose outcome is known."""
+        return len(self.findings)
+
+    @property
+    def not_checked(self) -> int:
+        """Number of names and values whose outcome is unknown."""
+        return max(0, self.details - self.checked)
+
+    @property
+    def checked_text(self) -> str:
+        """How many details were checked, and of how many if that is known."""
+        if not self.details:
+            return f"{number_of(self.checked, 'detail')} checked"
+        return f"{self.checked:,} of {number_of(self.details, 'detail')} checked"
+
     def __str__(self) -> str:
         return (
-            f"{len(self.findings)} things were known: {self.count('in summary')} in the summary "
+            f"{self.checked_text}: {self.count('in summary')} in the summary "
             f"({self.pinned} pinned), {self.count('recallable')} recallable, "
             f"{self.count('lost')} lost" + "".join(f"; {note}" for note in self.notes)
         )
@@ -143,6 +163,9 @@ class Receipt:
             "lost": self.count("lost"),
             "pinned": self.pinned,
             "pinned_tokens": self.pinned_tokens,
+            "checked": self.checked,
+            "not_checked": self.not_checked,
+            "details": self.details,
             "notes": list(self.notes),
             "findings": [
                 {
@@ -233,6 +256,18 @@ class CompactionResult:
             "details": dict(self.details),
             "notes": list(self.notes),
         }
+
+    def as_openclaw(self) -> dict[str, Any]:
+        """Return the result as programs for OpenClaw read it."""
+        values = {
+            "summary": self.summary,
+            "firstKeptEntryId": self.first_kept,
+            "tokensBefore": self.tokens_before,
+            "tokensAfter": self.tokens_after,
+            "details": dict(self.details),
+        }
+        outcome = {"ok": self.ok, "compacted": self.compacted, "reason": str(self.reason)}
+        return {**outcome, "result": values} if self.compacted else outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

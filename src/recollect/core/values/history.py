@@ -143,12 +143,20 @@ class Entry:
     raw: bytes = field(repr=False)
     calls: tuple[CallId, ...] = ()
     results: tuple[CallId, ...] = ()
+    attachments: int = 0
+    """Number of documents and results in the message that are segments of their own."""
     odd: bool = False
     """True if some provider refuses the message: it is empty, has blank text, or was aborted."""
 
     @property
     def parts(self) -> tuple[Part, ...]:
         return self.message.parts
+
+    @property
+    def segment_keys(self) -> tuple[EntryKey, ...]:
+        """Keys of the message's segments: of its attachments, and last of its own words."""
+        numbers = range(1, self.attachments + 1)
+        return (*(EntryKey(f"{self.key}+{number}") for number in numbers), self.key)
 
 
 _LEAST_CACHED_TOKENS = 4_096
@@ -264,6 +272,8 @@ class KeptPart:
     call_id: CallId | None = None
     direct: bool = False
     """True to show the call as the model's own, because the request lacks the code that made it."""
+    unmarked: bool = False
+    """True to send the part without its cache marks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +284,7 @@ class RewordedPart:
     part: int
     text: str
     call_id: CallId | None = None
+    unmarked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

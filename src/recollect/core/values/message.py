@@ -112,6 +112,10 @@ class Flaw:
     reason: Reason
 
 
+UNREADABLE_KINDS = frozenset({"text", "input_text", "output_text", "value", "block"})
+"""Kinds of `Other` for parts that no provider accepts: without text, without type, no object."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
     """One message of a request or transcript, read from its wire format."""
@@ -126,6 +130,8 @@ class Message:
     wire_id: str | None = None
     opens: tuple[CallId, ...] = ()
     """Provider-run calls in this message whose result is not in it."""
+    marks: tuple[int, ...] = ()
+    """For each cache mark in this message, the part that contains it."""
     joins: tuple[CallId, ...] = ()
     """Provider-run calls of other messages that this one answers, or whose code makes its calls."""
 

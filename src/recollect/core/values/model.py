@@ -29,6 +29,8 @@ class Request:
     """True if the provider stores earlier items itself, so a result may appear without its call."""
     continues_from: str = ""
     thinking: bool = True
+    marks: int = 0
+    """Number of cache marks outside of the messages."""
     system_inside: bool = False
     """True if a beta feature allows system messages between other messages."""
     body: bytes | None = dataclasses.field(default=None, repr=False)
@@ -75,7 +77,13 @@ class WireRules:
     thinking_leads: bool = False
     """A reasoning item must be followed by the item that it produced."""
     ids_unique: bool = False
-    """A call id must be unique in a request and contain plain characters only."""
+    """A call id must be unique in a request."""
+    ids_plain: bool = False
+    """A call id must contain plain characters only."""
+    most_marks: int | None = None
+    """Maximum number of cache marks in a request; None for no limit."""
+    thinking_signed: bool = False
+    """Thinking must have the signature with which the provider sent it."""
     provider_calls_answered: bool = False
     """A provider-run call must have its result, unless it is still running."""
     system_inside: bool = False

@@ -117,9 +117,10 @@ class Cause(Enum):
     MESSAGE_NO_OBJECT = (
         "a message was rewritten as a user message, because it was not a JSON object"
     )
-    RESULT_BLANK = "blank text was removed from a tool result"
-    RESULT_EMPTY = "empty text was added to a tool result without content"
-    OUTPUT_MISSING = "empty text was added to an output item without output"
+    FIELDS_REWRITTEN = "rewritten in the form that the provider requires: {fields}"
+    MARKS_OVER = "cache marks were removed, because the request has more than {most}"
+    PART_EMPTY = "a part was removed, because its content, type or name is missing"
+    THINKING_UNSIGNED = "thinking was removed, because it lacks its text or its signature"
     SERVER_RESULT_ALONE = (
         "the result of a provider-run tool was removed, because its call is missing"
     )
@@ -134,10 +135,6 @@ class Cause(Enum):
     CALLER_GONE = (
         "the field `caller` was removed, because the code that it names is not in the request"
     )
-    CALLS_EMPTY = "an empty list of tool calls was removed"
-    PARTS_EMPTY = "an empty list of content parts was replaced with empty text"
-    NO_CONTENT = "missing content was replaced with empty text"
-    ARGUMENTS_NO_STRING = "the arguments of a tool call were converted to a string"
 
     # ingest, extract
     DURABLE = "stored in the {where}"
@@ -282,7 +279,7 @@ class Cause(Enum):
     )
     PROBES_UNASKED = (
         "{probes} {probes:detail|details} in the compaction's receipt {probes:was|were} not "
-        "searched for in memory: there were too many"
+        "searched for in memory: the searches took too long"
     )
     NO_SUPPLIER = "no hook supplied a summary, and no model is set"
     HOOK_SAID_NO = "a session_before_compact hook refused the compaction"
@@ -387,7 +384,8 @@ class Cause(Enum):
         "no recalled block was added: the provider expects only tool results in the last message"
     )
     FACTS_DO_NOT_FIT = "nothing that was found fits into {tokens} tokens"
-    RECALLED_BLOCK = "a recalled block of {tokens:,} {tokens:token|tokens} (contents: {fill})"
+    RECALLED_BLOCK = "a recalled block of {tokens:,} {tokens:token|tokens}"
+    RECALLED_PART = "a recalled block of {tokens:,} {tokens:token|tokens}, shortened to fit: {fill}"
 
 
 _EARLIER_NAMES: Final[Mapping[str, str]] = {
@@ -396,6 +394,15 @@ _EARLIER_NAMES: Final[Mapping[str, str]] = {
     "with_neighbour": "with_neighbor",
 }
 """Names of causes in records of development versions."""
+
+
+_EARLIER_REPAIRS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("result_blank", "result_empty", "parts_empty", "no_content"), "content"),
+    "output_missing": "output",
+    "calls_empty": "tool_calls",
+    "arguments_no_string": "arguments",
+}
+"""Causes of development versions that are `FIELDS_REWRITTEN` now, and the field."""
 
 
 class Reason:
@@ -448,6 +455,8 @@ class Reason:
         """Restore a reason from `to_dict`. Raise ValueError for anything else."""
         try:
             name = stored_value["cause"]
+            if name in _EARLIER_REPAIRS:
+                return cls(Cause.FIELDS_REWRITTEN, fields=_EARLIER_REPAIRS[name])
             cause = Cause[_EARLIER_NAMES.get(name, name).upper()]
             numbers = dict(stored_value["numbers"])
         except (KeyError, TypeError, AttributeError) as error:

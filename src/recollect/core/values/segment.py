@@ -133,13 +133,13 @@ class PassageText:
     end: int = 0
 
 
-_FLOAT_BYTES: Final = 4
+FLOAT_BYTES: Final = 4
 
 
 def round_vector(values: bytes) -> bytes:
     """Round a vector to 16-bit floats, stored as 32-bit floats, unless a value does not fit.
     Cosines change by about 0.00002, and a store may store half as many bytes."""
-    count = len(values) // _FLOAT_BYTES
+    count = len(values) // FLOAT_BYTES
     try:
         halves = struct.pack(f"<{count}e", *struct.unpack(f"<{count}f", values))
     except OverflowError:
@@ -155,10 +155,10 @@ def vector_problem(vectors: Sequence[bytes], *, wanted: int, dimensions: int) ->
         return f"{len(vectors)} vectors for {wanted} texts"
     numbers = struct.Struct(f"<{dimensions}f")
     for values in vectors:
-        if len(values) % _FLOAT_BYTES:
+        if len(values) % FLOAT_BYTES:
             return f"{len(values)} bytes instead of {numbers.size}"
         if len(values) != numbers.size:
-            return f"{len(values) // _FLOAT_BYTES} dimensions instead of {dimensions}"
+            return f"{len(values) // FLOAT_BYTES} dimensions instead of {dimensions}"
         # the sum cannot overflow, and NaN stays NaN
         if not math.isfinite(sum(numbers.unpack(values))):
             return "a vector with values that are not numbers"
