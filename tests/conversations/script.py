@@ -14,7 +14,9 @@ from tests.conversations.texts import big_text, long_text, recalled_block, short
 Part: TypeAlias = tuple[object, ...]
 """A kind and what it holds: text, image, thinking, redacted, call, result, unknown, search (its
 call and its result; with a third member the call or the result of that tool alone), program (code
-that the provider runs) and its output; a call made by a program names it last."""
+that the provider runs) and its output; a call made by a program names it last; file (an upload),
+hits (what the client found for the user), speech, and provider (a block or item that only the
+provider makes)."""
 
 CODE_BITS = 24  # beyond it hypothesis draws mostly tiny integers, and every flag would be zero
 TOOL_NAMES = ("read", "bash", "edit", "web_fetch", "mcp__db__query")
@@ -224,6 +226,26 @@ def _shell(script: Script, size: int, bits: int) -> None:
     script.add("bash", [("text", sized_text(size & 127, bits))], bits)
 
 
+def _uploaded(script: Script, size: int, bits: int) -> None:
+    parts: list[Part] = [("text", short_text(size, bits))]
+    parts[bits & 1 : bits & 1] = [
+        (("file", "hits", "speech")[(bits >> 2 + at) % 3], size + at) for at in range(1 + bits % 3)
+    ]
+    script.add("user", parts, bits)
+
+
+def _uploaded_by_the_model(script: Script, size: int, bits: int) -> None:
+    """Files under the wrong role, next to text or alone."""
+    parts: list[Part] = [(("file", "hits", "image")[bits % 3], size)[: 1 if bits % 3 == 2 else 2]]
+    script.add("assistant", parts + [("text", short_text(size, bits))] * (bits & 1), bits)
+
+
+def _provided(script: Script, size: int, bits: int) -> None:
+    """What the provider alone makes: a summary, a listing of tools, a change of the model."""
+    parts: list[Part] = [("provider", bits), ("text", short_text(size, bits))]
+    script.add("assistant", parts, bits)
+
+
 def _searched(script: Script, size: int, bits: int) -> None:
     kind = "search-cut" if flag(bits, 10, 2) else "search"
     script.add(
@@ -294,7 +316,8 @@ _WEIGHTED: Sequence[tuple[Event, int]] = (
     *((_orphan, 2), (_id_again, 2), (_id_twice_at_once, 1), (_aborted, 2), (_empty, 3)),
     *((_blank_beside_words, 1), (_thought_only, 1), (_picture, 2), (_unknown, 1), (_recalled, 2)),
     *((_system, 2), (_summary, 1), (_shell, 1), (_searched, 3), (_searched_out_of_order, 3)),
-    *((_programmed, 3), (_legacy, 2), (_trailing_space, 1), (_same_again, 1)),
+    *((_programmed, 3), (_legacy, 2), (_trailing_space, 1), (_same_again, 1), (_uploaded, 3)),
+    *((_uploaded_by_the_model, 1), (_provided, 2)),
 )
 _EVENTS: Sequence[Event] = [event for event, weight in _WEIGHTED for _ in range(weight)]
 
@@ -329,17 +352,25 @@ def ending(header: int) -> list[Turn]:
     return script.turns
 
 
+def _tidy_user(script: Script, size: int, bits: int) -> None:
+    event = _picture if flag(bits, 20, 9) else _uploaded if flag(bits, 14, 4) else _user
+    event(script, size, bits)
+
+
 def tidy_turns(codes: Sequence[int]) -> list[Turn]:
     """Turns as a careful client keeps them: a user, some exchanges, an answer, and again."""
     script = Script()
     for code in codes or [0]:
         size, bits = code & 255, mixed(code >> 8)
-        (_picture if flag(bits, 20, 9) else _user)(script, size, bits)
+        _tidy_user(script, size, bits)
         for step in range(bits % 4):
             own = mixed((code >> 8) + step * 7_919 + 1)
             _exchange(script, (size + step * 31) & 255, own)
         if flag(bits, 17, 4):
             _programmed(script, size, bits, whole=True)
+            script.add("user", [("text", short_text(size, bits))], bits)
+        if flag(bits, 11, 5):
+            _provided(script, size, bits)
             script.add("user", [("text", short_text(size, bits))], bits)
         closing: list[Part] = [("text", sized_text(size, bits))]
         if flag(bits, 5, 3):

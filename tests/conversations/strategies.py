@@ -9,7 +9,6 @@ from typing import Any
 
 from hypothesis import strategies as st
 from tests.conversations import write_anthropic, write_chat, write_pi, write_responses
-from tests.conversations.beyond import spoil
 from tests.conversations.resends import resend
 from tests.conversations.script import (
     CODE_BITS,
@@ -67,7 +66,6 @@ def body_from(
     *,
     max_messages: int = 40,
     with_user_text: bool = True,
-    beyond_repair: bool = False,
 ) -> Body:
     """The messy body that these numbers stand for."""
     spread = mixed(header)
@@ -78,8 +76,6 @@ def body_from(
         messages = messages[-max_messages:] if flag(spread, 18, 2) else messages[:max_messages]
         if with_user_text and not any(_has_user_words(message) for message in messages):
             messages[-1:] = [{"role": "user", "content": "go on"}]
-        if beyond_repair:
-            spoil(messages, spread >> 3)
         body[field] = messages
     return body
 
@@ -92,8 +88,9 @@ def _has_user_words(message: Body) -> bool:
     )
 
 
-def _words(block: Body) -> str:
-    return str(block["text"]) if block.get("type") in ("text", "input_text") else ""
+def _words(block: Any) -> str:
+    known = isinstance(block, dict) and block.get("type") in ("text", "input_text")
+    return str(block["text"] or "") if known and "text" in block else ""
 
 
 def bodies(
@@ -101,13 +98,11 @@ def bodies(
     *,
     max_messages: int = 40,
     with_user_text: bool = True,
-    beyond_repair: bool = False,
 ) -> st.SearchStrategy[Body]:
     """Decoded request bodies, messy the way real clients are.
 
     With `with_user_text` the user says something somewhere; without it a body may hold no message
-    at all, or none worth sending. `beyond_repair` adds what only the client can mend: roles and ids
-    the API does not know, a null signature, five cache marks.
+    at all, or none worth sending.
     """
 
     def build(header: int, codes: list[int]) -> Body:
@@ -117,7 +112,6 @@ def bodies(
             codes,
             max_messages=max_messages,
             with_user_text=with_user_text,
-            beyond_repair=beyond_repair,
         )
 
     fewest = 1 if with_user_text else 0

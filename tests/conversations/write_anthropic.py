@@ -26,12 +26,81 @@ _SERVER_TOOLS = (
 )
 _EMPTY: tuple[Any, ...] = ("", [], None)
 _MOST_MARKS = 4
+_MARK: dict[str, Any] = {"cache_control": {"type": "ephemeral"}}
+_WORDS = {"type": "text", "text": "The ferry leaves at nine."}
+_SOURCES: tuple[dict[str, Any], ...] = (
+    {"type": "text", "media_type": "text/plain", "data": "The ferry leaves at nine."},
+    {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0xLjQK"},
+    {"type": "url", "url": "https://x.test/timetable.pdf"},
+    {"type": "file", "file_id": "file_011"},
+    {"type": "content", "content": [_WORDS, {**_WORDS, "text": "It returns at six."}]},
+    {"type": "content", "content": "The ferry leaves at nine."},
+)
+_CITED = {"type": "char_location", "cited_text": "at nine", "document_index": 0}
+_CITATIONS = {**_CITED, "document_title": None, "start_char_index": 17, "end_char_index": 24}
+_PROVIDED: tuple[dict[str, Any], ...] = (
+    {"type": "compaction", "content": "They talked about ferries.", "encrypted_content": "E"},
+    {"type": "compaction", "content": None},
+    {"type": "fallback", "from": {"model": "a"}, "to": {"model": "b"}, "trigger": None},
+    {"type": "mcp_tool_listing", "mcp_server_name": "s", "tools": [{"name": "echo"}]},
+)
+_FOUND: dict[str, Any] = {
+    "web_search_tool_result": [
+        {
+            "type": "web_search_result",
+            "url": "https://x.test",
+            "title": "t",
+            "encrypted_content": "E",
+        }
+    ],
+    "web_fetch_tool_result": {
+        "type": "web_fetch_result",
+        "url": "https://x.test",
+        "content": {"type": "document", "source": _SOURCES[0]},
+    },
+    "code_execution_tool_result": {
+        "type": "encrypted_code_execution_result",
+        "encrypted_stdout": "E",
+        "stderr": "",
+        "return_code": 0,
+        "content": [],
+    },
+    "bash_code_execution_tool_result": {
+        "type": "bash_code_execution_result",
+        "stdout": "9 ferries",
+        "stderr": "",
+        "return_code": 0,
+        "content": [],
+    },
+    "tool_search_tool_result": {
+        "type": "tool_search_tool_search_result",
+        "tool_references": [{"type": "tool_reference", "tool_name": "read"}],
+    },
+    "advisor_tool_result": {"type": "advisor_result", "text": "Take the ferry."},
+    "mcp_tool_result": [_WORDS],
+}
+# What clients send in the place of an object, a name, and of thinking that they cannot send again.
+_INPUTS: tuple[Any, ...] = (None, "", '{"path":"a.py"}', "{broken", [], 5)
+_NAMES: tuple[Any, ...] = ("", None, "db.query", "<function=read>", "x" * 140)
+_THOUGHTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"signature": None},
+    {"signature": ""},
+    {"signature": "S==", "thinking": None},
+    {"signature": "S==", **_MARK},
+    {"signature": "S==", "cache_control": None},
+    {"signature": 5},
+)
 
 
 def write(turns: list[Turn], header: int, *, tidy: bool) -> dict[str, Any]:
     """A request body; `tidy` keeps to spellings the API accepts."""
     marks = [0]
     body = _frame(header, marks)
+    if not tidy and flag(header, 19, 6):
+        marks[0] = -8  # more marks than the provider takes
+    if not tidy and flag(header, 20, 8):
+        body["model"] = "kimi-k3"  # served in this format, but not Claude
     messages: list[dict[str, Any]] = []
     for turn in turns:
         messages += _messages(turn, marks, tidy=tidy or turn.neat)
@@ -52,6 +121,9 @@ def _frame(header: int, marks: list[int]) -> dict[str, Any]:
         ]
     if flag(header, 5, 3):
         body["thinking"] = {"type": "enabled", "budget_tokens": 1024}
+    if flag(header, 9, 6):
+        marks[0] += 1
+        body.update(_MARK)
     if flag(header, 7, 5):
         body.update(stream=True, metadata={"user_id": "u_1"}, x_client={"build": 1.5})
     return body
@@ -82,7 +154,9 @@ def _messages(turn: Turn, marks: list[int], *, tidy: bool) -> list[dict[str, Any
 
 
 def _can_be_marked(block: dict[str, Any]) -> bool:
-    return block["type"] == "tool_use" or bool(str(block.get("text", "")).strip())
+    if block["type"] in ("document", "search_result", "container_upload", "tool_use"):
+        return True
+    return bool(str(block.get("text", "")).strip())
 
 
 def _other(turn: Turn) -> dict[str, Any]:
@@ -122,13 +196,32 @@ def _result(part: Part, bits: int, *, tidy: bool) -> dict[str, Any]:
     content: Any = words
     if pictured or (flag(bits, 12, 2) and not (tidy and not str(words).strip())):
         content = [{"type": "text", "text": words}] if str(words).strip() or not tidy else []
-        content += [_image()] if pictured else []
+        content += [_image(), _file(bits), _hits(bits)][: 1 + bits % 3] if pictured else []
+        content += [{"type": "tool_reference", "tool_name": "read"}] if flag(bits, 13, 6) else []
+        if not tidy and flag(bits, 15, 12):
+            content.append((None, 5, {"type": "thinking", "thinking": "hm"}, {})[bits % 4])
+        for inner in content if not tidy and flag(bits, 16, 6) else ():
+            if isinstance(inner, dict) and str(inner.get("text", "x")).strip():
+                inner.update(_MARK)
+    elif not tidy and flag(bits, 18, 30):
+        content = (None, {"words": words}, 5)[bits % 3]
     block = {"type": "tool_result", "tool_use_id": identity, "content": content}
     if words == "" and flag(bits, 14, 2):
         del block["content"]
     if is_error:
         block["is_error"] = True
     return block
+
+
+def _file(bits: int) -> dict[str, Any]:
+    block: dict[str, Any] = {"type": "document", "source": _SOURCES[bits % len(_SOURCES)]}
+    if flag(bits, 4, 2):
+        block.update(title="timetable.txt", context="uploaded", citations={"enabled": True})
+    return block
+
+
+def _hits(bits: int) -> dict[str, Any]:
+    return {"type": "search_result", "source": f"doc-{bits % 9}", "title": "t", "content": [_WORDS]}
 
 
 def _server(kind: str, identity: object, name: str, given: dict[str, Any]) -> dict[str, Any]:
@@ -142,17 +235,41 @@ def _image() -> dict[str, Any]:
 def _blocks(part: Part, bits: int, *, tidy: bool) -> list[dict[str, Any]]:
     match part:
         case ("text", words):
-            return [{"type": "text", "text": words}]
+            block = {"type": "text", "text": words}
+            return [{**block, "citations": [_CITATIONS]} if flag(bits, 10, 9) else block]
+        case ("file", number):
+            upload = {"type": "container_upload", "file_id": "file_011"}
+            return [upload if flag(int(str(number)), 0, 5) else _file(int(str(number)))]
+        case ("hits", number):
+            return [_hits(int(str(number)) + at) for at in range(1 + bits % 2)]
+        case ("speech", _):
+            return []  # this API takes none
+        case ("provider", number):
+            made_up = dict(_PROVIDED[int(str(number)) % len(_PROVIDED)])
+            if not tidy and flag(bits, 8, 4):
+                made_up.update(_MARK if made_up["type"] != "compaction" else {"content": ""})
+            return [made_up]
         case ("image",):
             return [_image()]
         case ("thinking", words, signature):
-            signed = {} if signature is None and not tidy else {"signature": signature or "S=="}
-            return [{"type": "thinking", "thinking": words, **signed}]
+            spelled: dict[str, Any]
+            if tidy or (signature is not None and not flag(bits, 19, 6)):
+                spelled = {"signature": signature or "S=="}
+            else:
+                spelled = _THOUGHTS[(bits >> 4) % len(_THOUGHTS)]
+            return [{"type": "thinking", "thinking": words, **spelled}]
         case ("redacted", data):
-            return [{"type": "redacted_thinking", "data": data}]
+            spelled = {"data": data}
+            if not tidy and flag(bits, 19, 3):
+                spelled = ({}, {"data": None}, {"data": data, **_MARK})[bits % 3]
+            return [{"type": "redacted_thinking", **spelled}]
         case ("call", identity, name, args, *program):
             spelling = "tool_use" if tidy or not flag(bits, 17, 32) else _SPELLINGS[bits % 4]
             made: dict[str, Any] = {"type": spelling, "id": identity, "name": name, "input": args}
+            if not tidy and flag(bits, 14, 8):
+                made["input"] = _INPUTS[bits % len(_INPUTS)]
+            if not tidy and flag(bits, 6, 20):
+                made["name"] = _NAMES[bits % len(_NAMES)]
             if program:
                 made["caller"] = {"type": "code_execution_20260120", "tool_id": program[0]}
             return [made]
@@ -165,14 +282,16 @@ def _blocks(part: Part, bits: int, *, tidy: bool) -> list[dict[str, Any]]:
             call, name, result = _SERVER_TOOLS[int(str(tool)) % len(_SERVER_TOOLS)]
             if part[0] == "search-call":
                 return [_server(call, identity, name, {})]
-            return [{"type": result, "tool_use_id": identity, "content": []}]
+            return [{"type": result, "tool_use_id": identity, "content": _FOUND.get(result, [])}]
         case ("unknown", number):
             return [{"type": "hologram", "payload": {"n": number, "deep": [None, 1.0]}}]
         case (kind, identity):
             call, name, result = _SERVER_TOOLS[(bits >> 2) % len(_SERVER_TOOLS)]
             made = _server(call, identity, name, {})
-            hit = {"type": "text", "text": "found"}
-            found = {"type": result, "tool_use_id": identity, "content": [hit]}
+            if not tidy and flag(bits, 12, 8):
+                made["input"] = _INPUTS[bits % len(_INPUTS)]
+            content = _FOUND.get(result, [_WORDS])
+            found = {"type": result, "tool_use_id": identity, "content": content}
             return [made, found] if kind == "search" else [(made, found)[bits & 1]]
         case _:
             raise AssertionError(part)

@@ -47,10 +47,10 @@ def _messages(turn: Turn, *, tidy: bool) -> list[dict[str, Any]]:
             role = "developer" if flag(bits, 9, 3) else "system"
             return [{"role": role, "content": turn.parts[0][1]}]
         case _:
-            return [_user(turn)]
+            return [_user(turn, tidy=tidy)]
 
 
-def _user(turn: Turn) -> dict[str, Any]:
+def _user(turn: Turn, *, tidy: bool) -> dict[str, Any]:
     bits = turn.bits
     parts = [piece for part in turn.parts for piece in _pieces(part)]
     if not parts:
@@ -59,7 +59,9 @@ def _user(turn: Turn) -> dict[str, Any]:
         content = parts[0]["text"]
     else:
         content = parts
-        if flag(bits, 16, 6):  # OpenRouter and LiteLLM pass Anthropic's marks through
+        if not tidy and flag(bits, 10, 16):
+            content.append((5, {"type": "text", "text": None}, {"type": "text"}, {})[bits % 4])
+        elif flag(bits, 16, 6):  # OpenRouter and LiteLLM pass Anthropic's marks through
             parts[-1]["cache_control"] = {"type": "ephemeral"}
     message = {"role": "user", "content": content}
     if flag(bits, 18, 10):
@@ -73,6 +75,13 @@ def _pieces(part: Part) -> list[dict[str, Any]]:
             return [{"type": "text", "text": words}]
         case ("image",):
             return [dict(_IMAGE)]
+        case ("file", number):
+            whole = {"filename": "ferries.txt", "file_data": "data:text/plain;base64,RmVycmllcy4="}
+            return [{"type": "file", "file": whole if int(str(number)) % 2 else {"file_id": "f_1"}}]
+        case ("hits", number):
+            return [{"type": "text", "text": f"[{number}] The ferry leaves at nine."}]
+        case ("speech", _):
+            return [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}]
         case ("unknown", number):
             return [{"type": "hologram", "payload": {"n": number, "deep": [None, 1.0]}}]
         case _:
@@ -82,7 +91,7 @@ def _pieces(part: Part) -> list[dict[str, Any]]:
 def _assistant(turn: Turn, *, tidy: bool) -> dict[str, Any]:
     bits = turn.bits
     message: dict[str, Any] = {"role": "assistant"}
-    calls = [_call(part, bits, tidy=tidy) for part in turn.parts if part[0] == "call"]
+    calls: list[Any] = [_call(part, bits, tidy=tidy) for part in turn.parts if part[0] == "call"]
     parts = [piece for part in turn.parts for piece in _pieces(part)]
     if not parts:
         message["content"] = None if calls else _EMPTY[bits % 3]
@@ -98,6 +107,15 @@ def _assistant(turn: Turn, *, tidy: bool) -> dict[str, Any]:
         message["tool_calls"] = []
     elif flag(bits, 21, 14):
         message.update(content=None, refusal="I cannot help with that.")
+    elif flag(bits, 22, 14):
+        message.update(content=None, audio={"id": f"audio_{bits:x}"})
+    elif flag(bits, 24, 9) and isinstance(message["content"], list):
+        message["content"].append({"type": "refusal", "refusal": "I cannot help with that."})
+    if not tidy and flag(bits, 23, 6):  # as SDKs write a reply with all of its fields
+        message.setdefault("tool_calls", None)
+        message |= {"function_call": None, "refusal": message.get("refusal"), "annotations": []}
+    elif not tidy and calls and flag(bits, 18, 12):
+        calls.insert(bits % (len(calls) + 1), None)
     for part in turn.parts:
         if part[0] == "thinking":
             message["reasoning_content"] = part[1]
@@ -109,6 +127,8 @@ def _call(part: Part, bits: int, *, tidy: bool) -> dict[str, Any]:
     if flag(bits, 23, 10):
         custom = {"name": name, "input": json.dumps(args, ensure_ascii=False)}
         return {"id": identity, "type": "custom", "custom": custom}
+    if not tidy and flag(bits, 15, 12):
+        return {"id": identity, "function": {"name": name, "arguments": json.dumps(args)}}
     packed: Any = args if not tidy and flag(bits, 17, 20) else json.dumps(args)
     return {"id": identity, "type": "function", "function": {"name": name, "arguments": packed}}
 

@@ -6,6 +6,7 @@ from tests.conversations.script import Part, Turn, flag
 from tests.conversations.write_anthropic import PNG
 
 _SPELLINGS = ("toolCall", "toolUse", "tool_use", "functionCall")
+_ARGUMENTS: tuple[Any, ...] = (None, "", '{"path":"a.py"}', "{broken", [], 5)
 _START_MS = 1_770_000_000_000
 
 
@@ -27,7 +28,7 @@ def _messages(turn: Turn, *, tidy: bool) -> list[dict[str, Any]]:
     bits = turn.bits
     match turn.role:
         case "results" | "legacy-result":
-            return [_result(part, bits) for part in turn.parts]
+            return [_result(part, bits, tidy=tidy or turn.neat) for part in turn.parts]
         case "assistant" | "legacy-call":
             return [_assistant(turn, tidy=tidy)]
         case "summary":
@@ -58,9 +59,14 @@ def _user(turn: Turn) -> dict[str, Any]:
 
 def _assistant(turn: Turn, *, tidy: bool) -> dict[str, Any]:
     calls = any(part[0] == "call" for part in turn.parts)
+    blocks = [block for part in turn.parts for block in _blocks(part, turn.bits, tidy=tidy)]
+    if not tidy and flag(turn.bits, 10, 16):
+        blocks.append(({"type": "text"}, {"type": "text", "text": None})[turn.bits & 1])
+    only_text = len(blocks) == 1 and "text" in blocks[0]
+    plain = not tidy and only_text and flag(turn.bits, 9, 8)
     message = {
         "role": "assistant",
-        "content": [block for part in turn.parts for block in _blocks(part, turn.bits, tidy=tidy)],
+        "content": blocks[0]["text"] if plain else blocks,
         "api": "anthropic-messages",
         "provider": "anthropic",
         "model": "claude-sonnet-4-5",
@@ -92,17 +98,24 @@ def _blocks(part: Part, bits: int, *, tidy: bool) -> list[dict[str, Any]]:
             return [{**block, "thinkingSignature": data}]
         case ("call", identity, name, args, *_):
             spelling = "toolCall" if tidy or not flag(bits, 17, 16) else _SPELLINGS[bits % 4]
-            return [{"type": spelling, "id": identity, "name": name, "arguments": args}]
+            given = args
+            if not tidy and flag(bits, 14, 8):
+                given = _ARGUMENTS[bits % len(_ARGUMENTS)]
+            return [{"type": spelling, "id": identity, "name": name, "arguments": given}]
+        case ("hits", number):
+            return [{"type": "text", "text": f"[{number}] The ferry leaves at nine."}]
         case ("unknown", number):
             return [{"type": "hologram", "payload": {"n": number, "deep": [None, 1.0]}}]
         case _:
             return []
 
 
-def _result(part: Part, bits: int) -> dict[str, Any]:
+def _result(part: Part, bits: int, *, tidy: bool) -> dict[str, Any]:
     _, identity, name, words, is_error, pictured = part
-    content: list[dict[str, Any]] = [{"type": "text", "text": words}]
-    if words == "" and flag(bits, 14, 2):
+    content: Any = [{"type": "text", "text": words}]
+    if not tidy and not pictured and flag(bits, 15, 9):
+        content = words
+    elif words == "" and flag(bits, 14, 2):
         content = []
     if pictured:
         content.append({"type": "image", "data": PNG, "mimeType": "image/png"})

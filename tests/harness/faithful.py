@@ -108,12 +108,21 @@ def _lost_in_latest(original: Mapping[str, Any], body: Mapping[str, Any]) -> Ite
     twins = [m for _, m in mappings(original.get("messages")) if ids & _call_ids(m)]
     for twin in twins[-1:]:
         for _, block in _thinking_of(twin):
-            if block not in kept:
+            if block not in kept and _is_accepted(original, block):
                 yield broken(
                     "thinking-lost-in-latest",
                     f"messages[{place}]",
                     "The latest reply lost one of its thinking blocks.",
                 )
+
+
+def _is_accepted(body: Mapping[str, Any], block: Mapping[str, Any]) -> bool:
+    """Return whether the provider accepts a thinking block, which must stay only then."""
+    if block["type"] == "redacted_thinking":
+        return isinstance(block.get("data"), str)
+    signed = isinstance(block.get("signature"), str) and bool(block["signature"])
+    is_claude = "claude" in str(body.get("model")).lower()
+    return isinstance(block.get("thinking"), str) and (signed or not is_claude)
 
 
 def _call_ids(message: Mapping[str, Any]) -> set[str]:
@@ -140,7 +149,8 @@ def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> 
         if item.get("type") == "reasoning":
             reasoning = identity if isinstance(identity, str) else None
         else:
-            if isinstance(identity, str) and reasoning:
+            is_models = item.get("type") != "configuration_update"  # a program changes settings
+            if isinstance(identity, str) and reasoning and is_models:
                 needs.setdefault(identity, reasoning)
             reasoning = None
     before: set[str] = set()

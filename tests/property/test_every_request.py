@@ -1,8 +1,8 @@
 """Whatever comes in, what goes out is valid, bounded, stable, and otherwise untouched.
 
 Conversations are generated as messy as clients make them (tests/conversations); the validator
-is independent of the code it checks (recollect.testing.provider_rules). 300 a format in CI,
-1,000 with `just full`, 20,000 with `just soak`.
+is independent of the code it checks (recollect.testing.provider_rules). 60 a format in CI,
+5,000 with `just full`, 20,000 with `just soak`.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from recollect.system.config import build, load_settings
 from recollect.testing.provider_rules import violations
 
 FORMATS: tuple[FormatName, ...] = ("anthropic", "openai-chat", "openai-responses", "pi")
-EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=60, full=1_000)
+EXAMPLES = 20_000 if os.environ.get("RECOLLECT_SOAK") else at_size(ci=60, full=5_000)
 
 
 class FixedRecall:
@@ -71,6 +71,7 @@ def sent(body: dict[str, Any], format_name: FormatName) -> list[Any]:
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
+@pytest.mark.timeout(at_size(ci=600, full=3_600))
 def test_any_conversation(format_name: FormatName) -> None:
     @settings(max_examples=EXAMPLES)
     @given(bodies(format_name), windows(), st.integers(0, 3))

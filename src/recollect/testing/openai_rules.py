@@ -5,6 +5,7 @@ pi, results directly follow their call, and aborted and failed answers are left 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -101,20 +102,32 @@ def _chat_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
             yield broken("role-unknown", f"{where}.role", f"A role cannot be {role!r}.")
         if content == []:
             yield broken("content-empty-list", f"{where}.content", "The list of parts is empty.")
+        yield from _text_forms(f"{where}.content", content)
         excused = role == "assistant" and any(message.get(key) for key in _INSTEAD_OF_CONTENT)
         if content is None and not excused:
             yield broken("content-missing", f"{where}.content", "Content cannot be null here.")
 
 
+def _text_forms(where: str, content: Any) -> Iterator[Violation]:
+    for index, part in enumerate(content if isinstance(content, list) else ()):
+        kind = part.get("type") if isinstance(part, Mapping) else None
+        if kind is None or (kind in TEXT_TYPES and not isinstance(part.get("text"), str)):
+            yield broken("text-malformed", f"{where}[{index}]", "A text part needs its text.")
+
+
 def _chat_calls(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
-    """Errors: "Invalid 'messages[1].tool_calls': empty array" (openai-node#1341); arguments, and a
-    custom tool's input, are JSON strings by the schema, never objects."""
+    """Errors: "Invalid 'messages[1].tool_calls': empty array" (openai-node#1341), "expected an
+    array of objects, but got null"; arguments, and a custom tool's input, are JSON strings by the
+    schema, never objects; `type` is required."""
     for place, message in enumerate(messages):
         where = f"messages[{place}].tool_calls"
-        if message.get("tool_calls") == []:
+        if not message.get("tool_calls", [{}]):
             yield broken("tool-calls-empty", where, "An empty list of calls is refused.")
-        for index, call in mappings(message.get("tool_calls")):
+        for index, call in enumerate(message.get("tool_calls") or ()):
             here = f"{where}[{index}]"
+            if not isinstance(call, Mapping) or call.get("type") not in call:
+                yield broken("call-type-missing", here, "A call names its type: function, custom.")
+                continue
             if not isinstance(call.get("id"), str) or not call["id"]:
                 yield broken("call-id-missing", here, "A call needs an id.")
         for here, holder in _chat_argument_holders(place, message):
@@ -214,8 +227,21 @@ _ANSWERS: Mapping[str, tuple[str, ...]] = {
 }
 """Calls that the client must answer, and the types of items that answer them."""
 _OUTPUTS = frozenset(kind for kinds in _ANSWERS.values() for kind in kinds)
-# A patch may be answered by its status alone, a tool search by its tools.
-_WITH_OUTPUT = _OUTPUTS - {"apply_patch_call_output", "tool_search_output"}
+_OUTPUT_FORMS: Mapping[str, tuple[type, ...]] = {
+    "function_call_output": (str, list),
+    "custom_tool_call_output": (str, list),
+    "local_shell_call_output": (str,),
+    "shell_call_output": (list,),
+    "computer_call_output": (dict,),
+}
+"""Types of `output` by openai-python 3.49. A patch is answered by its status, a tool search by its
+tools."""
+_CONTENT_TYPES = {
+    "assistant": ("output_text", "refusal"),
+    **dict.fromkeys(("user", "system", "developer"), ("input_text", "input_image", "input_file")),
+}
+_OTHER_CONTENT = frozenset({"text", *(kind for kinds in _CONTENT_TYPES.values() for kind in kinds)})
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _PROVIDER_CALLS = {
     "program": "call_id",
     "multi_agent_call": "call_id",
@@ -249,16 +275,13 @@ def check_responses(body: Mapping[str, Any]) -> list[Violation]:
         *_provider_pairs(items, continues=continues),
         *_responses_reasoning(items),
         *_responses_item_ids(items),
+        # "Duplicate function_call_output for call_id" (hermes-agent#102629, openai/gpt-oss#309)
+        *repeated(
+            (identity, where)
+            for where, item in items
+            if item.get("type") in _ANSWERS and (identity := _pair_id(item))
+        ),
     ]
-
-
-def reused_responses_ids(body: Mapping[str, Any]) -> list[Violation]:
-    """List call ids used by more than one call. The server answers 422 (openai/gpt-oss#309)."""
-    return repeated(
-        (_pair_id(item), f"input[{place}]")
-        for place, item in mappings(body.get("input"))
-        if item.get("type") in _ANSWERS
-    )
 
 
 def _pair_id(item: Mapping[str, Any]) -> str:
@@ -275,20 +298,32 @@ def _is_message(item: Mapping[str, Any]) -> bool:
 
 def _responses_forms(items: list[_Item]) -> Iterator[Violation]:
     """Errors: "Invalid type for 'input[xx].content': expected one of an array of objects or string,
-    but got null" (new-api#4776). Arguments and a custom tool's input are strings by the schema."""
+    but got null" (new-api#4776); "Invalid value: 'input_text'. Supported values are: 'output_text'
+    and 'refusal'." Arguments and a custom tool's input are strings by the schema."""
     for where, item in items:
-        kind = item.get("type")
+        kind = str(item.get("type"))
         if _is_message(item):
             if item.get("role") not in _RESPONSES_ROLES:
                 yield broken("role-unknown", where, f"A role cannot be {item.get('role')!r}.")
             if item.get("content") is None:
                 yield broken("content-missing", where, "Content cannot be null.")
+            yield from _text_forms(f"{where}.content", item.get("content"))
+            for index, part in mappings(item.get("content")):
+                own = _CONTENT_TYPES.get(str(item.get("role")), ())
+                if part.get("type") in _OTHER_CONTENT and part["type"] not in own:
+                    inside = f"{where}.content[{index}]"
+                    yield broken("content-type-wrong", inside, f"{part['type']} is not for it.")
         if kind == "function_call" and not isinstance(item.get("arguments"), str):
             yield broken("arguments-not-string", where, "Arguments are a JSON string.")
         if kind == "custom_tool_call" and not isinstance(item.get("input"), str):
             yield broken("arguments-not-string", where, "A custom tool's input is a string.")
-        if kind in _WITH_OUTPUT and item.get("output") is None:
-            yield broken("output-missing", where, "An output item needs its output.")
+        output = item.get("output")
+        if kind in _OUTPUT_FORMS and not isinstance(output, _OUTPUT_FORMS[kind]):
+            yield broken("output-malformed", where, f"Its output cannot be {type(output)}.")
+        if kind == "function_call" and not _TOOL_NAME.fullmatch(str(item.get("name") or "")):
+            yield broken("tool-name-malformed", where, f"{item.get('name')!r} is no name.")
+        if kind == "reasoning" and not isinstance(item.get("summary"), list):
+            yield broken("summary-missing", where, "Reasoning needs a summary, which may be empty.")
 
 
 def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
@@ -308,8 +343,6 @@ def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violati
         if not identity:
             yield broken("call-id-missing", where, "The item has no call_id.")
         elif kind in _ANSWERS:
-            if (kind, identity) in waiting:
-                yield broken("call-id-duplicate", where, f"{identity!r} is still unanswered.")
             waiting[kind, identity] = where
         else:
             rule = _settle(kind, identity, waiting, answered, continues=continues)
@@ -426,6 +459,14 @@ def _pi_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
         role, where = message.get("role"), f"messages[{place}]"
         if role not in _PI_ROLES:
             yield broken("role-unknown", f"{where}.role", f"A role cannot be {role!r}.")
+        listed = isinstance(message.get("content"), list)
+        if role in ("assistant", "toolResult") and not listed:
+            yield broken("content-not-list", where, f"The content of {role} is a list.")
+        yield from _text_forms(f"{where}.content", message.get("content"))
+        for index, call in _pi_calls(message):
+            if call["type"] == "toolCall" and not isinstance(call.get("arguments"), Mapping):
+                here = f"{where}.content[{index}]"
+                yield broken("input-not-object", here, "The arguments are an object.")
         if role != "assistant":
             continue
         if message.get("stopReason") in ("error", "aborted"):

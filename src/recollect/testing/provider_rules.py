@@ -23,7 +23,6 @@ from recollect.testing.openai_rules import (
     repeated,
     reused_chat_ids,
     reused_pi_ids,
-    reused_responses_ids,
 )
 
 __all__ = ["FORMAT_NAMES", "Violation", "violations"]
@@ -46,7 +45,7 @@ def violations(
     checks: dict[str, tuple[_Check, _Check]] = {
         "anthropic": (lambda one: _check_anthropic(one, betas), _reused_anthropic_ids),
         "openai-chat": (check_chat, reused_chat_ids),
-        "openai-responses": (check_responses, reused_responses_ids),
+        "openai-responses": (check_responses, lambda _: []),  # always checked
         "pi": (check_pi, reused_pi_ids),
     }
     if format_name not in checks:
@@ -73,13 +72,17 @@ _SERVER_RESULTS = {
 """Results that the API sends itself, and the kind of call that each needs."""
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 _HOMES = {
-    **dict.fromkeys(RESULT_TYPES, "user"),
+    **dict.fromkeys((*RESULT_TYPES, "image", "document", "search_result"), "user"),
+    "container_upload": "user",
     **dict.fromkeys((*CALL_TYPES, *_THINKING, *_SERVER_CALLS, *_SERVER_RESULTS), "assistant"),
 }
 """The role that a message must have to contain a block of this type."""
 # opencode#1279: "String should match pattern '^[a-zA-Z0-9_-]+$'".
 _ID_PATTERN = re.compile(r"[a-zA-Z0-9_-]+")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _MOST_CACHE_MARKS = 4  # "A maximum of 4 blocks with cache_control may be provided."
+_UNMARKED = frozenset({*_THINKING, "fallback", "mcp_tool_listing"})
+"""Blocks that must not have `cache_control`, by the fields of anthropic-sdk-python 2.8."""
 _SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
 """Names (without dates) of beta features with which Claude Code sends system messages between the
 turns."""
@@ -127,7 +130,7 @@ def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list
         *_pairs(messages),
         *_server_pairs(messages),
         *_callers(messages),
-        *_thinking_forms(messages),
+        *_block_forms(messages, signed="claude" in str(body.get("model")).lower()),
         *_final(body, messages[-1]),
         *_cache_marks(body, every),
     ]
@@ -142,13 +145,16 @@ def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
 def _roles(messages: list[_Message], *, system_inside: bool = False) -> Iterator[Violation]:
     """`roles must alternate between "user" and "assistant"`; the first must be the user's. With
     `system_inside` system messages may follow a user's, as captured of Claude Code 2.1.325, and
-    roles restart after them. Several system messages in a row were not seen, but are accepted."""
+    roles restart after them. Several system messages in a row were not seen, but are accepted. A
+    system message needs content or settings (anthropic-sdk-python, `BetaSystemMessageParam`)."""
     before = None
     for count, message in enumerate(messages):
         role, where = message.role, f"messages[{message.place}].role"
         if system_inside and role == "system":
             if count and before not in ("user", "system"):
                 yield broken("system-not-behind-user", where, f"It must not follow {before}.")
+            if not message.wire.get("content") and not message.wire.get("output_config"):
+                yield broken("content-empty", where, "It has neither content nor settings.")
         elif role not in ("user", "assistant"):
             yield broken("role-unknown", where, f"A message's role cannot be {role!r}.")
         elif role == before:
@@ -292,19 +298,45 @@ def _callers(messages: list[_Message]) -> Iterator[Violation]:
             yield broken("caller-missing", where, "The code that made this call is missing.")
 
 
-def _thinking_forms(messages: list[_Message]) -> Iterator[Violation]:
-    """`thinking.thinking: Field required` (LibreChat agents#279); `redacted_thinking` needs data. A
-    signature is checked for its form only: Anthropic demands one, other hosts of the format send
-    none and expect their blocks back unchanged."""
-    for where, block in (one for message in messages for one in message.blocks(_THINKING)):
-        if block["type"] == "redacted_thinking":
-            if not isinstance(block.get("data"), str):
-                yield broken("thinking-malformed", where, "redacted_thinking needs its data.")
-            continue
-        if not isinstance(block.get("thinking"), str):
+def _block_forms(messages: list[_Message], *, signed: bool) -> Iterator[Violation]:
+    """Errors: `thinking.thinking: Field required` (LibreChat agents#279), `thinking.signature:
+    Field required` (dirge#821), `thinking.cache_control: Extra inputs are not permitted`
+    (litellm#39815), `tool_use.input: Input should be a valid dictionary` (claude-code#6696). Claude
+    demands signatures (`signed`); other hosts of the format send none and expect their blocks back
+    unchanged. Other fields are those of anthropic-sdk-python 2.8."""
+    for where, block in (one for message in messages for one in message.blocks()):
+        kind = str(block.get("type"))
+        signature = block.get("signature") if signed else "not required"
+        if kind in _UNMARKED and "cache_control" in block:
+            yield broken("cache-mark-misplaced", where, f"{kind} has no cache_control.")
+        if kind == "thinking" and not isinstance(block.get("thinking"), str):
             yield broken("thinking-malformed", where, "thinking needs its text.")
-        if not isinstance(block.get("signature", ""), str):
-            yield broken("thinking-malformed", where, "A signature is a string.")
+        if kind == "thinking" and not (isinstance(signature, str) and signature):
+            yield broken("thinking-malformed", where, "thinking needs its signature.")
+        if kind == "redacted_thinking" and not isinstance(block.get("data"), str):
+            yield broken("thinking-malformed", where, "redacted_thinking needs its data.")
+        if kind == "text" and not isinstance(block.get("text", ""), str):
+            yield broken("text-malformed", where, "A text block needs its text.")
+        if kind == "compaction" and block.get("content") == "":
+            yield broken("compaction-empty", where, "A summary cannot be empty.")
+        if kind in ("tool_use", *_SERVER_CALLS):
+            if not isinstance(block.get("input"), Mapping):
+                yield broken("input-not-object", where, "The input of a tool is an object.")
+            if not _TOOL_NAME.fullmatch(str(block.get("name") or "")):
+                yield broken("tool-name-malformed", where, f"{block.get('name')!r} is no name.")
+        if kind == "tool_result":
+            yield from _result_forms(where, block)
+
+
+def _result_forms(where: str, block: Mapping[str, Any]) -> Iterator[Violation]:
+    content = block.get("content", "")
+    if not isinstance(content, str | list):
+        yield broken("result-malformed", where, "A result's content is a string or a list.")
+    for index, inner in enumerate(content if isinstance(content, list) else ()):
+        kind = inner.get("type") if isinstance(inner, Mapping) else None
+        if kind is None or kind in CALL_TYPES | RESULT_TYPES | _THINKING:
+            inside = f"{where}.content[{index}]"
+            yield broken("block-in-wrong-place", inside, f"A result cannot contain {kind}.")
 
 
 def _final(body: Mapping[str, Any], message: _Message) -> Iterator[Violation]:
@@ -327,8 +359,9 @@ def _final(body: Mapping[str, Any], message: _Message) -> Iterator[Violation]:
 
 
 def _cache_marks(body: Mapping[str, Any], messages: list[_Message]) -> Iterator[Violation]:
-    """At most four blocks may have `cache_control`, including blocks inside results."""
-    blocks = [block for message in messages for _, block in message.blocks()]
+    """At most four blocks may have `cache_control`, including blocks inside results. A mark of the
+    whole request takes one of the four."""
+    blocks = [body, *(block for message in messages for _, block in message.blocks())]
     blocks += [inner for block in blocks for _, inner in mappings(block.get("content"))]
     blocks += [block for key in ("system", "tools") for _, block in mappings(body.get(key))]
     count = sum(bool(block.get("cache_control")) for block in blocks)

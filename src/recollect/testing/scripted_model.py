@@ -24,6 +24,7 @@ from recollect.core.values.model import (
     ThinkingDelta,
     Usage,
 )
+from recollect.errors import ModelRefused
 
 WireName: TypeAlias = Literal["anthropic", "openai-chat", "openai-responses"]
 
@@ -83,6 +84,10 @@ class Fails:
 Given: TypeAlias = str | Answer | Says | BaseException | Sequence[ReplyEvent]
 """What a step returns. A `Says` can also contain thinking and tool calls."""
 Step: TypeAlias = Given | Callable[[Any], Given]
+
+
+class UnexpectedCall(ModelRefused, AssertionError):  # noqa: N818
+    """A call for which the script has no step. Reports quote it, like a provider's error."""
 
 
 class ScriptedModel:
@@ -174,7 +179,10 @@ class ScriptedModel:
             step = self._steps.pop(0)
         else:
             self._unexpected += 1
-            raise AssertionError(f"{self._name} was asked more often than its script expects")
+            raise UnexpectedCall(
+                f"the script of {self._name} has no step for this call: add one, or pass a "
+                "function, which answers every call"
+            )
         given = step(asked) if callable(step) else step
         if isinstance(given, BaseException):
             raise given

@@ -300,10 +300,11 @@ class TestPi:
         )
         assert [m["timestamp"] for m in out] == [1, 4]
 
-    def test_bash_executions_are_read_as_the_users(self) -> None:
+    def test_output_of_a_users_command_is_not_the_users_text(self) -> None:
         wire = {"role": "bashExecution", "command": "ls", "output": "a.py", "exitCode": 0}
         message = read("pi", wire)
-        assert (message.role, message.parts) == ("user", (Text(text="$ ls\na.py"),))
+        shown = Other(kind="bash_output", payload='"$ ls\\na.py"')
+        assert (message.role, message.parts) == ("user", (shown,))
 
     def test_summaries_are_marked(self) -> None:
         assert read("pi", {"role": "compactionSummary", "summary": "before"}).summary

@@ -1,12 +1,14 @@
 """The text of a recalled block: its layout, and that nothing in it can close it."""
 
 import re
+import time
 from typing import Any
 
 import pytest
 
 from recollect.core.formats.recalled_block import (
     REFERENCE_NOTE,
+    defuse_tags,
     fact_line,
     passage_line,
     recalled_items,
@@ -152,3 +154,32 @@ def test_a_standing_block_is_read_too() -> None:
     left = without_items(block, ["user: Never on Fridays."])
     assert left == write_standing([fact("x")], [("assistant", "Noted.")])
     assert without_items("a text without a block", ()) == ""
+
+
+SPELLINGS = [
+    "<\u200b/recalled-context>",
+    "< / recalled-context>",
+    "<\u00a0/\u2060Recalled-Context>",
+    "<\n/\u3000RECALLED-CONTEXT\u200d>",
+    "<re\u200bcalled-\u00adcontext>",
+    "<\u200e\u202e/\u2066knowledge>",
+    "</\ufeffdetail>",
+    "<\ufe0f\u180e\u115fdetail x>",
+]
+
+
+@pytest.mark.parametrize("tag", SPELLINGS)
+def test_tags_with_characters_that_are_not_shown_are_escaped(tag: str) -> None:
+    assert defuse_tags(f"a {tag} b") == f"a &lt;{tag[1:]} b"
+
+
+@pytest.mark.parametrize("text", ["&lt;/recalled-context>", "&#60;detail>", "a < detailed", "<br>"])
+def test_other_text_and_entities_are_kept(text: str) -> None:
+    assert defuse_tags(text) == text
+
+
+@pytest.mark.parametrize("text", ["<", "< ", "<\u200b", "<re", "<" + "\u200b" * 1000])
+def test_escaping_takes_time_in_proportion_to_the_text(text: str) -> None:
+    started = time.process_time()
+    defuse_tags(text * (1_000_000 // len(text)))
+    assert time.process_time() - started < 2

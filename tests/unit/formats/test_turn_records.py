@@ -1,6 +1,5 @@
 """Packed outcomes: their texts are found, masked and forgotten, and their codes never change."""
 
-import re
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +20,7 @@ from recollect.core.formats.turn_records import (
     write_outcomes,
 )
 from recollect.core.ports import Store
+from recollect.core.rules.patterns import TextPattern
 from recollect.core.upkeep.forget import find_targets, forget
 from recollect.core.upkeep.masks import Masks, strings_in
 from recollect.core.upkeep.redact import redact
@@ -78,7 +78,7 @@ def test_a_text_of_a_reason_is_found_and_masked() -> None:
     assert SoughtText("MARBELLA").occurs_in(body)
     assert not SoughtText("Malaga").occurs_in(body)
     assert SAID in list(strings_in(body))
-    masks = Masks(patterns=(re.compile("Marbella"),))
+    masks = Masks(patterns=(TextPattern("Marbella"),))
     done = masks.json(body)
     assert done.kinds
     assert not SoughtText("Marbella").occurs_in(done.body)
@@ -118,7 +118,7 @@ async def test_torn_records_are_counted_and_hide_none_behind_them(tmp_path: Path
             (torn,) = db.execute("SELECT count(*) FROM piece WHERE hash < 'f'").fetchone()
         db.close()
         assert torn > 50
-        found = await redact(store, [], Masks(patterns=(re.compile("berth"),)), now=AT, apply=True)
+        found = await redact(store, [], Masks(patterns=(TextPattern("berth"),)), now=AT, apply=True)
         assert found.unread == torn
         assert "berth" not in str([body.body for body in await store.bodies("pieces", limit=100)])
         done = await forget(store, [], ForgetOrder(at=AT, pattern="Zebra"), now=AT)

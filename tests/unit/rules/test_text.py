@@ -101,7 +101,7 @@ def test_other_blocks_give_their_words_and_never_their_data() -> None:
         ({"role": "toolResult", "toolCallId": "a", "content": []}, "pi", "low"),
         ({"role": "compactionSummary", "summary": "was so"}, "pi", "medium"),
         ({"type": "web_search_call", "id": "w", "action": {}}, "openai-responses", "outside"),
-        ({"type": "file_search_call", "id": "w", "results": []}, "openai-responses", "low"),
+        ({"type": "file_search_call", "id": "w", "results": []}, "openai-responses", "outside"),
         ({"type": "function_call", "call_id": "w", "name": "f"}, "openai-responses", "medium"),
     ],
 )

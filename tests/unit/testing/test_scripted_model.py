@@ -1,11 +1,13 @@
 """The scripted model: what it says, what it remembers, and that it tells what went otherwise."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.harness.model_server import ModelServer
 
+from recollect import open_memory
 from recollect.core.formats.replies import read_reply
 from recollect.core.ports import ChatModel
 from recollect.core.values.model import Answer, Prompt, ReplyDone, ReplyEvent, TextDelta
@@ -46,7 +48,7 @@ async def test_every_kind_of_step_is_given_in_order() -> None:
 
 async def test_a_call_too_many_and_a_step_that_nobody_asked_for_are_told() -> None:
     model = ScriptedModel([])
-    with pytest.raises(AssertionError, match="more often"):
+    with pytest.raises(AssertionError, match="no step for this call"):
         await ask(model)
     with pytest.raises(AssertionError, match="1 calls"):
         model.check()
@@ -79,3 +81,20 @@ async def test_one_function_may_answer_everything_and_take_its_time() -> None:
 def test_the_server_tells_what_its_script_did_not_foresee() -> None:
     with ModelServer([Says(text="left over")]) as server, pytest.raises(AssertionError):
         server.check()
+
+
+async def test_a_report_says_that_a_script_has_no_step_left(tmp_path: Path) -> None:
+    """A compaction whose summary the script does not have, as in a test with one summary."""
+    model = ScriptedModel([])
+    settings = {"window_tokens": 4_000, "recall.embedder": "none"}
+    messages: list[dict[str, Any]] = []
+    for number in range(40):
+        messages += [
+            {"role": "user", "content": f"Question {number}: " + "how deep is the harbor? " * 10},
+            {"role": "assistant", "content": f"Answer {number}: " + "nine fathoms. " * 10},
+        ]
+    async with open_memory(store=tmp_path / "m.db", settings=settings, model=model) as memory:
+        body = {"model": "claude-x", "max_tokens": 100, "messages": messages[:-1]}
+        result = await memory.compact("s", body)
+    assert "add one, or pass a function, which answers every call" in str(result.reason)
+    assert model.prompts

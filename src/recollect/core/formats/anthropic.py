@@ -13,32 +13,35 @@ from recollect.core.formats.blocks import (
     BlockType,
     Sourced,
     WireMessage,
+    arguments_object,
     blocks_of,
     call_id,
     call_type,
     first_tool,
+    fit_result,
     images_of,
     mapping,
     mappings,
     other_type,
-    read_block,
     read_content,
     read_wire,
+    removed,
     result_type,
     reword_result,
+    rewritten,
     text_block,
     text_in,
     tool_call_block,
+    tool_name,
     wire_flaws,
     word,
 )
-from recollect.core.formats.json_text import Fields, decode, encode, text_of
+from recollect.core.formats.json_text import Fields, encode, text_of
 from recollect.core.formats.summaries import is_summary
-from recollect.core.values.history import KeptPart, RewordedPart, Slot, SlotPiece, StandIn
+from recollect.core.values.history import KeptPart, OwnText, Slot, SlotPiece, StandIn
 from recollect.core.values.message import CallId, Flaw, Message, Other, Part, Role, Text, ToolCall
 from recollect.core.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
 from recollect.core.values.reason import Cause, Reason
-from recollect.errors import FormatError
 
 RULES = WireRules(
     format="anthropic",
@@ -47,13 +50,17 @@ RULES = WireRules(
     results_adjacent=True,
     refuses_blank_text=True,
     ids_unique=True,
+    ids_plain=True,
+    most_marks=4,
     provider_calls_answered=True,
 )
 
 SYSTEM_INSIDE_BETAS = ("per-turn-control-", "mid-conversation-")
 """Prefixes of the beta features that allow system messages inside a history."""
 
-PLAIN_TYPES = frozenset({"text", "tool_use", "thinking", "redacted_thinking", "image"})
+_USERS_TYPES = frozenset({"image", "document", "search_result", "container_upload"})
+_UNMARKED_TYPES = frozenset({"thinking", "redacted_thinking", "fallback", "mcp_tool_listing"})
+_CALLS = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
 
 _ROLES: dict[str, Role] = {
     "assistant": "assistant",
@@ -71,9 +78,6 @@ ID_CHARACTERS = "A-Za-z0-9_-"
 LONGEST_ID = 64
 """Length limit of call ids, which must match `^[a-zA-Z0-9_-]+$`."""
 _sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
-
-_BROKEN_INPUT: Final = "INVALID_JSON"
-"""Key under which the input of an interrupted call is sent again, as the provider recommends."""
 
 _OWN_TYPES: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"}
@@ -99,6 +103,9 @@ BLOCK_TYPES: Final = (
     other_type("redacted_thinking"),
     other_type("compaction"),
     other_type("fallback"),
+    other_type("mcp_tool_listing"),
+    other_type("tool_addition", "user"),
+    other_type("tool_removal", "user"),
     call_type("tool_use", "client", "id"),
     result_type("tool_result", "client", ("tool_use",), "tool_use_id", "user"),
     call_type("server_tool_use", "provider", "id"),
@@ -119,9 +126,11 @@ ANTHROPIC_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
 class AnthropicCodec:
     """Reads and writes `messages` of Anthropic's API."""
 
-    rules: WireRules = RULES
     api = "anthropic-messages"
     provider = "anthropic"
+
+    def __init__(self, rules: WireRules = RULES) -> None:
+        self.rules = rules
 
     def assembling(self) -> AnthropicAssembling:
         return AnthropicAssembling()
@@ -219,8 +228,13 @@ class AnthropicCodec:
         parts = read_content(content)
         opens: tuple[CallId, ...] = ()
         joins: tuple[CallId, ...] = ()
-        if isinstance(content, list) and not _is_plain(content):
-            flaws += _flaws(content, role)
+        marks: tuple[int, ...] = ()
+        if role == "system" and self.rules.system_inside and not wire.get("output_config"):
+            flaws += () if content else (Flaw(part=None, reason=Reason(Cause.EMPTY_MESSAGE)),)
+        if isinstance(content, list):
+            flaws += _flaws(content, role, self.rules)
+            if b'"cache_control"' in raw:
+                marks = tuple([at for at, b in enumerate(content) for _ in range(_count_marks(b))])
             parts = tuple(
                 [_linked(part, block) for part, block in zip(parts, content, strict=True)]
             )
@@ -231,6 +245,7 @@ class AnthropicCodec:
             raw=raw,
             flaws=flaws,
             summary=is_summary(role, parts),
+            marks=marks,
             opens=opens,
             joins=joins,
         )
@@ -242,16 +257,8 @@ class AnthropicCodec:
         return encode({**envelope, "role": slot.role, "content": blocks})
 
     def _block(self, piece: SlotPiece, wires: dict[int, Any]) -> Any:
-        if isinstance(piece, KeptPart):
-            block = _with_id(
-                _without_blanks(_source_block(piece.entry.raw, piece.part, wires)), piece.call_id
-            )
-            return {k: v for k, v in block.items() if k != "caller"} if piece.direct else block
-        if isinstance(piece, RewordedPart):
-            block = _with_id(_source_block(piece.entry.raw, piece.part, wires), piece.call_id)
-            if isinstance(piece.entry.parts[piece.part], Text):
-                return {**block, "text": piece.text}
-            return {**block, "content": reword_result(block.get("content"), piece.text)}
+        if isinstance(piece, OwnText):
+            return {"type": "text", "text": piece.text}
         if isinstance(piece, StandIn):
             return {
                 "type": "tool_result",
@@ -259,7 +266,13 @@ class AnthropicCodec:
                 "content": piece.text,
                 "is_error": True,
             }
-        return {"type": "text", "text": piece.text}
+        block = _fit(_source_block(piece.entry.raw, piece.part, wires))
+        block = _with_id(_unmarked(block) if piece.unmarked else block, piece.call_id)
+        if isinstance(piece, KeptPart):
+            return {k: v for k, v in block.items() if k != "caller"} if piece.direct else block
+        if isinstance(piece.entry.parts[piece.part], Text):
+            return {**block, "text": piece.text}
+        return {**block, "content": reword_result(block.get("content"), piece.text)}
 
 
 def _with_id(block: Any, call_id: CallId | None) -> Any:
@@ -279,26 +292,62 @@ def _read_message(raw: bytes) -> dict[str, Any]:
     return {"role": "tool", "content": [result]}
 
 
-def _is_plain(blocks: list[Any]) -> bool:
-    return all(
-        isinstance(block, dict) and str(block.get("type")) in PLAIN_TYPES and "caller" not in block
-        for block in blocks
-    )
-
-
-def _flaws(blocks: list[Any], role: Role) -> tuple[Flaw, ...]:
+def _flaws(blocks: list[Any], role: Role, rules: WireRules) -> tuple[Flaw, ...]:
     flaws: list[Flaw] = []
     for at, block in enumerate(blocks):
         if not isinstance(block, dict):
             flaws.append(Flaw(part=None, reason=Reason(Cause.BLOCK_NO_OBJECT)))
             continue
-        row = ANTHROPIC_TYPES.get(word(block, "type"))
-        if str(block.get("type")) in RESULT_TYPES:
-            if _without_blanks(block) is not block:
-                flaws.append(Flaw(part=None, reason=Reason(Cause.RESULT_BLANK)))
-        elif row is not None and row.run_by == "provider" and role != "assistant":
-            flaws.append(Flaw(part=at, reason=Reason(Cause.MISPLACED_PART)))
+        kind = word(block, "type")
+        row = ANTHROPIC_TYPES.get(kind)
+        flaws += rewritten(block, _fit(block))
+        if kind in _USERS_TYPES if role == "assistant" else row and row.run_by == "provider":
+            flaws.append(removed(at, Cause.MISPLACED_PART))
+        elif kind == "compaction" and block.get("content") == "":
+            flaws.append(removed(at))
+        elif not _is_whole(kind, block, signed=rules.thinking_signed):
+            flaws.append(removed(at, Cause.THINKING_UNSIGNED))
     return tuple(flaws)
+
+
+def _is_whole(kind: str, block: Mapping[str, Any], *, signed: bool) -> bool:
+    """Return whether thinking has what the provider requires. Only Claude requires signatures:
+    other servers of the format send none, and expect their blocks back unchanged."""
+    if kind == "thinking":
+        is_signed = not signed or bool(word(block, "signature"))
+        return is_signed and isinstance(block.get("thinking"), str)
+    return kind != "redacted_thinking" or isinstance(block.get("data"), str)
+
+
+def _fit(block: Any) -> Any:
+    """Rewrite the fields of a block that the provider would refuse."""
+    kind = str(block.get("type")) if isinstance(block, dict) else ""
+    if kind in _UNMARKED_TYPES and "cache_control" in block:
+        return _unmarked(block)
+    if kind in RESULT_TYPES and "content" in block:
+        return {**block, "content": fit_result(block["content"], blank=False)}
+    if kind in _CALLS:
+        given, name = arguments_object(block.get("input")), tool_name(block.get("name"))
+        return {**block, "input": given, "name": name}
+    return block
+
+
+def _unmarked(block: Any) -> Any:
+    if not isinstance(block, dict):
+        return block
+    kept = {name: value for name, value in block.items() if name != "cache_control"}
+    if isinstance(kept.get("content"), list):
+        kept["content"] = [_unmarked(inner) for inner in kept["content"]]
+    return kept
+
+
+def _count_marks(block: Any) -> int:
+    if not isinstance(block, dict) or word(block, "type") in _UNMARKED_TYPES:
+        return 0
+    inside = block.get("content")
+    return bool(block.get("cache_control")) + sum(
+        map(_count_marks, inside if isinstance(inside, list) else ())
+    )
 
 
 def _linked(part: Part, block: Any) -> Part:
@@ -344,20 +393,6 @@ def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, .
         elif part.answers is not None:
             joined.setdefault(part.answers)
     return tuple({**opened, **left}), tuple(joined)
-
-
-def _without_blanks(block: Any) -> Any:
-    if not isinstance(block, dict) or str(block.get("type")) not in RESULT_TYPES:
-        return block
-    content = block.get("content")
-    if not isinstance(content, list):
-        return block
-    kept = [
-        inner
-        for inner in content
-        if not (isinstance(part := read_block(inner), Text) and not part.text.strip())
-    ]
-    return block if len(kept) == len(content) else {**block, "content": kept}
 
 
 def _wire(raw: bytes, wires: dict[int, Any]) -> Any:
@@ -478,7 +513,7 @@ class AnthropicAssembling:
         """Return the blocks that have begun. The input of an interrupted call becomes text."""
         content = []
         for at in sorted(self._blocks):
-            made = {"input": _input(self._inputs[at])} if at in self._inputs else {}
+            made = {"input": arguments_object(self._inputs[at])} if at in self._inputs else {}
             content.append({**self._blocks[at], **made})
         return {**self._message, "content": content}
 
@@ -520,18 +555,3 @@ def _anthropic_words(fields: Mapping[str, Any]) -> Iterator[ReplyEvent]:
         yield TextDelta(text=text)
     if thinking and isinstance(thinking, str):
         yield ThinkingDelta(text=thinking)
-
-
-def _input(written: str) -> Any:
-    if not written.strip():
-        return {}
-    try:
-        return decode(written.encode("utf-8", "surrogatepass"))
-    except FormatError:
-        return {_BROKEN_INPUT: written}
-
-
-class SystemInsideCodec(AnthropicCodec):
-    """Codec for requests whose beta feature allows system messages between turns."""
-
-    rules: WireRules = replace(RULES, system_inside=True)

@@ -7,10 +7,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from recollect.core.formats.json_text import Fields, array_items, canonical, decode, object_fields
 from recollect.core.values.message import (
+    UNREADABLE_KINDS,
     CallId,
     Flaw,
     Image,
@@ -29,7 +30,7 @@ CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "tool_call", "functio
 RESULT_TYPES = frozenset({"tool_result", "toolResult", "functionResponse"})
 TEXT_TYPES = frozenset({"text", "input_text", "output_text", "summary_text"})
 IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
-CACHE_MARKS = frozenset({"cache_control", "cachePoint"})
+CACHE_MARKS = frozenset({"cache_control", "cachePoint", "prompt_cache_breakpoint"})
 
 
 def read_wire(raw: bytes) -> dict[str, Any]:
@@ -124,6 +125,69 @@ def read_result_content(content: Any) -> tuple[Text | Image | Other, ...]:
         else:
             parts.append(Other(kind=type(part).__name__, payload=repr(part)))
     return tuple(parts)
+
+
+def fit_result(content: Any, *, blank: bool = True) -> Any:
+    """Remove parts from a result's content that providers refuse: calls, results and thinking,
+    parts without text or type, and blank text unless `blank`. Return acceptable content itself."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        return "" if content is None else canonical(content)
+    kept = [inner for inner in content if _fits_result(read_block(inner), blank=blank)]
+    return content if len(kept) == len(content) else kept or ""
+
+
+def _fits_result(part: Part, *, blank: bool) -> bool:
+    if isinstance(part, Text):
+        return blank or bool(part.text.strip())
+    if isinstance(part, Other):
+        return part.kind not in UNREADABLE_KINDS
+    return isinstance(part, Image)
+
+
+def rewritten(wire: Mapping[str, Any], fit: Mapping[str, Any]) -> tuple[Flaw, ...]:
+    """Return a flaw that names the fields in which an acceptable value differs from `wire`."""
+    if fit is wire or fit == wire:
+        return ()
+    names = [name for name in {**wire, **fit} if wire.get(name, fit) != fit.get(name, wire)]
+    return (Flaw(part=None, reason=Reason(Cause.FIELDS_REWRITTEN, fields=", ".join(names))),)
+
+
+def removed(part: int, cause: Cause = Cause.PART_EMPTY) -> Flaw:
+    """Return a flaw that is fixed by removing a part."""
+    return Flaw(part=part, reason=Reason(cause))
+
+
+_BROKEN_INPUT: Final = "INVALID_JSON"
+"""Key under which the input of an interrupted call is sent again, as Anthropic recommends."""
+
+
+def arguments_object(given: Any) -> Mapping[str, Any]:
+    """Return a call's arguments as an object; text that is no JSON object under `INVALID_JSON`."""
+    if isinstance(given, str) and given.strip():
+        try:
+            given = decode(given.encode("utf-8", "surrogatepass"))
+        except FormatError:
+            return {_BROKEN_INPUT: given}
+    if isinstance(given, Mapping):
+        return given
+    return {_BROKEN_INPUT: canonical(given)} if given else {}
+
+
+_TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+_QUALIFIED_NAME: Final = re.compile(r"[a-z_]{1,40}(?:[./][a-z_]{1,40}){1,2}")
+_UNREADABLE_NAME: Final = "unreadable_name"
+
+
+def tool_name(given: Any) -> Any:
+    """Return a tool's name in a form that providers accept. Only a name such as `functions.read`
+    keeps its words: in any other text, a changed character could hide a secret from redaction."""
+    if not isinstance(given, str) or _TOOL_NAME.fullmatch(given):
+        return given
+    if _QUALIFIED_NAME.fullmatch(given):
+        return re.sub("[./]", "_", given)
+    return _UNREADABLE_NAME
 
 
 def reword_result(content: Any, text: str) -> Any:
@@ -309,14 +373,10 @@ def text_block(text: str) -> dict[str, Any]:
 def tool_call_block(name_of_call: Any, tool: Any, given: Any) -> dict[str, Any]:
     """Make pi's tool call block. Arguments that are not a JSON object are dropped; the tool then
     reports the missing ones."""
-    if isinstance(given, str):
-        try:
-            given = decode(given.encode("utf-8", "surrogatepass")) if given.strip() else {}
-        except FormatError:
-            given = {}
+    arguments = arguments_object(given)
     return {
         "type": "toolCall",
         "id": str(name_of_call or ""),
         "name": str(tool or ""),
-        "arguments": dict(given) if isinstance(given, Mapping) else {},
+        "arguments": {} if _BROKEN_INPUT in arguments else dict(arguments),
     }

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from recollect.core.formats import anthropic, openai_chat, openai_responses, pi
-from recollect.core.formats.anthropic import AnthropicCodec, SystemInsideCodec
+from recollect.core.formats.anthropic import AnthropicCodec
 from recollect.core.formats.blocks import Sourced, WireMessage
 from recollect.core.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.core.formats.openai_chat import OpenAIChatCodec
@@ -107,14 +108,20 @@ CODECS: Final[Mapping[FormatName, Codec]] = {
 }
 """All formats, in the order of detection. If a request fits several, Anthropic's rules apply."""
 
-_SYSTEM_INSIDE: Final = SystemInsideCodec()
+_ANTHROPIC: Final = {
+    (inside, signed): AnthropicCodec(
+        replace(anthropic.RULES, system_inside=inside, thinking_signed=signed)
+    )
+    for inside in (False, True)
+    for signed in (False, True)
+}
 
 
 def codec_of(request: Request) -> Codec:
-    """Return the codec of a request's format, with the rules that its beta features allow."""
-    if request.format == "anthropic" and request.system_inside:
-        return _SYSTEM_INSIDE
-    return CODECS[request.format]
+    """Return the codec of a request's format, with the rules of its model and beta features."""
+    if request.format != "anthropic":
+        return CODECS[request.format]
+    return _ANTHROPIC[request.system_inside, "claude" in (request.model or "").lower()]
 
 
 def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> FormatName:

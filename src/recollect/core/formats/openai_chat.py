@@ -15,6 +15,7 @@ from recollect.core.formats.blocks import (
     call_id,
     data_address,
     first_tool,
+    fit_result,
     images_of,
     mapping,
     mappings,
@@ -23,6 +24,7 @@ from recollect.core.formats.blocks import (
     read_result_content,
     read_wire,
     reword_result,
+    rewritten,
     text_block,
     text_in,
     texts_of,
@@ -35,7 +37,6 @@ from recollect.core.formats.summaries import is_summary
 from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
 from recollect.core.values.message import (
     CallId,
-    Flaw,
     Message,
     Other,
     Part,
@@ -45,7 +46,6 @@ from recollect.core.values.message import (
     ToolResult,
 )
 from recollect.core.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
-from recollect.core.values.reason import Cause, Reason
 
 RULES = WireRules(
     format="openai-chat",
@@ -169,11 +169,11 @@ class OpenAIChatCodec:
         return {**reply, "choices": [{"message": sent[0]}]}
 
     def read(self, raw: bytes) -> Message:
-        wire = read_wire(raw)
+        received = read_wire(raw)
+        wire = _fit(received)
+        flaws = (*rewritten(received, wire), *wire_flaws(raw))
         role = _ROLES.get(word(wire, "role"), "user")
         if role == "tool":
-            empty = Flaw(part=None, reason=Reason(Cause.RESULT_EMPTY))
-            flaws = () if wire.get("content") or wire.get("content") == "" else (empty,)
             return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
         parts = read_content(wire.get("content"))
         if role == "assistant":
@@ -182,16 +182,15 @@ class OpenAIChatCodec:
             role=role,
             parts=parts,
             raw=raw,
-            flaws=_flaws(wire) + wire_flaws(raw),
+            flaws=flaws,
             summary=is_summary(role, parts),
         )
 
     def compose(self, slot: Slot) -> bytes:
         if slot.base is None:
             return self._own(slot)
-        wire = read_wire(slot.base.raw)
+        wire = _fit(read_wire(slot.base.raw))
         if slot.base.role == "tool":
-            wire["content"] = wire.get("content") or ""
             for piece in slot.pieces:
                 if isinstance(piece, RewordedPart):
                     wire["content"] = reword_result(wire.get("content"), piece.text)
@@ -208,28 +207,36 @@ class OpenAIChatCodec:
         return encode({"role": slot.role, "content": "\n\n".join(texts)})
 
 
-def _flaws(wire: dict[str, Any]) -> tuple[Flaw, ...]:
-    causes: list[Cause] = []
-    if wire.get("tool_calls") == []:
-        causes.append(Cause.CALLS_EMPTY)
+def _fit(wire: dict[str, Any]) -> dict[str, Any]:
+    """Rewrite the fields of a message that the provider would refuse."""
+    if _ROLES.get(word(wire, "role")) == "tool":
+        return {**wire, "content": fit_result(wire.get("content") or "")}
+    calls = [_fit_call(call) for call in mappings(wire.get("tool_calls"))]
+    fit = {name: value for name, value in wire.items() if name != "tool_calls"}
+    fit |= {"tool_calls": calls} if calls else {}
+    if isinstance(wire.get(LEGACY), dict):
+        fit[LEGACY] = _with_text(wire[LEGACY], "arguments")
     if wire.get("content") == []:
-        causes.append(Cause.PARTS_EMPTY)
-    silent = wire.get("content") is None and not any(wire.get(key) for key in SAYS_OTHERWISE)
-    if silent and wire.get("reasoning_content"):
-        causes.append(Cause.NO_CONTENT)
-    if any(not isinstance(fields.get(name), str) for fields, name in _argument_fields(wire)):
-        causes.append(Cause.ARGUMENTS_NO_STRING)
-    return tuple([Flaw(part=None, reason=Reason(cause)) for cause in causes])
+        fit["content"] = None
+    says_otherwise = any(fit.get(name) for name in SAYS_OTHERWISE)
+    if fit.get("content") is None and wire.get("reasoning_content") and not says_otherwise:
+        fit["content"] = ""
+    return fit
 
 
-def _argument_fields(wire: dict[str, Any]) -> list[tuple[dict[str, Any], str]]:
-    listed = wire.get("tool_calls")
-    holders: list[tuple[Any, str]] = []
-    for call in listed if isinstance(listed, list) else ():
-        if isinstance(call, dict):
-            holders += [(call.get("function"), "arguments"), (call.get("custom"), "input")]
-    holders.append((wire.get(LEGACY), "arguments"))
-    return [(fields, name) for fields, name in holders if isinstance(fields, dict)]
+def _fit_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    kind = "custom" if "custom" in call else "function"
+    typed = call if call.get("type") in call else {**call, "type": kind}
+    if not isinstance(call.get(kind), dict):
+        return typed
+    fields = _with_text(call[kind], "input" if kind == "custom" else "arguments")
+    return typed if fields is call[kind] else {**typed, kind: fields}
+
+
+def _with_text(fields: dict[str, Any], name: str) -> dict[str, Any]:
+    if isinstance(fields.get(name), str):
+        return fields
+    return {**fields, name: read_arguments(fields.get(name))}
 
 
 def _result(wire: dict[str, Any]) -> ToolResult:
@@ -252,11 +259,7 @@ def _extras(wire: dict[str, Any]) -> list[Thinking | Other]:
 
 def _calls(wire: dict[str, Any]) -> list[Part]:
     parts: list[Part] = []
-    listed = wire.get("tool_calls")
-    for call in listed if isinstance(listed, list) else ():
-        if not isinstance(call, dict):
-            parts.append(Other(kind="tool_call", payload=canonical(call)))
-            continue
+    for call in wire.get("tool_calls") or ():
         function = call.get("function", call.get("custom"))
         fields = function if isinstance(function, dict) else call
         given = fields.get("arguments", fields.get("input"))
@@ -286,13 +289,9 @@ def _rebuilt(wire: dict[str, Any], slot: Slot) -> dict[str, Any]:
     content_end = len(read_content(content))
     extras = _extras(wire)
     first_call = content_end + len(extras)
-    listed = wire.get("tool_calls")
-    listed = listed if isinstance(listed, list) else []
+    listed = wire.get("tool_calls") or []
     shown = {piece.part for piece in slot.pieces if isinstance(piece, KeptPart | RewordedPart)}
     kept = _content_blocks(content, slot, content_end)
-    for fields, name in _argument_fields(wire):
-        if not isinstance(fields.get(name), str):
-            fields[name] = read_arguments(fields.get(name))
     if "tool_calls" in wire:
         wire["tool_calls"] = [call for at, call in enumerate(listed, first_call) if at in shown]
         if not wire["tool_calls"]:

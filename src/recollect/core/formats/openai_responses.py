@@ -4,6 +4,7 @@ types are those of openai-python, November 2026."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any, Final
 
 from recollect.core.formats.blocks import (
     ITEM_SEPARATOR,
+    TEXT_TYPES,
     BlockType,
     Sourced,
     WireMessage,
@@ -18,6 +20,7 @@ from recollect.core.formats.blocks import (
     call_id,
     call_type,
     data_address,
+    fit_result,
     images_of,
     mapping,
     mappings,
@@ -27,11 +30,14 @@ from recollect.core.formats.blocks import (
     read_content,
     read_result_content,
     read_wire,
+    removed,
     result_type,
     reword_result,
+    rewritten,
     text_block,
     text_in,
     tool_call_block,
+    tool_name,
     wire_flaws,
     without_cache_marks,
     word,
@@ -46,7 +52,7 @@ from recollect.core.formats.json_text import (
     text_of,
 )
 from recollect.core.formats.summaries import is_summary
-from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
+from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, SlotPiece, StandIn
 from recollect.core.values.message import (
     CallId,
     Flaw,
@@ -60,7 +66,7 @@ from recollect.core.values.message import (
     ToolResult,
 )
 from recollect.core.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
-from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.reason import Cause
 from recollect.errors import FormatError
 
 ARGUMENTS = {"function_call": "arguments", "custom_tool_call": "input"}
@@ -70,8 +76,8 @@ TEXT_ANSWERED = frozenset(ARGUMENTS)
 
 TEXT_OUTPUTS = frozenset(
     {"function_call_output", "custom_tool_call_output", "local_shell_call_output"}
-    | {"shell_call_output", "computer_call_output"}
 )
+_OTHER_OUTPUTS: Final = {"shell_call_output": list, "computer_call_output": dict}
 
 RULES = WireRules(
     format="openai-responses",
@@ -80,6 +86,7 @@ RULES = WireRules(
     results_adjacent=False,
     refuses_blank_text=False,
     thinking_leads=True,
+    ids_unique=True,
     stand_in_variants=TEXT_ANSWERED,
 )
 
@@ -250,8 +257,10 @@ class OpenAIResponsesCodec:
         return {**reply, "output": sent}
 
     def read(self, raw: bytes) -> Message:
-        wire = read_wire(raw)
-        kind = word(wire, "type") or ("message" if "role" in wire else "item_reference")
+        received = read_wire(raw)
+        kind = _kind_of(received)
+        wire = _fit(received, kind)
+        flaws = (*rewritten(received, wire), *_removals(wire, kind), *wire_flaws(raw))
         row = RESPONSES_TYPES.get(kind)
         if kind == "message":
             role = _ROLES.get(word(wire, "role"), "user")
@@ -260,7 +269,7 @@ class OpenAIResponsesCodec:
                 role=role,
                 parts=content,
                 raw=raw,
-                flaws=wire_flaws(raw),
+                flaws=flaws,
                 summary=is_summary(role, content),
                 wire_id=word(wire, "id") or None,
             )
@@ -271,13 +280,11 @@ class OpenAIResponsesCodec:
                 role="assistant",
                 parts=parts,
                 raw=raw,
-                flaws=_call_flaws(wire, kind),
+                flaws=flaws,
                 wire_id=word(wire, "id") or None,
                 joins=() if (made_by := _made_by(wire)) is None else (made_by,),
             )
         if row is not None and run_by == "client" and row.pair == "result":
-            missing = Flaw(part=None, reason=Reason(Cause.OUTPUT_MISSING))
-            flaws = (missing,) if kind in TEXT_OUTPUTS and wire.get("output") is None else ()
             return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
         part = _carried(wire, kind, row)
         opens = part.opens if isinstance(part, Other) else None
@@ -286,6 +293,7 @@ class OpenAIResponsesCodec:
             role="assistant" if row is None or row.run_by == "client" else row.said_by,
             parts=(part,),
             raw=raw,
+            flaws=flaws,
             summary=is_summary("assistant", (part,)),
             wire_id=None if kind == "item_reference" else word(wire, "id") or None,
             opens=() if opens is None else (opens,),
@@ -296,19 +304,15 @@ class OpenAIResponsesCodec:
         if slot.base is None:
             return self._own(slot)
         wire = read_wire(slot.base.raw)
+        wire = _fit(wire, _kind_of(wire)) | _renamed(slot.pieces)
         if slot.anonymous:
             wire.pop("id", None)
         if any(isinstance(piece, KeptPart) and piece.direct for piece in slot.pieces):
             wire.pop("caller", None)
-        name = ARGUMENTS.get(str(wire.get("type")))
-        if name is not None and not isinstance(wire.get(name), str):
-            wire[name] = read_arguments(wire.get(name))
         is_message = "content" in wire and (wire.get("type") or "message") == "message"
         if not is_message and slot.base.role != "tool":
             return encode(wire)
         if slot.base.role == "tool":
-            if wire.get("output") is None and str(wire.get("type")) in TEXT_OUTPUTS:
-                wire["output"] = ""
             for piece in slot.pieces:
                 if isinstance(piece, RewordedPart):
                     wire["output"] = reword_result(wire.get("output"), piece.text)
@@ -342,6 +346,47 @@ def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any], role: Ro
     return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else block
 
 
+def _kind_of(wire: dict[str, Any]) -> str:
+    return word(wire, "type") or ("message" if "role" in wire else "item_reference")
+
+
+def _renamed(pieces: Sequence[SlotPiece]) -> dict[str, str]:
+    ids = [piece.call_id for piece in pieces if isinstance(piece, KeptPart | RewordedPart)]
+    return {"call_id": re.sub(r"^[a-z_]+_call:", "", ids[0])} if ids and ids[0] else {}
+
+
+def _removals(wire: dict[str, Any], kind: str) -> Iterator[Flaw]:
+    if not isinstance(wire.get("output"), _OTHER_OUTPUTS.get(kind, object)):
+        yield removed(0)
+    is_answer = wire.get("role") == "assistant" and isinstance(wire.get("content"), list)
+    for at, block in enumerate(wire["content"] if is_answer else ()):
+        if isinstance(block, dict) and str(block.get("type")).startswith("input_"):
+            yield removed(at, Cause.MISPLACED_PART)
+
+
+def _fit(wire: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Rewrite the fields of an item that the provider would refuse."""
+    fit = dict(wire)
+    name = ARGUMENTS.get(kind)
+    if name is not None:
+        fit["name"] = tool_name(wire.get("name"))
+        if not isinstance(wire.get(name), str):
+            fit[name] = read_arguments(wire.get(name))
+    elif kind == "reasoning" and not isinstance(wire.get("summary"), list):
+        fit["summary"] = []
+    elif kind in TEXT_OUTPUTS:
+        fit["output"] = fit_result(wire.get("output"))
+    elif kind == "message" and isinstance(wire.get("content"), list):
+        own = _text_type(_ROLES.get(word(wire, "role"), "user"))
+        fit["content"] = [
+            {**block, "type": own}
+            if type(block) is dict and block.get("type") in TEXT_TYPES
+            else block
+            for block in wire["content"]
+        ]
+    return fit
+
+
 def _text_type(role: Role) -> str:
     return "output_text" if role == "assistant" else "input_text"
 
@@ -358,20 +403,13 @@ def _call_id(wire: dict[str, Any]) -> str:
     return named if not named or kind == "function_call" else f"{kind}:{named}"
 
 
-def _call_flaws(wire: dict[str, Any], kind: str) -> tuple[Flaw, ...]:
-    name = ARGUMENTS.get(kind)
-    if name is None or isinstance(wire.get(name), str):
-        return ()
-    return (Flaw(part=None, reason=Reason(Cause.ARGUMENTS_NO_STRING)),)
-
-
 def _call(wire: dict[str, Any], kind: str) -> ToolCall:
     given = next(
         (wire[n] for n in ("arguments", "input", "action", "operation") if n in wire), None
     )
     return ToolCall(
         id=CallId(_call_id(wire)),
-        name=str(wire.get("name") or kind.removesuffix("_call")),
+        name=str(wire.get("name") or ("" if kind in ARGUMENTS else kind.removesuffix("_call"))),
         arguments=read_arguments(given),
         variant=kind,
         caller=_made_by(wire),

@@ -1,20 +1,81 @@
-"""Reader and writer of OpenClaw's `segments.jsonl` and `knowledge.jsonl`. An imported line is
-exported byte for byte unless its fact changed. Only a restore takes a fact's trust level, author
-and pin from the file."""
+"""Reader and writer of OpenClaw's `segments.jsonl`, `knowledge.jsonl` and `vectors.bin`.
+
+An imported line is exported byte for byte unless its fact changed. Only a restore takes a fact's
+trust level, author and pin from the file. `vectors.bin` is VMEM version 1, little-endian: a header
+of magic, version, dimensions and count, then per vector the length of its id, its id, and float32
+numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
-from recollect.core.formats.json_text import number_at, object_lines, stringify, text_at
-from recollect.core.values.fact import Change, EvidenceSpan, Fact, FactType, MadeBy
+from recollect.core.formats.json_text import decode, number_at, object_lines, stringify, text_at
+from recollect.core.values.fact import Change, EvidenceSpan, Fact, FactType, MadeBy, type_named
 from recollect.core.values.message import Role
-from recollect.core.values.segment import Segment, SegmentId, Trust
+from recollect.core.values.segment import FLOAT_BYTES, Segment, SegmentId, Trust
+from recollect.errors import FormatError
 
 SEGMENTS: Final = "segments.jsonl"
 KNOWLEDGE: Final = "knowledge.jsonl"
+VECTORS: Final = "vectors.bin"
+
+_VMEM: Final = struct.Struct("<4sIII")
+_VMEM_MAGIC: Final = b"VMEM"
+_VMEM_VERSION: Final = 1
+_ID_LENGTH: Final = struct.Struct("<H")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorFile:
+    """The content of a `vectors.bin`."""
+
+    dimensions: int
+    offsets: Mapping[str, int] = field(repr=False)
+    """Where each id's numbers begin, in the order of the file."""
+    data: bytes = field(repr=False)
+    passed_over: tuple[str, ...] = ()
+
+    def values(self, name: str) -> bytes:
+        start = self.offsets[name]
+        return self.data[start : start + self.dimensions * FLOAT_BYTES]
+
+
+def read_vectors(data: bytes) -> VectorFile:
+    """Find the vectors of a `vectors.bin`. Raise FormatError if the file is not VMEM version 1. A
+    truncated end is reported, and the vectors before it are kept."""
+    if len(data) < _VMEM.size or not data.startswith(_VMEM_MAGIC):
+        raise FormatError(f"{VECTORS} must begin with VMEM and have a header of 16 bytes")
+    _, version, dimensions, count = _VMEM.unpack_from(data)
+    if version != _VMEM_VERSION or not dimensions:
+        raise FormatError(
+            f"{VECTORS} must have version {_VMEM_VERSION} and dimensions, not version {version} "
+            f"and {dimensions} dimensions"
+        )
+    offsets: dict[str, int] = {}
+    offset = _VMEM.size
+    while len(offsets) < count and offset + _ID_LENGTH.size <= len(data):
+        name_at = offset + _ID_LENGTH.size
+        start = name_at + _ID_LENGTH.unpack_from(data, offset)[0]
+        if start + dimensions * FLOAT_BYTES > len(data):
+            break
+        offsets[data[name_at:start].decode("utf-8", "surrogateescape")] = start
+        offset = start + dimensions * FLOAT_BYTES
+    left = len(data) - offset
+    unread = f"{VECTORS}: {len(offsets):,} of {count:,} vectors read, {left:,} bytes passed over"
+    passed_over = (unread,) if left or len(offsets) < count else ()
+    return VectorFile(dimensions=dimensions, offsets=offsets, data=data, passed_over=passed_over)
+
+
+def write_vectors(vectors: Sequence[tuple[str, bytes]], *, dimensions: int) -> Iterator[bytes]:
+    """Write a `vectors.bin` in pieces."""
+    yield _VMEM.pack(_VMEM_MAGIC, _VMEM_VERSION, dimensions, len(vectors))
+    for name, values in vectors:
+        encoded = name.encode("utf-8", "surrogateescape")
+        yield _ID_LENGTH.pack(len(encoded)) + encoded + values
 
 
 SEGMENT_FIELDS: Final = frozenset(
@@ -57,7 +118,7 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
             what = f"no text in {' and '.join(missing)}" if missing else "a role that is not known"
             passed_over.append(f"line {line.number}: {what}")
             continue
-        tokens, said_at = number_at(value, "tokens"), number_at(value, "timestamp")
+        tokens = number_at(value, "tokens")
         yield SegmentLine(
             number=line.number,
             line=line.line,
@@ -66,12 +127,13 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
             session=named["sessionId"] or "",
             role=role,
             content=named["content"] or "",
-            said_at=None if said_at is None else said_at / 1000,
+            said_at=_seconds(value, "timestamp"),
             tokens=None if tokens is None or not 0 <= tokens < 2**53 else int(tokens),
         )
 
 
-def write_segment_line(segment: Segment) -> str:
+def write_segment_line(segment: Segment, metadata: Mapping[str, Any] | None = None) -> str:
+    """Return a message's imported line, or a new one with this metadata."""
     if segment.foreign is not None and segment.source != "note":
         return segment.foreign
     own = {
@@ -81,9 +143,15 @@ def write_segment_line(segment: Segment) -> str:
         "role": segment.role,
         "content": segment.text,
         "tokens": segment.tokens,
-        "metadata": {"topics": [], "entities": []},
+        "metadata": metadata or {"topics": [], "entities": []},
     }
     return stringify(own) + "\n"
+
+
+def exported_id(line: str) -> str:
+    """Return the id in a line of `segments.jsonl`."""
+    value = next(iter(object_lines([line.encode()], [])), None)
+    return "" if value is None else str(value.value.get("id"))
 
 
 OWN_KEYS: Final = frozenset(
@@ -99,27 +167,24 @@ _CHANGES: Final[dict[str, Change]] = {name: name for name in get_args(Change)}
 
 def own_keys(fact: Fact) -> dict[str, Any]:
     """Return a fact's values under keys of Recollect, with times in milliseconds."""
-    said: dict[str, tuple[Any, bool]] = {
-        "trust": (fact.trust, fact.trust != "medium"),
-        "validTo": (_milliseconds(fact.valid_to), fact.valid_to is not None),
-        "recordedAt": (_milliseconds(fact.recorded_at), fact.recorded_at is not None),
-        "subject": (fact.subject, bool(fact.subject)),
-        "attribute": (fact.attribute, bool(fact.attribute)),
-        "sources": (list(fact.sources), bool(fact.sources)),
-        "evidence": (
-            [
-                {"segment": span.segment, "start": span.start, "end": span.end}
-                for span in fact.evidence
-            ],
-            bool(fact.evidence),
-        ),
-        "madeBy": (fact.made_by, fact.made_by != "import"),
-        "change": (fact.change, fact.change is not None),
-        "session": (fact.session, fact.session is not None),
-        "pinned": (True, fact.pinned),
-        "joint": (True, fact.joint),
+    spans = [
+        {"segment": span.segment, "start": span.start, "end": span.end} for span in fact.evidence
+    ]
+    values = {
+        "trust": None if fact.trust == "medium" else fact.trust,
+        "validTo": _milliseconds(fact.valid_to),
+        "recordedAt": _milliseconds(fact.recorded_at),
+        "subject": fact.subject or None,
+        "attribute": fact.attribute or None,
+        "sources": list(fact.sources) or None,
+        "evidence": spans or None,
+        "madeBy": None if fact.made_by == "import" else fact.made_by,
+        "change": fact.change,
+        "session": fact.session,
+        "pinned": fact.pinned or None,
+        "joint": fact.joint or None,
     }
-    return {key: value for key, (value, stands) in said.items() if stands}
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def with_own_keys(fact: Fact, value: Mapping[str, Any], *, restored: bool) -> Fact:
@@ -205,7 +270,6 @@ def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iter
             what = "a type that is not known" if kind is None else "no text in id or content"
             passed_over.append(f"line {line.number}: {what}")
             continue
-        at = number_at(value, "timestamp")
         yield KnowledgeLine(
             number=line.number,
             line=line.line,
@@ -214,7 +278,7 @@ def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iter
             type=kind,
             content=content,
             context=text_at(value, "context") or "",
-            at=None if at is None else at / 1000,
+            at=_seconds(value, "timestamp"),
             superseded_by=text_at(value, "supersededBy"),
         )
 
@@ -270,3 +334,70 @@ def in_order(facts: Iterable[Fact]) -> list[Fact]:
         return (0, int(number), fact.at, fact.id) if number else (1, 0, fact.at, fact.id)
 
     return sorted(facts, key=place)
+
+
+_FILE_VALUES: Final = frozenset({"type", "content", "sources", "validTo", "pinned"})
+"""Values of a line that a fact's file has as text, or under names of the Open Knowledge Format."""
+
+
+def write_fact_file(fact: Fact) -> str:
+    """Write a fact as Markdown with front matter in the style of the Open Knowledge Format 0.2.
+    Each value is JSON on one line, which YAML can read, too."""
+    line = next(object_lines([write_knowledge_line(fact).encode()], [])).value
+    by = "human:user" if fact.made_by == "user" else f"process:{fact.made_by}"
+    author = {"by": by, "at": _iso_time(fact.at)}
+    head = {
+        "type": fact.type,
+        "sources": [{"resource": f"message:{source}"} for source in fact.sources],
+        "generated": author,
+        "verified": [author] if fact.made_by == "user" else [],
+        "stale_after": fact.valid_to is not None and _iso_time(fact.valid_to),
+        "pinned": fact.pinned,
+        "recollect": {key: value for key, value in line.items() if key not in _FILE_VALUES},
+    }
+    lines = [f"{name}: {stringify(value)}" for name, value in head.items() if value]
+    return "\n".join(["---", *lines, "---", "", fact.content, ""])
+
+
+_YEAR_9999: Final = 253_370_764_800.0
+
+
+def _iso_time(seconds: float) -> str:
+    in_range = 0.0 <= seconds < _YEAR_9999  # an imported time may be any number
+    exact = round(seconds, 3) if in_range else 0.0
+    return datetime.fromtimestamp(exact, UTC).isoformat(timespec="milliseconds")
+
+
+def read_fact_file(data: bytes) -> dict[str, Any]:
+    """Return the values of a fact's file under the names of `knowledge.jsonl`. Raise FormatError if
+    the file is no fact."""
+    text = data.decode("utf-8-sig", "replace").replace("\r\n", "\n") + "\n"
+    front, closing, body = text.removeprefix("---\n").partition("\n---\n")
+    if not closing or not text.startswith("---\n"):
+        raise FormatError("it must begin with front matter between two lines ---")
+    head: dict[str, Any] = {}
+    for number, line in enumerate(front.split("\n"), 2):
+        name, colon, value = line.partition(":")
+        if not colon or line[0] in " \t-":
+            raise FormatError(f"line {number} must be NAME: VALUE, on one line")
+        try:
+            head[name] = decode(value.encode())
+        except FormatError:
+            head[name] = value.strip().strip("'\"")
+    own, kind, stale = head.get("recollect"), type_named(str(head.get("type"))), None
+    if kind not in _TYPES:
+        raise FormatError(f"type must be one of {', '.join(_TYPES)}, not {kind!r}")
+    try:
+        if head.get("stale_after"):
+            stale = datetime.fromisoformat(str(head["stale_after"])).timestamp() * 1000
+    except (ValueError, OverflowError):
+        raise FormatError(f"{head['stale_after']!r} must be a date or an ISO time") from None
+    sources = [one.get("resource") for one in _items(head, "sources") if isinstance(one, dict)]
+    return {
+        **(own if isinstance(own, dict) else {}),
+        "type": kind,
+        "content": body.strip(),
+        "sources": [str(source).removeprefix("message:") for source in sources],
+        "pinned": head.get("pinned") is True,
+        "validTo": stale,
+    }

@@ -7,17 +7,30 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from recollect.core.formats.blocks import (
+    arguments_object,
+    fit_result,
+    mappings,
     read_content,
     read_result_content,
     read_wire,
     reword_result,
+    rewritten,
     wire_flaws,
     word,
 )
-from recollect.core.formats.json_text import Fields, encode, text_of
+from recollect.core.formats.json_text import Fields, canonical, encode, text_of
 from recollect.core.formats.summaries import is_summary
 from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
-from recollect.core.values.message import CallId, Ending, Message, Part, Role, Text, ToolResult
+from recollect.core.values.message import (
+    CallId,
+    Ending,
+    Message,
+    Other,
+    Part,
+    Role,
+    Text,
+    ToolResult,
+)
 from recollect.core.values.model import WireRules
 
 RULES = WireRules(
@@ -69,25 +82,29 @@ class PiCodec:
         if role == "tool":
             parts = (_result(wire),)
         elif spelled == "bashExecution":
-            parts = (Text(text=f"$ {wire.get('command', '')}\n{wire.get('output', '')}"),)
+            output = f"$ {wire.get('command', '')}\n{wire.get('output', '')}"
+            parts = (Other(kind="bash_output", payload=canonical(output)),)
         elif spelled in SUMMARY_ROLES:
             parts = (Text(text=str(wire.get("summary") or "")),)
         else:
             parts = read_content(wire.get("content"))
+        flaws = [*wire_flaws(raw), *rewritten(wire, _fit(wire))]
+        for block in mappings(wire.get("content")):
+            flaws += rewritten(block, _fit_call(block))
         ending = _ENDINGS.get(word(wire, "stopReason"), "complete")
         return Message(
             role=role,
             parts=parts,
             raw=raw,
             ending=ending,
-            flaws=wire_flaws(raw),
+            flaws=tuple(flaws),
             summary=spelled in SUMMARY_ROLES or is_summary(role, parts),
         )
 
     def compose(self, slot: Slot) -> bytes:
         if slot.base is None:
             return self._own(slot)
-        wire = read_wire(slot.base.raw)
+        wire = _fit(read_wire(slot.base.raw))
         if slot.base.role == "tool":
             for piece in slot.pieces:
                 if isinstance(piece, RewordedPart):
@@ -129,7 +146,23 @@ def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any]) -> Any:
     block = blocks[piece.part]
     if isinstance(block, str):
         block = {"type": "text", "text": block}
-    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else block
+    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else _fit_call(block)
+
+
+def _fit(wire: dict[str, Any]) -> dict[str, Any]:
+    """Rewrite the content of an answer or a result as a list."""
+    content, role = wire.get("content"), wire.get("role")
+    if role == "toolResult":
+        content = fit_result(content)
+    if role in ("assistant", "toolResult") and not isinstance(content, list):
+        content = [{"type": "text", "text": content}] if content else []
+    return {**wire, "content": content} if "content" in wire else wire
+
+
+def _fit_call(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    if block.get("type") != "toolCall" or isinstance(block.get("arguments"), Mapping):
+        return block
+    return {**block, "arguments": arguments_object(block.get("arguments"))}
 
 
 def _result(wire: dict[str, Any]) -> ToolResult:

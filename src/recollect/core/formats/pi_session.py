@@ -238,6 +238,7 @@ def compaction_value(
     summary: str,
     first_kept_entry_id: str,
     tokens_before: int,
+    tokens_after: int | None = None,
     details: Any = None,
     from_hook: bool | None = False,
     retained_tail: Sequence[Mapping[str, Any]] | None = None,
@@ -248,6 +249,7 @@ def compaction_value(
         "summary": summary,
         "firstKeptEntryId": first_kept_entry_id,
         "tokensBefore": tokens_before,
+        **({} if tokens_after is None else {"tokensAfter": tokens_after}),
     }
     return _with(value, details=details, fromHook=from_hook, retainedTail=retained_tail)
 

@@ -26,7 +26,15 @@ SAID_BY: Final[Mapping[Trust, str]] = {
     "outside": "fetched content",
 }
 """Name of a fact's source for the model, by the fact's trust level."""
-_OWN_TAGS: Final = re.compile(r"<(?=/?\s*(?:recalled-context|knowledge|detail)\b)", re.IGNORECASE)
+_TAG_NAMES: Final = ("recalled-context", "knowledge", "detail")
+_GAP: Final = (
+    r"[\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    r"\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*+"
+)
+"""Spaces and characters that are not shown, after which a model still reads a tag."""
+_OWN_TAGS: Final = re.compile(
+    rf"<(?={_GAP}/?{_GAP}(?:{'|'.join(_GAP.join(name) for name in _TAG_NAMES)})\b)", re.IGNORECASE
+)
 _SECTION_TAG: Final = re.compile(r"</?(?:knowledge|detail)>")
 _CUT: Final = "(more did not fit here)"
 _SITTING_LINE: Final = re.compile(r"\[[^\]]*\]")

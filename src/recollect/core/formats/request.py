@@ -28,7 +28,8 @@ from recollect.errors import FormatError
 OUTPUT_KEYS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 SYSTEM_KEYS = ("system", "instructions", "systemPrompt")
 CONTINUING_KEYS = ("previous_response_id", "conversation")
-LOOKED_AT = (*SYSTEM_KEYS, *CONTINUING_KEYS, *OUTPUT_KEYS, "tools", "model", "thinking")
+MARK = "cache_control"
+LOOKED_AT = (*SYSTEM_KEYS, *CONTINUING_KEYS, *OUTPUT_KEYS, "tools", "model", "thinking", MARK)
 """Keys of the body, besides the messages, whose values Recollect reads."""
 
 
@@ -48,6 +49,7 @@ class _Body(msgspec.Struct):
     previous_response_id: msgspec.Raw = _ABSENT
     conversation: msgspec.Raw = _ABSENT
     thinking: msgspec.Raw = _ABSENT
+    cache_control: msgspec.Raw = _ABSENT
     max_tokens: msgspec.Raw = _ABSENT
     max_completion_tokens: msgspec.Raw = _ABSENT
     max_output_tokens: msgspec.Raw = _ABSENT
@@ -321,6 +323,8 @@ def _request(
             (spans[key].decode("utf-8", "replace") for key in CONTINUING_KEYS if key in spans), ""
         ),
         thinking=_thinks(name, spans.get("thinking")),
+        marks=(MARK in spans)
+        + sum(spans.get(key, b"").count(b'"cache_control"') for key in ("system", "tools")),
     )
 
 

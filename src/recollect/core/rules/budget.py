@@ -128,6 +128,8 @@ def limits_of(
         compact_at = min(compact_at, int(window_tokens * compaction.at_ratio))
     flush = compaction.flush
     flush_at = compact_at - min(flush.soft_threshold_tokens, window_tokens // FLUSH_SHARE)
+    if flush.at_ratio is not None:
+        flush_at = min(flush_at, int(window_tokens * flush.at_ratio))
     return WindowLimits(
         window_tokens=window_tokens,
         reserve_tokens=reserve,

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 from recollect.core.values.history import Entry, KeptPart, RewordedPart, Row, base_of
 from recollect.core.values.message import (
+    UNREADABLE_KINDS,
     CallId,
     EntryKey,
     Message,
@@ -276,7 +278,7 @@ def is_odd(message: Message, rules: WireRules) -> bool:
     if len(parts) == 1 and isinstance(part := parts[0], Text):
         refused = rules.refuses_blank_text or role == "assistant"
         return refused and (not part.text or part.text.isspace())
-    if any(is_misplaced(part, role) for part in parts) or _has_blank(message, rules):
+    if any(map(misfit_of, parts, repeat(role))) or _has_blank(message, rules):
         return True
     if role == "assistant":
         if all(isinstance(part, Text) and not part.text.strip() for part in parts):
@@ -286,11 +288,15 @@ def is_odd(message: Message, rules: WireRules) -> bool:
     return rules.results_share_a_message and _results_not_first(message)
 
 
-def is_misplaced(part: Part, role: Role) -> bool:
-    """Return whether the part is invalid in a message of this role. Calls need an id."""
-    if role == "assistant":
-        return isinstance(part, ToolResult) or (isinstance(part, ToolCall) and not part.id)
-    return isinstance(part, ToolCall | Thinking)
+def misfit_of(part: Part, role: Role) -> Cause | None:
+    """Return why the part is invalid in a message of this role. Calls need an id and a name."""
+    if isinstance(part, Other):
+        return Cause.PART_EMPTY if part.kind in UNREADABLE_KINDS else None
+    if role != "assistant":
+        return Cause.MISPLACED_PART if isinstance(part, ToolCall | Thinking) else None
+    if isinstance(part, ToolCall) and not (part.id and part.name):
+        return Cause.PART_EMPTY
+    return Cause.MISPLACED_PART if isinstance(part, ToolResult) else None
 
 
 def call_ids(message: Message) -> tuple[CallId, ...]:
@@ -318,7 +324,8 @@ def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
     pending: tuple[CallId, ...] = ()
     expected = "user"
     for entry in entries:
-        if rules.system_inside and entry.role == "system" and expected == "assistant":
+        inside = rules.system_inside and entry.role == "system"
+        if inside and not entry.odd and expected == "assistant":
             continue
         if entry.odd or entry.role != expected:
             return False

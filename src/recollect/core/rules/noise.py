@@ -23,7 +23,11 @@ _WIDE = re.compile(
 _SILENT = frozenset({"NO_REPLY", "HEARTBEAT_OK", "[forgotten]"})
 """Texts without information. Transcripts contain "[forgotten]" instead of forgotten messages."""
 _MARKUP = " \t\r\n*_`~\"'.!"
-_AUDIO = re.compile(r"^\s*\[Audio\]", re.IGNORECASE)
+_AUDIO = re.compile(
+    r"\s*\[Audio\](?=.*file_key|\s*(?:data:\S*|<[^>\n]*>|[\w+/=-]{40,})?\s*\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""A channel's audio without words: a file's key, an address, a placeholder, or encoded bytes."""
 _QUEUED = re.compile(r"^\s*\[Queued messages\b[^\]\n]{0,200}\]", re.IGNORECASE)
 
 _DATED = re.compile(
@@ -106,7 +110,7 @@ def is_noise(text: str) -> NoiseReason | None:
     # The prompt of a heartbeat names the file, and mentions the word elsewhere too.
     if "HEARTBEAT.md" in text and "heartbeat" in text.replace("HEARTBEAT.md", "").lower():
         return NoiseReason.HEARTBEAT_PROMPT
-    if _AUDIO.match(text) and "file_key" in text:
+    if _AUDIO.match(text):
         return NoiseReason.RAW_AUDIO
     if _QUEUED.match(text):
         return NoiseReason.QUEUED_MESSAGES
@@ -135,6 +139,15 @@ def strip_channel_prefix(text: str) -> str:
             break
         at = following
     return text[at:]
+
+
+def channel_of(text: str) -> str | None:
+    """Return the channel that put its prefix before a message, such as "telegram"."""
+    dated = _DATED.match(text)
+    at = dated.end() if dated else 0
+    prefix = _CHANNEL.match(text, at) or _BRIDGED.match(text, at)
+    name = prefix and re.search(_CHANNELS, prefix[0], re.IGNORECASE)
+    return name[0].lower() if name else None
 
 
 def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
@@ -167,6 +180,30 @@ def _enclosed(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]
 
 def without_reminders(text: str) -> str:
     return without_spans(text, reminder_spans(text))
+
+
+_ATTACHED = re.compile(
+    r"^[ \t]{0,64}<(files?|documents?|attachments?|search_results?)\b[^>\n]{0,1000}>", re.MULTILINE
+)
+"""Tags between which clients put files, documents and search results, such as pi's `file`."""
+
+
+def attachment_spans(text: str) -> list[tuple[int, int]]:
+    """Return the positions of files and documents in a user's text, up to the last closing tag,
+    because their content may contain closing tags."""
+    ends: dict[str, int] = {}
+    spans: list[tuple[int, int]] = []
+    for opening in _ATTACHED.finditer(text) if "</" in text else ():
+        closing = f"</{opening[1]}>"
+        end = ends.setdefault(closing, text.rfind(closing)) + len(closing)
+        if opening.end() < end and (not spans or opening.start() >= spans[-1][1]):
+            spans.append((opening.start(), end))
+    return spans
+
+
+def users_words(text: str) -> str:
+    """Return a user's text without reminders, and without files and documents in it."""
+    return without_reminders(without_spans(text, attachment_spans(text)))
 
 
 def _after_reminder(text: str, at: int) -> int:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from recollect.core.rules.calls import CALLER_GONE, NONE, Misfits, is_misplaced
+from recollect.core.rules.calls import CALLER_GONE, NONE, Misfits, misfit_of
 from recollect.core.values.edit import Repair, RepairKind
 from recollect.core.values.history import (
     Entry,
@@ -130,8 +130,8 @@ def _drop_pieces(
         reason = unfit.get(piece.part)
         if rules.refuses_blank_text and _is_blank(piece):
             reason = Reason(Cause.BLANK_TEXT)
-        elif is_misplaced(part, entry.role):
-            reason = Reason(Cause.MISPLACED_PART)
+        elif (cause := misfit_of(part, entry.role)) is not None:
+            reason = Reason(cause)
         elif isinstance(part, ToolCall):
             if part.id in called:
                 reason = Reason(Cause.CALL_REPEATED)
@@ -200,63 +200,118 @@ class Pairing:
 
 _PLAIN = re.compile(r"[a-zA-Z0-9_-]+")
 _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
+_KIND = re.compile(r"[a-z_]+_call:")
 
 
-def are_acceptable(entries: Sequence[Entry]) -> bool:
-    """Return whether all call ids are different, with only characters that every server accepts."""
-    seen: set[CallId] = set()
+def _sent_as(call_id: CallId) -> str:
+    """Return an id without the kind of its call, which some formats put before it."""
+    return _KIND.sub("", call_id, count=1) if ":" in call_id else call_id
+
+
+def are_acceptable(entries: Sequence[Entry], rules: WireRules) -> bool:
+    """Return whether all call ids are different, with only characters that the server accepts."""
+    seen: set[str] = set()
     for entry in entries:
         for call_id in entry.calls:
-            if call_id in seen or not _PLAIN.fullmatch(call_id):
+            name = _sent_as(call_id)
+            if name in seen or (rules.ids_plain and not _PLAIN.fullmatch(call_id)):
                 return False
-            seen.add(call_id)
+            seen.add(name)
     return True
 
 
-def make_acceptable(rows: Sequence[Row], repairs: list[Repair]) -> list[Row]:
-    """Give a new id to each call whose id is used twice or has other characters."""
+def make_acceptable(rows: Sequence[Row], rules: WireRules, repairs: list[Repair]) -> list[Row]:
+    """Give a new id to each call whose id is used twice or has other characters, and to its
+    result."""
     used: set[str] = set()
-    renamed: dict[CallId, CallId] = {}
+    names = _SentIds()
     out: list[Row] = []
     for row in rows:
-        out.append(_renamed(row, renamed) if renamed else row)
-        renamed = {}
         base = base_of(row)
         for call_id in base.calls if base is not None and row.role == "assistant" else ():
-            fit = _fit(call_id, used)
-            used.add(fit)
+            fit = _fit(call_id, used, rules)
+            used.add(_sent_as(fit))
+            names.unanswered[call_id] = fit
             if fit != call_id:
                 assert base is not None
-                renamed[call_id] = CallId(fit)
                 repairs.append(repair_of("respelled", base, None, Reason(Cause.CALL_ID), call_id))
-        if renamed:
-            out[-1] = _renamed(row, renamed)
+        if names.unanswered or names.answered:
+            row = _with_pieces(row, [_renamed_piece(piece, names) for piece in pieces_of(row)])
+        out.append(row)
     return out
 
 
-def _fit(call_id: CallId, used: set[str]) -> str:
-    plain = _NOT_PLAIN.sub("_", call_id) or "call"
+@dataclass(slots=True)
+class _SentIds:
+    """The ids under which calls are sent, by the ids with which they were received."""
+
+    unanswered: dict[CallId, CallId] = field(default_factory=dict)
+    answered: dict[CallId, CallId] = field(default_factory=dict)
+
+    def of_call(self, call_id: CallId) -> CallId | None:
+        """Return the new id of a call, or None if it keeps its own."""
+        sent_id = self.unanswered.get(call_id, self.answered.get(call_id))
+        return None if sent_id == call_id else sent_id
+
+    def of_result(self, result: ToolResult) -> CallId | None:
+        """Return the new id of a result's call: of one that waits for a result, if there is one. A
+        result that names calls of two kinds by one id belongs to the one that waits."""
+        for calls in (self.unanswered, self.answered):
+            for call_id in (result.call_id, result.alternative):
+                if call_id is not None and (sent_id := calls.pop(call_id, None)) is not None:
+                    self.answered[call_id] = sent_id
+                    return sent_id if sent_id != call_id else None
+        return None
+
+
+def _fit(call_id: CallId, used: set[str], rules: WireRules) -> CallId:
+    plain = (_NOT_PLAIN.sub("_", call_id) or "call") if rules.ids_plain else call_id
     fit, number = plain, 2
-    while fit in used:
+    while _sent_as(CallId(fit)) in used:
         fit, number = f"{plain}_{number}", number + 1
-    return fit
+    return CallId(fit)
 
 
-def _renamed(row: Row, names: dict[CallId, CallId]) -> Slot:
-    pieces = tuple(_renamed_piece(piece, names) for piece in pieces_of(row))
-    return Slot(role=row.role, pieces=pieces, base=base_of(row))
+def _with_pieces(row: Row, pieces: Sequence[SlotPiece]) -> Row:
+    if tuple(pieces) == pieces_of(row):
+        return row
+    slot = row if isinstance(row, Slot) else Slot(role=row.role, pieces=(), base=row)
+    return replace(slot, pieces=tuple(pieces))
 
 
-def _renamed_piece(piece: SlotPiece, names: dict[CallId, CallId]) -> SlotPiece:
+def _renamed_piece(piece: SlotPiece, names: _SentIds) -> SlotPiece:
     if isinstance(piece, StandIn):
-        return replace(piece, call=replace(piece.call, id=names.get(piece.call.id, piece.call.id)))
-    part = part_of(piece)
-    called = part.id if isinstance(part, ToolCall) else None
-    if isinstance(part, ToolResult):
-        called = part.call_id
-    if called in names and isinstance(piece, KeptPart | RewordedPart):
-        return replace(piece, call_id=names[called])
+        call_id = names.of_call(piece.call.id) or piece.call.id
+        return replace(piece, call=replace(piece.call, id=call_id))
+    part, sent_id = part_of(piece), None
+    if isinstance(part, ToolCall):
+        sent_id = names.of_call(part.id)
+    elif isinstance(part, ToolResult):
+        sent_id = names.of_result(part)
+    if sent_id is not None and isinstance(piece, KeptPart | RewordedPart):
+        return replace(piece, call_id=sent_id)
     return piece
+
+
+def without_excess_marks(
+    rows: Sequence[Row], marks: int, most: int, repairs: list[Repair]
+) -> list[Row]:
+    """Remove the oldest cache marks of the messages if there are more than `most`, with the `marks`
+    outside of the messages. The newest cover most of the request."""
+    spare, out = most - marks, list[Row]()
+    for row in reversed(rows):
+        pieces: list[SlotPiece] = []
+        for piece in reversed(pieces_of(row)):
+            if isinstance(piece, KeptPart | RewordedPart):
+                count = piece.entry.message.marks.count(piece.part)
+                spare -= count
+                if count and spare < 0:
+                    over = Reason(Cause.MARKS_OVER, most=most)
+                    repairs.append(repair_of("respelled", piece.entry, piece.part, over))
+                    piece = replace(piece, unmarked=True)
+            pieces.append(piece)
+        out.append(_with_pieces(row, pieces[::-1]))
+    return out[::-1]
 
 
 OPENING = "[recollect] No user message stands before this."

@@ -167,7 +167,18 @@ _NEXT_BLOCK = re.compile(rf"\s*+{_ANY_TAG}")
 # Fields that contain words, in blocks that Recollect does not interpret: documents, searches,
 # refusals, transcripts.
 _WORDY_FIELDS = frozenset(
-    {"text", "title", "url", "query", "context", "refusal", "transcript", "code", "command"}
+    {
+        "text",
+        "title",
+        "content",
+        "url",
+        "query",
+        "context",
+        "refusal",
+        "transcript",
+        "code",
+        "command",
+    }
     | {"stdout", "stderr", "logs", "output", "arguments", "name", "filename", "error"}
 )
 _BASE64 = re.compile(r"(?:data:[^,]{0,200},)?[A-Za-z0-9+/_-]{200,}={0,2}")
@@ -319,11 +330,6 @@ def _words_of(part: Other) -> Iterator[str]:
     if isinstance(value, str):  # the text of a refusal is a plain string
         yield value
         return
-    source = value.get("source") if isinstance(value, dict) else None
-    if isinstance(source, dict) and source.get("type") == "text":  # the document is given as text
-        data = source.get("data")
-        if isinstance(data, str):
-            yield data
     yield from _strings(value, "", 0)
 
 
@@ -334,8 +340,9 @@ def _strings(value: Any, name: str, depth: int) -> Iterator[str]:
         if name in _WORDY_FIELDS and value.strip() and _BASE64.match(value) is None:
             yield value
     elif isinstance(value, dict):
+        is_text = value.get("type") == "text"  # a document that is given as text
         for key, inner in value.items():
-            yield from _strings(inner, key, depth + 1)
+            yield from _strings(inner, "text" if is_text and key == "data" else key, depth + 1)
     elif isinstance(value, list):
         for inner in value:
             yield from _strings(inner, name, depth + 1)

@@ -4,7 +4,6 @@ part. A tool's name shows whether it fetches content; for a shell, its command d
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Final
@@ -21,6 +20,8 @@ _BY_ROLE: Final[dict[Role, Trust]] = {
     "tool": "low",
 }
 _PLACE: Final = {trust: place for place, trust in enumerate(TRUST_ORDER)}
+_ATTACHED: Final = frozenset({"document", "search_result", "input_file", "file"})
+"""Blocks with documents and search results, which somebody else wrote."""
 # Blocks with results of a provider's own tools: web pages, files, output of MCP servers.
 _BROUGHT_IN: Final = ("_tool_result", "_call", "_output")
 
@@ -111,25 +112,22 @@ def tool_of(result: ToolResult, names: Mapping[CallId, str]) -> str:
     return name
 
 
+def is_brought_in(part: Part) -> bool:
+    """Return whether a part holds what neither the user nor the model wrote: a document, a search
+    result, or the result of a tool that the provider runs."""
+    return isinstance(part, Other) and (part.kind in _ATTACHED or part.kind.endswith(_BROUGHT_IN))
+
+
 def _brought_in(part: Part, names: Mapping[CallId, str], fetched: Container[CallId]) -> Trust:
     if isinstance(part, ToolResult):
         known = part.call_id in fetched or part.alternative in fetched
+        known = known or any(isinstance(p, Other) and p.kind in _ATTACHED for p in part.content)
         return "outside" if known or is_fetcher(tool_of(part, names)) else "low"
-    if isinstance(part, Other) and part.kind.endswith(_BROUGHT_IN):
-        return "outside" if is_fetcher(part.kind) or _server_tool_fetches(part) else "low"
+    if isinstance(part, Other) and is_brought_in(part):
+        # what servers of others answer counts as fetched: files, MCP servers
+        fetched_kind = part.kind in _ATTACHED or part.kind.startswith(("mcp_", "file_search"))
+        return "outside" if fetched_kind or is_fetcher(part.kind) else "low"
     return "high"
-
-
-def _server_tool_fetches(part: Other) -> bool:
-    """Return whether a call to an MCP server fetches content, by the tool's name in the block."""
-    if not part.kind.startswith("mcp"):
-        return False
-    try:
-        value = json.loads(part.payload)
-    except (ValueError, RecursionError):
-        return False
-    name = value.get("name") if isinstance(value, dict) else None
-    return isinstance(name, str) and is_fetcher(name)
 
 
 def _words(tool: str) -> frozenset[str]:

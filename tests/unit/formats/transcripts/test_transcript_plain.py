@@ -45,6 +45,44 @@ def test_a_responses_request_with_one_plain_string() -> None:
     assert transcript.system == "Be brief."
 
 
+FLAT = [
+    {"role": "user", "content": "Hello", "timestamp": "2026-01-26T10:00:00Z"},
+    {"role": "assistant", "content": "Hi there!", "timestamp": "2026-01-26T10:00:01Z"},
+    {"role": "tool_call", "name": "read", "params": {"path": "a.txt"}, "timestamp": "…"},
+    {"role": "tool_call", "name": "exec", "params": {"command": "ls"}},
+    {"role": "tool_call", "name": "read", "params": {"path": "b.txt"}},
+    {"role": "tool_result", "name": "exec", "content": ["a.txt"]},
+    {"role": "tool_result", "name": "read", "content": "of a"},
+    {"role": "tool_result", "name": "read", "content": "of b", "timestamp": "2026-01-26T10:00:09Z"},
+    {"role": "tool_result", "name": "write", "content": "without a call"},
+    {"role": "tool_call"},
+]
+
+
+def test_a_flat_logs_tool_lines_are_calls_and_their_results() -> None:
+    data = "".join(json.dumps(line) + "\n" for line in FLAT).encode()
+    transcript = read_transcript(data)
+    assert (transcript.format, transcript.passed_over) == ("openai-chat", ())
+    read = [json.loads(item.raw) for item in transcript.items]
+    assert [item.derived for item in transcript.items] == [False, False, *[True] * 8]
+    calls = {
+        call["id"]: (call["function"]["name"], json.loads(call["function"]["arguments"]))
+        for message in read
+        for call in message.get("tool_calls", ())
+    }
+    results = {
+        message["tool_call_id"]: message["content"] for message in read if message["role"] == "tool"
+    }
+    answered = [(*calls[id_], results[id_]) for id_ in calls if id_ in results]
+    assert answered == [
+        ("read", {"path": "a.txt"}, "of a"),
+        ("exec", {"command": "ls"}, '["a.txt"]'),
+        ("read", {"path": "b.txt"}, "of b"),
+    ]
+    assert results.keys() - calls.keys(), "a result without a call has an id of its own"
+    assert transcript.items[7].timestamp is not None
+
+
 def test_items_of_one_answer_are_one_call_in_responses() -> None:
     messages = [
         {"type": "compaction", "encrypted_content": "e"},
@@ -59,7 +97,7 @@ def test_items_of_one_answer_are_one_call_in_responses() -> None:
 
 
 def test_messages_on_lines_and_what_is_none_is_told() -> None:
-    stranger = {"role": "tool_result", "content": "I am the user"}
+    stranger = {"role": "narrator", "content": "I am the user"}
     lines = [{"id": "old header"}, USER, CHAT_CALL, CHAT_RESULT, ANSWER, stranger]
     transcript = read_transcript("\n".join(map(json.dumps, lines)).encode())
     assert transcript.kind == "messages"

@@ -28,11 +28,13 @@ from recollect.core.formats.transcripts.records import (
     is_utf8,
     is_written_by_model,
     no_parent,
+    note_if_long,
     parents_first,
     records,
     unpack,
     usage_of,
     value_of,
+    without_long_lines,
 )
 from recollect.core.values.model import FormatName, Usage
 from recollect.core.values.transcript import (
@@ -173,7 +175,16 @@ def read_transcript(data: bytes, *, name: str = "") -> RecordedSession:
 
 def read_transcripts(data: bytes, *, name: str = "") -> tuple[RecordedSession, ...]:
     """Read a recording of one or more sessions."""
-    data = unpack(data, name=name)
+    data, too_long = unpack(data, name=name), list[str]()
+    if not data.lstrip().startswith(b"["):  # the items of an array are checked one by one
+        data = without_long_lines(data, too_long)
+    if too_long and not data.strip():
+        raise FormatError(f"{name or 'the recording'} has no line to read: {too_long[0]}")
+    first, *others = _read_sessions(data, name)
+    return (replace(first, passed_over=(*too_long, *first.passed_over)), *others)
+
+
+def _read_sessions(data: bytes, name: str) -> tuple[RecordedSession, ...]:
     detected = _detect(data, name=name)
     if detected.parts is not None:
         sessions = [_read_part(detected.kind, part) for part in detected.parts]
@@ -202,8 +213,13 @@ def _read_messages(
     lines = list(passed_over)
     items: list[TranscriptItem] = []
     messages_read: list[Fields] = []
-    for number, raw in messages:
-        message = object_fields(raw)
+    open_calls: dict[str, list[str]] = {}
+    for number, line in messages:
+        if note_if_long("item", number, line, lines):
+            continue
+        message = object_fields(line)
+        raw = line if message is None else _flat_tool_line(message, number, open_calls) or line
+        message = message if raw is line else object_fields(raw)
         if message is None or not message.keys() & {"role", "type"}:
             lines.append(f"item {number}: no message, neither role nor type: {raw[:40]!r}")
             continue
@@ -214,7 +230,11 @@ def _read_messages(
         usage = usage_of(message) if "usage" in message else None
         items.append(
             TranscriptItem(
-                raw=raw, line=number, timestamp=instant_of(message, "timestamp"), usage=usage
+                raw=raw,
+                line=number,
+                timestamp=instant_of(message, "timestamp"),
+                usage=usage,
+                derived=raw is not line,
             )
         )
         messages_read.append(message)
@@ -226,6 +246,24 @@ def _read_messages(
         requests=_calls(messages_read, [item.usage for item in items], name),
         passed_over=tuple(lines),
     )
+
+
+def _flat_tool_line(fields: Fields, number: int, open_calls: dict[str, list[str]]) -> bytes | None:
+    """Convert a `tool_call` or `tool_result` line of OpenClaw's flat log to a chat message. A
+    result answers the oldest open call of its tool, because the lines have no ids."""
+    role, name = text_of(fields, "role"), text_of(fields, "name") or "tool"
+    when = {"timestamp": text_of(fields, "timestamp")}
+    if role == "tool_call":
+        arguments = fields.get("params", b"{}").decode("utf-8", "replace")
+        open_calls.setdefault(name, []).append(id_ := f"call-{number}")
+        call = {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
+        return encode({"role": "assistant", "content": None, "tool_calls": [call], **when})
+    if role == "tool_result":
+        ids = open_calls.get(name) or [f"call-{number}"]
+        text = text_of(fields, "content")
+        content = fields.get("content", b"").decode("utf-8", "replace") if text is None else text
+        return encode({"role": "tool", "tool_call_id": ids.pop(0), "content": content, **when})
+    return None
 
 
 def _read_request(raw: bytes) -> RecordedSession:

@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from io import BufferedIOBase, BytesIO
+from typing import TYPE_CHECKING, Any, Final
 
 from recollect.core.formats.json_text import Fields, decode, object_fields, text_of
 from recollect.core.formats.replies import read_usage
@@ -40,8 +41,19 @@ class Record:
     raw: bytes
 
 
+MAX_LINE_BYTES: Final = 32 << 20
+"""No provider accepted a larger request when this was set, so no agent sent a longer message."""
+MAX_NOTES: Final = 1_000
+"""Number of skipped lines that are listed. A file may have millions of lines."""
+_MAX_UNPACKED_BYTES: Final = 1 << 30
+_FREE_BYTES: Final = 32 << 20
+_MAX_RATIO: Final = 100
+"""A recording may unpack to 32 MB, and beyond that to 100 times its size. Not measured on
+recordings. 32 MB of the shortest lines take about half a minute to read."""
+
+
 def unpack(data: bytes, *, name: str = "") -> bytes:
-    """Decompress gzip or Zstandard, and drop a byte order mark."""
+    """Decompress gzip or Zstandard up to a limit, and drop a byte order mark."""
     subject = name or "the recording"
     if data.startswith(_ZSTANDARD_MAGIC):
         try:
@@ -52,28 +64,69 @@ def unpack(data: bytes, *, name: str = "") -> bytes:
         except ImportError:
             raise MissingExtra(feature="reading Zstandard", extra="hooks") from None
         try:
-            data = zstd.decompress(data)
-        except zstd.ZstdError as error:
+            data = _read_unpacked(zstd.ZstdFile(BytesIO(data)), len(data), subject)
+        except (zstd.ZstdError, EOFError) as error:
             raise FormatError(f"{subject} is a damaged Zstandard file: {error}") from error
     if data.startswith(_GZIP_MAGIC):
         try:
-            data = gzip.decompress(data)
+            data = _read_unpacked(gzip.GzipFile(fileobj=BytesIO(data)), len(data), subject)
         except (OSError, EOFError, zlib.error) as error:
             raise FormatError(f"{subject} is a damaged gzip file: {error}") from error
     return data.removeprefix(_UTF8_MARK)
 
 
+def _read_unpacked(file: BufferedIOBase, packed_bytes: int, subject: str) -> bytes:
+    limit = min(_MAX_UNPACKED_BYTES, max(_FREE_BYTES, _MAX_RATIO * packed_bytes))
+    with file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise FormatError(
+            f"{subject} unpacks to more than {limit:,} bytes: unpack it yourself, check that it is "
+            "a transcript, and pass the unpacked file"
+        )
+    return data
+
+
+def without_long_lines(data: bytes, passed_over: list[str]) -> bytes:
+    """Empty the lines that are too long, and report them."""
+    if len(data) <= MAX_LINE_BYTES:
+        return data
+    kept, kept_end, offset = list[bytes](), 0, 0
+    for number, line in enumerate(BytesIO(data), 1):
+        if note_if_long("line", number, line, passed_over):
+            kept += [data[kept_end:offset], b"\n"]
+            kept_end = offset + len(line)
+        offset += len(line)
+    return b"".join([*kept, data[kept_end:]]) if kept else data
+
+
+def note_if_long(unit: str, number: int, raw: bytes, passed_over: list[str]) -> bool:
+    if len(raw) <= MAX_LINE_BYTES:
+        return False
+    limit = f"{MAX_LINE_BYTES:,} bytes are read"
+    _note(passed_over, f"{unit} {number}: {len(raw):,} bytes long, but only up to {limit}")
+    return True
+
+
+def _note(passed_over: list[str], text: str) -> None:
+    if len(passed_over) < MAX_NOTES:
+        passed_over.append(text)
+    elif len(passed_over) == MAX_NOTES:
+        passed_over.append(f"{text}; later lines are skipped without a note")
+
+
 def records(data: bytes, *, passed_over: list[str], before: int = 0) -> Iterator[Record]:
     """Yield the JSON objects of a JSONL recording. Invalid lines are reported in `passed_over`.
     `before` is the number of earlier lines."""
-    for number, raw in enumerate(data.split(b"\n"), before + 1):
+    for number, raw in enumerate(BytesIO(data), before + 1):
         line = raw.strip()
         if not line:
             continue
         # msgspec does not validate strings that it skips, so check for invalid UTF-8 here
         fields = object_fields(line) if is_utf8(line) else None
         if fields is None:
-            passed_over.append(f"line {number}: {_complaint(line)}")
+            if len(passed_over) <= MAX_NOTES:
+                _note(passed_over, f"line {number}: {_complaint(line)}")
             continue
         yield Record(line=number, fields=fields, raw=line)
 
