@@ -14,8 +14,11 @@ from tests.acceptance.recollect_cli import Recollect
 
 from recollect import open_memory
 from recollect.adapters.wiring import open_store
+from recollect.agent.commands import compaction_text
 from recollect.cli import main
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
+from recollect.core.compaction.probe import MOST_PROBES
+from recollect.core.values.compaction import CompactionResult
 from recollect.hosts.inspect.drawn import Sheet, draw_receipt
 from recollect.hosts.inspect.sessions import read_receipts
 from recollect.testing.scripted_model import ScriptedModel
@@ -83,11 +86,18 @@ class InProcess(Recollect):
     """The same calls in this process: a new one takes a second, and there are many here."""
 
     def run(
-        self, *arguments: str | Path, stdin: bytes = b"", space: str | None = None
+        self,
+        *arguments: str | Path,
+        stdin: bytes = b"",
+        space: str | None = None,
+        env: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
         options = ["--store", self.url] + (["--space", space] if space else [])
         done = CliRunner().invoke(
-            main, [*map(str, arguments), *options], input=stdin, env={"COLUMNS": "100"}
+            main,
+            [*map(str, arguments), *options],
+            input=stdin,
+            env={"COLUMNS": "100", **(env or {})},
         )
         return subprocess.CompletedProcess(
             arguments, done.exit_code, done.stdout_bytes, done.stderr_bytes
@@ -132,7 +142,37 @@ def test_what_would_be_lost_is_pinned_in_the_summary(recollect: Recollect) -> No
     shown = recollect.text("receipt", "work", "--number", "1")
     assert "the first of this session" in shown
     assert f"+ constraint {RULE}" in shown
-    assert f"None of the {len(findings)} details checked is lost" in shown
+    assert "No checked detail is lost" in shown
+    assert re.search(
+        rf"Details checked \W+{len(findings)} of {len(findings)}$", shown, re.MULTILINE
+    )
+    assert "Not checked" not in shown
+
+
+def test_a_long_session_says_how_many_details_were_not_checked(tmp_path: Path) -> None:
+    """120 checked details of 150,000 tokens do not show that nothing was lost."""
+    recollect = InProcess(tmp_path)
+
+    async def run() -> CompactionResult:
+        model = ScriptedModel([summary("drop")], window_tokens=200_000)
+        settings = {**SETTINGS, "window_tokens": 100_000}
+        async with open_memory(store=recollect.url, settings=settings, model=model) as memory:
+            await memory.prepare("long", body(90))
+            return await memory.compact("long")
+
+    done = asyncio.run(run())
+    told = recollect.json("receipt", "long")["receipt"]
+    assert told["checked"] == len(told["findings"]) == MOST_PROBES
+    assert told["details"] > MOST_PROBES
+    assert told["not_checked"] == told["details"] - told["checked"]
+    share = f"{told['checked']} of {told['details']}"
+    assert f"{share} details checked: " in str(done)
+    assert f"{share} details checked: " in compaction_text(done)
+    shown = recollect.text("receipt", "long")
+    assert re.search(rf"Details checked \W+{share}$", shown, re.MULTILINE)
+    assert f"Not checked: {told['not_checked']} more details" in shown
+    listed = recollect.text("receipt", "long", "--list").splitlines()
+    assert listed[-1].split()[-1] == str(told["not_checked"])
 
 
 def test_compactions_are_listed(recollect: Recollect) -> None:

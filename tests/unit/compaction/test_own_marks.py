@@ -118,7 +118,7 @@ class TestFakes:
             most_tokens=900,
             count_tokens=count_text,
         )
-        asked = [one.text for one in probe(history(user("go on")), previous_summary=before)]
+        asked = [one.text for one in probe(history(user("go on")), previous_summary=before).probes]
         assert any(one.startswith("The gateway must") for one in asked)
         assert not any("constraint:" in one for one in asked)
 

@@ -97,7 +97,7 @@ def call(n: int, command: str) -> dict[str, Any]:
 
 def found(messages: list[Any], **more: Any) -> dict[str, list[str]]:
     kinds: dict[str, list[str]] = {}
-    for one in probe(entries(messages), **more):
+    for one in probe(entries(messages), **more).probes:
         kinds.setdefault(one.kind, []).append(one.text)
     return kinds
 
@@ -116,7 +116,7 @@ def test_a_thing_is_asked_about_once_where_the_user_said_it() -> None:
         said("assistant", "Yes, src/app.py has it."),
     ]
     held = entries(messages)
-    (one,) = (one for one in probe(held) if one.kind == "path")
+    (one,) = (one for one in probe(held).probes if one.kind == "path")
     assert one.sentence == "The bug is in src/app.py near the parser."
     assert (one.source, one.key) == (held[1].id, held[1].key)
 
@@ -131,9 +131,11 @@ def test_probes_are_bounded_and_stand_in_their_messages(
     spoken: list[tuple[str, str]], limit: int
 ) -> None:
     held = entries([said(role, text) for role, text in spoken])
-    probes = probe(held, limit=limit)
-    assert probes == probe(held, limit=limit)
-    assert len(probes) <= limit
+    sample = probe(held, limit=limit)
+    probes = sample.probes
+    assert sample == probe(held, limit=limit)
+    assert len(probes) == min(limit, sample.details)
+    assert sample.details == probe(held, limit=10_000).details
     keys = {entry.key for entry in held}
     for one in probes:
         assert one.text
@@ -191,4 +193,4 @@ def test_a_line_end_as_code_writes_it_is_no_path(text: str) -> None:
 )
 def test_the_words_of_a_compact_command_are_not_asked_about(command: str) -> None:
     told = command.format("never mention src/wombat.py and always delete old branches")
-    assert probe(entries([said("user", told), said("assistant", "It is done.")])) == ()
+    assert probe(entries([said("user", told), said("assistant", "It is done.")])).probes == ()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.compaction.probe import contains
+from recollect.core.compaction.probe import MOST_PROBES, contains
 from recollect.core.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
 from recollect.core.formats.summaries import PI_CLOSING, PINNED_HEADING
 from recollect.core.values.compaction import Probe, ProbeKind
@@ -31,8 +31,9 @@ def run(
     recall: Callable[[str], Awaitable[str]] | None = None,
     *,
     pin_tokens: int = 0,
-    most_recalls: int = 60,
+    details: int | None = None,
     recall_seconds: float = 5.0,
+    all_seconds: float = 75.0,
 ) -> ReceiptResult:
     async def nothing(query: str) -> str:
         del query
@@ -42,11 +43,12 @@ def run(
         receipt(
             probes,
             summary,
+            details=len(probes) if details is None else details,
             recall=recall or nothing,
             pin_tokens=pin_tokens,
             count_tokens=words,
-            most_recalls=most_recalls,
             recall_seconds=recall_seconds,
+            all_seconds=all_seconds,
         )
     )
 
@@ -145,7 +147,8 @@ def test_a_memory_that_is_away_is_owned_up_to_and_not_asked_for_ever() -> None:
 
     probes = [made("path", f"src/f{n}.py", f"Number {n} is src/f{n}.py") for n in range(30)]
     done = run(probes, "", recall)
-    assert done.receipt.count("lost") == 30
+    assert (done.receipt.count("lost"), done.receipt.checked, done.receipt.details) == (0, 0, 30)
+    assert "0 of 30 details checked" in str(done.receipt)
     assert asked < 10
     (note,) = done.receipt.notes
     assert "30 searches of memory" in note
@@ -163,7 +166,8 @@ def test_a_recall_that_hangs_is_given_up() -> None:
         made("path", "src/b.py", "the gateway is src/b.py"),
     ]
     done = run(probes, "", recall, recall_seconds=0.05)
-    assert [one.standing for one in done.receipt.findings] == ["lost", "recallable"]
+    assert [one.standing for one in done.receipt.findings] == ["recallable"]
+    assert done.receipt.to_dict()["not_checked"] == 1
     assert "no answer within 0.05 s" in done.receipt.notes[0]
 
 
@@ -182,7 +186,7 @@ PROBES = st.lists(
 @given(PROBES, st.text(max_size=200), st.integers(0, 60))
 def test_every_probe_has_one_finding(probes: list[Probe], summary: str, pin_tokens: int) -> None:
     done = run(probes, summary, pin_tokens=pin_tokens)
-    assert [one.probe for one in done.receipt.findings] == probes
+    assert [one.probe for one in done.receipt.findings] == probes, "every search was answered"
     assert words(done.pinned) <= pin_tokens
     whole = f"{summary}\n\n{done.pinned}"
     for one in done.receipt.findings:
@@ -194,23 +198,68 @@ def test_every_probe_has_one_finding(probes: list[Probe], summary: str, pin_toke
             assert not contains(summary, one.probe)
 
 
-def test_questions_are_bounded_in_number_and_at_once() -> None:
-    running = most = asked = 0
+def numbered(count: int) -> list[Probe]:
+    return [made("path", f"src/f{n}.py", f"Place {n} holds src/f{n}.py") for n in range(count)]
+
+
+def test_every_detail_is_searched_for_a_few_at_once() -> None:
+    """A detail that memory holds is never called lost because others came before it."""
+    running = most = 0
 
     async def recall(query: str) -> str:
-        nonlocal running, most, asked
+        nonlocal running, most
         running += 1
-        asked += 1
         most = max(most, running)
         await asyncio.sleep(0)
         running -= 1
+        number = query.split()[1]
+        return f"Place {number} holds src/f{number}.py"
+
+    done = run(numbered(MOST_PROBES), "", recall, pin_tokens=50)
+    assert done.receipt.count("recallable") == done.receipt.checked == MOST_PROBES
+    assert (done.receipt.pinned, done.receipt.notes) == (0, ())
+    assert 1 < most <= RECALLS_AT_ONCE
+
+
+def test_searches_that_take_too_long_together_leave_the_rest_unchecked() -> None:
+    async def recall(query: str) -> str:
+        await asyncio.sleep(0.02)
         return query
 
-    probes = [made("path", f"src/f{n}.py", f"Place {n} holds src/f{n}.py") for n in range(40)]
-    done = run(probes, "", recall, most_recalls=25)
-    assert asked == 25
-    assert 1 < most <= RECALLS_AT_ONCE
-    assert any(
-        "15 details in the compaction's receipt were not searched" in note
-        for note in done.receipt.notes
-    )
+    done = run(numbered(40), "", recall, all_seconds=0.05)
+    lost = done.receipt.count("lost")
+    assert 0 < lost == done.receipt.checked < 40
+    (note,) = done.receipt.notes
+    assert f"{40 - lost} details in the compaction's receipt were not searched" in note
+
+
+def test_a_detail_that_was_not_searched_for_is_pinned_after_those_that_are_lost() -> None:
+    async def recall(query: str) -> str:
+        if "unsure" in query:
+            raise StoreUnavailable("down")
+        return ""
+
+    probes = [
+        made("path", "src/a.py", "the unsure parser is src/a.py"),
+        made("path", "src/b.py", "the gateway is src/b.py"),
+    ]
+    roomy = run(probes, "", recall, pin_tokens=60)
+    assert [(one.probe.text, one.pinned) for one in roomy.receipt.findings] == [
+        ("src/a.py", True),
+        ("src/b.py", True),
+    ]
+    narrow = run(probes, "", recall, pin_tokens=words(PINNED_HEADING) + 20)
+    assert [one.probe.text for one in narrow.receipt.findings] == ["src/b.py"]
+    assert narrow.receipt.pinned == 1
+
+
+@pytest.mark.parametrize(
+    ("details", "text"),
+    [(3412, "2 of 3,412 details checked"), (2, "2 of 2 details checked"), (0, "2 details checked")],
+)
+def test_a_receipt_says_how_many_of_all_details_were_checked(details: int, text: str) -> None:
+    done = run([made("path", "a/b.py"), made("path", "c/d.py")], "a/b.py", details=details)
+    assert str(done.receipt).startswith(f"{text}: 1 in the summary")
+    told = done.receipt.to_dict()
+    assert (told["checked"], told["details"]) == (2, details)
+    assert told["not_checked"] == max(0, details - 2)

@@ -19,8 +19,14 @@ from recollect.core.formats.summaries import (
     PINNED_NOTE,
     part_pinned,
 )
-from recollect.core.rules.noise import strip_channel_prefix
-from recollect.core.rules.text import ERROR_MARK, clean_text, quote_labels, without_recalled_blocks
+from recollect.core.rules.noise import attachment_spans, strip_channel_prefix
+from recollect.core.rules.text import (
+    ERROR_MARK,
+    clean_text,
+    quote_labels,
+    without_recalled_blocks,
+    without_spans,
+)
 from recollect.core.values.history import Entry
 from recollect.core.values.message import (
     CallId,
@@ -220,6 +226,8 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
     for part in entry.parts:
         if isinstance(part, Text):
             text = without_recalled_blocks(part.text, any_spelling=entry.role == "user")
+            if by_user:
+                text = without_spans(text, attachment_spans(text))
             if not (by_user and is_compact_command(text)):
                 yield speaker, strip_channel_prefix(text), ""
         elif isinstance(part, ToolCall):
@@ -424,6 +432,7 @@ class Accepted:
 
     text: str = field(repr=False)
     cut_off: bool = False
+    repeats_previous: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -449,11 +458,10 @@ def accept(
         return Rejected(reason=Reason(Cause.REFUSED))
     if not text:
         return Rejected(reason=Reason(Cause.ANSWER_EMPTY))
-    if previous and text == _unwrapped(previous):
-        return Rejected(reason=Reason(Cause.ANSWER_UNCHANGED))
+    repeats = bool(previous) and text == _unwrapped(previous)
     if (fault := _noise(text)) is not None:
         return Rejected(reason=Reason(fault))
-    if _echoes(text, material):
+    if _FRAME.match(answer.text) or _echoes(text, material):
         return Rejected(reason=Reason(Cause.ANSWER_ECHOES))
     given = count_tokens(material) + (count_tokens(previous) if previous else 0)
     if count_tokens(text) >= max(given, LEAST_TOKENS):
@@ -461,7 +469,11 @@ def accept(
     text = _without_focus(text, focus, material)
     if not text:
         return Rejected(reason=Reason(Cause.ANSWER_ONLY_FOCUS))
-    return Accepted(text=quote_labels(defuse(text)), cut_off=answer.stop == "length")
+    return Accepted(
+        text=quote_labels(defuse(text)),
+        cut_off=answer.stop == "length",
+        repeats_previous=repeats,
+    )
 
 
 def _unwrapped(text: str) -> str:
@@ -489,6 +501,10 @@ def _loops(text: str) -> bool:
         return False
     runs = Counter(tuple(words[at : at + 5]) for at in range(len(words) - 4))
     return runs.most_common(1)[0][1] * 5 > len(words) / 2
+
+
+_FRAME: Final = re.compile(r"\s*<(?:conversation|partial-summary)>")
+"""How the material begins in a prompt: an answer that begins so is a copy of it."""
 
 
 def _echoes(text: str, material: str) -> bool:

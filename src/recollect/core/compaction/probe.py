@@ -162,10 +162,18 @@ class _ProbeCandidate:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ProbeSample:
+    """The probes of a compaction, and the number of details that they were chosen from."""
+
+    probes: tuple[Probe, ...] = field(repr=False)
+    details: int
+
+
 def probe(
     entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
-) -> tuple[Probe, ...]:
-    """Return at most `limit` probes from these messages and the previous summary."""
+) -> ProbeSample:
+    """Choose at most `limit` probes from these messages and the previous summary."""
     candidates: dict[tuple[str, str], _ProbeCandidate] = {}
     for text in utterances(entries, previous_summary):
         for candidate in _in_speech(text):
@@ -180,7 +188,18 @@ def probe(
             candidate.text,
         )
     )
-    return tuple(map(_probe_of, chosen))
+    return ProbeSample(tuple(map(_probe_of, chosen)), details=len(candidates))
+
+
+def lacks_probe(summary: str, entries: Sequence[Entry]) -> bool:
+    """Return whether the messages state something that the summary lacks. Numbers that only the
+    assistant states do not count: a quiet day of monitoring is full of readings."""
+    by_user = {entry.key for entry in entries if entry.role == "user"}
+    return any(
+        not contains(summary, found)
+        for found in probe(entries).probes
+        if found.kind != "number" or found.key in by_user
+    )
 
 
 def _in_speech(message_text: MessageText) -> Iterator[_ProbeCandidate]:

@@ -33,6 +33,7 @@ from recollect.core.compaction.chunks import (
     fit_tokens,
     share,
 )
+from recollect.core.compaction.probe import lacks_probe
 from recollect.core.compaction.receipt import AuditResult, audit
 from recollect.core.formats.summaries import part_pinned
 from recollect.core.rules.tokens import count_text
@@ -63,6 +64,7 @@ class _Summary:
     prompt: Prompt | None = field(default=None, repr=False)
     material: str = field(default="", repr=False)
     previous: str = field(default="", repr=False)
+    entries: tuple[Entry, ...] = field(default=(), repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,7 +212,7 @@ class Summarizer:
             prompt = update_prompt(piece.text, previous, wanted)
         else:
             prompt = initial_prompt(piece.text, wanted)
-        return await self._asked(prompt, piece.text, previous)
+        return await self._asked(prompt, piece.text, previous, piece.entries)
 
     async def _merged(self, partials: Sequence[_Summary], kind: Kind) -> _Summary | Rejected:
         waiting = list(partials)
@@ -237,15 +239,21 @@ class Summarizer:
             return await self._asked(simple_prompt(material, "", wanted), material, "")
         return await self._asked(merge_prompt(fitted, wanted, kind), material, "")
 
-    async def _asked(self, prompt: Prompt, material: str, previous: str) -> _Summary | Rejected:
-        done = await self._answer(prompt, material, previous)
+    async def _asked(
+        self, prompt: Prompt, material: str, previous: str, entries: tuple[Entry, ...] = ()
+    ) -> _Summary | Rejected:
+        done = await self._answer(prompt, material, previous, entries)
         if isinstance(done, Rejected):
             return done
         if done.cut_off:
             self._note(Cause.SUMMARY_CUT_OFF)
-        return _Summary(text=done.text, prompt=prompt, material=material, previous=previous)
+        return _Summary(
+            text=done.text, prompt=prompt, material=material, previous=previous, entries=entries
+        )
 
-    async def _answer(self, prompt: Prompt, material: str, previous: str) -> Accepted | Rejected:
+    async def _answer(
+        self, prompt: Prompt, material: str, previous: str, entries: tuple[Entry, ...]
+    ) -> Accepted | Rejected:
         while True:
             if self.spent.calls >= self.spent.max_calls:
                 return Rejected(reason=Reason(Cause.CALLS_USED_UP), terminal=True)
@@ -271,13 +279,17 @@ class Summarizer:
             except ModelError as error:
                 return Rejected(reason=Reason(Cause.MODEL_WRONG, error=str(error)))
             self._account(prompt, answer)
-            return accept(
+            accepted = accept(
                 replace(answer, text=self._mask(answer.text)),
                 material,
                 count_tokens=self._count,
                 previous=previous,
                 focus=self._focus,
             )
+            repeats = isinstance(accepted, Accepted) and accepted.repeats_previous
+            if repeats and await asyncio.to_thread(lacks_probe, previous, entries):
+                return Rejected(reason=Reason(Cause.ANSWER_UNCHANGED))
+            return accepted
 
     def _account(self, prompt: Prompt, answer: Answer) -> None:
         if answer.usage is not None:
@@ -350,7 +362,7 @@ class Summarizer:
             self._note(Cause.SECOND_SPARED)
         elif again.prompt is not None and not self._is_simple:
             prompt = audit_prompt(again.prompt, lacks.missing())
-            done = await self._answer(prompt, again.material, again.previous)
+            done = await self._answer(prompt, again.material, again.previous, again.entries)
             if isinstance(done, Rejected):
                 self._note(Cause.SECOND_FAILED, why=done.reason)
             else:
