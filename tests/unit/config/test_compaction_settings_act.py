@@ -100,6 +100,13 @@ def _(tmp: Path) -> None:
     assert nearer["flush"] == 6_000 - 200
 
 
+@acts("compaction.flush.at_ratio")
+def _(tmp: Path) -> None:
+    assert _dues(tmp, {"compaction__flush__at_ratio": 0.5})["flush"] == WINDOW // 2
+    late = _dues(tmp, {"compaction__flush__at_ratio": 0.9})
+    assert late["flush"] == 6_000 - WINDOW // 20, "never later than the other threshold"
+
+
 @pytest.mark.parametrize("key", sorted(ACTS))
 def test_the_key_changes_what_it_says(
     key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

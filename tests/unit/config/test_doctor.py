@@ -52,6 +52,21 @@ def test_json_has_every_key_and_the_notices(monkeypatch: pytest.MonkeyPatch) -> 
     assert shown["notices"] == []
 
 
+def test_files_that_are_named_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("mine.toml").write_text('store.url = "sqlite:///absent/mine.db"\n')
+    plugin = "{config: {autoCapture: false}}"
+    text = '{plugins: {slots: {memory: "memory-lancedb"}, entries: {"memory-lancedb": %s}}}'
+    Path("openclaw.json").write_text(text % plugin)
+    shown = json.loads(run("--config", "mine.toml", "--openclaw", "openclaw.json", "--json").stdout)
+    assert shown["settings"]["store.url"]["source"] == "mine.toml: store.url"
+    ingest = shown["settings"]["ingest.enabled"]
+    assert (ingest["value"], ingest["source_kind"]) == (False, "openclaw")
+    assert "memory-lancedb.config.autoCapture" in ingest["source"]
+    (store,) = [check for check in shown["checks"] if check["name"] == "store"]
+    assert "absent/mine.db" in store["said"], "the store of the named file is checked"
+    assert run("--config", "no.toml").exit_code == 2
+
+
 def test_notices_are_below_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("openclaw.json").write_text('{agents: {defaults: {compaction: {model: "m"}}}}')
     monkeypatch.setenv("RECOLLECT_CONFIG", str(Path("openclaw.json").absolute()))

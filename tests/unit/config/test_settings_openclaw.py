@@ -17,6 +17,8 @@ from recollect.system.config.openclaw import OPENCLAW_KEYS
 
 DEFAULTS = "agents.defaults"
 CONTEXT = "plugins.entries.memory-context"
+LANCEDB = "plugins.entries.memory-lancedb"
+SEARCH = f"{DEFAULTS}.memorySearch"
 
 PATHS = {
     f"{block}.{name}".lstrip("."): to
@@ -42,6 +44,13 @@ CONVERTED: list[tuple[str, Any, dict[str, Any]]] = [
     (f"{CONTEXT}.config.autoRecallMinScore", 0.9, {}),
     (f"{CONTEXT}.config.evictionDays", 0, {}),  # there 0 means no limit
     (f"{CONTEXT}.config.crossSession", True, {"recall.scope": "space"}),
+    (f"{CONTEXT}.config.knowledgeExtraction", False, {}),  # no model is named here anyway
+    (f"{DEFAULTS}.memoryContext.knowledgeExtraction", False, {}),
+    (f"{LANCEDB}.enabled", False, OFF),
+    (f"{SEARCH}.query.hybrid.enabled", False, {"recall.hybrid.text_weight": 0.0}),
+    (f"{SEARCH}.query.hybrid.enabled", True, {}),
+    (f"{SEARCH}.experimental.sessionMemory", False, {"index.sources": ("memory",)}),
+    (f"{SEARCH}.experimental.sessionMemory", True, {}),
 ]
 PLAIN = [
     (path, typed, {to: value})
@@ -53,8 +62,10 @@ KEYS = CONVERTED + PLAIN
 WITHOUT_EFFECT = [
     f"{DEFAULTS}.compaction.model",
     f"{DEFAULTS}.memorySearch.query.hybrid.mmr",
-    f"{DEFAULTS}.memoryContext.hardCapToken",
     "memory.qmd",
+    "memory.backend",
+    f"{DEFAULTS}.blockStreamingDefault",
+    f"{DEFAULTS}.heartbeat",
     f"{CONTEXT}.config.storagePath",
 ]
 
@@ -72,8 +83,9 @@ def document(path: str, value: Any) -> dict[str, Any]:
     for group in groups:
         inner = inner.setdefault(group, {})
     inner[last] = value
-    if path.startswith(CONTEXT):
-        found["plugins"]["slots"] = {"memory": "memory-context"}
+    for plugin in (CONTEXT, LANCEDB):
+        if path.startswith(plugin):
+            found["plugins"]["slots"] = {"memory": plugin.rpartition(".")[2]}
     return found
 
 
@@ -117,7 +129,7 @@ def test_keys_that_set_nothing_are_named_in_one_notice_without_their_values() ->
     loaded = load(content)
     (said,) = [notice.message for notice in loaded.notices if notice.without_effect]
     assert changed(loaded) == {}
-    assert all(path in said for path in WITHOUT_EFFECT)
+    assert [path for path in WITHOUT_EFFECT if path not in said] == []
     assert "hush" not in repr(loaded)
 
 
@@ -166,6 +178,74 @@ def test_the_settings_of_an_unused_plugin_are_not_used() -> None:
     assert changed(loaded) == {"recall.enabled": False, "ingest.enabled": False}
 
 
+SWITCHED_OFF: list[tuple[dict[str, Any], bool, bool]] = [
+    # what `plugins` says, whether messages are recalled, whether they are stored
+    ({"entries": {"memory-lancedb": {"config": {"autoCapture": False}}}}, True, False),
+    ({"entries": {"memory-lancedb": {"config": {"autoRecall": False}}}}, False, True),
+    ({"entries": {"memory-lancedb": {"config": {"auto_capture": False}}}}, True, False),
+    (
+        {"entries": {"memory-lancedb": {"config": {"autoCapture": False, "autoRecall": False}}}},
+        False,
+        False,
+    ),
+    ({"entries": {"memory-lancedb": {"config": {"autoCapture": True}}}}, True, True),
+    ({"entries": {"memory-lancedb": {}}}, True, True),
+    ({"entries": {"memory-lancedb": {"enabled": False}}}, False, False),
+    ({"entries": {}}, False, False),
+    ({}, False, False),
+    ({"enabled": False, "entries": {"memory-lancedb": {}}}, False, False),
+    ({"deny": ["memory-lancedb"], "entries": {"memory-lancedb": {}}}, False, False),
+    ({"deny": ["telegram"], "entries": {"memory-lancedb": {}}}, True, True),
+    (
+        {"slots": {"memory": "memory-mine"}, "entries": {"memory-mine": {"enabled": False}}},
+        False,
+        False,
+    ),
+    (
+        {
+            "slots": {"memory": "memory-mine"},
+            "entries": {"memory-mine": {"config": {"autoCapture": False}}},
+        },
+        True,
+        False,
+    ),
+    (
+        {
+            "slots": {"memory": "memory-core"},
+            "entries": {"memory-lancedb": {"config": {"autoCapture": False}}},
+        },
+        True,
+        True,
+    ),
+    (
+        {
+            "entries": {
+                "memory-lancedb": {"config": {"autoCapture": False}},
+                "memory-context": {"config": {"autoCapture": True}},
+            }
+        },
+        True,
+        False,
+    ),
+]
+
+
+@pytest.mark.parametrize(("plugins", "recalls", "stores"), SWITCHED_OFF)
+def test_switches_of_the_plugin_in_the_memory_slot_are_honored(
+    plugins: dict[str, Any], recalls: bool, stores: bool
+) -> None:
+    settings = load({"plugins": {"slots": {"memory": "memory-lancedb"}, **plugins}}).settings
+    assert (settings.recall.enabled, settings.ingest.enabled) == (recalls, stores)
+
+
+@pytest.mark.parametrize("key", ["autoCapture", "autoRecall", "enabled"])
+def test_a_switch_of_a_plugin_that_is_no_boolean_is_refused(key: str) -> None:
+    entry = {"enabled": "no"} if key == "enabled" else {"config": {key: "no"}}
+    plugins = {"slots": {"memory": "memory-lancedb"}, "entries": {"memory-lancedb": entry}}
+    with pytest.raises(SettingsError, match=rf"memory-lancedb\..*{key} must be true or false"):
+        load({"plugins": plugins})
+
+
 def test_if_switches_disagree_off_wins() -> None:
     content = document(f"{CONTEXT}.config.autoRecall", False)
     content["agents"] = {"defaults": {"memoryContext": {"enabled": True}}}
@@ -189,7 +269,111 @@ def test_other_agents_and_included_files_are_named_as_without_effect() -> None:
     loaded = load({"agents": {"list": agents}, "$include": "./base.json5"})
     assert changed(loaded) == {}
     (notice,) = loaded.notices
-    assert notice.message.endswith(": agents.list[main], $include")
+    assert notice.message.endswith(": agents.list[main] (see RECOLLECT_AGENT), $include")
+
+
+AGENTS = {
+    "defaults": {
+        "compaction": {"mode": "safeguard", "reserveTokens": 9000},
+        "contextTokens": 90_000,
+    },
+    "list": [
+        {"id": "main"},
+        {
+            "id": "notes",
+            "compaction": {"reserve_tokens": 5000},
+            "contextTokens": 30_000,
+            "memoryContext": {"enabled": False},
+            "contextPruning": "adaptive",
+            "model": "any",
+        },
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("agent", "sets"),
+    [
+        (None, {"compaction.reserve_tokens": 9000, "window_tokens": 90_000}),
+        ("main", {"compaction.reserve_tokens": 9000, "window_tokens": 90_000}),
+        (
+            "notes",
+            {
+                "compaction.reserve_tokens": 5000,
+                "window_tokens": 30_000,
+                "pruning.mode": "adaptive",
+                **OFF,
+            },
+        ),
+    ],
+)
+def test_an_agents_own_keys_override_the_defaults(agent: str | None, sets: dict[str, Any]) -> None:
+    Path("openclaw.json").write_text(json.dumps({"agents": AGENTS}), encoding="utf-8")
+    environment = {"RECOLLECT_AGENT": agent} if agent else {}
+    loaded = load_settings(environment=environment, openclaw=Path("openclaw.json"), folder=None)
+    assert changed(loaded) == sets
+    assert any("see RECOLLECT_AGENT" in notice.message for notice in loaded.notices) == (not agent)
+
+
+def test_an_agent_that_the_file_does_not_name_is_refused() -> None:
+    Path("openclaw.json").write_text(json.dumps({"agents": AGENTS}), encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"no agent 'nodes'; .* main, notes"):
+        load_settings(environment={"RECOLLECT_AGENT": "nodes"}, openclaw=Path("openclaw.json"))
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        (f"{DEFAULTS}.memoryContext.hardCapToken", "hardCapTokens"),
+        (f"{DEFAULTS}.memoryContext.Enabeld", "enabled"),
+        (f"{DEFAULTS}.memoryContext.knowledge_extracton", "knowledgeExtraction"),
+        (f"{DEFAULTS}.memoryContext.zzz", ""),
+        (f"{DEFAULTS}.contextPruning.keepLastAssistant", "keepLastAssistants"),
+        (f"{DEFAULTS}.contextPruning.softTrim.headChar", "softTrim.headChars"),
+        (f"{DEFAULTS}.contextPruning.tools.denied", "tools.deny"),
+    ],
+)
+def test_an_unknown_key_of_a_strict_block_is_refused_with_the_key_that_was_meant(
+    path: str, meant: str
+) -> None:
+    with pytest.raises(SettingsError, match=rf"did you mean {meant}") as caught:
+        load(document(path, 5))
+    assert path in str(caught.value)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("off", "other", "sets"),
+    [
+        (
+            "query.hybrid.enabled",
+            ("query.hybrid.textWeight", 0.4),
+            {"recall.hybrid.text_weight": 0.0},
+        ),
+        (
+            "experimental.sessionMemory",
+            ("sources", ["memory", "sessions"]),
+            {"index.sources": ("memory",)},
+        ),
+    ],
+)
+def test_a_switch_that_is_off_overrides_other_keys(
+    off: str, other: tuple[str, Any], sets: dict[str, Any], first: bool
+) -> None:
+    keys = [(off, False), other] if first else [other, (off, False)]
+    search: dict[str, Any] = {}
+    for path, value in keys:
+        inner = search
+        *groups, last = path.split(".")
+        for group in groups:
+            inner = inner.setdefault(group, {})
+        inner[last] = value
+    assert changed(load({"agents": {"defaults": {"memorySearch": search}}})) == sets
+
+
+def test_switched_off_extraction_names_no_model() -> None:
+    loaded = load(document(f"{DEFAULTS}.memoryContext.knowledgeExtraction", False))
+    assert loaded.sources["models.extraction"].kind == "openclaw"
 
 
 def test_broken_files_say_where() -> None:

@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any, Final
 
 from recollect.core.facts.support import states_nothing
-from recollect.core.rules.noise import reminder_spans, strip_channel_prefix
+from recollect.core.rules.noise import attachment_spans, reminder_spans, strip_channel_prefix
 from recollect.core.rules.text import statement_spans, thinking_spans
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.fact import EXTRACTED_TYPES
@@ -81,6 +81,7 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
     else:
         yield 0, len(text) - len(strip_channel_prefix(text))
         yield from reminder_spans(text)
+        yield from attachment_spans(text)
         yield from (match.span() for match in _LONG_QUOTE.finditer(text))
         if injected := _INJECTED.search(text):  # a client appended the rest of the text
             yield text.rfind("\n", 0, injected.start()) + 1, len(text)

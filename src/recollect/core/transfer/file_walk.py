@@ -46,12 +46,15 @@ def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
 
 
 def _matches(names: Pattern, pattern: Pattern) -> bool:
-    """Return whether a path or one of its parents matches: a glob includes whole folders."""
-    if not pattern:
-        return True
-    if pattern[0] == "**":
-        return any(_matches(names[at:], pattern[1:]) for at in range(len(names)))
-    return bool(names) and fnmatchcase(names[0], pattern[0]) and _matches(names[1:], pattern[1:])
+    """Return whether a path or one of its parents matches: a glob includes whole folders. One row
+    per name, from the last, takes linear time, also for a pattern with many `**`."""
+    fits = [False] * len(pattern) + [True]  # whether the rest of the pattern fits these names
+    for name in reversed(names):
+        row = [True]
+        for part, same, following in reversed([*zip(pattern, fits, fits[1:], strict=False)]):
+            row.append((row[-1] or same) if part == "**" else following and fnmatchcase(name, part))
+        fits = row[::-1]
+    return fits[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

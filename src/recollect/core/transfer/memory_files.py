@@ -53,7 +53,7 @@ STEP_SECONDS = 60.0
 
 _SETTLED_SECONDS = 2.0  # a file that changed just now may change again without a new time or size
 
-FIRST_LOOK_SECONDS = 2.0
+LOOK_SECONDS = 2.0
 """Maximum time that a query waits for the first scan."""
 CLOSE_SECONDS = 1.0
 """Maximum time to wait for a running scan when closing."""
@@ -305,6 +305,7 @@ class Following:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._stop, self._looked = asyncio.Event(), asyncio.Event()
+        self._due = asyncio.Event()
         self._closed = False
         self.last: MemoryFilesResult | Failure | None = None
         self._component = Component("memory files")
@@ -334,15 +335,18 @@ class Following:
         if self._loop is not loop:  # a task of another event loop ended with that loop
             self._loop, self._task = loop, None
             self._stop, self._looked = asyncio.Event(), asyncio.Event()
+            self._due = asyncio.Event()
         if not self.running:
             self._task = loop.create_task(self._follow(self._stop))
 
-    async def first_look(self) -> None:
-        """Start the scans, and wait for the first one for a limited time."""
+    async def look_now(self) -> None:
+        """Start a scan, and wait for its end for a limited time."""
         self.wake()
-        if self.last is None and self.running:
+        self._looked.clear()
+        self._due.set()
+        if self.running:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looked.wait(), FIRST_LOOK_SECONDS)
+                await asyncio.wait_for(self._looked.wait(), LOOK_SECONDS)
 
     async def close(self) -> None:
         """Stop the scans. The next start completes an interrupted scan."""
@@ -351,6 +355,7 @@ class Following:
         if task is None or self._loop is not asyncio.get_running_loop():
             return
         self._stop.set()
+        self._due.set()
         _, looks = await asyncio.wait({task}, timeout=CLOSE_SECONDS)
         if looks:
             task.cancel()
@@ -358,8 +363,10 @@ class Following:
 
     async def _follow(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
+            self._due.clear()
             self.last = await attempted(self._look())
-            self._looked.set()
+            if not self._due.is_set():  # else a scan was asked for while this one ran
+                self._looked.set()
             if isinstance(self.last, Failure):
                 # Failures of the store are reported by its own component.
                 if not issubclass(self.last.error, StoreError):
@@ -367,4 +374,4 @@ class Following:
             else:
                 self._component.recover()
             with suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), self.interval_seconds)
+                await asyncio.wait_for(self._due.wait(), self.interval_seconds)

@@ -1,30 +1,38 @@
-"""Imports and exports OpenClaw's `segments.jsonl` and `knowledge.jsonl`. Imported lines are stored,
-so that an export writes the same bytes. Lines with secrets are masked and counted. Existing facts
-are not changed, and forgotten ones are not imported. A file is trusted like a model at most, unless
-users restore their own export. Invalid lines are reported. Vectors are computed, not imported."""
+"""Imports and exports OpenClaw's `segments.jsonl`, `knowledge.jsonl` and `vectors.bin`. Imported
+lines and vectors are stored, so that an export writes the same bytes. A vector that the hash
+embedder computes again is not stored. Lines with secrets are masked and counted, and their vectors
+are left out. Existing facts are not changed, and forgotten ones are not imported. A file is trusted
+like a model at most, unless users restore their own export. Invalid lines are reported. No search
+uses imported vectors, because the model that made them is unknown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import islice
-from typing import Any, BinaryIO, TypeVar
+from math import inf
+from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
 
+from recollect.core.facts.book import FactBook
 from recollect.core.formats.json_text import decode, stringify
 from recollect.core.formats.openclaw_files import KNOWLEDGE_FIELDS as FACT_FIELDS
 from recollect.core.formats.openclaw_files import SEGMENT_FIELDS as SEGMENT_FIELDS
 from recollect.core.formats.openclaw_files import (
     KnowledgeLine,
     SegmentLine,
+    VectorFile,
+    exported_id,
     foreign_of,
     in_order,
     own_keys,
+    read_fact_file,
     read_knowledge_lines,
     read_segment_lines,
     with_own_keys,
     write_knowledge_line,
     write_segment_line,
+    write_vectors,
 )
 from recollect.core.ports import Store, read_pages
 from recollect.core.rules.identity import chain, identify, segment_id
@@ -34,15 +42,27 @@ from recollect.core.rules.redaction import redact, secrets_in
 from recollect.core.rules.text import clean_text
 from recollect.core.rules.trust import trust_of_role
 from recollect.core.search.tokenize import tokenize
-from recollect.core.transfer.transcripts import BATCH_SEGMENTS, ImportCounts, ImportRules, Progress
-from recollect.core.turn.ingest import index
+from recollect.core.transfer.topics import entities_of, topics_of
+from recollect.core.transfer.transcripts import ImportCounts, ImportRules, Progress
+from recollect.core.turn.ingest import CHUNK_MESSAGES, VECTOR_PLACE, index
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId, fact_identity
 from recollect.core.values.message import EntryKey, Message, Text
-from recollect.core.values.segment import NewSegment, Segment, SegmentId
+from recollect.core.values.segment import (
+    FLOAT_BYTES,
+    NewSegment,
+    Segment,
+    SegmentId,
+    Vector,
+    VectorSet,
+)
 from recollect.system.config.settings import Redaction
 
 T = TypeVar("T")
+Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[bytes]]]
+HASH_DIMENSIONS: Final = 384
+"""Dimensions of OpenClaw's hash embedder."""
+NO_VECTORS: Final = VectorFile(dimensions=0, offsets={}, data=b"")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,23 +88,35 @@ async def import_segments(
     *,
     rules: ImportRules,
     session: str | None = None,
+    vectors: VectorFile = NO_VECTORS,
+    embed: Embed,
     progress: Progress | None = None,
 ) -> FileCounts:
-    """Write the lines of a `segments.jsonl`. `session` overrides the session that a line names."""
-    passed_over: list[str] = []
+    """Write the lines of a `segments.jsonl`. `session` overrides the session that a line names.
+    `embed` is OpenClaw's hash embedder."""
+    passed_over = list(vectors.passed_over)
+    places = {name: number for number, name in enumerate(vectors.offsets, 1)}
+    unused = set(places)
     counts = FileCounts()
     done = 0
     for chunk in chunks(read_segment_lines(lines, passed_over)):
-        segments = [(line, _segment(line, rules, session)) for line in chunk]
-        counts = counts.plus(await _write_lines(store, segments, rules))
+        segments = [(line, _segment(line, rules, session, places.get(line.id))) for line in chunk]
+        counts = counts.plus(await _write_lines(store, segments, rules, vectors, embed))
+        unused.difference_update(line.id for line in chunk)
         done += len(chunk)
         if progress is not None:
             progress(done, done)
+    if unused:
+        passed_over.append(f"vectors.bin: {len(unused):,} vectors belong to no message")
     return replace(counts, passed_over=tuple(passed_over))
 
 
 async def _write_lines(
-    store: Store, lines: Sequence[tuple[SegmentLine, Segment]], rules: ImportRules
+    store: Store,
+    lines: Sequence[tuple[SegmentLine, Segment]],
+    rules: ImportRules,
+    vectors: VectorFile,
+    embed: Embed,
 ) -> FileCounts:
     # If the file is an export of this space, segments may be stored under the lines' own ids.
     own = {segment.id: SegmentId(clean_text(line.id)) for line, segment in lines}
@@ -98,7 +130,21 @@ async def _write_lines(
         return FileCounts(messages=ImportCounts(read=len(lines), known=len(lines)))
     segments = tuple(new for new, _ in fresh.values())
     jobs = rules.reading(dict.fromkeys(new.segment.session for new in segments))
-    written = await store.write(Batch(at=rules.now, segments=segments, jobs=jobs))
+    given = {
+        segment.id: vectors.values(line.id)
+        for line, segment in lines
+        if segment.id in fresh and not fresh[segment.id][1] and line.id in vectors.offsets
+    }
+    computed = await embed([fresh[id_][0].segment.text for id_ in given])
+    found = tuple(
+        Vector(segment=id_, ordinal=0, values=values)
+        for (id_, values), own in zip(given.items(), computed, strict=True)
+        if values != own
+    )
+    name = f"{IMPORTED_VECTORS}{vectors.dimensions}"
+    made = VectorSet(embedder=name, dimensions=vectors.dimensions, vectors=found)
+    batch = Batch(at=rules.now, segments=segments, jobs=jobs, vectors=(made,) if found else ())
+    written = await store.write(batch)
     stored, forgotten = set(written.stored), set(written.forgotten)
     kept = [fresh[id_] for id_ in fresh.keys() & stored]
     return FileCounts(
@@ -113,7 +159,13 @@ async def _write_lines(
     )
 
 
-def _segment(line: SegmentLine, rules: ImportRules, session: str | None) -> Segment:
+IMPORTED_VECTORS: Final = "vectors.bin:"
+"""Precedes the dimensions in the embedder's name of imported vectors."""
+
+
+def _segment(
+    line: SegmentLine, rules: ImportRules, session: str | None, place: int | None
+) -> Segment:
     """Return the segment of a line, without its text. The segment's key is made from the line's id,
     because a line has no position in a history."""
     message = Message(role=line.role, parts=(Text(text=line.content),), raw=b"")
@@ -133,7 +185,8 @@ def _segment(line: SegmentLine, rules: ImportRules, session: str | None) -> Segm
         said_at=rules.now if line.said_at is None else line.said_at,
         source="import",
         trust=trust_of_role(line.role),
-        origin=f"segments.jsonl:{line.number}",
+        origin=f"segments.jsonl:{line.number}"
+        + ("" if place is None else f"{VECTOR_PLACE}{place}"),
     )
 
 
@@ -143,17 +196,18 @@ def _new_segment(
     value, altered = mask_object(line.value, SEGMENT_FIELDS, rules.redaction)
     text = clean_text(str(value["content"]))
     noise = is_noise(text)
+    kind = "system" if line.role == "system" else noise and noise.value
     segment = replace(
         segment,
         text=text,
-        noise="system" if line.role == "system" else noise and noise.value,
+        noise=None if VECTOR_PLACE in (segment.origin or "") else kind,
         foreign=line_again(value, line.line) if altered else line.line,
     )
     return NewSegment(segment=segment, passages=index(segment)), altered
 
 
 def chunks(lines: Iterator[T]) -> Iterator[list[T]]:
-    while chunk := list(islice(lines, BATCH_SEGMENTS)):
+    while chunk := list(islice(lines, CHUNK_MESSAGES)):
         yield chunk
 
 
@@ -235,6 +289,40 @@ async def import_facts(
     return replace(counts, passed_over=tuple(passed_over))
 
 
+async def import_fact_file(
+    data: bytes,
+    facts: Mapping[FactId, Fact],
+    store: Store,
+    book: FactBook,
+    *,
+    rules: ImportRules,
+    restore: bool,
+) -> str:
+    """Apply the file of a fact, and return what that did. `facts` are all stored facts. A changed
+    statement is a new version of its fact, and a file without an id is a new fact."""
+    line = read_fact_file(data)
+    text, kind, id_ = line["content"], line["type"], line.get("id")
+    if not isinstance(id_, str):
+        return (await book.add(text, type=kind, subject=str(line.get("subject", "")))).outcome
+    if (fact := facts.get(FactId(id_))) is None:
+        done = await import_facts(store, [stringify(line).encode()], rules=rules, restore=restore)
+        return "added" if done.messages.stored else "left out"
+    newest = fact
+    while newest.superseded_by is not None and newest.superseded_by in facts:
+        newest = facts[newest.superseded_by]
+    if (text, kind) not in [(one.content.strip(), one.type) for one in (fact, newest)]:
+        return (await book.edit(newest.id, text, type=kind)).outcome
+    if not fact.current:
+        return "known"
+    if (line["validTo"] or inf) <= rules.now * 1000:
+        await book.expire(fact.id)
+        return "expired"
+    if fact.pinned is line["pinned"]:
+        return "known"
+    await (book.pin(fact.id) if line["pinned"] else book.unpin(fact.id))
+    return "pinned" if line["pinned"] else "unpinned"
+
+
 def _is_imported(stored: Fact, fact: Fact) -> bool:
     """Return whether the stored fact was imported without `restore`, and so has lower trust."""
     return stored.made_by == "import" and own_keys(stored) != own_keys(fact)
@@ -267,18 +355,49 @@ def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[F
 
 
 async def export_segments(
-    store: Store, file: BinaryIO, progress: Callable[[int], None] | None = None
+    store: Store,
+    file: BinaryIO,
+    vector_file: BinaryIO,
+    embed: Embed,
+    progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Write all messages in order of arrival as `segments.jsonl`. Return the number of messages."""
-    written = 0
-    lines = _Lines(file)
+    """Write all messages in order of arrival as `segments.jsonl`, and their vectors. Return the
+    number of messages. Imported vectors are written again. `embed`, OpenClaw's hash embedder,
+    computes the others, unless another embedder made the imported ones."""
+    counts = (await store.stats()).vectors
+    names = [name for name in counts if name.startswith(IMPORTED_VECTORS) and counts[name]]
+    imported = {v.segment: v.values for name in names[:1] for v in await store.vectors(name)}
+    written, lines = 0, _Lines(file)
+    vectors: list[tuple[float, str, bytes]] = []
+    by_hash: list[tuple[float, str, bytes]] = []
     async for page in read_pages(store):
-        for stored in page:
-            lines.write(write_segment_line(stored.segment))
+        computed = await embed([stored.segment.text for stored in page])
+        for stored, hashed in zip(page, computed, strict=True):
+            segment = stored.segment
+            line = write_segment_line(segment, _metadata(segment))
+            lines.write(line)
+            place = (segment.origin or "").partition(VECTOR_PLACE)[2]
+            vector = float(place or "inf"), exported_id(line)
+            if segment.id in imported:
+                vectors.append((*vector, imported[segment.id]))
+            elif place or segment.noise is None:
+                by_hash.append((*vector, hashed))
         written += len(page)
         if progress is not None:
             progress(written)
+    dimensions = len(vectors[0][2]) // FLOAT_BYTES if vectors else HASH_DIMENSIONS
+    imported_by_hash = sum(place < inf for place, _, _ in by_hash)
+    if dimensions != HASH_DIMENSIONS or len(vectors) > imported_by_hash:
+        by_hash = []  # another embedder made the imported vectors
+    ordered = sorted([*vectors, *by_hash], key=lambda vector: vector[0])
+    pairs = [(name, values) for _, name, values in ordered]
+    vector_file.writelines(write_vectors(pairs, dimensions=dimensions))
     return written
+
+
+def _metadata(segment: Segment) -> dict[str, Any]:
+    text = "" if segment.noise is not None else segment.text
+    return {"topics": topics_of(text), "entities": entities_of(text)}
 
 
 async def export_facts(store: Store, file: BinaryIO) -> int:

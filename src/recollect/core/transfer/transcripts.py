@@ -5,6 +5,7 @@ one."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, fields, replace
@@ -18,7 +19,7 @@ from recollect.core.rules.noise import without_reminders
 from recollect.core.rules.tokens import Weigher
 from recollect.core.rules.trust import fetched_calls
 from recollect.core.turn.align import LastRequest, Reading, align, enter, read
-from recollect.core.turn.ingest import ingest
+from recollect.core.turn.ingest import ingest, write_ranges
 from recollect.core.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
 from recollect.core.values.history import SessionState
 from recollect.core.values.message import EntryKey, ToolCall
@@ -37,8 +38,6 @@ _UNNAMED_KINDS: Final = frozenset({"pi"})
 _UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
 """Wire formats of agents that do not name their session in every request."""
 _SPEAKING: Final = frozenset({"user", "assistant"})
-BATCH_SEGMENTS = 200
-"""Number of messages per write. After an interruption, at most so many are written again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,10 +266,10 @@ async def import_transcript(
     if stored is not None and (transcript.compactions or (live is not None and look_again)):
         await writing.find_elsewhere()
     counts = ImportCounts(read=len(readings), known=len(readings) - len(writing.places))
-    for at in range(0, len(writing.places), BATCH_SEGMENTS):
-        counts = counts.plus(await writing.write(writing.places[at : at + BATCH_SEGMENTS]))
+    for part in write_ranges([len(raws[place]) for place in writing.places]):
+        counts = counts.plus(await writing.write(writing.places[part]))
         if progress is not None:
-            progress(min(at + BATCH_SEGMENTS, len(writing.places)), len(writing.places))
+            progress(part.stop, len(writing.places))
     write = _session_write(session, placed.state, stored)
     if write is not None:
         await store.write(Batch(at=rules.now, session=write))
@@ -333,7 +332,8 @@ class _Writing:
         fresh = [place for place in places if self._ids[place] not in known]
         if not fresh:
             return ImportCounts(known=len(known))
-        made = ingest(
+        made = await asyncio.to_thread(  # hooks of other sessions share this event loop
+            ingest,
             [enter(self._readings[place], self._keys[place]) for place in fresh],
             session=self._session,
             source="import",

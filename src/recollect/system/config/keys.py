@@ -196,17 +196,18 @@ def _nearest_key(path: str, known: Iterable[str]) -> str | None:
     group, dot, _ = path.partition(".")
     if dot:
         groups = {one.partition(".")[0] for one in paths if "." in one}
-        meant = _closest(group, groups, 0.75)
-        return _closest(path, [one for one in paths if meant and one.startswith(f"{meant}.")], 0.6)
+        meant = closest(group, groups, 0.75)
+        return closest(path, [one for one in paths if meant and one.startswith(f"{meant}.")], 0.6)
     # Find a group's key after a variable with only one underscore between group and key.
     named = [one for one in paths if "." not in one or path.startswith(one.partition(".")[0])]
-    if close := _closest(path, named, 0.6):
+    if close := closest(path, named, 0.6):
         return close
     # Find a key without its group if only one group has this key.
     names = Counter(one.rpartition(".")[2] for one in paths)
     by_name = {name: one for one in paths if names[name := one.rpartition(".")[2]] == 1}
-    return by_name.get(_closest(path, by_name, 0.75) or "")
+    return by_name.get(closest(path, by_name, 0.75) or "")
 
 
-def _closest(word: str, words: Iterable[str], cutoff: float) -> str | None:
+def closest(word: str, words: Iterable[str], cutoff: float) -> str | None:
+    """Return the word that is most similar to `word`, from this similarity on."""
     return next(iter(difflib.get_close_matches(word, list(words), n=1, cutoff=cutoff)), None)

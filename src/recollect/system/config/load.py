@@ -49,9 +49,11 @@ if TYPE_CHECKING:
 
 CONFIG_VARIABLE = "RECOLLECT_CONFIG"
 OPENCLAW_SUFFIXES = (".json", ".json5")
+AGENT_VARIABLE = "RECOLLECT_AGENT"
 ENVIRONMENT_PREFIX = "RECOLLECT_"
 NOT_SETTINGS = frozenset(
     {
+        "RECOLLECT_AGENT",  # the agent of an openclaw.json
         "RECOLLECT_CONFIG",  # the settings file
         "RECOLLECT_GATEWAY_TOKEN",  # the token of the gateway's clients
         "RECOLLECT_HOME",  # the data folder
@@ -102,6 +104,7 @@ OPENCLAW: Mapping[str, Any] = {
     "index.max_segments": 20_000,
     "index.eviction_days": 90,
     "workspace.skip_bootstrap": False,
+    "session.reset.mode": "daily",
 }
 """Values that give OpenClaw's behavior: as in its design documents, or else as in its code."""
 
@@ -154,7 +157,10 @@ def load_settings(
     # Add the source of lowest priority first: each later source overrides the earlier ones.
     explicit = {**from_files, **read_environment(variables), **from_arguments}
     preset = explicit["preset"].value if "preset" in explicit else known_keys()["preset"].default
-    imported, notices = read_openclaw(openclaw, preset=preset) if openclaw else ({}, [])
+    agent = variables.get(AGENT_VARIABLE) or None
+    imported, notices = (
+        read_openclaw(openclaw, preset=preset, agent=agent) if openclaw else ({}, [])
+    )
     from_preset = {
         key: GivenValue(value=value, source=Source(kind="preset", name=preset))
         for key, value in PRESETS[preset].items()

@@ -1,13 +1,14 @@
 """Reads the settings of an existing openclaw.json (JSON5).
 
-If keys of OpenClaw's memory blocks have no effect in Recollect, one notice lists them. The rest of
-the file is ignored. Recollect does not follow includes, start commands, show unused values, or read
-a provider's key. If two switches contradict each other, the value is off."""
+If keys of OpenClaw's memory blocks have no effect in Recollect, one notice lists them. An unknown
+key of a strict block is an error, as in OpenClaw. The rest of the file is ignored. Recollect does
+not follow includes, start commands, show unused values, or read a provider's key. If two switches
+contradict each other, the value is off."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from recollect.system.config.keys import (
     GivenValue,
     Notice,
     Source,
+    closest,
     fit,
     read_bytes,
     snake_case,
@@ -29,7 +31,9 @@ if TYPE_CHECKING:
 
 _RECALL, _INGEST = "recall.enabled", "ingest.enabled"
 _PLUGIN: Final = "memory-context"
-_ENTRY: Final = f"plugins.entries.{_PLUGIN}"
+_LANCEDB: Final = "memory-lancedb"
+_ENTRIES: Final = "plugins.entries"
+_ENTRY: Final = f"{_ENTRIES}.{_PLUGIN}"
 _SLOT: Final = "plugins.slots.memory"
 _PRUNING: Final = "agents.defaults.contextPruning"
 _MEMORY_CONTEXT: Final = {
@@ -40,49 +44,42 @@ _MEMORY_CONTEXT: Final = {
     "maxSegments": "index.max_segments",
     "evictionDays": "index.eviction_days",
     "crossSession": "recall.scope",
+    "knowledgeExtraction": "models.extraction",
 }
-_TOP_COMPACTION: Final = {
-    "enabled": "compaction.enabled",
-    "reserveTokens": "compaction.reserve_tokens",
-    "keepRecentTokens": "compaction.keep_recent_tokens",
-}
+
+
+def _same_names(group: str, names: str, prefix: str = "") -> dict[str, str]:
+    """Map keys to the settings of a group that have the same names."""
+    return {f"{prefix}{name}": f"{group}.{snake_case(name)}" for name in names.split()}
+
+
+_TOP_COMPACTION: Final = _same_names("compaction", "enabled reserveTokens keepRecentTokens")
 OPENCLAW_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "agents.defaults.memoryContext": {"enabled": _RECALL, **_MEMORY_CONTEXT},
     "agents.defaults.compaction": {
         **_TOP_COMPACTION,
-        "mode": "compaction.mode",
-        "reserveTokensFloor": "compaction.reserve_tokens_floor",
-        "maxHistoryShare": "compaction.max_history_share",
-        "memoryFlush.enabled": "compaction.flush.enabled",
-        "memoryFlush.softThresholdTokens": "compaction.flush.soft_threshold_tokens",
-        "memoryFlush.prompt": "compaction.flush.prompt",
-        "memoryFlush.systemPrompt": "compaction.flush.system_prompt",
+        **_same_names("compaction", "mode reserveTokensFloor maxHistoryShare"),
+        **_same_names(
+            "compaction.flush", "enabled softThresholdTokens prompt systemPrompt", "memoryFlush."
+        ),
+        "memoryFlush.softThreshold": "compaction.flush.at_ratio",
     },
-    _PRUNING: {
-        "mode": "pruning.mode",
-        "ttl": "pruning.ttl",
-        "keepLastAssistants": "pruning.keep_last_assistants",
-        "softTrimRatio": "pruning.soft_trim_ratio",
-        "hardClearRatio": "pruning.hard_clear_ratio",
-        "minPrunableToolChars": "pruning.min_prunable_tool_chars",
-        "softTrim.maxChars": "pruning.soft_trim.max_chars",
-        "softTrim.headChars": "pruning.soft_trim.head_chars",
-        "softTrim.tailChars": "pruning.soft_trim.tail_chars",
-        "hardClear.enabled": "pruning.hard_clear.enabled",
-        "hardClear.placeholder": "pruning.hard_clear.placeholder",
-        "tools.allow": "pruning.tools.allow",
-        "tools.deny": "pruning.tools.deny",
-    },
+    _PRUNING: _same_names(
+        "pruning",
+        "mode ttl keepLastAssistants softTrimRatio hardClearRatio minPrunableToolChars "
+        "softTrim.maxChars softTrim.headChars softTrim.tailChars hardClear.enabled "
+        "hardClear.placeholder tools.allow tools.deny",
+    ),
     "agents.defaults.memorySearch": {
         "enabled": _RECALL,
-        "provider": "recall.remote.provider",
-        "model": "recall.remote.model",
+        **_same_names("recall.remote", "provider model"),
         "query.maxResults": "recall.max_results",
-        "query.hybrid.vectorWeight": "recall.hybrid.vector_weight",
-        "query.hybrid.textWeight": "recall.hybrid.text_weight",
-        "sources": "index.sources",
-        "extraPaths": "index.extra_paths",
+        "query.hybrid.enabled": "recall.hybrid.text_weight",
+        **_same_names("recall.hybrid", "vectorWeight textWeight", "query.hybrid."),
+        **_same_names("index", "sources extraPaths"),
+        "experimental.sessionMemory": "index.sources",
     },
+    "session.reset": _same_names("session.reset", "mode atHour idleMinutes"),
     "compaction": _TOP_COMPACTION,
     f"{_ENTRY}.config": {
         **_MEMORY_CONTEXT,
@@ -93,6 +90,7 @@ OPENCLAW_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "search.bm25Weight": "recall.hybrid.text_weight",
         "search.timeDecay": "recall.decay_per_day",
     },
+    f"{_ENTRIES}.{_LANCEDB}.config": {"autoRecall": _RECALL, "autoCapture": _INGEST},
     "": {
         "agents.defaults.contextTokens": "window_tokens",
         "agents.defaults.bootstrapMaxChars": "workspace.max_chars",
@@ -100,18 +98,32 @@ OPENCLAW_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "memory.citations": "recall.citations",
         _SLOT: _RECALL,
         f"{_ENTRY}.enabled": _RECALL,
+        f"{_ENTRIES}.{_LANCEDB}.enabled": _RECALL,
     },
 }
 """Every key of OpenClaw that Recollect reads, by block, and the setting that the key sets."""
 
-_BLOCKS: Final = ("memory.qmd", *(f"{snake_case(block)}." for block in OPENCLAW_KEYS if block))
-"""OpenClaw's blocks about memory. The notice lists their keys that have no effect in Recollect."""
+_BLOCKS: Final = (
+    *(f"{snake_case(block)}." for block in OPENCLAW_KEYS if block),
+    "memory.qmd",
+    "memory.backend",
+    "agents.defaults.heartbeat",
+    "agents.defaults.block_streaming_default",
+)
+"""Blocks whose keys without effect in Recollect are named in the notice."""
+_STRICT: Final = ("agents.defaults.memory_context.", f"{snake_case(_PRUNING)}.")
+"""Blocks in which OpenClaw refuses an unknown key."""
 _SWITCHES: Final = {
     "agents.defaults.memoryContext.enabled": (_RECALL, _INGEST),
     "agents.defaults.memorySearch.enabled": (_RECALL,),
-    f"{_ENTRY}.config.autoRecall": (_RECALL,),
-    f"{_ENTRY}.config.autoCapture": (_INGEST,),
 }
+_PLUGIN_SWITCHES: Final = {"auto_recall": _RECALL, "auto_capture": _INGEST}
+_ONLY_IF_OFF: Final[Mapping[str, Any]] = {
+    "knowledgeExtraction": None,
+    "query.hybrid.enabled": 0.0,  # OpenClaw then compares vectors only
+    "experimental.sessionMemory": ["memory"],
+}
+"""Switches that set a value only if they are off. The value overrides other keys."""
 
 
 _CONVERSIONS: Final[Mapping[str, Callable[[Any], Any]]] = {
@@ -155,12 +167,23 @@ class _OpenClawFile:
     def source(self, spelled: str) -> Source:
         return Source(kind="openclaw", name=self.name, key=spelled)
 
+    def checked_flag(self, spelled: str, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise SettingsError(f"{self.source(spelled)} must be true or false, not {value!r}")
+        return value
+
     def flag(self, path: str) -> tuple[str, bool] | None:
         """Remove a switch from the remaining keys, and return its source and value."""
         found = self.leaves.pop(snake_case(path), None)
-        if found is not None and not isinstance(found[1], bool):
-            raise SettingsError(f"{self.source(found[0])} must be true or false, not {found[1]!r}")
-        return found
+        return found and (found[0], self.checked_flag(*found))
+
+    def drop(self, block: str, why: str) -> None:
+        """Remove the keys of a block that OpenClaw does not use, and report that."""
+        unused = [path for path in self.leaves if path.startswith(f"{block}.")]
+        for path in unused:
+            del self.leaves[path]
+        if unused:
+            self.notices.append(Notice(key=block, message=f"not used, because {why}"))
 
     def put(self, to: str, spelled: str, value: Any) -> Any:
         """Set a setting from a key of the file. Two keys of the same setting must agree."""
@@ -175,33 +198,46 @@ class _OpenClawFile:
         return given.value
 
 
-def read_openclaw(path: Path, *, preset: str) -> tuple[dict[str, GivenValue], list[Notice]]:
-    """Parse the values of an openclaw.json. Return the values, and notices about them."""
+def read_openclaw(
+    path: Path, *, preset: str, agent: str | None = None
+) -> tuple[dict[str, GivenValue], list[Notice]]:
+    """Parse the values of an openclaw.json. Return the values, and notices about them. The keys of
+    `agent` in `agents.list` override those of `agents.defaults`."""
     reading = _OpenClawFile(name=str(path))
-    document = _parse(path)
+    document = _for_agent(_parse(path), agent, reading)
     _collect(document, reading)
     _memory_switches(document, reading)
-    for foreign, (spelled, value) in reading.leaves.items():
-        to, name = routes()[foreign]
-        if to == "recall.min_score" and preset != "openclaw":
-            reading.ignored.append(spelled)  # OpenClaw's score is relative; Recollect's is absolute
-        elif to == "recall.remote.provider" and value == "local":
-            reading.put("recall.embedder", spelled, "transformer")
-        elif to == "recall.remote.provider" and value == "auto":
-            continue
-        elif to == "recall.remote.provider" or value == "gemini":
-            provider = reading.put("recall.remote.provider", spelled, value)
-            message = (
-                f"mapped onto recall.remote.provider = {provider}; nothing is sent there until "
-                'you set recall.embedder = "remote"'
-            )
-            reading.notices.append(Notice(key=spelled, message=message))
-        else:
-            reading.put(to, spelled, _CONVERSIONS.get(name, lambda it: it)(value))
+    for key in sorted(reading.leaves, key=lambda key: routes()[key][1] not in _ONLY_IF_OFF):
+        _follow(reading, *routes()[key], *reading.leaves[key], preset=preset)
     if reading.ignored:
         message = f"without effect in Recollect: {', '.join(reading.ignored)}"
         reading.notices.append(Notice(key=reading.name, message=message, without_effect=True))
     return reading.given, reading.notices
+
+
+def _follow(
+    reading: _OpenClawFile, to: str, name: str, spelled: str, value: Any, *, preset: str
+) -> None:
+    if name in _ONLY_IF_OFF:
+        if not reading.checked_flag(spelled, value):
+            reading.put(to, spelled, _ONLY_IF_OFF[name])
+    elif to == "recall.min_score" and preset != "openclaw":
+        reading.ignored.append(spelled)  # OpenClaw's score is relative; Recollect's is absolute
+    elif to in ("recall.hybrid.text_weight", "index.sources") and to in reading.given:
+        return
+    elif to == "recall.remote.provider" and value == "local":
+        reading.put("recall.embedder", spelled, "transformer")
+    elif to == "recall.remote.provider" and value == "auto":
+        return
+    elif to == "recall.remote.provider" or value == "gemini":
+        provider = reading.put("recall.remote.provider", spelled, value)
+        message = (
+            f"mapped onto recall.remote.provider = {provider}; nothing is sent there until "
+            'you set recall.embedder = "remote"'
+        )
+        reading.notices.append(Notice(key=spelled, message=message))
+    else:
+        reading.put(to, spelled, _CONVERSIONS.get(name, lambda it: it)(value))
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
@@ -237,36 +273,116 @@ def _collect(
             _collect(value, reading, f"{here}.", f"{as_spelled}.")
         elif here in _prefixes():
             raise SettingsError(f"{reading.source(as_spelled)} must be an object {{...}}")
+        elif here.startswith(_STRICT):
+            block = next(block for block in _STRICT if here.startswith(block))
+            known = [path for path in routes() if path.startswith(block)]
+            nearest = closest(here, known, 0.6) or known[0]
+            raise SettingsError(
+                f"{reading.source(as_spelled)} is not a key of OpenClaw; did you mean "
+                f"{routes()[nearest][1]}?"
+            )
         elif here == "$include" or here.startswith(_BLOCKS):
             reading.ignored.append(as_spelled)
-        elif here == "agents.list" and isinstance(value, list):
-            for one in (one for one in value if isinstance(one, Mapping)):
-                if any(f"agents.defaults.{snake_case(name)}" in _prefixes() for name in one):
-                    reading.ignored.append(f"{as_spelled}[{one.get('id', '?')}]")
+
+
+def _table(document: Mapping[str, Any], *path: str) -> Mapping[str, Any]:
+    """Return the object at a path, or an empty one."""
+    table: Any = document
+    for name in path:
+        items = table.items() if isinstance(table, Mapping) else ()
+        table = next((value for key, value in items if snake_case(key) == snake_case(name)), None)
+    return table if isinstance(table, Mapping) else {}
+
+
+def _for_agent(
+    document: Mapping[str, Any], agent: str | None, reading: _OpenClawFile
+) -> Mapping[str, Any]:
+    """Override `agents.defaults` by the keys of one agent."""
+    agents, readable = _table(document, "agents"), routes().keys() | _prefixes()
+    listed = agents.get("list")
+    own: dict[str, Mapping[str, Any]] = {
+        str(entry.get("id", "?")): {
+            key: value
+            for key, value in entry.items()
+            if f"agents.defaults.{snake_case(key)}" in readable
+        }
+        for entry in (listed if isinstance(listed, list) else ())
+        if isinstance(entry, Mapping)
+    }
+    if agent is None or not own:
+        reading.ignored += [
+            f"agents.list[{name}] (see RECOLLECT_AGENT)" for name, keys in own.items() if keys
+        ]
+        return document
+    if agent not in own:
+        names = ", ".join(own)
+        raise SettingsError(
+            f"{reading.name} has no agent {agent!r}; set RECOLLECT_AGENT to {names}"
+        )
+    defaults = _override(_table(agents, "defaults"), own[agent])
+    return {**document, "agents": {**agents, "defaults": defaults}}
+
+
+def _override(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged, spelling = dict(below), {snake_case(key): key for key in below}
+    for key, value in above.items():
+        name = spelling.get(snake_case(key), key)
+        before = merged.get(name)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            value = _override(before, value)
+        merged[name] = value
+    return merged
 
 
 def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
-    """Turn memory off if a switch does, or if the memory-context plugin is not used. OpenClaw uses
-    the plugin if its entry is enabled and the memory slot names it."""
+    """Turn memory off if a switch does, or if OpenClaw does not use the plugin. OpenClaw uses a
+    plugin if its entry is enabled and the memory slot names it."""
     slot_key, slot = reading.leaves.pop(_SLOT, (_SLOT, None))
     if slot is not None and not isinstance(slot, str):
         raise SettingsError(
             f"{reading.source(slot_key)} must be the name of a plugin, not {slot!r}"
         )
     votes: dict[str, tuple[str, Any]] = {}
+
+    def vote(targets: Iterable[str], switch: tuple[str, bool]) -> None:
+        votes.update((to, switch) for to in targets if to not in votes or not switch[1])
+
     for path, targets in _SWITCHES.items():
         if switch := reading.flag(path):
-            votes |= {to: switch for to in targets if to not in votes or not switch[1]}
-    _, enabled = reading.flag(f"{_ENTRY}.enabled") or ("", True)
-    entry = document.get("plugins", {}).get("entries", {}).get(_PLUGIN)
-    named = entry is not None or slot == _PLUGIN
-    if slot == "none" or (named and not (entry is not None and enabled and slot == _PLUGIN)):
-        for path in [path for path in reading.leaves if path.startswith(_ENTRY)]:
-            del reading.leaves[path]
-        off = _ENTRY if entry is not None else _SLOT
-        votes |= {_RECALL: (off, False), _INGEST: (off, False)}
-        needs = f"to turn it on, enable the entry of {_PLUGIN} and set {_SLOT} = {_PLUGIN}"
-        message = f"memory is off: {f'{_SLOT} is none' if slot == 'none' else needs}"
-        reading.notices.append(Notice(key=off, message=message))
+            vote(targets, switch)
+    plugins = _table(document, "plugins")
+    has_entry = _PLUGIN in _table(plugins, "entries")
+    name = _PLUGIN if has_entry and slot != _LANCEDB else slot or ""
+    for key, value in _table(plugins, "entries", name, "config").items():
+        if (to := _PLUGIN_SWITCHES.get(snake_case(key))) is not None:
+            spelled = f"{_ENTRIES}.{name}.config.{key}"
+            vote((to,), (spelled, reading.checked_flag(spelled, value)))
+            reading.leaves.pop(snake_case(spelled), None)
+    off, reason = _memory_off(plugins, slot, name, reading)
+    for plugin in (_PLUGIN, _LANCEDB):
+        reading.flag(f"{_ENTRIES}.{plugin}.enabled")
+        if off or plugin != slot:
+            reading.drop(f"{_ENTRIES}.{plugin}", f"{_SLOT} does not name an enabled {plugin}")
+    if off:
+        vote((_RECALL, _INGEST), (off, False))
+        reading.notices.append(Notice(key=off, message=f"memory is off: {reason}"))
     for to, (spelled, value) in votes.items():
         reading.put(to, spelled, value)
+
+
+def _memory_off(
+    plugins: Mapping[str, Any], slot: str | None, name: str, reading: _OpenClawFile
+) -> tuple[str, str]:
+    """Return the key that turns memory off, and the reason; empty if none does."""
+    entry, key = _table(plugins, "entries").get(name), f"{_ENTRIES}.{name}"
+    enabled = entry.get("enabled", True) if isinstance(entry, Mapping) else entry is not False
+    missing = name in (_PLUGIN, _LANCEDB) and (entry is None or slot != name)
+    deny = plugins.get("deny")
+    if slot == "none":
+        return _SLOT, f"{_SLOT} is none"
+    if plugins.get("enabled") is False or (isinstance(deny, list) and name in deny):
+        return "plugins", f"{_SLOT} names a plugin that `plugins` turns off"
+    if missing or not reading.checked_flag(f"{key}.enabled", enabled):
+        needs = f"to turn it on, enable the entry of {name} and set {_SLOT} = {name}"
+        return _SLOT if entry is None else key, needs
+    return "", ""

@@ -41,6 +41,7 @@ ProviderFormat = Literal["anthropic", "openai-chat", "openai-responses"]
 CompactionMode = Literal["safeguard", "default"]
 PruningMode = Literal["off", "cache-ttl", "adaptive", "aggressive"]
 IndexSource = Literal["sessions", "memory"]
+ResetMode = Literal["daily", "idle"]
 LogFormat = Literal["text", "json"]
 GatewaySummaries = Literal["off", "client"]
 
@@ -238,6 +239,10 @@ class StoreSettings(Validated):
     write_seconds: Seconds = 2.0
     """Maximum time for one write to the store. After that, Recollect writes the same data to the
     spool, a local file."""
+    close_seconds: Seconds = 120.0
+    """Maximum time to store messages when a memory is closed. It is needed only for long messages,
+    in which masking secrets takes time. After that, the log counts the messages that were not
+    stored."""
     pool_size: Positive = 8
     """Maximum number of connections to PostgreSQL per process. All memories of the process share
     the connections. Unused connections close after a minute."""
@@ -273,6 +278,9 @@ class Flush(Validated):
     soft_threshold_tokens: Count = 4000
     """Run the note-taking turn when the request comes this close to the size at which it is
     compacted. At most 5% of the window."""
+    at_ratio: Share | None = None
+    """Run the note-taking turn when the request fills this share of the window, if that is earlier.
+    If none, only soft_threshold_tokens counts."""
     prompt: Text = (
         "Older messages are about to be replaced by a summary. Append whatever must outlast them "
         "(decisions, open work, exact names and paths) to memory/YYYY-MM-DD.md, preferences of the "
@@ -468,6 +476,9 @@ class GatewayUpstreams(Validated):
     openai: Text | None = "https://api.openai.com/v1"
     """Base URL of the provider for requests to the Chat Completions and Responses APIs. If none,
     the gateway does not serve these APIs."""
+    any_key: bool = False
+    """Send keys of every provider to these URLs, such as to a LiteLLM server that forwards them. A
+    URL of a known provider still gets that provider's keys only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -496,6 +507,9 @@ class ServeSettings(Validated):
     """Address to listen on. Use 0.0.0.0 only behind a proxy that provides TLS."""
     port: Port = 8789
     """Port to listen on; 0 picks a free port."""
+    public_hosts: tuple[Text, ...] = ()
+    """Names under which browsers reach the inspector, such as "memory.example.com". Without them,
+    its address must be localhost or an IP address."""
     processes: Positive = 1
     """Number of processes that share the port, one per core. Each has its own limits, connection
     pool and metrics port: telemetry.metrics_port and the next ones."""
@@ -537,6 +551,26 @@ class DaemonSettings(Validated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reset(Validated):
+    """The automatic start of a new session in `recollect chat`. The previous transcript stays."""
+
+    mode: ResetMode | None = None
+    """"daily" starts a new session at `at_hour`, and after `idle_minutes` if that is set. "idle"
+    starts one only after `idle_minutes`, by default 60. If none, sessions continue."""
+    at_hour: Annotated[int, Meta(ge=0, le=23)] = 4
+    """Local hour of the daily reset."""
+    idle_minutes: Positive | None = None
+    """Minutes without a message after which the next message starts a new session."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings(Validated):
+    """Sessions of `recollect chat`."""
+
+    reset: Reset = field(default_factory=Reset)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings(Validated):
     """All settings. `Settings()` has the defaults; `load_settings` reads the sources.
     `Settings(preset=…)` does not apply the preset; `load_settings` does."""
@@ -563,6 +597,7 @@ class Settings(Validated):
     facts: Facts = field(default_factory=Facts)
     models: Models = field(default_factory=Models)
     workspace: WorkspaceSettings = field(default_factory=WorkspaceSettings)
+    session: SessionSettings = field(default_factory=SessionSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     serve: ServeSettings = field(default_factory=ServeSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
