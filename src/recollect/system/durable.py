@@ -13,11 +13,13 @@ import secrets
 import stat
 import tempfile
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from recollect.errors import RecollectError
+from recollect.system.forks import OwnProcess
 
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 MODE: Final = 0o600
@@ -101,11 +103,14 @@ def _beside(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 class LifeLock:
-    """A lock that lasts until it is released or the process ends."""
+    """A lock that lasts until it is released or the process ends. A forked child does not have the
+    lock of its parent."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self._descriptor = descriptor
+        self._process = OwnProcess()
+        _LOCKS.add(self)
 
     @classmethod
     def take(cls, path: Path) -> LifeLock | None:
@@ -118,10 +123,25 @@ class LifeLock:
 
     def release(self, *, remove: bool) -> None:
         """Release the lock. `remove` also deletes the lock's file."""
+        _LOCKS.discard(self)
+        if self._process.is_other:
+            return
         if remove:
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
         os.close(self._descriptor)
+
+
+_LOCKS: Final[weakref.WeakSet[LifeLock]] = weakref.WeakSet()
+
+
+def _close_locks() -> None:
+    for lock in _LOCKS:
+        os.close(lock._descriptor)
+    _LOCKS.clear()
+
+
+os.register_at_fork(after_in_child=_close_locks)
 
 
 def try_lock(descriptor: int, seconds: float = 0.0) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -47,23 +48,29 @@ def address_of(opened: socket.socket) -> str:
 
 
 def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
-    """Return the user whose process has the other end of a local connection. Return None if the
-    system does not report it (only Linux does), or the connection uses IPv6."""
+    """Return the user whose process has the other end of a local connection, or -1 if the process
+    has closed it. Return None for other machines, and on systems other than Linux."""
     try:
         mine, theirs = (_as_kernel_writes(address) for address in (client, server))
-        lines = Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]
+        files = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
+        tables = [file.read_text(encoding="ascii") for file in files if file.exists()]
     except (OSError, ValueError):
         return None
-    for line in lines:
-        fields = line.split()
-        if fields[1:3] == [mine, theirs]:
-            return int(fields[7])
-    return None
+    rows = [line.split() for line in "".join(tables).splitlines() if ":" in line]
+    for fields in rows:
+        # an IPv4 address also ends the form that tcp6 has of it
+        if fields[1].endswith(mine) and fields[2].endswith(theirs):
+            return int(fields[7]) if fields[9] != "0" else -1
+    # tables without rows are of a system that does not fill them, such as version 1 of WSL
+    return -1 if rows and client[0].removeprefix("::ffff:").startswith(("127.", "::1")) else None
 
 
 def _as_kernel_writes(address: tuple[str, int]) -> str:
-    packed = int.from_bytes(socket.inet_aton(address[0]), sys.byteorder)
-    return f"{packed:08X}:{address[1]:04X}"
+    host = address[0].removeprefix("::ffff:")
+    packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    words = (packed[start : start + 4] for start in range(0, len(packed), 4))
+    written = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+    return f"{written}:{address[1]:04X}"
 
 
 def host_of(address: str) -> str | None:
@@ -74,9 +81,22 @@ def host_of(address: str) -> str | None:
         return None
 
 
-def names_this_machine(host: str) -> bool:
-    """Return True if the header Host contains one of this machine's own names."""
-    return host_of(f"//{host}") in LOOPBACK
+def is_own_host(host: str, public_hosts: Collection[str] | None = None) -> bool:
+    """Return True if the header Host contains a name of this machine or, unless `public_hosts` is
+    None, one of these or an IP address. A web page can give an address to names of its own only."""
+    name = host_of(f"//{host}") or ""
+    if name in LOOPBACK or public_hosts is None:
+        return name in LOOPBACK
+    return name in public_hosts or ":" in name or name.replace(".", "").isdecimal()
+
+
+def names_host(address: str, host: str, public_hosts: Collection[str] | None) -> bool:
+    """Return True if a page's address (Origin or Referer) has the requested or a public host."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return False
+    return parts.netloc == host or parts.hostname in (public_hosts or ())
 
 
 def is_own_page(origin: str, *, served_as: str | None = None) -> bool:

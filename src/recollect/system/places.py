@@ -52,11 +52,6 @@ def sessions_folder(space: str) -> Path:
     return data_home() / "agents" / file_name(space) / "sessions"
 
 
-def chat_history_file(space: str) -> Path:
-    """Return the file with the lines typed in the chats of a space."""
-    return sessions_folder(space) / "chat_history"
-
-
 def spool_folder() -> Path:
     """Return the folder of spools, in which batches wait while a store is down."""
     return data_home() / "spool"

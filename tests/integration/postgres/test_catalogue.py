@@ -12,7 +12,7 @@ OF_TENANTS = {
     "api_keys", "tenant_spaces", "idempotency_keys", "tenant_usage", "audit_log",
 }  # fmt: skip
 """What belongs to a tenant and to none of its spaces: distributed by tenant_id."""
-REFERENCE = {"schema_versions", "tenants", "rewritten"}
+REFERENCE = {"schema_versions", "tenants", "rewritten", "secrets"}
 """What is on every node, or on the coordinator alone."""
 OF_NO_SPACE = OF_TENANTS | REFERENCE
 CONTENT = {
@@ -105,7 +105,7 @@ def test_row_security_is_forced_and_asks_only_setting(catalogue: psycopg.Connect
         " WHERE relnamespace = 'recollect'::regnamespace AND relkind = 'r'"
     ).fetchall()
     for table, enabled, forced in rows:
-        assert (enabled and forced) or table in {"schema_versions", "rewritten"}, table
+        assert (enabled and forced) or table in {"schema_versions", "rewritten", "secrets"}, table
     policies = catalogue.execute(
         "SELECT tablename, policyname, cmd, qual, with_check FROM pg_policies"
         " WHERE schemaname = 'recollect'"
@@ -131,6 +131,7 @@ def test_row_security_is_forced_and_asks_only_setting(catalogue: psycopg.Connect
     assert {policy[0] for policy in policies} == tables(catalogue) - {
         "schema_versions",
         "rewritten",
+        "secrets",
     }
 
 

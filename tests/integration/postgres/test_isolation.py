@@ -111,7 +111,7 @@ def test_rows_of_others_cannot_be_changed_or_made(filled: TestDatabase) -> None:
 
 async def test_a_role_above_row_security_acts_as_the_application(filled: TestDatabase) -> None:
     store = await own_store(filled.admin_url, space="mine")
-    async with store._fleet.pool.transaction(space_uuid("mine")) as work:
+    async with store.fleet.pool.transaction(space_uuid("mine")) as work:
         (row,) = await work.rows("SELECT current_user::text")
         assert row == ("recollect_app",)
         spaces = await work.rows("SELECT DISTINCT space_id FROM recollect.segments")

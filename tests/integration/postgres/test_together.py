@@ -150,7 +150,7 @@ async def test_a_server_that_does_not_answer_is_given_up(database: TestDatabase)
         )
         async with asyncio.timeout(10):
             with pytest.raises(StoreUnavailable):
-                async with store._fleet.pool.transaction(space_uuid("one"), seconds=0.5) as work:
+                async with store.fleet.pool.transaction(space_uuid("one"), seconds=0.5) as work:
                     await work.rows(
                         "SELECT 1 FROM recollect.counters WHERE space_id = %s FOR UPDATE",
                         (space_uuid("one"),),

@@ -31,7 +31,7 @@ def traffic_of(engine: Engine) -> Traffic:
     assert engine._stored is not None
     store = engine._stored.archive._store
     assert isinstance(store, postgres_store.PostgresStore)
-    return replace(store._fleet.pool.traffic)
+    return replace(store.fleet.pool.traffic)
 
 
 def request(messages: list[dict[str, Any]]) -> bytes:
@@ -75,7 +75,7 @@ async def test_all_memories_of_a_process_share_one_pool(database: TestDatabase) 
     stores = [
         await open_store(database.app_url, space=f"space {n}", pool_size=3) for n in range(20)
     ]
-    fleets = {store._fleet for store in stores if isinstance(store, postgres_store.PostgresStore)}
+    fleets = {store.fleet for store in stores if isinstance(store, postgres_store.PostgresStore)}
     (fleet,) = fleets
     await asyncio.gather(*(store.stats() for store in stores))
     assert 1 <= len(fleet.pool._idle) <= 3
@@ -95,7 +95,7 @@ async def test_connections_that_nobody_uses_are_closed(
     monkeypatch.setattr("recollect.adapters.stores.postgres.pool.IDLE_SECONDS", 0.3)
     store = await open_store(database.app_url, space="idle")
     assert isinstance(store, postgres_store.PostgresStore)
-    pool: Pool = store._fleet.pool
+    pool: Pool = store.fleet.pool
     await asyncio.gather(*(store.stats() for _ in range(4)))
     assert pool._idle
     await asyncio.sleep(0.2)

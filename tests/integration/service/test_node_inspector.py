@@ -2,13 +2,16 @@
 
 import re
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import product
 from typing import Any
 
 import httpx2
 import psycopg
 import pytest
+from tests.harness.inspector import FOREIGN, every_route
 from tests.harness.waiting import PATIENCE_SECONDS, wait_until
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat, wait_for_lock
 
@@ -56,6 +59,36 @@ def test_live_streams_have_a_limit_per_tenant_and_end_with_the_node(
         assert "data: 1" in list(lines)  # it has ended
         running.close()
         assert time.monotonic() - began < 5.0
+
+
+def test_a_node_refuses_other_hosts_and_sites_at_every_route(database: TestDatabase) -> None:
+    _, key = add_tenant(database, "browsing")
+    with (
+        Node(database, public_hosts=("Memory.example.com:443",)) as node,
+        browser(node, key) as visits,
+    ):
+        Caller(node.url, key).post("/v1/spaces/s/sessions/s/prepare", {"request": chat("Crane.")})
+        given = "?space=s&session=s&turn=1&look=1&pattern=x&matching=x"
+
+        def status(route: str, headers: Mapping[str, str]) -> int:
+            sent = {name.replace("_", "-"): value for name, value in headers.items()}
+            return visits.get(f"/inspector{route}{given}", headers=sent).status_code
+
+        for route, (expected, headers) in product((*every_route(), "/unknown"), FOREIGN):
+            assert status(route, headers) == expected, (route, headers)
+        proxied = {"origin": "https://memory.example.com", "sec_fetch_site": "same-origin"}
+        for headers in (
+            {"host": "memory.example.com"} | proxied,
+            {"host": "10.0.0.5:8789"} | proxied,
+            {"host": "[fd00::5]", "sec_fetch_site": "none"},
+        ):
+            assert status("/session", headers) == 200, headers
+
+
+def test_an_unknown_space_has_no_live_stream(database: TestDatabase) -> None:
+    _, key = add_tenant(database, "watching nothing")
+    with Node(database) as node, browser(node, key) as visits:
+        assert visits.get("/inspector/live?space=unknown&session=s").status_code == 404
 
 
 def test_a_page_waits_for_its_turn_and_has_a_deadline(database: TestDatabase) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.integration.service.nodes import Caller, Node, add_tenant, chat
 
+from recollect.hosts.service.app import MountMcp
 from recollect_bench.postgres_server import TestDatabase
 
 TEXT = (
@@ -77,8 +78,8 @@ class WatchedNode(Node):
     A step that takes long lies between two beats, and no request is answered meanwhile. Time on
     the clock would count what other processes take."""
 
-    def __init__(self, database: TestDatabase) -> None:
-        super().__init__(database)
+    def __init__(self, database: TestDatabase, *, mcp: MountMcp | None = None) -> None:
+        super().__init__(database, mcp=mcp)
         self.steps: list[float] = []
         start = self._server.startup
 

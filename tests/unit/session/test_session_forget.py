@@ -12,7 +12,6 @@ from tests.sizes import at_size
 from tests.unit.session.node_pi import assert_node_agrees
 
 from recollect.adapters.session.clean_files import (
-    INPUTS,
     FilesChanged,
     FilesOrder,
     forget_in_files,
@@ -31,7 +30,8 @@ from recollect.adapters.session.transcript import (
     open_transcript,
     read_session_file,
 )
-from recollect.agent.chat.terminal import MaskedHistory
+from recollect.agent.chat.terminal import TypedHistory
+from recollect.agent.conversation import COMMAND
 from recollect.core.formats.pi_session import (
     PiEntry,
     PiSession,
@@ -482,18 +482,24 @@ def test_notes_are_left_alone_where_no_workspace_is_named(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("way", ["matching", "said", "sessions", "time", "another session"])
-def test_what_was_typed_in_chats_goes_too(way: str) -> None:
-    typed = MaskedHistory(SPACE)
-    unkept = (f"/memory add {MARKER}", f"/memroy add {MARKER}")
-    for text in (MARKER, f"two lines,\n{MARKER} in one", "water", *unkept):
-        typed.store_string(text)
-    assert list(MaskedHistory("another").load_history_strings()) == []
-    assert MARKER not in next(iter(typed.load_history_strings())), "no transcript keeps it either"
+def test_the_prompt_of_a_chat_offers_nothing_that_was_forgotten(way: str) -> None:
+    token = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
+    texts = (MARKER, f"two lines,\n{MARKER} in one", "water")
     with begun() as transcript:
-        for text in (MARKER, f"two lines,\n{MARKER} in one"):
+        for text in texts:
             transcript.append_message(user(text))
+        transcript.append_custom(COMMAND, {"command": "name", "argument": "Bakery"})
+        transcript.append_custom(COMMAND, {"command": "status"})
     with begun("two") as transcript:
-        transcript.append_message(user("other"))
+        transcript.append_message(user(f"my key is {token}"))
+
+    def offered() -> list[str]:
+        return list(TypedHistory(SPACE).load_history_strings())
+
+    assert list(TypedHistory("another").load_history_strings()) == []
+    own = ["/status", "/name Bakery", *reversed(texts)]
+    assert [line for line in offered() if "my key" not in line] == own
+    assert token not in "".join(offered())
     orders: dict[str, dict[str, Any]] = {
         "matching": {"matching": MARKER.upper()},
         "said": {"said": (MARKER,)},
@@ -501,10 +507,18 @@ def test_what_was_typed_in_chats_goes_too(way: str) -> None:
         "time": {"said_after": 1.0},
         "another session": {"sessions": ("two",)},
     }
-    order = orders[way]
-    gone = {"time": 3, "another session": 0}.get(way, 2)
-    assert forget(only_look=True, **order).counts[INPUTS] == gone
-    assert len(list(typed.load_history_strings())) == 3
-    assert forget(**order).counts[INPUTS] == gone
-    left = list(MaskedHistory(SPACE).load_history_strings())
-    assert left == ["water", f"two lines,\n{MARKER} in one", MARKER][: 3 - gone]
+    left = {"time": [], "sessions": [], "another session": own}
+    forget(**orders[way])
+    assert [line for line in offered() if "my key" not in line] == left.get(way, own[:3])
+
+
+def test_typed_lines_that_an_earlier_version_kept_are_deleted() -> None:
+    with begun() as transcript:
+        transcript.append_message(user("water"))
+    kept = transcript_file(SPACE, "one").parent / "chat_history"
+    kept.write_text(f"\n# 2026-02-13\n+{MARKER}\n")
+    os.utime(kept, (1.0, 1.0))
+    forget(only_look=True, matching="nothing of this")
+    assert kept.exists()
+    forget(matching="nothing of this")
+    assert not kept.exists()

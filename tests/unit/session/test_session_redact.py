@@ -6,9 +6,9 @@ from recollect.adapters.session.clean_files import redact_in_files
 from recollect.adapters.session.files import transcript_file
 from recollect.adapters.session.transcript import open_transcript
 from recollect.core.formats.pi_session import read_session
-from recollect.core.upkeep.masks import Masks, own_patterns
+from recollect.core.rules.patterns import compile_patterns
+from recollect.core.upkeep.masks import Masks
 from recollect.system.config.settings import Redaction
-from recollect.system.places import chat_history_file
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SPACE = "default"
@@ -54,18 +54,15 @@ def test_a_transcript_that_an_agent_has_open_is_told_and_left() -> None:
     assert any("running agent" in line for line in done.cannot)
 
 
-def test_typed_input_and_notes(tmp_path: Path) -> None:
+def test_notes(tmp_path: Path) -> None:
     planted()
-    typed = chat_history_file(SPACE)
-    typed.write_text("\n# 2026-02-13\n+mine is ACME-3\n")
     notes = tmp_path / "memory"
     notes.mkdir()
     (notes / "2026-02-13.md").write_text("- ACME-1\n- water\n")
     (notes / "mine.md").write_text("ACME-2\n")
-    masks = Masks(patterns=own_patterns([r"ACME-\d"]))
+    masks = Masks(patterns=compile_patterns([r"ACME-\d"]))
     done = redact_in_files(SPACE, masks, workspace=tmp_path, apply=True)
-    assert set(done.changed) == {"transcripts", "daily notes", "history files of chats"}
-    assert typed.read_text() == "\n# 2026-02-13\n+mine is [REDACTED:own-pattern-1]\n"
+    assert set(done.changed) == {"transcripts", "daily notes"}
     assert (notes / "2026-02-13.md").read_text() == "- [REDACTED:own-pattern-1]\n- water\n"
     assert (notes / "mine.md").read_text() == "ACME-2\n", "the user's own"
     assert any("mine.md" in line and "contains 1" in line for line in done.cannot)

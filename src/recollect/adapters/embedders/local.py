@@ -28,6 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recollect.core.values.recall import EmbedderKind
 from recollect.errors import EmbedderError, MissingExtra, RecollectError
+from recollect.system.forks import OwnProcess
 
 T = TypeVar("T")
 Rows: TypeAlias = NDArray[np.float32]
@@ -210,6 +211,7 @@ class LoadedEmbedder(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._process = OwnProcess()
         self._lock = threading.Lock()
         self._future: Future[T] | None = None
         self._failed_at = 0.0
@@ -234,6 +236,8 @@ class LoadedEmbedder(Generic[T]):
         return await outcome(self._begin(), failing=failing, quoted=True)
 
     def _begin(self) -> Future[T]:
+        if self._process.is_other:  # the threads of a loaded model ended with the fork
+            self._process, self._lock, self._future = OwnProcess(), threading.Lock(), None
         with self._lock:
             if self._future is None or self._may_retry(self._future):
                 self._future = start(self._load_and_note_failure, name=f"load-{self.name}")

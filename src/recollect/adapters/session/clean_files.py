@@ -1,4 +1,4 @@
-"""Deletes and masks content in session files: transcripts, daily notes, and input typed in chats.
+"""Deletes and masks content in session files: transcripts and daily notes.
 
 Only files of the space's sessions and of the named workspace change, never the target of a link. A
 changed file is replaced atomically. If a running agent has a transcript open, the result reports
@@ -12,15 +12,12 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Final
 
 from recollect.adapters.session.entries import (
     LEAST_CHARS,
     EntrySearch,
-    comparable,
-    content_strings,
     forget_entries,
     mask_lines,
 )
@@ -37,16 +34,13 @@ from recollect.core.upkeep.masks import Masks, new_masks
 from recollect.core.upkeep.matching import OrderMatcher
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import TranscriptError, TranscriptLocked
-from recollect.system.places import chat_history_file, sessions_folder
+from recollect.system.places import sessions_folder
 
 TRANSCRIPTS: Final = "transcripts"
-TYPED: Final = "history files of chats"
 NOTES: Final = "daily notes"
-INPUTS: Final = "inputs typed in chats"
 
 COVERS_TRANSCRIPTS: Final = (
-    "transcripts of Recollect's own agent in this space: entries, summaries that replaced them, "
-    "and the history files of its chats"
+    "transcripts of Recollect's own agent in this space: entries, and summaries that replaced them"
 )
 COVERS_NOTES: Final = "daily notes of the named workspace: lines that contain the text"
 _NO_WORKSPACE: Final = (
@@ -58,11 +52,10 @@ _OTHER_WORDS: Final = (
 STANDING: Final = (*FILES_CANNOT, _OTHER_WORDS)
 """Copies that forgetting never deletes from files. Every report lists them."""
 _LEFT_OVER: Final = re.compile(
-    r"\.(?:.+\.jsonl|.{40}|chat_history|sessions\.json)(?:\.\d+)?\.[a-z0-9_]{8}"
-)  # temporary names that `replace_file` uses
+    r"chat_history|\.(?:.+\.jsonl|.{40}|chat_history|sessions\.json)(?:\.\d+)?\.[a-z0-9_]{8}"
+)  # temporary names that `replace_file` uses, and what earlier versions kept of typed lines
 _LEFT_OVER_SECONDS: Final = 60.0  # replacing a file takes less time than this
 _DAILY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\.md")
-_COMMAND: Final = re.compile(r"\A/\w+\s*")
 _NOTE_SECONDS: Final = 2.0  # the agent locks a note only for one write
 
 
@@ -140,7 +133,7 @@ class _Walk:
         self._apply = apply
 
     def edit(self, place: str, path: Path, data: bytes) -> _Change:
-        """Return the change to a transcript, a daily note, or the history file of a chat."""
+        """Return the change to a transcript or a daily note."""
         raise NotImplementedError
 
     def advise(self, name: str, data: bytes) -> str:
@@ -162,9 +155,6 @@ class _Walk:
                 self._drop_left_over(path)
             elif path.suffix == ".jsonl":
                 self._change(path, TRANSCRIPTS)
-        typed = chat_history_file(self._space)
-        if typed.exists():
-            self._change(typed, TYPED)
         if workspace is None:
             self.cannot.append(_NO_WORKSPACE)
         else:
@@ -251,7 +241,6 @@ class _Forgetting(_Walk):
         self._order = files.order
         self._index = SessionIndex.of_space(space)
         self._rows: dict[str, SessionRecord] = {}
-        self._said_in_named: set[str] = set()
         self._anywhere = EntrySearch(files.order, files.said, by_time=not files.order.sessions)
         self._timely = EntrySearch(files.order, files.said)
         long = [text for text in files.all_said if len(text.strip()) >= LEAST_CHARS]
@@ -281,16 +270,10 @@ class _Forgetting(_Walk):
             )
 
     def edit(self, place: str, path: Path, data: bytes) -> _Change:
-        if place == TRANSCRIPTS:
-            return self._transcript(path, data)
-        return self._forget_input(data) if place == TYPED else self._note(data)
+        return self._transcript(path, data) if place == TRANSCRIPTS else self._note(data)
 
     def _transcript(self, path: Path, data: bytes) -> _Change:
         search = self._search(path, data)
-        if self._order.sessions and search is not self._anywhere:
-            entries = [one for one in read_session(data).entries if one.role in ("user", None)]
-            said = {comparable(text) for entry in entries for text in content_strings(entry.value)}
-            self._said_in_named |= said - {""}
         if search is None:
             return _Change(data=None, does={"transcripts deleted": 1})
         left = forget_entries(data, search)
@@ -304,26 +287,6 @@ class _Forgetting(_Walk):
             "summaries in transcripts, withdrawn": left.summaries,
         }
         return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
-
-    def _forget_input(self, data: bytes) -> _Change:
-        """Remove lines of typed input. A line names no session, so it is compared with messages."""
-        pieces = re.split(r"^(?=# )", _text(data), flags=re.MULTILINE)
-        left = [piece for piece in pieces if not self._is_forgotten_input(piece)]
-        return _Change(data=_bytes("".join(left)), does={INPUTS: len(pieces) - len(left)})
-
-    def _is_forgotten_input(self, piece: str) -> bool:
-        head, *lines = piece.split("\n")
-        try:
-            at = datetime.fromisoformat(head.removeprefix("# ")).timestamp()
-        except (ValueError, OverflowError):
-            at = 0.0
-        text = "\n".join(line[1:] for line in lines if line.startswith("+"))
-        if not text:
-            return False
-        if self._anywhere.text(text) or self._anywhere.is_timely(at):
-            return True
-        said = comparable(_COMMAND.sub("", text))
-        return said in self._said_in_named and self._order.said_then(at)
 
     def _note(self, data: bytes) -> _Change:
         """Return the note without the lines that contain a forgotten text or part of a match."""

@@ -46,8 +46,8 @@ LEAST_CHARS: Final = 12
 # Fields that define a session's structure. They are not content, so masking skips them.
 _ENTRY_NAMES: Final = frozenset(
     {"type", "id", "parentId", "timestamp", "customType", "display", "firstKeptEntryId",
-     "firstKeptEntryIndex", "tokensBefore", "fromHook", "fromId", "targetId", "provider",
-     "modelId", "thinkingLevel"}
+     "firstKeptEntryIndex", "tokensBefore", "tokensAfter", "fromHook", "fromId", "targetId",
+     "provider", "modelId", "thinkingLevel"}
 )  # fmt: skip
 _MESSAGE_NAMES: Final = frozenset(
     {"role", "customType", "display", "api", "provider", "model", "responseId", "usage",

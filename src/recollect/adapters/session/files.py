@@ -150,6 +150,14 @@ def sessions_file(space: str) -> Path:
     return sessions_folder(space) / INDEX_NAME
 
 
+TOKEN_FIELDS: Final = ("inputTokens", "outputTokens", "totalTokens", "contextTokens")
+COUNT_FIELDS: Final = (
+    *("compactionCount", "memoryFlushAt", "memoryFlushCompactionCount"),
+    *TOKEN_FIELDS,
+)
+"""OpenClaw's counts of a session in `sessions.json`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRecord:
     """A record of `sessions.json`: the session that a key names."""
@@ -174,6 +182,12 @@ class SessionRecord:
 
     def write(self) -> dict[str, Any]:
         return {**self.others, "sessionId": self.session_id, "updatedAt": self.updated_at}
+
+    def with_counts(self, counts: Mapping[str, int | None]) -> Self:
+        """Return the record with these counts in place of all earlier ones."""
+        known = {name: count for name, count in counts.items() if count is not None}
+        rest = {name: value for name, value in self.others.items() if name not in COUNT_FIELDS}
+        return replace(self, others={**rest, **known})
 
 
 LOCK_SECONDS: Final = 10.0
@@ -214,7 +228,8 @@ class SessionIndex:
 
     def start_transcript(self, key: str) -> SessionRecord:
         """Start a new transcript under this key. The old transcript stays on the disk."""
-        return self.update(key, lambda record: replace(record, session_id=new_session_id()))
+        new_id = new_session_id()
+        return self.update(key, lambda old: replace(old.with_counts({}), session_id=new_id))
 
     def remove(self, key: str) -> bool:
         """Remove a session from the index. The session's transcript stays on the disk."""

@@ -239,6 +239,7 @@ class SessionTranscript:
         summary: str,
         first_kept_entry_id: str | None,
         tokens_before: int,
+        tokens_after: int | None = None,
         details: Mapping[str, Any] | None = None,
         from_hook: bool | None = False,
     ) -> PiEntry:
@@ -260,6 +261,7 @@ class SessionTranscript:
                     # if the entry is not before the compaction, nothing is kept, as in pi
                     first_kept_entry_id=first_kept_entry_id or stamp.id,
                     tokens_before=tokens_before,
+                    tokens_after=tokens_after,
                     details=details,
                     from_hook=from_hook,
                 )

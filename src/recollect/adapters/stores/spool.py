@@ -67,7 +67,11 @@ _DELETE: Final = "DELETE FROM spooled WHERE number = ?"
 class FileSpool:
     """The waiting records of one space (see `recollect.core.ports.Spool`)."""
 
-    def __init__(self, folder: Path, *, space: str, key: bytes | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, space: str, key: bytes | None = None, maker: str = ""
+    ) -> None:
+        """`maker` names the secret with which this process makes ids. It stores no record of a
+        process with another one, because the ids in that record are of no use."""
         self._prefix = blake2b(space.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
         self._folder = folder
         self._path = folder / f"{self._prefix}{'.spool' if key is None else ''}.db"
@@ -76,19 +80,22 @@ class FileSpool:
             path=self._path, space=f"spool:{space}", key=key, busy_seconds=STEP_SECONDS
         )
         self._lane = Lane(self._file, name="spool")
-        self._owner = secrets.token_hex(12)
+        self._maker = maker
+        self._owner = f"{maker}-{secrets.token_hex(12)}"
         self._life: LifeLock | None = None
         self._made = False
         self._closed = False
         self._draining = asyncio.Lock()
 
     @classmethod
-    async def open(cls, folder: Path, *, space: str, key: EncryptionKey | None = None) -> FileSpool:
+    async def open(
+        cls, folder: Path, *, space: str, key: EncryptionKey | None = None, maker: str = ""
+    ) -> FileSpool:
         """Open the spool of a space, whose file the first record creates. The readable records of a
         damaged file are moved to a new one. Raises WrongKey if the file has another key."""
         # deriving a key from a passphrase takes a moment
         raw = None if key is None else await asyncio.to_thread(key.raw, space)
-        spool = cls(folder, space=space, key=raw)
+        spool = cls(folder, space=space, key=raw, maker=maker)
         try:
             await asyncio.to_thread(replace_damaged, spool._file, _TABLE, spool._aside)
         except BaseException:
@@ -256,7 +263,8 @@ class FileSpool:
 
     def _adopt(self, database: Database) -> None:
         for (owner,) in database.rows(_OWNERS):
-            if owner == self._owner:
+            maker, marked, _ = owner.rpartition("-")  # earlier versions wrote no maker
+            if owner == self._owner or (marked and maker != self._maker):
                 continue
             life = LifeLock.take(self._life_path(owner))
             if life is not None:

@@ -97,6 +97,7 @@ def open_memory(
     vectors = Embedders()
     keeps = chosen.ingest.enabled
     url = str(store) if store is not None else chosen.store.url
+    secret = stores.data_secret(url)
     if keeps or (chosen.recall.enabled and stores.is_stored(url, space)):
         archive = stores.open_archive(chosen, space, url, open_space)
         if embedders is not None:
@@ -109,6 +110,7 @@ def open_memory(
             archive,
             chosen,
             space=space,
+            secret=secret,
             workspace=None if workspace is None else Path(workspace),
             clock=clock or SystemClock(),
             embedders=[embedder.name for embedder in vectors.used],
@@ -131,8 +133,8 @@ def open_memory(
         critical_rules=critical_rules_of(workspace),
         workspace=None if workspace is None else str(workspace),
         compact_in_background=compact_in_background,
-        deployment_secret=stores.deployment_secret(),
-        seal=partial(stores.seal_secret, space),
+        deployment_secret=secret,
+        seal=partial(stores.seal_secret, space, url),
         off_the_loop=off_the_loop,
         reads_facts=reader is not None or chosen.models.extraction is not None,
         delete_stored=None if open_space is not None else partial(_delete, chosen, space, url),
@@ -144,7 +146,9 @@ def _blocking(opening: Callable[P, Engine]) -> Callable[P, BlockingEngine]:
         """Open a memory as `open_memory` does, for code without an event loop."""
         from recollect.core.blocking import BlockingEngine
 
-        return BlockingEngine(opening(*args, **arguments))
+        return BlockingEngine(
+            opening(*args, **arguments), reopen=partial(opening, *args, **arguments)
+        )
 
     return open_blocking_memory
 
@@ -229,6 +233,7 @@ def follow_files(
     settings: Settings,
     *,
     space: SpaceId,
+    secret: bytes,
     workspace: Path | None,
     clock: Clock,
     embedders: Sequence[str],
@@ -262,7 +267,7 @@ def follow_files(
         write=write,
         clock=clock,
         rules=FileRules(
-            secret=space_secret(space, stores.deployment_secret()),
+            secret=space_secret(space, secret),
             redaction=settings.redaction,
             weigher=Weigher(settings.tokens.counter),
             embedders=tuple(embedders),

@@ -8,6 +8,7 @@ import os
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
@@ -16,10 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeGuard
 from uuid import UUID
 
+from recollect.adapters.wiring import secrets
 from recollect.core.rules.identity import space_secret
-from recollect.errors import MissingExtra, RecollectError, SettingsError, StoreCorrupt, StoreError
+from recollect.errors import (
+    MissingExtra,
+    RecollectError,
+    SettingsError,
+    StoreCorrupt,
+    StoreError,
+    WrongSecret,
+)
 from recollect.system.config import Settings
-from recollect.system.durable import own_secret
+from recollect.system.durable import create_file, own_secret
 from recollect.system.places import (
     installation_secret_file,
     space_file,
@@ -28,8 +37,9 @@ from recollect.system.places import (
 )
 
 if TYPE_CHECKING:
-    from recollect.adapters.stores.postgres.store import PostgresFleet
+    from recollect.adapters.stores.postgres.store import PostgresFleet, PostgresStore
     from recollect.adapters.stores.spool import FileSpool
+    from recollect.adapters.stores.sqlite import SQLiteStore
     from recollect.core.engine.archive import DurableArchive
     from recollect.core.ports import Store
     from recollect.core.values.history import SpaceId
@@ -46,17 +56,52 @@ _TRANSCRIPTS: Final = (
 _UNCOUNTED: Final = "counts of its content: the file was damaged"
 _COUNTED: Final = ("segments", "passages", "facts")
 _BLOCKS: Final = "disk blocks of the deleted file, and processes that have it open"
-SECRET_VARIABLE = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
 
 
-def deployment_secret() -> bytes:
-    """Read the secret that, with a space's name, keys the space's hashes; it may be empty."""
-    return os.environ.get(SECRET_VARIABLE, "").encode()
+def data_secret(url: str | None) -> bytes:
+    """Return the secret that, with a space's name, keys the ids of this store. The first call for a
+    database reads it there. If the database is down, RECOLLECT_SECRET is used, which is right
+    unless it was rotated; otherwise `unlock` fails later. Raise WrongSecret if it is wrong."""
+
+    async def read_secret(url: str) -> None:
+        try:
+            await (await open_store(url, space="", pool_size=1, makes_ids=True)).close()
+        except WrongSecret:
+            raise
+        except StoreError as error:
+            LOG.debug("the data secret could not be read: %s", error)
+
+    secret = secrets.deployment_secret()
+    if not secret or not is_server(url):
+        return secret
+    if (url, secret) not in secrets.DATA_SECRETS:
+        with ThreadPoolExecutor(1) as thread:  # the caller's thread may run an event loop
+            thread.submit(asyncio.run, read_secret(url)).result()
+    return secrets.DATA_SECRETS.setdefault((url, secret), secret)
 
 
-def installation_secret() -> bytes:
-    """Return RECOLLECT_SECRET, else a random secret in the data folder, for this user only."""
-    return deployment_secret() or own_secret(installation_secret_file()).encode()
+def installation_secret(url: str | None) -> bytes:
+    """Return the data secret of this store, else a random secret in the data folder, for this user
+    only."""
+    if not (secret := data_secret(url)):
+        secret = own_secret(installation_secret_file()).encode()
+        _compare_with_last(space_secret("last", secret).hex(), spaces_folder())
+    return secret
+
+
+@cache
+def _compare_with_last(mark: str, memories: Path) -> None:
+    """Log if the memories of this data folder were last used with another secret."""
+    file = memories / "secret.mark"
+    with suppress(OSError):  # without memories, there is no folder
+        if not create_file(file, mark.encode()) and file.read_text() != mark:
+            LOG.warning(
+                "%s is new, damaged or of another installation: the gateway begins new sessions "
+                "for clients that it recognizes by their API key, and stores their histories "
+                "again. Restore the file, or remove %s to keep this secret",
+                installation_secret_file(),
+                file,
+            )
 
 
 @cache
@@ -68,10 +113,10 @@ def _seals_of_this_process() -> bytes:
     return os.urandom(32)
 
 
-def seal_secret(space: SpaceId) -> bytes:
+def seal_secret(space: SpaceId, url: str | None) -> bytes:
     """Derive the key of a space's seals from the installation's secret."""
     try:
-        secret = installation_secret()
+        secret = installation_secret(url)
     except (OSError, RecollectError):
         secret = _seals_of_this_process()
     return space_secret(f"seals of {space}", secret)
@@ -84,27 +129,27 @@ async def open_store(
     create: bool = True,
     key: str | None = None,
     pool_size: int = 8,
+    makes_ids: bool = False,
 ) -> Store:
     """Open the store of a space by its URL. None means the space's own file in the data folder.
 
     All stores of this process on one server share `pool_size` connections. `key` names the source
-    of an encrypted file's key.
+    of an encrypted file's key. With `makes_ids`, raise WrongSecret if the ids of the stored
+    messages were made with another secret.
     """
+    opened: PostgresStore | SQLiteStore
     if is_server(url):
         postgres = await asyncio.to_thread(
             import_module, "recollect.adapters.stores.postgres.store"
         )
-        store: Store = await postgres.PostgresStore.open_shared(
-            url, space=space, pool_size=pool_size
-        )
-        return store
-    from recollect.adapters.stores.sqlite import SQLiteStore
-    from recollect.adapters.stores.sqlite.connection import read_key
+        opened = await postgres.PostgresStore.open_shared(url, space=space, pool_size=pool_size)
+    else:
+        from recollect.adapters.stores.sqlite import SQLiteStore
+        from recollect.adapters.stores.sqlite.connection import read_key
 
-    path = sqlite_path(url, space)
-    return await SQLiteStore.open(
-        path, space=space, key=None if key is None else read_key(key), create=create
-    )
+        path, file_key = sqlite_path(url, space), None if key is None else read_key(key)
+        opened = await SQLiteStore.open(path, space=space, key=file_key, create=create)
+    return await secrets.checked(opened, url) if makes_ids else opened
 
 
 async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
@@ -118,10 +163,15 @@ async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubRes
     return await store.scrub(admin_url)
 
 
-async def open_fleet(url: str, *, pool_size: int = 8) -> PostgresFleet:
-    from recollect.adapters.stores.postgres.store import PostgresFleet
-
-    return await PostgresFleet.open(url, pool_size=pool_size)
+async def open_fleet(
+    url: str, *, pool_size: int = 8, app_role: str = "recollect_app", makes_ids: bool = False
+) -> PostgresFleet:
+    """Open the spaces of a server. With `makes_ids`, raise WrongSecret as `open_store` does."""
+    postgres = await asyncio.to_thread(import_module, "recollect.adapters.stores.postgres.store")
+    fleet: PostgresFleet = await postgres.PostgresFleet.open(
+        url, pool_size=pool_size, app_role=app_role
+    )
+    return await secrets.checked(fleet, url, draws=True) if makes_ids else fleet
 
 
 async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
@@ -147,9 +197,8 @@ def _spaces_in(paths: Sequence[Path], key: str | None) -> list[SpaceSummary]:
 async def _spaces_of_server(url: str) -> list[SpaceSummary]:
     from recollect.core.values.upkeep import SpaceSummary
 
-    fleet = await open_fleet(url)
     found: list[SpaceSummary] = []
-    try:
+    async with await open_fleet(url) as fleet:
         for name in await fleet.spaces():
             sessions = await (await fleet.space(name)).sessions()
             said = [one.last_said_at for one in sessions if one.last_said_at is not None]
@@ -161,8 +210,6 @@ async def _spaces_of_server(url: str) -> list[SpaceSummary]:
                     last_said_at=max(said, default=None),
                 )
             )
-    finally:
-        await fleet.close()
     return found
 
 
@@ -171,14 +218,15 @@ async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None)
     spool's name contains store and space: a batch for one server must never reach another."""
     # Run this in a thread, because the folder may be on a disk that hangs.
     name = f"{space}\0{await asyncio.to_thread(_store_name, url, space)}"
+    secret = secrets.deployment_secret()
+    with suppress(WrongSecret):  # commands that only read or remove need no secret
+        secret = await asyncio.to_thread(data_secret, url)
+    maker = space_secret("spool", secret).hex()[:16]
     from recollect.adapters.stores.spool import FileSpool
-
-    if key is None:
-        return await FileSpool.open(spool_folder(), space=name)
     from recollect.adapters.stores.sqlite.connection import read_key
 
-    encryption_key = await asyncio.to_thread(read_key, key)
-    return await FileSpool.open(spool_folder(), space=name, key=encryption_key)
+    file_key = None if key is None else await asyncio.to_thread(read_key, key)
+    return await FileSpool.open(spool_folder(), space=name, key=file_key, maker=maker)
 
 
 async def spool_state(url: str | None, *, space: SpaceId, key: str | None = None) -> SpoolState:
@@ -271,7 +319,9 @@ def open_archive(
         check_encryption()
         read_key(key)
     return DurableArchive(
-        lambda: open_store(url, space=space, key=key, pool_size=settings.store.pool_size),
+        lambda: open_store(
+            url, space=space, key=key, pool_size=settings.store.pool_size, makes_ids=True
+        ),
         lambda: open_spool(url, space=space, key=key),
         settings.store,
     )
@@ -336,13 +386,10 @@ async def delete_stored_space(
 
 async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
     """Raise StoreError unless a space of this name exists and belongs to no tenant."""
-    fleet = await open_fleet(url)
-    try:
+    async with await open_fleet(url) as fleet:
         found, owner = await fleet.has_space(space), None
         with suppress(ValueError):  # the names of tenants' spaces start with the tenant's id
             owner = await fleet.tenants().tenant(UUID(space[:_ID_CHARS])) if found else None
-    finally:
-        await fleet.close()
     if owner is not None:
         name = shlex.quote(space[_ID_CHARS + 1 :])
         tenant = shlex.quote(owner.name)

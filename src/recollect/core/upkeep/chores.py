@@ -17,7 +17,13 @@ from recollect.core.upkeep.jobs import GiveUp
 from recollect.core.values.batch import EMBED_JOB, Batch, Lease, NewJob
 from recollect.core.values.fact import FactVector, FactVectorSet
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.segment import Vector, VectorSet, round_vector, vector_problem
+from recollect.core.values.segment import (
+    NewSegment,
+    Vector,
+    VectorSet,
+    round_vector,
+    vector_problem,
+)
 from recollect.core.values.upkeep import Stats
 from recollect.system.telemetry import measured
 
@@ -26,6 +32,11 @@ LOOK_SECONDS: Final = 30.0
 PASSAGES: Final = 256
 _DAY_SECONDS: Final = 86_400.0
 _PAGE_SEGMENTS: Final = 200
+INLINE_KINDS: Final = ("hash", "static")
+INLINE_PASSAGES: Final = 64
+"""Up to so many new passages get their vectors before they are written, else in a job later."""
+INLINE_SECONDS: Final = 0.5
+"""Time limit of computing vectors before a write, so that a slow embedder does not delay it."""
 
 
 async def expire(
@@ -209,3 +220,45 @@ class VectorUpkeep:
 def _progress(embedder: Embedder, stats: Stats) -> Reason:
     made = stats.vectors.get(embedder.name, 0)
     return Reason(Cause.VECTORS_MISSING, kind=embedder.kind, made=made, passages=stats.passages)
+
+
+async def embed_now(
+    segments: Sequence[NewSegment], embedders: Sequence[Embedder], late: set[str]
+) -> tuple[VectorSet, ...]:
+    """Embed new passages with fast embedders, to write their vectors in the same batch. A job
+    embeds other passages. An embedder that fails is added to `late` and not called here again."""
+    passages = [
+        (new.segment, ordinal, passage)
+        for new in segments
+        for ordinal, passage in enumerate(new.passages)
+        if passage.embedded
+    ]
+    if not 0 < len(passages) <= INLINE_PASSAGES:
+        return ()
+    texts = [segment.text[passage.start : passage.end] for segment, _, passage in passages]
+    made: list[VectorSet] = []
+    for embedder in embedders:
+        if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
+            continue
+        with measured("embedder", embedder.name) as measure:
+            measure.note(texts=len(texts))
+            values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
+            if isinstance(values, Failure):
+                measure.ended("failed", values.error.__name__)
+        dimensions = embedder.dimensions
+        if isinstance(values, Failure) or vector_problem(
+            values, wanted=len(texts), dimensions=dimensions
+        ):
+            late.add(embedder.name)
+            continue
+        vectors = tuple(
+            Vector(
+                segment=segment.id,
+                ordinal=ordinal,
+                values=round_vector(value),
+                span=(passage.start, passage.end),
+            )
+            for (segment, ordinal, passage), value in zip(passages, values, strict=True)
+        )
+        made.append(VectorSet(embedder=embedder.name, dimensions=dimensions, vectors=vectors))
+    return tuple(made)

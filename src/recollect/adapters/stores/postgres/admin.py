@@ -442,7 +442,7 @@ async def check_database(admin_url: str, *, app_role: str = schema.APP_ROLE) -> 
             await _check_roles(connection, found, app_role, citus=cluster is not None)
             found.checked.append("row-level security")
             for (table,) in await (await connection.execute(_UNSAFE)).fetchall():
-                if table not in ("schema_versions", "rewritten"):
+                if table not in ("schema_versions", "rewritten", "secrets"):
                     found.add(
                         f"recollect.{table} is not under forced row-level security",
                         f"ALTER TABLE recollect.{table} ENABLE ROW LEVEL SECURITY, "

@@ -31,6 +31,7 @@ from recollect.adapters.stores.postgres.link import (
     connect,
 )
 from recollect.errors import StoreError, StoreUnavailable
+from recollect.system.forks import FORKED, OwnProcess
 from recollect.system.telemetry import measured
 
 CONNECT_SECONDS: Final = 5.0
@@ -179,6 +180,7 @@ class Pool:
         self._refused_for = ""
         self._full_until = 0.0
         self._closed = False
+        self._process = OwnProcess()
         # waiting here means busy; waiting for a connection means down
         self._turns = asyncio.Semaphore(size)
         self.size = size
@@ -296,6 +298,8 @@ class Pool:
             self._turns.release()
 
     async def _take_turn(self) -> None:
+        if self._process.is_other:
+            raise StoreError(FORKED)
         if self._turns.locked():
             began = time.monotonic()
             self.traffic.waits += 1

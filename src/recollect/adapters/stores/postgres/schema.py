@@ -161,7 +161,7 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
 
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
-VERSION: Final = 10
+VERSION: Final = 11
 _OLDEST: Final = 7
 """The version of `schema.sql`. Databases with older versions cannot be migrated."""
 SERVER_VERSION: Final = 16

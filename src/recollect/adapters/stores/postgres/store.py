@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -51,6 +51,11 @@ _DUE: Final = """
 _HAS_SPACE: Final = "SELECT name FROM recollect.spaces WHERE space_id = %s"
 _MESSAGE_BYTES: Final = """
     SELECT coalesce(sum(octet_length(body)), 0)::bigint FROM recollect.segments WHERE space_id = %s
+"""
+_RECORDS: Final = "SELECT number, record FROM recollect.secrets ORDER BY number"
+_DROP_RECORDS: Final = "DELETE FROM recollect.secrets WHERE record = ANY(%s::bytea[])"
+_ADD_RECORD: Final = """
+    INSERT INTO recollect.secrets (number, record) VALUES (%s, %s) ON CONFLICT DO NOTHING
 """
 _NAMES: Final = "SELECT name FROM recollect.spaces"
 
@@ -119,6 +124,20 @@ class PostgresFleet:
         async with self.pool.workers_view() as view:
             return tuple(sorted(name for (name,) in await view.rows(_NAMES)))
 
+    async def secret_records(self) -> dict[int, bytes]:
+        """Return the data secret, wrapped once per secret that may open it, by number."""
+        async with self.pool.tenant_transaction(None, read=True) as work:
+            return dict(await work.rows(_RECORDS))
+
+    async def add_secret_record(self, number: int, record: bytes) -> None:
+        """Add a record, unless another process has added one with this number."""
+        async with self.pool.tenant_transaction(None) as work:
+            await work.send(_ADD_RECORD, (number, record))
+
+    async def drop_secret_records(self, records: Sequence[bytes]) -> None:
+        async with self.pool.tenant_transaction(None) as work:
+            await work.send(_DROP_RECORDS, ([*records],))
+
     async def message_bytes(self, name: str) -> int:
         """Return the size of all message texts of a space."""
         key = space_uuid(name)
@@ -140,6 +159,12 @@ class PostgresFleet:
 
     async def close(self) -> None:
         await self.pool.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
 
 @dataclass(slots=True)
@@ -189,7 +214,7 @@ class PostgresStore:
         """Open the store of a space. The store calls `closed` once when it closes."""
         self.space = space
         self._id = space_uuid(space)
-        self._fleet = fleet
+        self.fleet: PostgresFleet = fleet
         self._when_closed = closed
         self._closed = False
         self._moment: Transaction | None = None
@@ -232,14 +257,14 @@ class PostgresStore:
     def _open_fleet(self) -> PostgresFleet:
         if self._closed:
             raise StoreError("this store is closed: open it again")
-        return self._fleet
+        return self.fleet
 
     @asynccontextmanager
     async def moment(self) -> AsyncIterator[Self]:
         """Open a view of this store whose reads see one snapshot and are sent together. The view
         holds a connection, so use no model and no remote embedder in the block."""
         async with self._reading() as work:
-            store = type(self)(self._fleet, self.space)
+            store = type(self)(self.fleet, self.space)
             store._moment = work
             yield store
 
@@ -345,7 +370,7 @@ class PostgresStore:
 
     async def stats(self) -> Stats:
         async with self._reading() as work:
-            return await read.stats(work, space=self.space, engine=self._fleet.server.engine)
+            return await read.stats(work, space=self.space, engine=self.fleet.server.engine)
 
     async def close(self) -> None:
         """Close the fleet if this store opened it; otherwise do nothing."""

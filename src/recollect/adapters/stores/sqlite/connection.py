@@ -32,6 +32,7 @@ from recollect.errors import (
     WrongKey,
 )
 from recollect.system.durable import make_folder, sync_folder, try_lock
+from recollect.system.forks import FORK_GATE
 
 _KEY_BYTES = 32
 _HEX_KEY = re.compile(rb"[0-9a-fA-F]{64}")
@@ -141,8 +142,10 @@ def _keyring_entry(name: str) -> str | None:
 
 @contextmanager
 def store_errors(path: Path) -> Iterator[None]:
+    """Raise SQLite's errors as those of a store. Inside the block, this process does not fork."""
     try:
-        yield
+        with FORK_GATE.passed():
+            yield
     except apsw.Error as error:
         raise _store_error(error, path) from error
     except OSError as error:

@@ -26,6 +26,7 @@ from recollect.adapters.stores.sqlite.connection import (
     store_errors,
 )
 from recollect.errors import BatchRefused, StoreError, StoreReplaced
+from recollect.system.forks import FORKED, OwnProcess, leave_to_parent
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -119,6 +120,7 @@ class Lane:
         self._opened_file = file.number
         self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"recollect-{name}")
         self._closed = False
+        self._process = OwnProcess()
         self._writes = 0
 
     async def run(self, work: Work[T]) -> T:
@@ -151,7 +153,7 @@ class Lane:
 
     async def close(self) -> None:
         """End thread and connection after operations that run, but wait for no locks."""
-        if self._closed:
+        if self._closed or self._process.is_other:
             return
         self._closed = True
         self._patience.end()
@@ -165,6 +167,9 @@ class Lane:
         self._executor.shutdown(wait=False)
 
     async def _later(self, how: Callable[[Work[T]], T], work: Work[T]) -> T:
+        if self._process.is_other:
+            leave_to_parent(self._database)
+            raise StoreError(FORKED)
         if self._closed:
             raise StoreError(_CLOSED)
         return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
@@ -191,6 +196,10 @@ class Lane:
             )
 
     def _disconnect(self) -> None:
+        with store_errors(self._file.path):
+            self._close_connection()
+
+    def _close_connection(self) -> None:
         if self._database is not None:
             self._patience.renew()
             if file_number(self._file.path) != self._opened_file:

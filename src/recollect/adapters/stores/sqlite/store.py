@@ -26,6 +26,8 @@ from recollect.core.values.upkeep import CheckResult, ScrubResult, Stats
 P = ParamSpec("P")
 T = TypeVar("T")
 Operation: TypeAlias = Callable[Concatenate["SQLiteStore", P], Coroutine[Any, Any, T]]
+_MARK: Final = "SELECT value FROM meta WHERE key = 'secret mark'"
+_FIRST_MARK: Final = "INSERT OR IGNORE INTO meta (key, value) VALUES ('secret mark', ?)"
 
 
 def _reads(work: Callable[Concatenate[Database, P], T]) -> Operation[P, T]:
@@ -101,6 +103,13 @@ class SQLiteStore:
     @property
     def path(self) -> Path:
         return self._file.path
+
+    async def secret_mark(self, first: bytes | None = None) -> bytes | None:
+        """Return the mark of the secret that keys the file's ids. If it has none, store `first`."""
+        if first is not None:
+            await self._writer.write(lambda db: db.run(_FIRST_MARK, (first,)))
+        mark: bytes | None = await self._searcher.read(lambda db: db.value(_MARK))
+        return mark
 
     write: Final = _writes(archive.write_batch)
 

@@ -1,0 +1,181 @@
+"""The check that ids in a store are made with this process's secret (decision 0082).
+
+Ids of stored messages cannot be computed again, because stored texts are redacted. So the secret
+that keys a store's ids, its *data secret*, never changes. A PostgreSQL database contains it once
+per value of RECOLLECT_SECRET that may open it, wrapped under that value, so a rotation changes one
+row and no id. In a SQLite file, RECOLLECT_SECRET is the data secret, and the file has its hash."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Collection, Sequence
+from functools import lru_cache
+from hashlib import blake2b, scrypt
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from recollect.core.rules.identity import identify, space_secret
+from recollect.core.values.message import Message, Text
+from recollect.errors import SettingsError, WrongSecret
+
+if TYPE_CHECKING:
+    from recollect.adapters.stores.postgres.store import PostgresFleet, PostgresStore
+    from recollect.adapters.stores.sqlite import SQLiteStore
+    from recollect.core.ports import Store
+    from recollect.core.values.history import SpaceId
+
+OpenedT = TypeVar("OpenedT", bound="PostgresFleet | PostgresStore | SQLiteStore")
+
+SECRET_VARIABLE: Final = "RECOLLECT_SECRET"  # noqa: S105 - the name of a variable
+MIN_SECRET_CHARS: Final = 16
+"""A shorter text is refused as a new secret. One guess takes 0.1 s, so 16 random ones hold."""
+_SALT_BYTES, _HASH_BYTES, _DATA_BYTES = 16, 32, 128
+"""A shorter data secret is padded, because its length would help to guess it."""
+_SAMPLE: Final = 50
+"""Number of spaces, and of messages in each, to compare. Not measured; bounds the first start."""
+DATA_SECRETS: Final[dict[tuple[str, bytes], bytes]] = {}
+"""The data secret that this process uses, by URL and RECOLLECT_SECRET. It never changes, because
+sessions in RAM and batches in the spool have ids made with it."""
+
+
+def deployment_secret() -> bytes:
+    """Read RECOLLECT_SECRET; it may be empty."""
+    return os.environ.get(SECRET_VARIABLE, "").encode()
+
+
+async def checked(opened: OpenedT, url: str | None, *, draws: bool = False) -> OpenedT:
+    """Return what was opened, or close it and raise WrongSecret."""
+    from recollect.adapters.stores.sqlite import SQLiteStore
+
+    try:
+        if isinstance(opened, SQLiteStore):
+            await _check_file(opened)
+        else:
+            fleet: Any = getattr(opened, "fleet", opened)
+            await unlock(fleet, url or "", draws=draws)
+    except BaseException:
+        await opened.close()
+        raise
+    return opened
+
+
+async def unlock(
+    fleet: PostgresFleet, url: str, *, draws: bool = False, compares: bool = True
+) -> bytes:
+    """Return the data secret of a database, or raise WrongSecret. If none is recorded, record it:
+    RECOLLECT_SECRET if stored messages fit it (unless `compares` is false), or with `draws`, in a
+    database without messages, a random secret, which no leaked RECOLLECT_SECRET reveals."""
+    secret = deployment_secret()
+    if not (records := await fleet.secret_records()):
+        spaces = await fleet.spaces()
+        if compares:
+            await _compare(fleet, spaces, secret)
+        drawn = draws and not spaces and secret.strip()
+        data = secrets.token_hex(32).encode() if drawn else secret
+        await fleet.add_secret_record(0, _wrap(data, secret))
+        records = await fleet.secret_records()
+    opened = await asyncio.to_thread(_open, records.values(), secret)
+    if opened is None:
+        raise _wrong_secret("this database")
+    if DATA_SECRETS.setdefault((url, secret), opened) != opened:
+        raise WrongSecret(
+            f"this process started while the database was down, and {SECRET_VARIABLE} alone does "
+            "not give its ids: start it again"
+        )
+    return opened
+
+
+async def _check_file(store: SQLiteStore) -> None:
+    """Raise WrongSecret if ids in this file were made with another RECOLLECT_SECRET. A file without
+    a hash gets one, unless its messages do not show with which secret they were stored."""
+    secret = deployment_secret()
+    mark, known = space_secret("ids", secret), await store.secret_mark()
+    if known is None:
+        if await _fits(store, secret) is not False:
+            known = await store.secret_mark(first=mark)
+        elif not (secret and await _fits(store, b"")):
+            return
+    if known != mark:
+        raise _wrong_secret(str(store.path))
+
+
+def _wrong_secret(place: str) -> WrongSecret:
+    is_set = "is not the one" if deployment_secret() else "is not set, but was"
+    return WrongSecret(
+        f"{SECRET_VARIABLE} {is_set} with which {place} was filled, so forgotten messages would "
+        "come back, and histories would be stored twice: set it as it was"
+    )
+
+
+async def _compare(fleet: PostgresFleet, spaces: Sequence[SpaceId], secret: bytes) -> None:
+    sample = spaces[:: max(1, len(spaces) // _SAMPLE)]
+    answers = [await _fits(await fleet.space(name), secret) for name in sample]
+    telling = [fits for fits in answers if fits is not None]
+    if telling and 2 * sum(telling) <= len(telling):
+        raise WrongSecret(
+            f"{SECRET_VARIABLE} fits the oldest messages of only {sum(telling)} in {len(telling)} "
+            "spaces: set the secret of the running nodes. If this is the one, run `recollect db "
+            "secret` with it"
+        )
+
+
+async def _fits(store: Store, secret: bytes) -> bool | None:
+    """Return whether one of the oldest messages has its id from this secret; None if no message can
+    tell. A message that was redacted, or has several parts, has another id."""
+    key = space_secret(store.space, secret)
+    segments = [stored.segment for stored in await store.page(limit=_SAMPLE)]
+    plain = [one for one in segments if one.role in ("user", "assistant") and one.tool is None]
+    messages = [Message(role=one.role, parts=(Text(text=one.text),), raw=b"") for one in plain]
+    ids = [identify(message, key) for message in messages]
+    return any(one.message_id in ids for one in plain) if plain else None
+
+
+async def change_secrets(
+    fleet: PostgresFleet, url: str, *, accept: bytes | None, retire: bool
+) -> int:
+    """Accept only RECOLLECT_SECRET with `retire`, and then one more secret. Return how many secrets
+    the database accepts."""
+    data, secret = await unlock(fleet, url, compares=False), deployment_secret()
+    records = await fleet.secret_records()
+    if retire:
+        others = [one for one in records.values() if _open((one,), secret) is None]
+        await fleet.drop_secret_records(others)
+    if accept is not None and _open(records.values(), accept) is None:
+        if len(accept.strip()) < MIN_SECRET_CHARS:
+            raise SettingsError(
+                f"a secret must have at least {MIN_SECRET_CHARS} characters: use the output of "
+                "`openssl rand -hex 32`"
+            )
+        await fleet.add_secret_record(max(records) + 1, _wrap(data, accept))
+    return len(await fleet.secret_records())
+
+
+def _wrap(data: bytes, secret: bytes) -> bytes:
+    """Encrypt a data secret and its hash with bytes that are derived from another secret and a new
+    salt, so that they are used once. Without a secret, the record is empty."""
+    if not secret.strip():
+        return b""
+    salt, data = os.urandom(_SALT_BYTES), data.ljust(_DATA_BYTES, b"\0")
+    return salt + _xor(blake2b(data, digest_size=_HASH_BYTES).digest() + data, secret, salt)
+
+
+def _open(records: Collection[bytes], secret: bytes) -> bytes | None:
+    """Return the data secret in the record that this secret opens; None if it opens no record."""
+    if not secret.strip():
+        return b"" if b"" in records else None
+    for record in filter(None, records):
+        opened = _xor(record[_SALT_BYTES:], secret, record[:_SALT_BYTES])
+        data = opened[_HASH_BYTES:]
+        if blake2b(data, digest_size=_HASH_BYTES).digest() == opened[:_HASH_BYTES]:
+            return data.rstrip(b"\0")
+    return None
+
+
+@lru_cache(64)
+def _xor(content: bytes, secret: bytes, salt: bytes) -> bytes:
+    """Encrypt or decrypt with slowly derived bytes (0.1 s, 16 MB), so that a record does not help
+    to guess a secret. Whitespace around a secret does not count: many secret files end with it."""
+    size = len(content)
+    pad = scrypt(secret.strip(), salt=salt, n=2**14, r=8, p=1, maxmem=2**26, dklen=size)
+    return bytes(x ^ y for x, y in zip(content, pad, strict=True))
