@@ -1,27 +1,34 @@
 """`python -m tools.gateway_callers`: pairs of callers whose conversations begin alike.
 
-Each pair sends two conversations without a session name through a real gateway to a real local
-provider: with the same examples, primer, greeting, template or prompts, with one key or two, on
-three wires. Every caller says words of its own, and asks for them. The report counts crossings (a
-caller's words in the other's request, or both callers' words in one session) and the continuations
-that were recognised, also after the gateway was restarted.
+Each pair sends two conversations through a real gateway to a real local provider: with the same
+examples, primer, greeting, template or prompts, with one key or two, on three wires. The key is in
+one of twenty places, half of which have names drawn at random, so that no list can know them. Some
+conversations give their session a name, which two callers then share. Most requests have headers
+that change on every request. Every caller says words of its own, and asks for them. The report
+counts crossings (a caller's words in the other's request, or both callers' words in one session)
+and the continuations that were recognised, also after the gateway was restarted.
 """
 
 from __future__ import annotations
 
 import argparse
+import base64
 import http.client
 import json
 import os
 import random
 import re
+import string
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
+from uuid import UUID
 
 from tests.harness.model_server import Asked, ModelServer, Step
 
@@ -55,6 +62,101 @@ _CANCELLED: Final = 0.04
 _TOOLS: Final = 0.2
 _VOLATILE: Final = 0.05
 _THINKING: Final = 0.2
+_NAMED: Final = 0.3
+_CHANGING: Final = 0.7
+_RANDOM_PLACES: Final = (
+    *("header",) * 4,
+    *("cookie", "cookie", "query", "query"),
+    *("part of a cookie", "bearer in a header"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a caller's key is in a request."""
+
+    header: str = ""
+    """The header; empty for a query value."""
+    pattern: str = "KEY"
+    """The header's value or the query, with KEY in place of the key."""
+
+    def put(self, key: str, headers: dict[str, str]) -> str:
+        """Add a key to the headers of a request, and return its query."""
+        if not self.header:
+            return self.pattern.replace("KEY", quote(key))
+        if "BASIC" in self.pattern:
+            key = base64.b64encode(f"{key}:x".encode()).decode()
+        value = self.pattern.replace("KEY", key).replace("BASIC", key)
+        headers[self.header] = "; ".join(filter(None, (headers.get(self.header), value)))
+        return ""
+
+
+KNOWN_PLACES: Final = (
+    Place(header="authorization", pattern="Bearer KEY"),
+    Place(header="authorization", pattern="Basic BASIC"),
+    Place(header="x-api-key"),
+    Place(header="x-litellm-api-key"),
+    Place(header="ocp-apim-subscription-key"),
+    Place(header="cf-aig-authorization", pattern="Bearer KEY"),
+    Place(header="openai-organization"),
+    Place(header="x-forwarded-user"),
+    Place(header="cookie", pattern="session=KEY"),
+    Place(pattern="key=KEY"),
+)
+
+
+def random_places(rng: random.Random) -> list[Place]:
+    """Ten places whose names nobody knows."""
+    places = []
+    for kind in _RANDOM_PLACES:
+        name = _random_name(rng)
+        if kind == "query":
+            places.append(Place(pattern=f"beta=true&{name}=KEY"))
+        elif "cookie" in kind:
+            more = "; theme=dark" if "part" in kind else ""
+            places.append(Place(header="cookie", pattern=f"{name}=KEY{more}"))
+        else:
+            bearer = "Bearer " if "bearer" in kind else ""
+            places.append(Place(header=f"x-{name}", pattern=f"{bearer}KEY"))
+    return places
+
+
+def _random_name(rng: random.Random) -> str:
+    return "".join(rng.choices(string.ascii_lowercase, k=rng.randint(4, 9)))
+
+
+class ChangingHeaders:
+    """Headers, cookies and query values that differ in every request: of names that proxies use,
+    and of names that nobody knows."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._names = [f"x-{_random_name(rng)}" for _ in range(3)]
+        self._count = 0
+
+    def add(self, headers: dict[str, str], query: str) -> str:
+        """Add some of them to a request's headers, and return the query with more."""
+        rng, self._count = self._rng, self._count + 1
+        unique, span = UUID(int=rng.getrandbits(128)), f"{rng.getrandbits(64):016x}"
+        values = {
+            "traceparent": f"00-{unique.hex}-{span}-01",
+            "x-request-id": str(unique),
+            "x-amzn-trace-id": f"Root=1-{span[:8]}-{unique.hex[:24]}",
+            "cf-ray": f"{span}-FRA",
+            "idempotency-key": f"stainless-python-retry-{unique}",
+            "date": formatdate(time.time() + self._count, usegmt=True),
+            "x-stainless-retry-count": str(self._count % 3),
+            "user-agent": f"desk/1.{self._count}",
+            "x-forwarded-for": f"10.0.{self._count % 250}.7:{20_000 + self._count}",
+            self._names[0]: str(unique),
+            self._names[1]: str(self._count),
+            self._names[2]: f"{time.time() + self._count:.6f}",
+        }
+        headers.update({name: value for name, value in values.items() if rng.random() < 0.5})
+        if rng.random() < 0.5:
+            cookies = (headers.get("cookie"), f"__cf_bm={span}", f"AWSALB={unique.hex}")
+            headers["cookie"] = "; ".join(filter(None, cookies))
+        return f"{query}&_={self._count}" if rng.random() < 0.3 else query
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,9 +196,20 @@ class Talk:
     """One conversation of one caller, as a client without session names holds it."""
 
     def __init__(
-        self, wire: Wire, key: str, name: str, shared: Sequence[Row], rng: random.Random
+        self,
+        wire: Wire,
+        key: str,
+        name: str,
+        shared: Sequence[Row],
+        rng: random.Random,
+        *,
+        place: Place,
+        session_name: str | None = None,
     ) -> None:
         self.wire, self.key, self.name = wire, key, name
+        self.place, self.session_name = place, session_name
+        self.changes = rng.random() < _CHANGING
+        """Whether some of its headers differ in every request."""
         self.rows: list[Row] = list(shared)
         self.session: str | None = None
         self.forks = False
@@ -272,6 +385,7 @@ class Lab:
         """Whose own words were sent in a session."""
         self._held: dict[str, list[str]] = {}
         """What a session's last request said."""
+        self._changing = ChangingHeaders(rng)
         self.restarted: set[str] = set()
         """Conversations that sent nothing since the gateway was restarted."""
 
@@ -303,10 +417,11 @@ class Lab:
     def _send(self, talk: Talk, beginning: str, *, stream: bool, fails: bool = False) -> Any:
         """Send the conversation as it is; the reply's JSON, or its text where it is streamed."""
         assert self._connection is not None
-        headers = self._headers(talk) | ({"x-fails": "1"} if fails else {})
+        headers, query = self._headers(talk)
+        headers |= {"x-fails": "1"} if fails else {}
         body = talk.body(stream=stream) if talk.last != "failed" else talk.sent
         talk.sent = body
-        self._connection.request("POST", self._base + PATHS[talk.wire], body, headers)
+        self._connection.request("POST", self._base + PATHS[talk.wire] + query, body, headers)
         response = self._connection.getresponse()
         content = response.read()
         self._note(talk, beginning, response.headers["x-recollect-report"])
@@ -320,8 +435,10 @@ class Lab:
         assert self._connection is not None
         parts = self._connection.host, self._connection.port
         leaving = http.client.HTTPConnection(*parts, timeout=60)
-        headers = self._headers(talk) | {"x-leaves": "1"}
-        leaving.request("POST", self._base + PATHS[talk.wire], talk.body(stream=True), headers)
+        headers, query = self._headers(talk)
+        headers |= {"x-leaves": "1"}
+        target = self._base + PATHS[talk.wire] + query
+        leaving.request("POST", target, talk.body(stream=True), headers)
         response = leaving.getresponse()
         response.read1()
         self._note(talk, beginning, response.headers["x-recollect-report"])
@@ -330,9 +447,15 @@ class Lab:
         self._server.wait_until_hung_up()
         talk.last = "cancelled"
 
-    def _headers(self, talk: Talk) -> dict[str, str]:
-        name = "x-api-key" if talk.wire == "anthropic" else "authorization"
-        return {"content-type": "application/json", name: talk.key, "x-caller": talk.name}
+    def _headers(self, talk: Talk) -> tuple[dict[str, str], str]:
+        """The headers of a request, and its query."""
+        headers = {"content-type": "application/json"}
+        if talk.session_name is not None:
+            headers["x-recollect-session"] = talk.session_name
+        query = talk.place.put(talk.key, headers)
+        if talk.changes:
+            query = self._changing.add(headers, query)
+        return headers, f"?{query}" if query else ""
 
     def _note(self, talk: Talk, beginning: str, report: str) -> None:
         session = report.rpartition("/")[0]
@@ -389,14 +512,20 @@ def run_pairs(pairs: int, *, seed: int = 0, turns: int = 2) -> Result:
     """Send so many pairs of conversations, each before and after a restart."""
     rng = random.Random(seed)
     result = Result(pairs=pairs)
+    places = [*KNOWN_PLACES, *random_places(rng)]
     talks: list[tuple[Talk, str]] = []
     for number in range(pairs):
         wire, beginning = WIRES[number % len(WIRES)], rng.choice(BEGINNINGS)
         shared = shared_rows(beginning, wire, number, rng)
-        same_key = rng.random() < 0.5
+        same_key, named = rng.random() < 0.5, rng.random() < _NAMED
+        place = places[number % len(places)]
         for caller in "ab":
+            name = f"{caller}{number}"
             key = f"key-{number % 7}" if same_key else f"key-{number}-{caller}"
-            talks.append((Talk(wire, key, f"{caller}{number}", shared, rng), beginning))
+            # one caller gives its conversations different names, two callers choose the same
+            session_name = (name if same_key else f"desk {number % 3}") if named else None
+            talk = Talk(wire, key, name, shared, rng, place=place, session_name=session_name)
+            talks.append((talk, beginning))
     with ModelServer(provider(seed)) as server:
         settings = load_settings(
             arguments={

@@ -52,7 +52,8 @@ def captured(folder: Path) -> Iterator[tuple[str, list[dict[str, Any]]]]:
 
 
 def test_what_was_captured_of_real_agents_passes_as_it_is(data: Path) -> None:
-    """Every request of the agents, with its headers: the same bytes reach the provider."""
+    """Every request of the agents, with its headers: the same bytes reach the provider. Those in
+    Gemini's format reach none, because none is configured that reads it."""
     slim = data / "clients" / "slim"
     if not slim.is_dir():
         pytest.skip(f"no captured requests at {slim}")
@@ -61,6 +62,10 @@ def test_what_was_captured_of_real_agents_passes_as_it_is(data: Path) -> None:
         gateway(server, **{"recall.enabled": False}) as running,
     ):
         for name, rows in captured(slim):
+            rows = [row for row in rows if row["path"] != "/api/show"]  # to a server of Ollama
+            if name.startswith("gemini"):
+                assert not [row["n"] for row in rows if _reaches(running.url, server, row)]
+                continue
             changed = [row["n"] for row in rows if not _passes(running.url, server, row)]
             # OpenClaw's user speaks twice in a row, which hosts of the format refuse: joined
             assert name.startswith("openclaw") or not changed, name
@@ -88,18 +93,30 @@ def _with_ids_once(body: dict[str, Any]) -> dict[str, Any]:
     return body
 
 
-def _passes(url: str, server: ModelServer, row: dict[str, Any]) -> bool:
-    """Whether a request reaches the provider with its bytes and its headers."""
+def _reaches(url: str, server: ModelServer, row: dict[str, Any]) -> bool:
+    """Send a request, and return whether the provider got one."""
     connection, prefix = connect(url)
     body = json.dumps(_with_ids_once(row["body"]), ensure_ascii=False).encode()
-    given = {key: value for key, value in row["headers"] if key.lower() not in _BETWEEN_TWO}
-    sent = {key: value.encode() for key, value in given.items()}
+    headers = {key: value.encode() for key, value in _sent_headers(row).items()}
+    before = len(server.asked)
     try:
-        connection.request("POST", prefix + row["path"], body, sent)
+        connection.request("POST", prefix + row["path"], body, headers)
         connection.getresponse().read()
     finally:
         connection.close()
-    got = server.asked[-1]
+    return len(server.asked) > before
+
+
+def _sent_headers(row: dict[str, Any]) -> dict[str, str]:
+    return {key: value for key, value in row["headers"] if key.lower() not in _BETWEEN_TWO}
+
+
+def _passes(url: str, server: ModelServer, row: dict[str, Any]) -> bool:
+    """Whether a request reaches the provider with its bytes and its headers."""
+    if not _reaches(url, server, row):
+        return False
+    got, body = server.asked[-1], json.dumps(row["body"], ensure_ascii=False).encode()
+    given = _sent_headers(row)
     names = {key.lower() for key in given if not key.lower().startswith("x-recollect-")}
     return got.content == body and got.path == row["path"] and names <= got.headers.keys()
 

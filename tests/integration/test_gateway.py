@@ -27,7 +27,7 @@ from recollect.adapters.wiring.stores import installation_secret
 from recollect.cli import main
 from recollect.core.engine import Engine
 from recollect.core.values.model import Usage
-from recollect.hosts.gateway.caller import credential_mark
+from recollect.hosts.gateway.caller import caller_mark
 from recollect.hosts.gateway.running import BackgroundGateway
 from recollect.testing.scripted_model import Fails, Says
 
@@ -181,7 +181,7 @@ def test_a_session_is_what_the_client_says_and_a_subagent_is_another() -> None:
             CLAUDE_ID,
             f"{CLAUDE_ID}/a7",
             CLAUDE_ID,
-            f"other:{credential_mark({}, installation_secret())}:mine",
+            f"other:{caller_mark((), installation_secret(None))}:mine",
             CODEX_ID,
         ]
 
@@ -265,6 +265,39 @@ def test_side_requests_are_passed_on_and_not_kept() -> None:
             "a check by the client",
             "the client compacts its history itself",
         ]
+
+
+COPILOT = {"user_agent": "OpenAI/JS 5.20.1", "x_stainless_helper_method": "stream"}
+SUMMARIZE = "Please create a detailed summary of the conversation so far."
+
+
+@pytest.mark.parametrize(
+    ("wire", "fields", "headers", "text", "is_side_request"),
+    [
+        ("openai-chat", {}, {"x_interaction_type": "conversation-compaction"}, "Go on.", True),
+        ("anthropic", {}, {"x_interaction_type": "conversation-compaction"}, "Go on.", True),
+        ("openai-chat", {"tool_choice": "none"}, {}, SUMMARIZE, True),
+        ("openai-responses", {"tool_choice": "none"}, {}, SUMMARIZE, True),
+        ("anthropic", {"tool_choice": {"type": "none"}}, {}, SUMMARIZE, True),
+        ("openai-chat", {"tool_choice": "none"}, {}, "Go on.", False),
+        ("openai-chat", {"tool_choice": "none"}, {}, f'He said "{SUMMARIZE}"', False),
+        ("openai-chat", {"tool_choice": "auto"}, {}, SUMMARIZE, False),
+        ("openai-chat", {}, {"x_interaction_type": "conversation-user"}, SUMMARIZE, False),
+        ("openai-chat", {}, {"x_interaction_type": "conversation-subagent"}, "Go on.", False),
+    ],
+)
+def test_a_clients_own_compaction_is_no_turn_of_the_conversation(
+    wire: str, fields: Any, headers: Any, text: str, is_side_request: bool
+) -> None:
+    says = Says(text="Aye.", usage=Usage(input_tokens=9, output_tokens=1))
+    body = json.loads(body_of(wire, ["hello", "Aye.", text])) | {"tools": TOOLS} | fields
+    with ModelServer(lambda _: says) as server, gateway(server) as running:
+        assert ask(running.url, PATHS[wire], body, **COPILOT, **headers).status == 200
+        (record,) = records(running, 1)
+        assert (record["turn"] is None) == is_side_request
+        assert record["kind"].startswith("the client compacts") == is_side_request
+        sent = json.loads(server.asked[0].content)
+        assert sent["tools"] == TOOLS
 
 
 LONG_REPLY = "The harbour master keeps the light, and the pilot keeps the log of it."

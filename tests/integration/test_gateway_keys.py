@@ -121,7 +121,11 @@ def held(content: bytes) -> bool:
 
 def test_no_part_of_a_key_stays_anywhere(tmp_path: Path) -> None:
     assert held(b"x" + KEY[20:32].encode())
-    settings: dict[str, Any] = {"gateway.summaries": "client", "recall.embedder": "none"}
+    settings: dict[str, Any] = {
+        "gateway.summaries": "client",
+        "gateway.upstream.any_key": True,
+        "recall.embedder": "none",
+    }
     with ModelServer(answer, window_tokens=WINDOW, pages={"/v1/models": {"data": []}}) as server:
         for every in at_size(ci=(4, 12), full=(1, 1)):  # the second finds what the first one left
             gateway = GatewayProcess(tmp_path / "gateway", server.url, **settings)

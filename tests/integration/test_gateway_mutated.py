@@ -49,8 +49,7 @@ def test_no_mutated_request_meets_an_error_of_the_gateways(tmp_path: Path) -> No
         client.close()
 
 
-def test_a_block_whose_type_is_no_text_is_joined_like_any_other() -> None:
-    """Two messages of the user's in a row, which are made one."""
+def test_a_block_whose_type_is_no_text_is_removed_because_providers_refuse_it() -> None:
     odd = {"type": {"type": "text"}, "text": "the keel is oak"}
     rows = [{"role": "user", "content": [odd]}, {"role": "user", "content": "and the mast?"}]
     with ModelServer(lambda _: Says(text="Aye.")) as server:
@@ -59,7 +58,7 @@ def test_a_block_whose_type_is_no_text_is_joined_like_any_other() -> None:
             assert ask(running.url, "/v1/messages", body).status == 200
             _check_records(running, 0, [Mutated(path="/v1/messages", content=body, headers={})])
         (message,) = server.asked[0].body["messages"]
-        assert message["content"] == [odd, {"type": "text", "text": "and the mast?"}]
+        assert message["content"] == "and the mast?"
 
 
 def _check_records(running: BackgroundGateway, number: int, recent: Sequence[Mutated]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import http.client
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,14 @@ def test_every_request_brings_the_token_on_loopback_too(monkeypatch: pytest.Monk
 
 def test_a_key_goes_to_its_own_provider_or_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "recollect.hosts.gateway.upstream._HOSTS", {"anthropic": "127.0.0.1", "openai": "127.0.0.1"}
+        "recollect.hosts.gateway.credentials.PROVIDER_HOSTS",
+        re.compile(r"(?P<anthropic>127\.0\.0\.1)|(?P<openai>localhost)"),
     )
     pages: dict[str, Any] = {"/v1/models": {"data": []}}
     with ModelServer([], pages=pages) as one, ModelServer([], pages=pages) as other:
         upstreams = {
             "gateway.upstream.anthropic": one.url,
-            "gateway.upstream.openai": f"{other.url}/v1",
+            "gateway.upstream.openai": other.url.replace("127.0.0.1", "localhost") + "/v1",
         }
         with gateway(one, **upstreams) as running:
             for key, server in ((KEY, one), ("sk-proj-abc", other), ("sk-ours", other)):
@@ -349,12 +351,13 @@ def test_the_clients_own_model_summarises_when_the_user_says_so(
     }
     with ModelServer(answer) as server, gateway(server, **changes) as running:
         body = body_of(wire, history(40))
-        reply = ask(running.url, PATHS[wire], body, x_api_key=KEY, x_recollect_session="s")
+        key = KEY.removeprefix("sk-ant-")
+        reply = ask(running.url, PATHS[wire], body, x_api_key=key, x_recollect_session="s")
         assert reply.status == 200
         sent = server.asked[-1].content
         assert (b"The modules are looked at" in sent) == summarized
         assert bool(asked_for) == summarized
-        assert all(headers["x-api-key"] == KEY for headers in asked_for)
+        assert all(headers["x-api-key"] == key for headers in asked_for)
         assert len(sent) // 4 < 16_000
 
 

@@ -84,7 +84,7 @@ def _calls(talk: ClaudeTalk) -> Iterator[str]:
     ):
         yield from _called(talk, name, arguments, wanted)
     told = "\n".join(_answers(talk))
-    message = re.search(r"\[(\d+\.[0-9a-f]{4})\]", told)
+    message = re.search(r"\[(\d+-[0-9a-f]{4})\]", told)
     fact = re.search(r"\[([0-9a-f]{24})\]", told)
     if message is None or fact is None:
         yield "mcp: no answer holds the ids of a message and a fact"

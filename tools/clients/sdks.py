@@ -78,7 +78,7 @@ def environment_for(url: str) -> dict[str, str]:
         "ANTHROPIC_BASE_URL": url,
         "OPENAI_BASE_URL": f"{url}/v1",
         "ANTHROPIC_API_KEY": KEY,
-        "OPENAI_API_KEY": KEY,
+        "OPENAI_API_KEY": KEY.replace("sk-ant-", "sk-"),
         "PYTHONPATH": "",
     }
 

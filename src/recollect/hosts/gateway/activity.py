@@ -16,7 +16,7 @@ from recollect.core.boundary import Failure
 from recollect.core.engine import Observation
 from recollect.core.values.report import Report
 from recollect.hosts.gateway.access import TOKEN_HEADER, without_token
-from recollect.hosts.gateway.upstream import Headers
+from recollect.hosts.gateway.credentials import Headers
 
 MOST_RECORDS: Final = 1_000
 MOST_REPORTS: Final = 64
@@ -80,6 +80,7 @@ class Exchange:
     method: str
     path: str
     target: str
+    query: str = field(repr=False)
     headers: Headers = field(repr=False)
     token: str = field(repr=False)
     """The access token of the request; empty if the client sent none."""
@@ -116,6 +117,7 @@ class Exchange:
             method=scope["method"],
             path=path,
             target=raw_path + (f"?{query}" if query else ""),
+            query=query,
             headers=headers,
             token=token or sent,
             record=record,

@@ -2,12 +2,15 @@
 sends no session name, its session is recognized by the reply that the client sends back. A request
 continues a session if it repeats the session's last request with its reply. Equal first messages do
 not identify a session, because applications greet all users alike. Every mark is keyed by the
-caller's credential, so two callers never share a session."""
+caller's credential, so two callers never share a session. A name that others could guess proves
+nothing: then everything that may identify the caller must be the same as in the session's last
+request, or the request must repeat the whole session."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+import secrets
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +24,11 @@ from recollect.core.formats.anthropic import SYSTEM_INSIDE_BETAS
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.request import split_request
-from recollect.core.rules.identity import identify, unnamed_session
+from recollect.core.rules.identity import block_mark, identify, unnamed_session
 from recollect.core.values.message import EntryKey, Message, MessageId, Role, Text, ToolCall
 from recollect.core.values.model import FormatName
 from recollect.errors import FormatError
+from recollect.hosts.gateway.credentials import Headers, identity_places
 
 ClientName: TypeAlias = Literal["claude-code", "codex", "opencode", "pi", "openclaw", "other"]
 
@@ -53,11 +57,13 @@ class Caller:
     kind: RequestKind
     model: str | None = None
     session: str | None = None
+    """The session's name, if the client names it."""
+    scope: str | None = None
+    """The credentials and a name that others could guess; None if the name is a random id."""
     folder: str | None = None
     betas: tuple[str, ...] = ()
     """The provider's beta features that the headers name, or that the client is known to use."""
     space: str | None = None
-    credential: str = ""
 
 
 class _Fields(msgspec.Struct):
@@ -67,6 +73,7 @@ class _Fields(msgspec.Struct):
     model: msgspec.Raw = msgspec.Raw()
     metadata: msgspec.Raw = msgspec.Raw()
     prompt_cache_key: msgspec.Raw = msgspec.Raw()
+    tool_choice: msgspec.Raw = msgspec.Raw()
     max_tokens: msgspec.Raw = msgspec.Raw()
     max_completion_tokens: msgspec.Raw = msgspec.Raw()
     max_output_tokens: msgspec.Raw = msgspec.Raw()
@@ -85,40 +92,42 @@ _COMPACTION: Final = re.compile(
     rb"|You are performing a CONTEXT CHECKPOINT COMPACTION)"
 )
 """First words of a client's own request for a summary, which has tools like a turn."""
+_SUMMARY: Final = re.compile(
+    rb'(?i)(?<!\\)"(?:Please )?(?:create|write|provide|generate) a (?:\w+ )?summary of '
+    rb"(?:the|our|this) (?:conversation|session|chat)"
+)
+"""The same of any client whose request forbids the tools that it offers."""
 _MARK_BYTES: Final = 65_536
-
-
 _RANDOM_ID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w{20,40}")
 """Pattern of random session ids: a UUID, or opencode's own form."""
-_CREDENTIALS: Final = ("authorization", "x-api-key", "api-key", "x-goog-api-key")
 
 
-def credential_mark(headers: Mapping[str, str], secret: bytes) -> str:
-    """Return a keyed hash of the credential in a request's headers. All requests without a
-    credential have the same mark."""
-    given = [f"{name}\0{headers[name]}" for name in _CREDENTIALS if name in headers]
-    said = "\0".join(given).encode("utf-8", "surrogateescape")
-    return blake2b(said, key=blake2b(secret).digest(), digest_size=8).hexdigest()
+def caller_mark(places: Iterable[tuple[str, str]], secret: bytes) -> str:
+    """Return a keyed hash of the places of a request that identify its caller."""
+    text = "\0".join(f"{name}\0{value}" for name, value in places)
+    key = blake2b(secret).digest()
+    return blake2b(text.encode("utf-8", "surrogateescape"), key=key, digest_size=8).hexdigest()
 
 
 def read_caller(
-    format_name: FormatName, headers: Mapping[str, str], body: bytes, *, secret: bytes
+    format_name: FormatName, header_list: Headers, query: str, body: bytes, *, secret: bytes
 ) -> Caller:
-    """Identify the sender. `headers` are in lower case; `secret` keys the credential's hash."""
+    """Identify the sender. Header names are in lower case; `secret` keys the hashes of places."""
+    headers = dict(reversed(header_list))
+    client = _client(headers)
     try:
         fields = _FIELDS.decode(body)
     except _UNREADABLE:
-        return Caller(client=_client(headers), kind=RequestKind.UNREADABLE)
-    client = _client(headers)
-    credential = credential_mark(headers, secret)
+        return Caller(client=client, kind=RequestKind.UNREADABLE)
     turn_metadata, model = _json(headers.get("x-codex-turn-metadata")), _plain(fields.model)
     named_betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",")]
+    session, scope = _session(client, header_list, query, fields, format_name, secret)
     return Caller(
         client=client,
         model=model if isinstance(model, str) else None,
-        kind=_kind(client, fields, turn_metadata),
-        session=_session(client, headers, fields, format_name, credential),
-        credential=credential,
+        kind=_kind(client, fields, turn_metadata, headers.get("x-interaction-type")),
+        session=session,
+        scope=scope,
         folder=_folder(turn_metadata),
         betas=(*named_betas, *_UNNAMED_BETAS.get(client, ())),
         space=headers.get(SPACE_HEADER) or None,
@@ -140,15 +149,17 @@ def _client(headers: Mapping[str, str]) -> ClientName:
 
 def _session(
     client: ClientName,
-    headers: Mapping[str, str],
+    header_list: Headers,
+    query: str,
     fields: _Fields,
     format_name: FormatName,
-    credential: str,
-) -> str | None:
-    """Return the session's key: from Recollect's header, or from the client's own. A subagent has
-    its own session. An agent's random id is used unchanged, so that hooks and imports use the same
-    session; other callers cannot guess such an id. A name that others could guess is combined with
-    the credential."""
+    secret: bytes,
+) -> tuple[str | None, str | None]:
+    """Return the session's name and scope. An agent's random id is the name, so that hooks and
+    imports use the same session. Any other name is combined with the caller's credentials and, if
+    others could guess it, with all other places that may identify the caller."""
+    credentials, others = identity_places(header_list, query)
+    credential, headers = caller_mark(credentials, secret), dict(reversed(header_list))
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
         metadata = _plain(fields.metadata)
@@ -161,15 +172,19 @@ def _session(
     if not key and format_name == "openai-responses":
         key = _plain(fields.prompt_cache_key)
     if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
-        return None
+        return None, credential
     agent = headers.get("x-claude-code-agent-id")
     name = f"{key}/{agent}" if agent else key
-    shared = client != "other" and _RANDOM_ID.fullmatch(key)
-    return name if shared else f"{client}:{credential}:{name}"
+    if _RANDOM_ID.fullmatch(key):
+        return name if client != "other" else f"{client}:{credential}:{name}", None
+    caller = caller_mark((*credentials, *others), secret)
+    return f"{client}:{caller}:{name}", f"{client}:{credential}:{name}"
 
 
-def _kind(client: ClientName, fields: _Fields, turn_metadata: Mapping[str, Any]) -> RequestKind:
-    if turn_metadata.get("request_kind") == "compaction":
+def _kind(
+    client: ClientName, fields: _Fields, turn_metadata: Mapping[str, Any], interaction: str | None
+) -> RequestKind:
+    if "compaction" in (turn_metadata.get("request_kind"), (interaction or "").rpartition("-")[2]):
         return RequestKind.COMPACTION
     limits = (fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens)
     if any(bytes(limit) == b"1" for limit in limits):
@@ -180,6 +195,8 @@ def _kind(client: ClientName, fields: _Fields, turn_metadata: Mapping[str, Any])
     last = bytes(fields.messages[-1]) if fields.messages else b""
     tail = last[-_MARK_BYTES:] if fields.messages else bytes(fields.input)[-_MARK_BYTES:]
     if client in _AGENTS and _COMPACTION.search(tail):
+        return RequestKind.COMPACTION
+    if b'"none"' in bytes(fields.tool_choice) and _SUMMARY.search(tail):
         return RequestKind.COMPACTION
     return RequestKind.TURN
 
@@ -208,8 +225,8 @@ def _json(text: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-MAX_SESSIONS: Final = 2_000
-"""Number of conversations that are recognized without a query. Older ones need a query."""
+MAX_SESSIONS: Final = 10_000
+"""Number of conversations that are recognized without a query, in about 1 KB of RAM each."""
 MOST_MESSAGES: Final = 20_000
 MAX_ALIKE: Final = 8
 """Number of sessions with the same history and reply that the store can distinguish."""
@@ -238,6 +255,9 @@ def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
 class History:
     """The messages of a request, as marks that are keyed by the caller's credential."""
 
+    owner: str | None
+    """The session's name, which contains a hash of all places that may identify the caller; None if
+    the client names no session."""
     start: str
     """Common prefix of the names of all sessions with this format and first message."""
     secret: bytes = field(repr=False)
@@ -249,6 +269,8 @@ class History:
     after_reply: int = 0
     """Number of messages up to the end of the last reply."""
     reply: ReplyWords | None = None
+    request: object = field(default_factory=object, repr=False)
+    """Stands for this request, so that a session need not keep its history."""
 
     def asked(self, count: int | None = None) -> str:
         """Return the mark of the system prompt and the first `count` messages (default: all)."""
@@ -280,11 +302,13 @@ class History:
 
 @dataclass(slots=True)
 class _Known:
-    history: History
+    request: object
     has_reply: bool
     marks: list[str]
     stored: EntryKey | None
     """The session's newest message when the store found the session."""
+    is_whole: bool
+    """True if each request repeated the session, so that the last one contains all of it."""
     answered: bool = False
     """True if the session's last request received a complete reply."""
 
@@ -302,7 +326,7 @@ class SessionRecognition:
         )
         """Message ids by bytes of a message, because clients resend the history each time."""
 
-    def history(self, format_name: FormatName, body: bytes, credential: str) -> History:
+    def history(self, format_name: FormatName, body: bytes, caller: Caller) -> History:
         """Read a request's messages, but parse only messages that were not seen before."""
         request = split_request(body, format_name)
         raws = request.messages
@@ -310,13 +334,14 @@ class SessionRecognition:
         roles = [role for _, role in known]
         lead = next((at for at, role in enumerate(roles) if role != "system"), len(roles))
         first = known[lead][0] if lead < len(known) else ""
-        key = f"{credential}\0{request.continues_from}".encode()
+        key = f"{caller.scope}\0{request.continues_from}".encode()
         end = next((at for at in range(len(roles), 0, -1) if roles[at - 1] == "assistant"), 0)
         begin = end
         while begin and roles[begin - 1] == "assistant":
             begin -= 1
         reply = reply_words(CODECS[format_name].read(raw) for raw in raws[begin:end])
         return History(
+            owner=caller.session,
             start=unnamed_session(format_name, first),
             secret=hashlib.blake2b(key, key=self._secret, digest_size=32).digest(),
             ids=tuple(identity for identity, _ in known),
@@ -344,30 +369,37 @@ class SessionRecognition:
         found = self._with(history.begun(history.before_reply))
         return tuple(name for name in found if not self._known[name].answered)
 
-    def continued(self, history: History, running: Collection[str]) -> str | None:
-        """Return the session that this history continues; None if this process does not know it.
-        Sessions in `running` are excluded."""
+    def continued(
+        self, history: History, running: Collection[str]
+    ) -> tuple[str | None, bool, bool]:
+        """Return the session that this history continues, if this process knows it, whether its
+        last request came from the same places, and whether the history repeats it."""
+        repeated, owned = self._repeated(history, running), self._with(history.owner)
+        whole = [name for name in repeated if self._known[name].is_whole]
+        found = [name for name in repeated if name in owned] or owned or whole
+        name = found[-1] if found else None
+        return name, name in owned, name in repeated
+
+    def _repeated(self, history: History, running: Collection[str]) -> list[str]:
+        """Return the sessions whose last request and reply this history repeats."""
         whole = len(history.ids)
         for count in range(whole, history.after_reply - 1, -1):
-            name = self._unanswered(history, count, running, has_reply=count < whole)
-            if name is not None:
-                return name
+            found = self._unanswered(history, count, running, has_reply=count < whole)
+            if found:
+                return found
         if history.before_reply is None:
-            return None
+            return []
         exact = self._with(history.repeats)
-        if exact:
-            return exact[-1]
-        return self._unanswered(history, history.before_reply, running, has_reply=True)
+        return exact or self._unanswered(history, history.before_reply, running, has_reply=True)
 
     def _unanswered(
         self, history: History, count: int, running: Collection[str], *, has_reply: bool
-    ) -> str | None:
-        found = [
+    ) -> list[str]:
+        return [
             name
             for name in self._with(history.asked(count))
             if name not in running and (self._known[name].has_reply or not has_reply)
         ]
-        return found[-1] if found else None
 
     def _with(self, mark: str | None) -> list[str]:
         return [] if mark is None else list(self._marked.get(mark, ()))
@@ -376,6 +408,19 @@ class SessionRecognition:
         """Return the marks for the search in the store, the most likely one first."""
         mark = history.repeats
         return () if mark is None else tuple(_slot(mark, at) for at in range(MAX_ALIKE))
+
+    def passed_on_mark(self, session: str) -> str:
+        """Return the mark of a stored session that a request with other places has continued."""
+        return block_mark(session, self._secret)
+
+    def new_name(self, history: History, *, is_passed_on: bool) -> str:
+        """Return the name for a new session, or for one that began meanwhile."""
+        owner, owned = history.owner, self._with(history.owner)
+        if owned:
+            return owned[-1]
+        if owner is None or is_passed_on or owner in self._known:
+            return f"{owner or history.start}-{secrets.token_hex(4)}"
+        return owner
 
     def knows(self, session: str) -> bool:
         """Return True if this process knows the session, so that the store is not asked."""
@@ -393,14 +438,17 @@ class SessionRecognition:
         *,
         has_reply: bool = False,
         stored: EntryKey | None = None,
+        is_repeated: bool = True,
     ) -> None:
-        """Record the session's last request. `has_reply`: the session received a reply before."""
+        """Record the session's last request. `has_reply`: the session received a reply before.
+        `is_repeated`: the request contains the whole session, or begins it."""
         known = self._known.get(session)
         self.forget(session)
-        marks = [history.asked(), history.begun()]
+        marks = [mark for mark in (history.asked(), history.begun(), history.owner) if mark]
         if known is not None:
             has_reply, stored = has_reply or known.has_reply, stored or known.stored
-        self._known[session] = _Known(history, has_reply, marks, stored)
+            is_repeated = is_repeated and known.is_whole
+        self._known[session] = _Known(history.request, has_reply, marks, stored, is_repeated)
         self._mark(session, marks)
         while len(self._known) > MAX_SESSIONS:
             self.forget(next(iter(self._known)))
@@ -417,16 +465,17 @@ class SessionRecognition:
     ) -> tuple[str, ...]:
         """Record a session's complete reply. Return the marks under which to store the reply."""
         known, reply = self._known.get(session), reply_words(messages)
-        if known is None or known.history is not history or reply is None:
+        if known is None or known.request is not history.request or reply is None:
             return ()
         self.forget(session)
         mark = history.replied(reply)
         at = len(self._with(mark))
         known.has_reply = known.answered = True
-        known.marks = [mark, history.begun()]
+        known.marks = [mark for mark in (mark, history.begun(), history.owner) if mark]
         self._known[session] = known
         self._mark(session, known.marks)
-        return (_slot(mark, at),) if at < MAX_ALIKE else ()
+        marks = (_slot(mark, at),) if at < MAX_ALIKE and known.is_whole else ()
+        return marks if history.owner in (None, session) else (*marks, self.passed_on_mark(session))
 
     def _mark(self, session: str, marks: Iterable[str]) -> None:
         for mark in marks:

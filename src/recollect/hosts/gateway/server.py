@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
+import re
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, nullcontext
@@ -39,6 +40,7 @@ from recollect.hosts.gateway.activity import (
     describe_report,
 )
 from recollect.hosts.gateway.caller import Caller, RequestKind, read_caller
+from recollect.hosts.gateway.credentials import named_providers
 from recollect.hosts.gateway.shaping import ShapedRequest, Shaper, WithoutMemory
 from recollect.hosts.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.hosts.gateway.upstream import (
@@ -50,22 +52,22 @@ from recollect.hosts.gateway.upstream import (
     begin_reading,
     decoded,
     forwarded,
-    key_family,
 )
 from recollect.hosts.http import (
     JsonAnswer,
     OwnPagesOnly,
     application,
     in_thread_if_large,
+    is_own_user,
     is_token,
     read_body,
     run_for_client,
 )
 from recollect.hosts.inspector.mounted import PATH as INSPECTOR_PATH
 from recollect.hosts.inspector.mounted import LocalInspector
-from recollect.hosts.memories import CLOSE_SECONDS, MemoryThread
+from recollect.hosts.memories import MemoryThread
 from recollect.system.config import Settings
-from recollect.system.loopback import LOOPBACK, peer_user
+from recollect.system.loopback import LOOPBACK
 
 LOG: Final = logging.getLogger(__name__)
 CHECK_INTERVAL_SECONDS: Final = 3.0
@@ -81,6 +83,10 @@ next event, which may be a refusal."""
 SHOWN_RECORDS: Final = 50
 ENDING_BYTES: Final = 65_536
 OWN_PATH: Final = "/recollect/"
+_CLAUDE_PATHS: Final = re.compile(
+    r"/api/(?:hello$|claude|event_logging|oauth/|organizations?/|web/domain_info)"
+)
+"""Claude Code's own requests, some of which have no key. Other programs use /api/ too."""
 _HEALTH: Final = f"{OWN_PATH}health"
 _GONE: Final = "the client disconnected"
 _USAGE: Final = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
@@ -127,7 +133,7 @@ class Gateway:
         self.activity: Activity = Activity()
         self._prices = read_prices(settings.models.prices)
         self._token = token
-        self._secret = installation_secret()
+        self._secret = installation_secret(settings.store.url)
         self.upstreams: Upstreams = Upstreams(settings.gateway, notify=notify)
         self._model: ClientModel | None = None
         if settings.gateway.summaries == "client" and settings.models.provider is None:
@@ -139,13 +145,15 @@ class Gateway:
         self.memories: MemoryThread = MemoryThread()
         """The only thread that uses memories."""
         self.shaper: Shaper = Shaper(settings, model=self._model, open_engine=open_engine)
+        host = settings.gateway.host
+        names = None if host in LOOPBACK else frozenset((host, socket.gethostname().lower()))
         self.inspector: LocalInspector = LocalInspector(
-            settings, path=INSPECTOR_PATH, local=settings.gateway.host in LOOPBACK
+            settings, path=INSPECTOR_PATH, public_hosts=names
         )
         self._running = 0
         self._concluding: set[asyncio.Task[None]] = set()
         """Tasks that complete the records of answered requests."""
-        guard = [Middleware(OwnPagesOnly, local=settings.gateway.host in LOOPBACK)]
+        guard = [Middleware(OwnPagesOnly, local=host in LOOPBACK)]
         self._own_pages = application(
             [
                 Route(_HEALTH, self._health),
@@ -179,7 +187,7 @@ class Gateway:
     async def close(self) -> None:
         """Finish storing replies and close every connection, within a time limit."""
         if self._concluding:
-            await asyncio.wait(self._concluding, timeout=CLOSE_SECONDS)
+            await asyncio.wait(self._concluding, timeout=self.settings.store.close_seconds)
         await self.memories.stop(self._close_memories())
         await self.upstreams.close()
 
@@ -190,11 +198,11 @@ class Gateway:
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange.of(scope, next(self.activity.numbers))
-        own_user = self._is_own_user(scope)
-        if f"{exchange.path}/".startswith(f"{INSPECTOR_PATH}/") and own_user:
+        if f"{exchange.path}/".startswith(f"{INSPECTOR_PATH}/"):
             await self.inspector(scope, receive, send)  # the inspector checks browsers itself
             return
-        allowed = is_token(exchange.token, self._token) and own_user
+        allowed = is_token(exchange.token, self._token)
+        allowed = allowed and (not self._own_user_only or is_own_user(scope))
         if exchange.path == _HEALTH or (allowed and exchange.path.startswith(OWN_PATH)):
             own = {**scope, "path": exchange.path, "state": {"allowed": allowed}}
             await self._own_pages(own, receive, send)
@@ -208,13 +216,6 @@ class Gateway:
         finally:
             self._conclude(exchange)
 
-    def _is_own_user(self, scope: Scope) -> bool:
-        client = scope.get("client")
-        if not self._own_user_only or client is None:
-            return True
-        ends = [(str(end[0]), int(end[1])) for end in (client, scope["server"])]
-        return peer_user(*ends) in (None, os.geteuid())
-
     def _refusal(self, exchange: Exchange) -> tuple[int, str] | None:
         if exchange.header("upgrade").lower() == "websocket":
             return 426, "the gateway speaks HTTP only"
@@ -223,14 +224,16 @@ class Gateway:
                 429,
                 f"the gateway already handles {MOST_REQUESTS} requests at once: try again later",
             )
-        family, key = self._family(exchange), key_family(exchange.header)
+        family = self._family(exchange)
+        setting = f"gateway.upstream.{family}"
         if not self.upstreams.serves(family):
-            path = exchange.record.path
-            return 404, f"no upstream is configured for {path}: set gateway.upstream.{family}"
-        if key is not None and key != family and self.upstreams.is_usual(family):
+            return 404, f"no upstream is configured for {exchange.record.path}: set {setting}"
+        named = named_providers(exchange.headers, exchange.query, exchange.path)
+        if stranger := self.upstreams.stranger(family, named):
             return 400, (
-                f"this is an API key of {key}, but the path belongs to {family}: the key is not "
-                "sent there"
+                f"the key or the path belongs to {stranger}, but {setting} is another server: set "
+                f"it to the URL where {stranger} offers Messages or Chat Completions, or if it is "
+                "a proxy of your own that may have the key, set gateway.upstream.any_key = true"
             )
         return None
 
@@ -238,17 +241,18 @@ class Gateway:
         route = ROUTES.get(exchange.path)
         if route is not None:
             return route.family
-        if exchange.path.startswith(("/v1/messages", "/api/")):
-            return "anthropic"
-        key = key_family(exchange.header)
-        if key is not None:
-            return key
-        anthropic = any(
-            name.startswith("anthropic-") or name == "x-api-key" for name, _ in exchange.headers
-        )
-        family: Family = "anthropic" if anthropic else "openai"
-        other: Family = "openai" if anthropic else "anthropic"
-        return family if self.upstreams.serves(family) else other
+        headers, path = exchange.headers, exchange.path
+        named = named_providers(headers, exchange.query)
+        is_claude = exchange.header("user-agent").startswith("claude-cli/")
+        is_claude = is_claude or _CLAUDE_PATHS.match(path) is not None
+        has_sign = any(name.startswith("anthropic-") or name == "x-api-key" for name, _ in headers)
+        is_anthropic = "anthropic" in named or ("openai" not in named and (is_claude or has_sign))
+        is_anthropic = is_anthropic or path.startswith("/v1/messages")
+        family: Family = "anthropic" if is_anthropic else "openai"
+        other: Family = "openai" if is_anthropic else "anthropic"
+        if self.upstreams.serves(family) or not self.upstreams.serves(other):
+            return family
+        return other if self.upstreams.owner(other) is None else family
 
     async def _take(self, exchange: Exchange, request: Request, send: Send) -> None:
         self._running += 1
@@ -291,7 +295,6 @@ class Gateway:
 
     async def _serve(self, exchange: Exchange, route: ServedRoute, send: Send) -> None:
         body = await self._readable(exchange)
-        names = dict(reversed(exchange.headers))
         caller = (
             Caller(client="other", kind=RequestKind.UNREADABLE)
             if body is None
@@ -299,7 +302,8 @@ class Gateway:
                 len(body) // LIGHT_READING,
                 read_caller,
                 route.format,
-                names,
+                exchange.headers,
+                exchange.query,
                 body,
                 secret=self._secret,
             )
@@ -322,7 +326,7 @@ class Gateway:
         if not coding:
             return exchange.body
         try:
-            return await in_thread_if_large(len(exchange.body), decoded, exchange.body, coding)
+            return await asyncio.to_thread(decoded, exchange.body, coding)
         except FormatError:
             return None
 
@@ -380,7 +384,8 @@ class Gateway:
                 if error is None or body is None or route.counts or tries == MOST_TRIES:
                     copy = KeptReply(reply.header("content-type"), reply.header("content-encoding"))
                     try:
-                        await self._relay(exchange, send, reply, chunks, shaped, copy)
+                        kept = copy if reply.status < 400 else None
+                        await self._relay(exchange, send, reply, chunks, shaped, kept)
                     finally:
                         self._observe(exchange, shaped, copy, reply.status)
                     return

@@ -5,7 +5,6 @@ request, and the record contains the reason."""
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from recollect.adapters.providers.overflow import recognize_overflow
 from recollect.adapters.wiring.models import OwnModel
-from recollect.adapters.wiring.stores import deployment_secret
+from recollect.adapters.wiring.stores import data_secret
 from recollect.core.boundary import Component, Failure, attempted
 from recollect.core.engine import Context, Engine, Observation
 from recollect.core.engine.session import find_sessions
@@ -122,7 +121,7 @@ class Shaper:
         )
 
     def _open(self, space: str) -> SpaceMemory:
-        secret = space_secret(space, deployment_secret())
+        secret = space_secret(space, data_secret(self._settings.store.url))
         return SpaceMemory(engine=self._open_engine(space), recognition=SessionRecognition(secret))
 
     async def warm_up(self) -> None:
@@ -181,7 +180,7 @@ class Shaper:
         body: bytes,
         known: NamedSession | None,
     ) -> tuple[NamedSession, Context]:
-        if known is None and caller.session is not None:
+        if known is None and caller.session is not None and caller.scope is None:
             known = NamedSession(session=caller.session)
         named = known or await self._recognise(memory, caller, format_name, body)
         session = named.session
@@ -326,7 +325,7 @@ class Shaper:
     ) -> NamedSession:
         recognition = memory.recognition
         history = await in_thread_if_large(
-            len(body), recognition.history, format_name, body, caller.credential
+            len(body), recognition.history, format_name, body, caller
         )
         until = time.monotonic() + REPLY_SECONDS
         while time.monotonic() < until and any(  # noqa: ASYNC110 - another thread ends it
@@ -334,15 +333,18 @@ class Shaper:
         ):
             await asyncio.sleep(POLL_SECONDS)
         # Do not await from here to `remember`, so that no other request takes the same session.
-        name = recognition.continued(history, memory.running)
+        name, is_owned, is_repeated = recognition.continued(history, memory.running)
         if name is not None:
-            recognition.remember(name, history)
-            if await self._is_ours(memory, name):
+            recognition.remember(name, history, is_repeated=is_repeated)
+            if is_owned or await self._is_ours(memory, name):
                 return NamedSession(session=name, history=history)
             recognition.forget(name)
-        found, newest = await self._find_stored(memory, history)
-        name = found or f"{history.start}-{secrets.token_hex(4)}"
-        recognition.remember(name, history, has_reply=found is not None, stored=newest)
+        found, newest, is_passed_on = await self._find_stored(memory, history)
+        name = found or recognition.new_name(history, is_passed_on=is_passed_on)
+        has_reply, is_repeated = found is not None, found is not None or newest is None
+        recognition.remember(
+            name, history, has_reply=has_reply, stored=newest, is_repeated=is_repeated
+        )
         return NamedSession(session=name, history=history)
 
     async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
@@ -363,15 +365,16 @@ class Shaper:
 
     async def _find_stored(
         self, memory: SpaceMemory, history: History
-    ) -> tuple[str | None, EntryKey | None]:
-        recognition = memory.recognition
+    ) -> tuple[str | None, EntryKey | None, bool]:
+        """Return the stored session that the history repeats, and its newest message; else the
+        newest message of the session with the request's name, or True if others continued it."""
+        recognition, owner = memory.recognition, history.owner
         marks = recognition.stored_marks(history)
-        if not marks:
-            return None, None
-        work = partial(find_sessions, marks=marks)
+        passed_on = "" if owner is None else recognition.passed_on_mark(owner)
+        work = partial(find_sessions, marks=[*marks, passed_on])
         found = await attempted(self._within(memory.engine._look_up(work)))
         if isinstance(found, Failure):
-            return None, None
+            return None, None, False
         for mark in marks:
             stored = found.get(mark)
             if stored is None or recognition.knows(stored.session):
@@ -380,8 +383,10 @@ class Shaper:
             await self._within(memory.engine._last_messages(stored.session))
             state = memory.engine.session(stored.session).state
             if requests_of(state) == stored.turn and not recognition.knows(stored.session):
-                return stored.session, newest
-        return None, None
+                return stored.session, newest, False
+        if owner is None or passed_on in found:
+            return None, None, owner is not None
+        return None, await self._newest(memory, owner), False
 
     async def _observed(self, memory: SpaceMemory, session: str) -> None:
         reading = memory.observing.get(session)

@@ -20,7 +20,8 @@ from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import read_usage
 from recollect.core.values.model import Answer, FormatName, Prompt
 from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
-from recollect.hosts.gateway.upstream import Family, Headers, Upstreams, decoded
+from recollect.hosts.gateway.credentials import Headers
+from recollect.hosts.gateway.upstream import Family, Upstreams, decoded
 from recollect.system.durable import make_folder, replace_file
 from recollect.system.places import data_home
 

@@ -10,8 +10,9 @@ import socket
 import sys
 import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -23,16 +24,14 @@ from recollect.core.boundary import Failure, guarded
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.replies import read_error
 from recollect.errors import FormatError, SettingsError, UpstreamUnreachable
+from recollect.hosts.gateway import credentials
+from recollect.hosts.gateway.credentials import OWN_HEADERS, Headers
 from recollect.system.config.settings import GatewaySettings
 
 if TYPE_CHECKING:
     import aiohttp
 
 Family: TypeAlias = Literal["anthropic", "openai"]
-Headers: TypeAlias = Sequence[tuple[str, str]]
-
-OWN_HEADERS: Final = "x-recollect-"
-"""Headers with this prefix are meant for the gateway, which does not forward them."""
 _HOP_BY_HOP: Final = frozenset(
     {"connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"}
     | {"te", "trailer", "transfer-encoding", "upgrade", "host", "content-length", "expect"}
@@ -50,23 +49,6 @@ READ_BYTES: Final = 65_536
 """Number of bytes to read ahead for a slow client. Reading a reply pauses at twice this number."""
 
 LOG: Final = logging.getLogger(__name__)
-
-
-_KEYS: Final[Mapping[Family, tuple[str, ...]]] = {
-    "anthropic": ("sk-ant-",),
-    "openai": ("sk-proj-", "sk-svcacct-", "sk-admin-"),
-}
-"""Prefixes of the providers' own keys. A proxy's key can have any form."""
-_HOSTS: Final[Mapping[Family, str]] = {"anthropic": "anthropic.com", "openai": "openai.com"}
-
-
-def key_family(header: Callable[[str], str]) -> Family | None:
-    """Return the provider to which a request's key belongs; None if it is unknown."""
-    keys = (header("x-api-key"), header("authorization").partition(" ")[2].strip())
-    for family, starts in _KEYS.items():
-        if any(key.startswith(starts) for key in keys):
-            return family
-    return None
 
 
 def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()) -> Headers:
@@ -112,8 +94,11 @@ class UpstreamReply:
             ) from error
 
     async def whole(self) -> bytes:
-        """Return the whole body, for short replies such as errors."""
-        return b"".join([chunk async for chunk in self.chunks()])
+        """Return the whole body, for short replies such as summaries."""
+        body, is_whole = await _begin(self.chunks(), MOST_BYTES)
+        if not is_whole:
+            raise FormatError(f"the provider's reply is larger than {MOST_BYTES:,} bytes")
+        return body
 
     def close(self) -> None:
         """End the exchange. If the provider is still sending, close the connection."""
@@ -128,6 +113,7 @@ class Upstreams:
     ) -> None:
         """Check the base URLs. `notify` gets sentences for a person, which are otherwise logged."""
         self._notify = notify or LOG.warning
+        self._any_key = settings.upstream.any_key
         self._away: set[str] = set()
         given = {"anthropic": settings.upstream.anthropic, "openai": settings.upstream.openai}
         self._bases: dict[str, str] = {
@@ -158,10 +144,20 @@ class Upstreams:
     def serves(self, family: Family) -> bool:
         return family in self._bases
 
-    def is_usual(self, family: Family) -> bool:
-        """Return True if requests of this family go to the provider itself, not to a proxy."""
-        host = urlsplit(self._bases[family]).hostname or ""
-        return host == _HOSTS[family] or host.endswith(f".{_HOSTS[family]}")
+    def owner(self, family: Family) -> str | None:
+        """Return the provider that has the upstream's domain; None for other servers."""
+        host = credentials.PROVIDER_HOSTS.fullmatch(urlsplit(self._bases[family]).hostname or "")
+        return None if host is None else host.lastgroup
+
+    def stranger(self, family: Family, named: set[str]) -> str | None:
+        """Return a provider that a request names, to which this upstream does not belong."""
+        owner = self.owner(family)
+        if owner is None and self._any_key:
+            return None
+        own = {owner or family}
+        if owner not in ("anthropic", "openai"):  # other servers have keys of every form
+            own.add(credentials.UNKNOWN_PROVIDER)
+        return min(named - own, default=None)
 
     def url(self, family: Family, target: str) -> str:
         """Return the URL of a request. The base URL may or may not end with the API version."""
@@ -257,8 +253,18 @@ def _checked(family: str, url: str) -> str:
     return url.rstrip("/")
 
 
-MOST_BYTES: Final = 100_000_000
-"""Size limit of one request or reply."""
+MOST_BYTES: Final = 64_000_000
+"""Size limit of one request or reply that is read, as it came and after each decompression."""
+MAX_RATIO: Final = 200
+"""A coding may multiply a body of more than FREE_BYTES by this at most. JSON of long conversations
+shrinks to a tenth; a body of spaces to a thousandth with gzip, and to a millionth with zstd."""
+FREE_BYTES: Final = 1_000_000
+MAX_CODINGS: Final = 2
+"""No client is known that uses two codings. Each one takes time and RAM."""
+MAX_WINDOW_LOG: Final = 23
+"""zstd may refer back 8 MB, as RFC 9659 allows for HTTP. The decoder reserves so much RAM."""
+MAX_ERROR_BYTES: Final = 65_536
+"""A provider's refusal of a request as too large is shorter. Longer errors are only relayed."""
 
 SHORT_BYTES: Final = 32_768
 LARGEST_PEEK: Final = 16_384
@@ -278,8 +284,9 @@ class KeptReply:
 
     def add(self, chunk: bytes) -> None:
         self._size += len(chunk)
-        if self._size <= MOST_BYTES:
-            self._chunks.append(chunk)
+        self._chunks.append(chunk)
+        if self._size > MOST_BYTES:
+            self._chunks.clear()
 
     @property
     def is_short(self) -> bool:
@@ -313,16 +320,21 @@ def events_of(body: bytes) -> list[Any]:
     return events
 
 
-def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
-    """Decompress a body. Raise FormatError for a damaged body, or with `whole` a cut one."""
-    for name in reversed([name.strip() for name in coding.lower().split(",") if name.strip()]):
+def decoded(body: bytes, coding: str, *, whole: bool = True, most: int = MOST_BYTES) -> bytes:
+    """Decompress a body. Raise FormatError for a damaged body, or with `whole` a cut one, and for
+    one that unpacks to more than `most` bytes."""
+    names = [name.strip() for name in coding.lower().split(",") if name.strip()]
+    if len(names) > MAX_CODINGS:
+        raise FormatError(f"a body with {len(names)} content codings is not decompressed")
+    for name in reversed(names):
         if name not in _CODINGS:
             raise FormatError(f"the content coding {name!r} is not supported")
-        unpacked = guarded(partial(_unpack, body, name))
+        limit = min(most, max(FREE_BYTES, MAX_RATIO * len(body)))
+        unpacked = guarded(partial(_unpack, body, name, limit))
         if not isinstance(unpacked, Failure):
-            body, more = unpacked
-            if more:
-                raise FormatError(f"a body of more than {MOST_BYTES:,} bytes is not decompressed")
+            body = unpacked
+            if len(body) > limit:
+                raise FormatError(f"a body of more than {limit:,} bytes is not decompressed")
         elif whole:
             raise FormatError(f"a body is marked as {name}, but cannot be decoded as such")
         else:
@@ -330,29 +342,28 @@ def decoded(body: bytes, coding: str, *, whole: bool = True) -> bytes:
     return body
 
 
-def _unpack(body: bytes, coding: str) -> tuple[bytes, bool]:
-    """Return the decompressed body, and True if it was cut off because it is too large."""
+def _unpack(body: bytes, coding: str, most: int) -> bytes:
+    """Return the decompressed body, or if it is too large, a little more than `most` bytes of it.
+    The provider would also read what follows a body's end, so nothing may."""
     if coding == "identity":
-        return body, False
+        return body
     if coding == "br":
         import brotli  # type: ignore[import-untyped]
 
-        unpacked = bytes(brotli.Decompressor().process(body, output_buffer_limit=MOST_BYTES))
-        return unpacked, len(unpacked) >= MOST_BYTES
-    if coding == "zstd":
-        if sys.version_info >= (3, 14):
-            from compression import zstd
-        else:
-            from backports import zstd
-        frame = zstd.ZstdDecompressor()
-        unpacked = bytes(frame.decompress(body, MOST_BYTES))
-        return unpacked, not frame.eof and not frame.needs_input
+        return bytes(brotli.Decompressor().process(body, output_buffer_limit=most + 1))
     bits = 31  # for data with a gzip header
     if coding == "deflate":
         bits = -zlib.MAX_WBITS if body[:1] and body[0] & 0x0F != 8 else zlib.MAX_WBITS
-    stream = zlib.decompressobj(wbits=bits)
-    unpacked = stream.decompress(body, MOST_BYTES)
-    return unpacked, bool(stream.unconsumed_tail)
+    stream: Any = zlib.decompressobj(wbits=bits)
+    if coding == "zstd":
+        package = "compression" if sys.version_info >= (3, 14) else "backports"
+        zstd = import_module(f"{package}.zstd")
+        largest = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
+        stream = zstd.ZstdDecompressor(options=largest)
+    unpacked = bytes(stream.decompress(body, most + 1))
+    if stream.unused_data:
+        raise FormatError("data follows the end of a compressed body")
+    return unpacked
 
 
 def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
@@ -376,31 +387,41 @@ async def begin_reading(
     chunks = reply.chunks()
     coding = reply.header("content-encoding")
     if reply.status >= 400:
-        whole = [chunk async for chunk in chunks]
-        error = _overflow(reply.status, b"".join(whole), coding)
-        return _after(whole, chunks), error
+        begun, is_whole = await _begin(chunks, MAX_ERROR_BYTES)
+        error = _overflow(reply.status, begun, coding) if is_whole else None
+        return _after(begun, chunks), error
     if coding or "event-stream" not in reply.header("content-type"):
         return chunks, None
-    received: list[bytes] = []
+    received = b""
     event = None
     async for chunk in chunks:
-        received.append(chunk)
-        event = first_event(b"".join(received), after=_OPENING_EVENTS if nearly_full else ())
-        if event is not None or sum(map(len, received)) > LARGEST_PEEK:
+        received += chunk
+        event = first_event(received, after=_OPENING_EVENTS if nearly_full else ())
+        if event is not None or len(received) > LARGEST_PEEK:
             break
     return _after(received, chunks), _refused_for_size(event, None)
 
 
-async def _after(begun: Sequence[bytes], chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    for chunk in begun:
-        yield chunk
+async def _begin(chunks: AsyncIterator[bytes], most: int) -> tuple[bytes, bool]:
+    """Return a body up to its first chunk beyond `most` bytes, and whether that is all of it."""
+    begun = bytearray()
+    async for chunk in chunks:
+        begun += chunk
+        if len(begun) > most:
+            return bytes(begun), False
+    return bytes(begun), True
+
+
+async def _after(begun: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if begun:
+        yield begun
     async for chunk in chunks:
         yield chunk
 
 
 def _overflow(status: int, body: bytes, coding: str) -> dict[str, Any] | None:
     try:
-        fields = decode(decoded(body, coding))
+        fields = decode(decoded(body, coding, most=FREE_BYTES))
     except FormatError:
         fields = {"error": {"message": body[:LARGEST_PEEK].decode("utf-8", "replace")}}
     return _refused_for_size(fields, status)
