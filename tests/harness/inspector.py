@@ -10,11 +10,16 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from starlette.routing import Route
+
 from recollect import open_memory
 from recollect.hosts.http import BackgroundServer, HttpServer
+from recollect.hosts.inspector.access import LocalAccess
+from recollect.hosts.inspector.app import Inspector
 from recollect.hosts.inspector.mounted import LocalInspector
 from recollect.system.config import load_settings
 from recollect.system.loopback import listen_on
@@ -48,8 +53,22 @@ class Visit:
     address: str
     link: str
     cookie: str = ""
+    new_link: Callable[[], str] = str
+    """Makes another link."""
+
+    @property
+    def root(self) -> str:
+        """The path below which the link leads; none for a node of the service."""
+        return urlsplit(self.link).path.rstrip("/")
+
+    @property
+    def pages(self) -> str:
+        """The address below which the pages are."""
+        return self.address + self.root
 
     def ask(self, path: str, form: Mapping[str, str] | None = None, /, **headers: str) -> Page:
+        """Ask for a page below the root. Links of pages have it already."""
+        path = path if path.startswith(f"{self.root}/") else self.root + path
         parts = urlsplit(self.address)
         connection = http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)
         sent = {"cookie": self.cookie} if self.cookie else {}
@@ -92,7 +111,26 @@ def inspector() -> Iterator[Visit]:
     shown = LocalInspector(load_settings().settings)
     server = HttpServer(shown, stop_seconds=1, on_stop=shown.end)
     with BackgroundServer(server, listen_on("127.0.0.1", 0, fix="")) as running:
-        yield Visit(address=running.url, link=shown.link(running.url)).sign_in()
+        link = partial(shown.link, running.url)
+        yield Visit(address=running.url, link=link(), new_link=link).sign_in()
+
+
+FOREIGN: list[tuple[int, dict[str, str]]] = [
+    *((421, {"host": host}) for host in ("evil.example", "evil.example:80", "")),
+    *((421, {"host": host}) for host in ("127.0.0.1.evil.example", "localhost.evil.example")),
+    *((403, {"sec_fetch_site": site}) for site in ("cross-site", "same-site", "evil")),
+    *((403, {"origin": page}) for page in ("https://evil.example", "null", "http://127.0.0.1:1")),
+    *((403, {"referer": page}) for page in ("https://evil.example/", "http://localhost:1/x", "[")),
+    (403, {"referer": "http://[", "sec_fetch_site": "none"}),
+]
+"""Headers that a browser sends for pages of other sites, and the statuses of the refusals."""
+
+
+def every_route() -> list[str]:
+    """The paths of all routes of the inspector."""
+    spaces: Any = None
+    found = Inspector(LocalAccess(spaces).admit, load_settings().settings).routes()
+    return [route.path for route in found if isinstance(route, Route)]
 
 
 def said(role: str, text: str | list[Any]) -> dict[str, Any]:

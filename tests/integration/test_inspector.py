@@ -8,9 +8,18 @@ from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from hashlib import sha512
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from tests.harness.inspector import FORM_TOKEN, Visit, inspector, said, store_session
+from tests.harness.inspector import (
+    FOREIGN,
+    FORM_TOKEN,
+    Visit,
+    every_route,
+    inspector,
+    said,
+    store_session,
+)
 from tests.unit.agent.agent_harness import notes
 
 from recollect.testing.scripted_model import Says, ScriptedModel
@@ -35,13 +44,39 @@ def test_a_link_lets_one_browser_in_once(visit: Visit) -> None:
     assert "recollect ui" in again.words
 
 
-def test_another_host_or_origin_is_refused(visit: Visit) -> None:
-    """DNS rebinding sends the name of another host; a foreign page sends its origin."""
-    assert visit.ask("/", host="evil.example").status == 421
-    for headers in ({"origin": "https://evil.example"}, {"origin": "null"}):
-        assert visit.ask("/", **headers).status == 403
-    cookie = visit.ask("/", sec_fetch_site="none")
-    assert cookie.status == 200
+def test_other_hosts_and_sites_are_refused_at_every_route(visit: Visit) -> None:
+    """DNS rebinding sends the name of another host; a page of another site names itself."""
+    given = "?space=harbour&session=chat-1&turn=1&look=1&pattern=x&matching=x&token="
+    routes = every_route()
+    assert len(routes) > 15
+    for route in (*routes, "/unknown"):
+        for status, headers in FOREIGN:
+            refused = visit.ask(route + given, **headers)
+            assert (refused.status, "harbour" in refused.text) == (status, False), (route, headers)
+    link = visit.link.removeprefix(visit.address)
+    assert visit.ask(link, sec_fetch_site="cross-site").status == 403
+
+
+def test_the_ways_of_a_person_are_open(visit: Visit) -> None:
+    own = visit.address
+    for headers in (
+        {"sec_fetch_site": "none"},
+        {"sec_fetch_site": "same-origin", "referer": f"{own}/x", "origin": own},
+        {"host": f"localhost:{urlsplit(own).port}"},
+        {"host": f"[::1]:{urlsplit(own).port}"},
+    ):
+        assert visit.ask("/", **headers).status == 200, headers
+
+
+def test_an_address_without_the_secret_path_shows_how_to_sign_in(visit: Visit) -> None:
+    """A cookie below an own path is not sent to servers on other ports."""
+    signing = Visit(visit.address, visit.link).ask("/?token=old")
+    assert "set-cookie" not in signing.headers
+    bare = Visit(visit.address, visit.address, visit.cookie)
+    for path in ("/", "/session?space=harbour", "/live?space=harbour", "/inspector.css"):
+        shown = bare.ask(path)
+        assert (shown.status, "harbour" in shown.text) == (401, False)
+        assert "recollect ui" in shown.words
 
 
 def test_every_answer_carries_the_policy(visit: Visit) -> None:
@@ -59,7 +94,9 @@ def test_a_session_shows_its_turns(visit: Visit) -> None:
     assert "2 turns with claude-opus-4-5" in shown
     assert "And who keeps it?" in shown
     assert visit.ask("/session?space=harbour&session=unknown").status == 404
-    assert visit.ask("/session?space=unknown&session=chat-1").status == 400
+    for page in ("session", "messages", "turn", "wire", "receipt", "live", "forget", "redact"):
+        unknown = visit.ask(f"/{page}?space=unknown&session=chat-1&look=1&matching=x&turn=1")
+        assert (unknown.status, "No such memory" in unknown.words) == (404, True), page
 
 
 SECRET = (
@@ -125,7 +162,7 @@ def test_every_sent_row_is_listed_once_with_its_message(talk: Visit) -> None:
 
 def test_a_message_says_what_the_model_saw_of_it(talk: Visit) -> None:
     found = talk.page("memory", q="tide table of day 1", space="harbour").text
-    links = re.findall(r'href="(/message\?[^"]+)"', found)
+    links = re.findall(r'href="(/[^"]*message\?[^"]+)"', found)
     assert links
     shown = talk.ask(html.unescape(links[0])).words
     assert re.search(r"In turn 28 (as message #|this message was sent unchanged)", shown)
@@ -146,7 +183,7 @@ def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) 
     assert broken
     shown = talk.page("wire", **where, turn=broken[0])
     assert re.search(r"The cache is broken at byte [\d,]+", shown.words)
-    place = re.search(r'href="(/wire[^"]+)#break"', shown.text)
+    place = re.search(r'href="(/[^"]*wire[^"]+)#break"', shown.text)
     assert place
     assert "First changed byte" in talk.ask(html.unescape(place[1])).words
     assert re.search(r"<del>.*row 1 of the log", shown.text)
@@ -168,8 +205,11 @@ def test_the_wire_diff_shows_both_sides_and_the_first_changed_byte(talk: Visit) 
 def test_a_receipt_leads_to_its_messages_and_can_be_undone(talk: Visit) -> None:
     where = {"space": "harbour", "session": "compacted"}
     first = talk.page("receipt", **where, number=1)
-    assert "details checked" in first.words
-    source = re.search(r'href="(/message\?[^"]+)"', first.text)
+    checked = re.search(r"(\d+) of (\d+) details checked", first.words)
+    assert checked
+    assert checked[1] == checked[2]
+    assert "Not checked" not in first.words.partition("All compactions")[0]
+    source = re.search(r'href="(/[^"]*message\?[^"]+)"', first.text)
     assert source
     assert "As it is stored" in talk.ask(html.unescape(source[1])).words
     shown = talk.page("receipt", **where)
@@ -179,6 +219,18 @@ def test_a_receipt_leads_to_its_messages_and_can_be_undone(talk: Visit) -> None:
     done = talk.act("undo", asked, **where, confirmed="yes")
     assert "Undone" in done.words
     assert "undone" in talk.page("receipt", **where).words
+
+
+def test_a_receipt_shows_how_many_details_were_not_checked(visit: Visit) -> None:
+    paths = "\n".join(f"The crane {n} is described in docs/crane_{n}.md." for n in range(200))
+    model = ScriptedModel(lambda prompt: Says(text=notes(prompt)), window_tokens=100_000)
+    requests = [[said("user", paths)], *([said("user", paths), *one] for one in long_talk(14))]
+    store_session("harbour", "long", requests, window_tokens=20_000, model=model)
+    words = visit.page("receipt", space="harbour", session="long", number=1).words
+    checked = re.search(r"(\d+) of (\d+) details checked", words)
+    assert checked
+    assert f"Not checked {int(checked[2]) - int(checked[1])} " in words
+    assert "Nothing was lost" not in words
 
 
 def test_search_finds_the_session_that_said_it(talk: Visit) -> None:

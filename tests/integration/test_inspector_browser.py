@@ -8,9 +8,11 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from html import unescape
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote_plus, urlencode
 
 import pytest
@@ -106,8 +108,63 @@ PAGES = (
 async def sign_in(tab: Tab, visit: Visit) -> None:
     name, _, value = visit.cookie.partition("=")
     await tab.call(
-        "Network.setCookie", name=name, value=value, url=visit.address, sameSite="Strict"
+        "Network.setCookie", name=name, value=value, url=f"{visit.pages}/", sameSite="Strict"
     )
+
+
+class OtherPort(BaseHTTPRequestHandler):
+    """A server on another port of this machine, whose page asks the inspector for its pages."""
+
+    seen: ClassVar[list[str]] = []
+    target: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        self.seen.append(self.headers.get("cookie", ""))
+        page = f"""<!doctype html><title>other</title><a href="{self.target}">link</a>
+            <iframe src="{self.target}"></iframe><img src="{self.target}">
+            <form action="{self.target}"><button>form</button></form>"""
+        self.send_response(200)
+        self.send_header("content-type", "text/html")
+        self.end_headers()
+        self.wfile.write(page.encode())
+
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+def test_another_port_gets_no_cookie_and_no_page(name: str) -> None:
+    """Even if it knows the address of the pages."""
+    seeded()
+
+    async def walk(visit: Visit, other: str) -> None:
+        async with browser() as tab:
+            await tab.go(visit.link)
+            await tab.until("document.title.startsWith('Sessions')")
+            assert visit.root in await tab.run("location.pathname")
+            assert "token" not in await tab.run("document.referrer")
+            for way in ("a", "form button"):
+                await tab.go(f"{other}/")
+                await tab.click(way)
+                assert "other sites are refused" in await tab.words()
+                assert "harbour" not in await tab.words()
+            await tab.go(f"{other}/")
+            read = f"fetch('{OtherPort.target}', {{credentials: 'include'}}).then(() => 1, () => 0)"
+            assert await tab.run(read) == 0
+            framed = "document.querySelector('iframe').contentDocument === null"
+            assert await tab.run(framed)
+            assert await tab.run("document.querySelector('img').naturalWidth") == 0
+            assert set(OtherPort.seen) == {""}
+            await tab.go(OtherPort.target)  # a person types the address
+            assert "harbour" in await tab.words()
+
+    with inspector() as visit, ThreadingHTTPServer(("127.0.0.1", 0), OtherPort) as server:
+        visit.link = visit.new_link()
+        OtherPort.seen.clear()
+        OtherPort.target = f"{visit.pages}/"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        run(walk(visit, f"http://{name}:{server.server_port}"))
+        server.shutdown()
 
 
 @with_axe
@@ -122,7 +179,7 @@ def test_no_page_has_a_serious_fault_in_light_dark_or_on_a_phone() -> None:
                 f"{name}?{unescape(way)}"
                 for page, name in (("messages", "message"), ("facts", "fact"))
                 for way in re.findall(
-                    rf'href="/{name}\?([^"]+)"', visit.page(page, **AT_COMPACTED).text
+                    rf'href="[^"]*/{name}\?([^"]+)"', visit.page(page, **AT_COMPACTED).text
                 )[:1]
             }
             assert len(linked) == 2
@@ -130,10 +187,10 @@ def test_no_page_has_a_serious_fault_in_light_dark_or_on_a_phone() -> None:
                 await tab.look(width=width, dark=dark)
                 for page in (*PAGES, *linked, "undo"):
                     if page == "undo":  # its question, which a form leads to
-                        await tab.go(f"{visit.address}/receipt?{WHERE}compacted")
+                        await tab.go(f"{visit.pages}/receipt?{WHERE}compacted")
                         await tab.click('form[action$="/undo"] button')
                     else:
-                        await tab.go(f"{visit.address}/{page}")
+                        await tab.go(f"{visit.pages}/{page}")
                     if faults := await tab.faults():
                         found[f"{page} {width} {dark}"] = faults
                     assert await tab.run("document.documentElement.scrollWidth") <= width, page
@@ -144,6 +201,51 @@ def test_no_page_has_a_serious_fault_in_light_dark_or_on_a_phone() -> None:
 
     with inspector() as visit:
         run(visit_all(visit))
+
+
+LONG_NAME = "0193b1f2-7c44-7d1e-9a57-3b0a6f1c2d4e.of-the-agent"
+LONG_WORD = "/srv/" + "harbour-tide-tables-" * 8 + "x.csv"
+
+
+def test_no_page_is_wider_than_a_phone() -> None:
+    """Agents name sessions by ids, and paths have no place to break."""
+    talk = json.loads(json.dumps(long_talk(14)).replace("north.csv", LONG_WORD[5:]))
+    decided = said("user", f"We decided: {LONG_WORD} stays. Never delete {LONG_WORD}.")
+    requests = [[decided, said("assistant", "Aye."), *request] for request in talk]
+    model = ScriptedModel(lambda prompt: Says(text=notes(prompt)), window_tokens=100_000)
+
+    async def state_fact(memory: Any) -> None:
+        await (await memory.facts()).add(f"The tides are in {LONG_WORD}.")
+
+    store_session(
+        LONG_NAME, LONG_NAME, requests, window_tokens=10_000, model=model, after=state_fact
+    )
+
+    async def look(visit: Visit) -> None:
+        pages = [page.replace("harbour", LONG_NAME) for page in PAGES]
+        pages = [re.sub("trimmed|compacted", LONG_NAME, page) for page in pages]
+        (fact,) = re.findall(
+            r'href="[^"]*/(fact\?[^"]+)"', visit.page("facts", space=LONG_NAME).text
+        )
+        async with browser() as tab:
+            await sign_in(tab, visit)
+            wide: dict[str, list[str]] = {}
+            for width in (380, 320):
+                await tab.look(width=width)
+                for page in dict.fromkeys((*pages, unescape(fact))):
+                    await tab.go(f"{visit.pages}/{page}")
+                    if await tab.run("document.documentElement.scrollWidth") > width:
+                        wide[f"{page} {width}"] = await tab.run(WIDER)
+            assert wide == {}
+
+    with inspector() as visit:
+        assert "details checked" in visit.page("receipt", space=LONG_NAME, session=LONG_NAME).words
+        run(look(visit))
+
+
+WIDER = """[...document.querySelectorAll("body *")].filter(one =>
+    one.getBoundingClientRect().right > innerWidth + 1 && !one.closest(".scroll, .block, .chart")
+).map(one => one.outerHTML.slice(0, 90))"""
 
 
 def test_the_keyboard_alone_opens_a_session_and_its_turn() -> None:
@@ -168,7 +270,7 @@ def test_the_keyboard_alone_opens_a_session_and_its_turn() -> None:
     async def walk(visit: Visit) -> None:
         async with browser() as tab:
             await sign_in(tab, visit)
-            await tab.go(visit.address)
+            await tab.go(f"{visit.pages}/")
             await press(tab, "Tab", 9)
             assert await tab.run("document.activeElement.innerText") == "Skip to content"
             await reach(tab, "tbody a[href*=trimmed]")
@@ -187,14 +289,14 @@ def test_a_person_gets_from_the_link_to_every_action() -> None:
     async def walk(visit: Visit) -> None:
         async with browser() as tab:
             await sign_in(tab, visit)
-            await tab.go(visit.address)
+            await tab.go(f"{visit.pages}/")
             await tab.click("tbody a[href*=trimmed]")
             assert "28 turns with claude-opus-4-5" in await tab.words()
             await tab.click("svg.chart.wide a")
             assert "Request as sent" in await tab.words()
             await tab.click('nav.tabs a[href*="wire"]')
             assert "Provider cache" in await tab.words()
-            await tab.go(f"{visit.address}/session?{WHERE}compacted")
+            await tab.go(f"{visit.pages}/session?{WHERE}compacted")
             await tab.click('nav.tabs a[href*="receipt"]')
             await tab.click('form[action$="/undo"] button')
             assert "Undo the newest compaction?" in await tab.words()
@@ -244,7 +346,7 @@ def test_hostile_contents_are_shown_and_do_nothing() -> None:
                 "session?space=hostile&session=%3Cb%3E%26%22%27",
             ]
             for page in pages:
-                await tab.go(f"{visit.address}/{page}")
+                await tab.go(f"{visit.pages}/{page}")
                 foreign = "script:not([src$='inspector.js']), iframe, base, template, img, [onload]"
                 assert await tab.run(f"document.querySelectorAll({foreign!r}).length") == 0, page
                 named = (
@@ -279,7 +381,7 @@ def test_the_timeline_grows_while_an_agent_runs() -> None:
     async def follow(visit: Visit) -> None:
         async with browser() as tab:
             await sign_in(tab, visit)
-            await tab.go(f"{visit.address}/session?space=live&session=s")
+            await tab.go(f"{visit.pages}/session?space=live&session=s")
             await tab.until("!document.querySelector('[data-live]').hidden")
             assert "of 4 turns" in await tab.words()
             await asyncio.to_thread(store_session, "live", "s", talk[4:8], window_tokens=8_000)
@@ -328,7 +430,7 @@ def test_an_imported_session_grows_into_a_timeline() -> None:
     async def follow(visit: Visit) -> None:
         async with browser() as tab:
             await sign_in(tab, visit)
-            await tab.go(f"{visit.address}/session?space=live&session=s")
+            await tab.go(f"{visit.pages}/session?space=live&session=s")
             assert "No request of this session is recorded." in await tab.words()
             await tab.until("!document.querySelector('[data-live]').hidden")
             await asyncio.to_thread(store_session, "live", "s", talk[1:2])
@@ -357,7 +459,7 @@ async def _uses(
         await sign_in(tab, visit)
 
         async def see(page: str, *wanted: str) -> None:
-            await tab.go(f"{visit.address}/{page}")
+            await tab.go(f"{visit.pages}/{page}")
             text = await tab.words()
             for one in wanted:
                 assert one in text, (page, one, text[:600])
@@ -396,12 +498,12 @@ async def _undoes(visit: Visit, space: str, session: str) -> None:
     where = urlencode({"space": space, "session": session})
     async with browser() as tab:
         await sign_in(tab, visit)
-        await tab.go(f"{visit.address}/receipt?{where}")
+        await tab.go(f"{visit.pages}/receipt?{where}")
         assert "details checked" in await tab.words()
         await tab.click('form[action$="/undo"] button')
         await tab.click("button.final")
         assert "Undone" in await tab.words()
-        await tab.go(f"{visit.address}/receipt?{where}")
+        await tab.go(f"{visit.pages}/receipt?{where}")
         assert ", undone" in await tab.words()
 
 
@@ -453,7 +555,7 @@ def test_a_newcomer_answers_ten_questions_within_three_clicks(data: Path) -> Non
             unanswered = {}
             for question, (clicks, answer) in questions.items():
                 assert len(clicks) <= 3
-                await tab.go(visit.address)
+                await tab.go(f"{visit.pages}/")
                 for click in clicks:
                     await _fill_and_click(tab, click)
                 text = await tab.words()
@@ -499,7 +601,7 @@ def test_a_session_of_claude_code_through_wrap_grows_while_it_runs(
                 async with browser() as tab:
                     await sign_in(tab, visit)
                     where = urlencode({"space": space, "session": session})
-                    await tab.go(f"{visit.address}/session?{where}")
+                    await tab.go(f"{visit.pages}/session?{where}")
                     await tab.until("!document.querySelector('[data-live]').hidden")
                     before = await tab.run("document.querySelectorAll('tbody tr').length")
                     await asyncio.to_thread(say, "--continue")

@@ -3,20 +3,28 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.harness.gateway import PATHS, ask, records, settings_for, turn
+from tests.harness.inspector import Visit, inspector, said, store_session
 from tests.harness.model_server import ModelServer
 
 from recollect.hosts.gateway.running import BackgroundGateway
+from recollect.system.loopback import peer_user
 from recollect.testing.scripted_model import Says
 
 SETPRIV = shutil.which("setpriv")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or SETPRIV is None or not Path("/usr/bin/python3").exists(),
+    reason="needs root and setpriv to be another user",
+)
 ATTACK = """
 import json, os, sys, urllib.error, urllib.request
 address, home = sys.argv[1:]
@@ -67,11 +75,15 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def as_nobody(address: str, home: Path) -> dict[str, Any]:
     """What another user gets who tries everything."""
+    return dict(run_as_nobody(ATTACK, address, str(home)))
+
+
+def run_as_nobody(program: str, *arguments: str) -> Any:
     assert SETPRIV is not None
     done = subprocess.run(
         [
             *(SETPRIV, "--reuid=65534", "--regid=65534", "--clear-groups"),
-            *("/usr/bin/python3", "-c", ATTACK, address, str(home)),
+            *("/usr/bin/python3", "-c", program, *arguments),
         ],
         capture_output=True,
         text=True,
@@ -79,13 +91,10 @@ def as_nobody(address: str, home: Path) -> dict[str, Any]:
         check=True,
         cwd="/",
     )
-    return dict(json.loads(done.stdout))
+    return json.loads(done.stdout)
 
 
-@pytest.mark.skipif(
-    os.geteuid() != 0 or SETPRIV is None or not Path("/usr/bin/python3").exists(),
-    reason="needs root and setpriv to be another user",
-)
+@needs_root
 @pytest.mark.parametrize("agent", ["", "codex"])
 def test_another_user_lists_joins_and_reads_nothing(home: Path, agent: str) -> None:
     """Nor with the token, where it may be seen in an agent's arguments."""
@@ -106,3 +115,59 @@ def test_another_user_lists_joins_and_reads_nothing(home: Path, agent: str) -> N
         assert len(server.asked) == asked, "nothing went on to the provider"
         files = [path for path in home.rglob("*") if path.is_file()]
     assert any(path.parent.name == "running" for path in files)
+
+
+VISIT = """
+import json, sys, urllib.error, urllib.request
+cookie, *addresses = sys.argv[1:]
+seen = []
+for address in addresses:
+    for body in (None, b"space=quay&matching=crane"):
+        request = urllib.request.Request(address, body, {"cookie": cookie})
+        try:
+            with urllib.request.urlopen(request, timeout=20) as reply:
+                seen.append([reply.status, reply.read().decode()])
+        except urllib.error.HTTPError as error:
+            seen.append([error.code, error.read().decode()])
+print(json.dumps(seen))
+"""
+
+
+@needs_root
+@pytest.mark.parametrize("host", ["ui", "gateway", "gateway of an agent"])
+def test_another_user_sees_no_page_of_the_inspector(home: Path, host: str) -> None:
+    """Even with a fresh link, the address of the pages, and the cookie of a signed-in browser."""
+    store_session("quay", "s", [[said("user", "The crane is yellow.")]])
+    with ExitStack() as opened:
+        if host == "ui":
+            visit = opened.enter_context(inspector())
+            fresh = visit.new_link()
+        else:
+            server = opened.enter_context(ModelServer(lambda _: Says(text="Aye.")))
+            agent = "codex" if host == "gateway of an agent" else ""
+            running = opened.enter_context(BackgroundGateway(settings_for(server), agent=agent))
+            pages, address = running.gateway.inspector, running.address
+            visit = Visit(address, pages.link(address)).sign_in()
+            fresh = pages.link(address)
+        paths = ("/", "/session?space=quay&session=s", "/live?space=quay&session=s", "/forget")
+        assert "The crane is yellow." in visit.ask(paths[1]).words
+        seen = run_as_nobody(VISIT, visit.cookie, fresh, *(visit.pages + path for path in paths))
+        assert {status for status, _ in seen} == {403}
+        assert not any("quay" in text or "crane" in text for _, text in seen)
+        assert "The crane is yellow." in visit.ask(paths[1]).words
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux names the user")
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "::"])
+def test_a_connection_belongs_to_its_user_until_it_is_closed(address: str) -> None:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    both = address == "::"
+    with socket.create_server((address, 0), family=family, dualstack_ipv6=both) as server:
+        port = server.getsockname()[1]
+        client = socket.create_connection(("127.0.0.1" if both else address, port))
+        accepted, peer = server.accept()
+        with accepted:
+            ends = [(end[0], end[1]) for end in (peer, accepted.getsockname())]
+            assert peer_user(*ends) == os.geteuid()
+            client.close()
+            assert peer_user(*ends) == -1, "the request of a process that has gone is nobody's"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 import socket
 import sys
 import threading
@@ -30,10 +31,11 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from recollect.core.boundary import Failure, attempted, guarded
 from recollect.core.formats.json_text import encode
 from recollect.errors import RecollectError
-from recollect.system.loopback import address_of, host_of, is_own_page, names_this_machine
+from recollect.system.loopback import address_of, host_of, is_own_host, is_own_page, peer_user
 
 CANCEL_SECONDS: Final = 0.2
 """Pause before a request whose client has disconnected is cancelled again."""
+FOREIGN_HOST: Final = "the header Host must name this machine, such as localhost"
 HEAD_BYTES: Final = 65_536
 """Limit of a request's line and headers. The last chunk may exceed the limit by the same amount."""
 HEAD_SECONDS: Final = 30.0
@@ -144,6 +146,16 @@ def is_token(sent: str, token: str) -> bool:
     return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
 
 
+def is_own_user(scope: Scope) -> bool:
+    """Return whether the client can be a program of this process's user. A process of root (such as
+    the relay of WSL) can read this user's files in any case."""
+    client, server = scope.get("client"), scope.get("server")
+    if client is None or server is None:
+        return True
+    user = peer_user((str(client[0]), int(client[1])), (str(server[0]), int(server[1])))
+    return user is None or user in (0, os.geteuid())
+
+
 class OwnPagesOnly:
     """Middleware against web pages, because a page in a browser can reach every local port. Refuses
     requests for another host or from another origin and, if `token` is set, requests without it as
@@ -160,10 +172,8 @@ class OwnPagesOnly:
 
     def _refusal(self, headers: Headers) -> Response | None:
         host = headers.get("host", "")
-        if self._local and not names_this_machine(host):
-            return PlainTextResponse(
-                "the Host header must name this machine, such as localhost", 421
-            )
+        if self._local and not is_own_host(host):
+            return PlainTextResponse(FOREIGN_HOST, 421)
         served_as = None if self._local else host_of(f"//{host}")
         if not is_own_page(headers.get("origin", ""), served_as=served_as):
             return PlainTextResponse("requests from web pages of other origins are refused", 403)
@@ -339,7 +349,8 @@ class BackgroundServer:
 
     def __exit__(self, *_: object) -> None:
         self._server.should_exit = True
-        self._thread.join(START_SECONDS)
-        if self._thread.is_alive():
-            LOG.warning("the server at %s has not stopped after %g s", self.address, START_SECONDS)
+        while self._thread.is_alive():  # messages may still be stored
+            self._thread.join(STOP_SECONDS)
+            if self._thread.is_alive():
+                LOG.warning("the server at %s is still closing its memories", self.address)
         self._socket.close()

@@ -22,7 +22,7 @@ from rich.text import Text
 from recollect.core.compaction.receipt import compare
 from recollect.core.formats.json_text import when
 from recollect.core.turn.token_kinds import TokenKind, apportioned
-from recollect.core.values.compaction import ProbeFinding
+from recollect.core.values.compaction import Receipt
 from recollect.core.values.report import FateKind
 from recollect.hosts.inspect.explained import Explained, turn_line
 from recollect.hosts.inspect.sessions import KIND_NAMES, STANDINGS, ReceiptPage, standing_of
@@ -370,10 +370,10 @@ def draw_receipt(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
     if receipt is None:
         yield Text("No receipt was made for this compaction.", style=MARK)
     else:
-        yield from _standings(receipt.findings, sheet)
-        yield from _listed("lost", receipt.findings, sheet)
+        yield from _standings(receipt, sheet)
+        yield from _listed("lost", receipt, sheet)
         note = f", {receipt.pinned_tokens:,} tokens added to the summary"
-        yield from _listed("pinned", receipt.findings, sheet, note)
+        yield from _listed("pinned", receipt, sheet, note)
     yield from _summary(page, sheet)
     for note in (*(receipt.notes if receipt else ()), *result.notes):
         yield from (
@@ -381,9 +381,10 @@ def draw_receipt(page: ReceiptPage, sheet: Sheet) -> Iterator[RenderableType]:
         )
 
 
-def _standings(findings: Sequence[ProbeFinding], sheet: Sheet) -> Iterator[RenderableType]:
-    yield heading("Details checked", f"{len(findings):,}", sheet)
-    counts = Counter((finding.probe.kind, standing_of(finding)) for finding in findings)
+def _standings(receipt: Receipt, sheet: Sheet) -> Iterator[RenderableType]:
+    of = f" of {receipt.details:,}" if receipt.details else ""
+    yield heading("Details checked", f"{receipt.checked:,}{of}", sheet)
+    counts = Counter((finding.probe.kind, standing_of(finding)) for finding in receipt.findings)
     table = _grid("left", *["right"] * len(STANDINGS))
     table.add_row("", *(Text(title, style=QUIET) for title in STANDINGS))
     for kind, name in KIND_NAMES.items():
@@ -393,19 +394,19 @@ def _standings(findings: Sequence[ProbeFinding], sheet: Sheet) -> Iterator[Rende
     sums = [sum(counts[kind, title] for kind in KIND_NAMES) for title in STANDINGS]
     table.add_row("all", *(Text(f"{count:,}", style="bold") for count in sums))
     yield table
+    if receipt.not_checked:
+        rest = f"Not checked: {number_of(receipt.not_checked, 'more detail')} of these messages."
+        yield from (Text(line, style=QUIET) for line in wrap(rest, sheet.width))
 
 
-def _listed(
-    standing: str, findings: Sequence[ProbeFinding], sheet: Sheet, note: str = ""
-) -> Iterator[Text]:
-    found = [finding for finding in findings if standing_of(finding) == standing]
+def _listed(standing: str, receipt: Receipt, sheet: Sheet, note: str = "") -> Iterator[Text]:
+    found = [finding for finding in receipt.findings if standing_of(finding) == standing]
     if not found and standing != "lost":
         return
     yield heading(standing.capitalize(), f"{len(found)}{note}", sheet)
     if not found:
-        count = len(findings)
-        none = f"None of the {count:,} details checked" if count > 1 else "No checked detail"
-        yield Text(f"{none} is lost: each is in the summary or was recalled.", style=GOOD)
+        none = "No checked detail is lost: each is in the summary or was recalled."
+        yield from (Text(line, style=GOOD) for line in wrap(none, sheet.width))
     colour, sign = (LIMIT, "✗") if standing == "lost" else (MARK, "+")
     for one in found[:_MOST_LISTED]:
         text, sentence = plain_line(one.probe.text), plain_line(one.probe.sentence)

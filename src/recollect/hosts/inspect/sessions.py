@@ -5,7 +5,6 @@ locks, while other processes may be writing them."""
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from recollect.adapters.session.files import SessionIndex
 from recollect.core.formats.json_text import instant
 from recollect.core.formats.stored_records import RecordedCompaction, join_state, read_record
+from recollect.core.values.compaction import Receipt
 from recollect.core.values.history import newest_cut
 from recollect.core.values.recall import FILE_SESSIONS
 from recollect.errors import FormatError, RecollectError
@@ -259,18 +259,19 @@ class Receipts:
 
     def _row(self, record: CompactionRecord) -> dict[str, Any]:
         result = _read(record).result
-        findings = result.receipt.findings if result.receipt else ()
-        standings = Counter(finding.standing for finding in findings)
+        receipt = result.receipt or Receipt()
         return {
             "number": record.number,
             "at": instant(record.at),
             "trigger": result.trigger,
             "tokens_before": result.tokens_before,
             "tokens_after": result.tokens_after,
-            "in_summary": standings["in summary"],
-            "recallable": standings["recallable"],
-            "lost": standings["lost"],
-            "pinned": sum(finding.pinned for finding in findings),
+            "in_summary": receipt.count("in summary"),
+            "recallable": receipt.count("recallable"),
+            "lost": receipt.count("lost"),
+            "pinned": receipt.pinned,
+            "checked": receipt.checked,
+            "not_checked": receipt.not_checked,
             "undone": self._is_undone(record.number),
         }
 

@@ -34,6 +34,18 @@ class ContextComponent:
     tokens: int
 
 
+@dataclass(frozen=True, slots=True)
+class ContextFile:
+    """A workspace file in a request."""
+
+    name: str
+    raw_chars: int
+    """Length of the file on the disk."""
+    sent_chars: int
+    """Length of the part that the request contains."""
+    tokens: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestContext:
     """The contents of one request."""
@@ -50,6 +62,7 @@ class RequestContext:
     """Sum of the components, uncalibrated."""
     components: tuple[ContextComponent, ...]
     messages: int
+    files: tuple[ContextFile, ...] = ()
     notes: tuple[str, ...] = ()
     """Workspace files that exist but could not be included."""
 
@@ -143,7 +156,11 @@ def request_context(
     def size(text: str) -> int:
         return weigher.text(encode(text).decode()[1:-1] if spelled else text)
 
-    files = min(whole_system, sum(size(file.text) for file in workspace.files))
+    parts = tuple(
+        ContextFile(file.name, len(file.raw), len(file.text), size(file.text))
+        for file in workspace.files
+    )
+    files = min(whole_system, sum(part.tokens for part in parts))
     return RequestContext(
         which=which,
         turn=report.turn,
@@ -159,6 +176,7 @@ def request_context(
             *said_components(report, weigher),
         ),
         messages=len(report.view.rows) - len(system_rows),
+        files=parts,
         notes=workspace.notes,
     )
 
@@ -201,7 +219,7 @@ def spending_of(entries: Iterable[PiEntry], own_prices: PriceList, *, beside_as:
     for entry in entries:
         spent = _spent_beside(entry, beside_as)
         record = entry.message if spent is None else spent
-        usage = None if record is None else _usage_of(record)
+        usage = None if record is None else usage_of(record)
         if record is None or usage is None:
             continue
         if spent is None:
@@ -234,7 +252,8 @@ def _spent_beside(entry: PiEntry, beside_as: str) -> Mapping[str, Any] | None:
     return {**data, "role": "assistant"} if isinstance(data, Mapping) else None
 
 
-def _usage_of(message: Mapping[str, Any]) -> Usage | None:
+def usage_of(message: Mapping[str, Any]) -> Usage | None:
+    """Return the usage that a reply's provider reported; None if there is none."""
     usage = message.get("usage")
     if message.get("role") != "assistant" or not isinstance(usage, Mapping):
         return None
@@ -254,5 +273,5 @@ def _usage_of(message: Mapping[str, Any]) -> Usage | None:
 
 def reported_tokens(message: Mapping[str, Any] | None) -> int | None:
     """Return the provider's token count of the request that this reply answers."""
-    usage = None if message is None else _usage_of(message)
+    usage = None if message is None else usage_of(message)
     return None if usage is None else usage.input_tokens

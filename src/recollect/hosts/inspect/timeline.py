@@ -75,7 +75,7 @@ _EVENTS: Final[Mapping[tuple[str, str], EventKind]] = {
     ("inject", "done"): EventKind.RECALLED,
     ("compact", "done"): EventKind.COMPACTED,
 }
-_ACTS: Final = (Cause.PRUNED, Cause.TRIMMED, Cause.PAYS, Cause.RECALLED_BLOCK)
+_ACTS: Final = (Cause.PRUNED, Cause.TRIMMED, Cause.PAYS, Cause.RECALLED_BLOCK, Cause.RECALLED_PART)
 _SHOWN: Final = (EventKind.COMPACTED, EventKind.FAILED)
 
 

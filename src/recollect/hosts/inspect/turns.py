@@ -32,7 +32,12 @@ if TYPE_CHECKING:
     from recollect.core.values.edit import StageName
     from recollect.core.values.report import FateKind, Outcome, Report
     from recollect.core.values.segment import SegmentId
-    from recollect.hosts.inspect.status import ComponentKind, ContextStatus, Spending
+    from recollect.hosts.inspect.status import (
+        ComponentKind,
+        ContextStatus,
+        RequestContext,
+        Spending,
+    )
 
 EXCERPT_CHARS: Final = 160
 _LOOKED_AT_CHARS: Final = 4000  # long enough to recognize a long secret before the text is cut
@@ -357,7 +362,7 @@ def sent_line(rebuilt: Rebuilt) -> str:
     text = f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes"
     reasons = ["exact" if rebuilt.exact else "not exact"]
     if rebuilt.redacted:
-        reasons.append(f"secrets are masked: {_named(rebuilt.redacted)}")
+        reasons.append(f"masked, or changed in the store: {_named(rebuilt.redacted)}")
     if rebuilt.missing:
         reasons.append(f"no longer kept: {_named(rebuilt.missing)}")
     return f"{text}: {'; '.join(reasons)}"
@@ -402,6 +407,26 @@ def status_text(status: ContextStatus) -> str:
     )
     lines.append(_spending_text(status.spending))
     return "\n".join([*lines, *request.notes])
+
+
+def context_text(request: RequestContext, wanted: str) -> str:
+    """Format the answer of `/context list`, or of `/context detail`: also the tokens of files."""
+    if wanted not in ("", "list", "detail"):
+        raise RecollectError("give /context list or /context detail")
+    which = "last request" if request.which == "sent" else "next request, before your message"
+    share = f"{request.tokens:,} of {request.window_tokens:,} tokens, {request.window_share:.0%}"
+    rows = [
+        (_COMPONENTS[one.kind], f"{one.tokens:,} tokens", f"{request.share(one.kind):.0%}")
+        for one in request.components
+    ]
+    for part in request.files:
+        sizes = f"{part.raw_chars:,} characters, {part.sent_chars:,} sent"
+        cut = "" if part.raw_chars == part.sent_chars else ", truncated"
+        tokens = f", {part.tokens:,} tokens" if wanted == "detail" else ""
+        rows.append((part.name, sizes + cut + tokens, ""))
+    width = max(len(name) for name, _, _ in rows)
+    lines = [f"  {name:{width}}  {size}  {part}".rstrip() for name, size, part in rows]
+    return "\n".join([f"{which}: {share}", *lines, *request.notes])
 
 
 def _spending_text(spent: Spending) -> str:

@@ -1,25 +1,24 @@
 """Controls who may see the inspector's pages, and what a browser may do with them.
 
-A page loads only the inspector's own scripts and styles, which carry the page's nonce. Pages of
-other origins can neither read a page nor send a form: the header Host must name this machine, the
-cookie is `SameSite=Strict`, and every form has a token that is made from the cookie."""
+A page loads only the inspector's own scripts and styles, which carry the page's nonce. Requests for
+other hosts and from pages of other sites are refused. The cookie is `SameSite=Strict`, and every
+form has a token that is made from the cookie."""
 
 from __future__ import annotations
 
 import hmac
 import secrets
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, TypeAlias
-from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from recollect.hosts.http import is_token
-from recollect.system.loopback import names_this_machine
+from recollect.hosts.http import FOREIGN_HOST, is_token
+from recollect.system.loopback import is_own_host, names_host
 
 if TYPE_CHECKING:
     from recollect.core.values.tenant import KeyScope
@@ -29,6 +28,7 @@ TOKEN_SECONDS: Final = 600.0
 """A link's token works once, within this time."""
 MOST_SIGNED_IN: Final = 64
 ALL_SCOPES: Final[frozenset[KeyScope]] = frozenset(("read", "write", "forget"))
+_COOKIE: Final = "recollect-inspector"
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
 _STANDING: Final = {
     "cache-control": "no-store",
@@ -80,24 +80,26 @@ Access: TypeAlias = "Callable[[Request], Awaitable[Visitor | Response]]"
 """Returns the visitor, or the answer that refuses the request."""
 
 
-def foreign(request: Request) -> Response | None:
-    """Return an answer that refuses a request from a page of another origin; else None."""
-    host, origin = request.headers.get("host", ""), request.headers.get("origin")
-    if request.method == "GET" and origin is None:
+def refusal_of(request: Request, public_hosts: Collection[str] | None) -> Response | None:
+    """Return an answer that refuses a request for another host or from another site; else None. The
+    public hosts are names under which a proxy serves the pages; None: only this machine's names."""
+    host = request.headers.get("host", "")
+    if not is_own_host(host, public_hosts):
+        more = "" if public_hosts is None else ", its IP address or, at a node, serve.public_hosts"
+        return PlainTextResponse(FOREIGN_HOST + more, 421)
+    pages = filter(None, map(request.headers.get, ("origin", "referer")))
+    is_own = all(names_host(page, host, public_hosts) for page in pages)
+    if is_own and request.headers.get("sec-fetch-site", "none") in _OWN_SITES:
         return None
-    site = request.headers.get("sec-fetch-site", "same-origin")
-    if (origin is None or urlsplit(origin).netloc == host) and site in _OWN_SITES:
-        return None
-    return PlainTextResponse("requests from pages of other origins are refused", 403)
+    return PlainTextResponse("links on other sites are refused: type or paste the address", 403)
 
 
 class LocalAccess:
-    """Admits browsers of this machine's user. A link's token works once, and gives a cookie."""
+    """Admits browsers of this machine's user. A link's token works once, and gives a cookie. Its
+    path contains a secret, because browsers send a cookie to all ports of a machine."""
 
-    def __init__(self, spaces: Spaces, *, local: bool = True) -> None:
-        """With `local`, refuse requests whose Host header does not name this machine."""
+    def __init__(self, spaces: Spaces) -> None:
         self._spaces = spaces
-        self._local = local
         self._tokens: dict[str, float] = {}
         self._cookies: dict[str, None] = {}
 
@@ -110,34 +112,30 @@ class LocalAccess:
         return token
 
     async def admit(self, request: Request) -> Visitor | Response:
-        if self._local and not names_this_machine(request.headers.get("host", "")):
-            text = "the Host header must name this machine, such as localhost"
-            return PlainTextResponse(text, 421)
-        if (refusal := foreign(request)) is not None:
-            return refusal
         token = request.query_params.get("token")
         if token is not None and request.method == "GET":
             return self._sign_in(request, token)
-        cookie = request.cookies.get(_cookie_name(request), "")
+        cookie = request.cookies.get(_COOKIE, "")
         if any(is_token(cookie, known) for known in self._cookies):
             return Visitor(spaces=self._spaces, secret=cookie.encode())
-        return self._closed("This browser is not signed in.")
+        return self.refuse("This browser is not signed in.")
 
     def _sign_in(self, request: Request, token: str) -> Response:
         until = self._tokens.pop(token, 0.0)
         if until < time.monotonic():
-            return self._closed("This link was used before, or is too old.")
+            return self.refuse("This link was used before, or is too old.")
         cookie = secrets.token_urlsafe(32)
         self._cookies[cookie] = None
         while len(self._cookies) > MOST_SIGNED_IN:
             del self._cookies[next(iter(self._cookies))]
         # the cookie is strict: after a redirect from another site a browser would not send it
-        home = f"{request.scope.get('root_path', '')}/"
+        home = f"{request.scope['root_path']}/"
         page = _plain_page(f'<p><a href="{home}">Open the inspector</a></p>', 200, home)
-        page.set_cookie(_cookie_name(request), cookie, path=home, httponly=True, samesite="strict")
+        page.set_cookie(_COOKIE, cookie, path=home, httponly=True, samesite="strict")
+        page.headers["referrer-policy"] = "no-referrer"  # the page's address has the token
         return page
 
-    def _closed(self, reason: str) -> Response:
+    def refuse(self, reason: str) -> Response:
         text = f"{reason} Run <code>recollect ui</code> in a terminal, and open the link it prints."
         return _plain_page(f"<main><h1>Sign in</h1><p>{text}</p></main>", 401)
 
@@ -148,8 +146,3 @@ def _plain_page(body: str, status: int, follow: str = "") -> Response:
     title = "<title>Recollect inspector</title>"
     head = f'<!doctype html><html lang="en"><meta charset="utf-8">{title}{refresh}'
     return answer(f"{head}{body}</html>", status)
-
-
-def _cookie_name(request: Request) -> str:
-    """Return the cookie's name. Browsers share cookies between the ports of a machine."""
-    return f"recollect-{request.url.port or 80}"

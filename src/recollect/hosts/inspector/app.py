@@ -24,6 +24,7 @@ from recollect.hosts.inspect.svg import stylesheet
 from recollect.hosts.inspect.timeline import TimelineReader
 from recollect.hosts.inspector import access, memory, requests, sessions
 from recollect.hosts.inspector.access import Access
+from recollect.hosts.inspector.spaces import UnknownSpace
 from recollect.hosts.inspector.view import FOLDER, Page, PageView, page_templates
 from recollect.system.config import Settings
 
@@ -74,6 +75,8 @@ class Inspector:
             done = await attempted(self._shown(view, page, scope))
             if not isinstance(done, Failure):
                 return done
+            if issubclass(done.error, UnknownSpace):
+                return view.notice("No such memory", done.said, 404)
             if issubclass(done.error, RecollectError):
                 return view.notice("This does not work", done.said, 400)
             named = done.error.__name__
@@ -108,6 +111,8 @@ class Inspector:
 
     async def _live(self, view: PageView) -> Response:
         known = view.number("turns")
+        async with view.open():
+            pass  # an unknown memory is an error, not a stream that breaks off
 
         async def events() -> AsyncIterator[bytes]:
             nonlocal known

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import RedirectResponse, Response
 
 from recollect.core.facts.history import FactFilter
+from recollect.core.rules.patterns import compile_patterns
 from recollect.core.upkeep.certificates import certificate_text, redaction_text
 from recollect.core.upkeep.jobs import day_of
-from recollect.core.upkeep.masks import Masks, own_patterns
+from recollect.core.upkeep.masks import Masks
 from recollect.core.values.segment import SegmentId
 from recollect.core.values.tenant import KeyScope
 from recollect.core.values.upkeep import ForgetOrder
@@ -230,7 +231,7 @@ async def redact_now(view: PageView) -> Response:
 
 
 async def _redacted(view: PageView, *, apply: bool) -> RedactionReport:
-    own = own_patterns((view.given("pattern"),)) if view.given("pattern") else ()
+    own = compile_patterns((view.given("pattern"),)) if view.given("pattern") else ()
     async with view.open() as opened:
         rules = opened.settings.redaction
         masks = Masks(pii=bool(view.given("pii")) or rules.pii, patterns=own)

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from recollect.system.config import Settings
 
 
+class UnknownSpace(RecollectError):  # noqa: N818 - says what it is
+    """No memory has the name that a page was asked for."""
+
+    def __str__(self) -> str:
+        return "no memory has this name: choose one in the list of sessions"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenSpace:
     """A memory that a page reads."""
@@ -48,7 +55,7 @@ class Spaces(Protocol):
         """List the memories, the last used one first."""
 
     def open(self, name: str) -> AbstractAsyncContextManager[OpenSpace]:
-        """Open the memory of this name. Raise RecollectError if it does not exist."""
+        """Open the memory of this name. Raise UnknownSpace if it does not exist."""
 
     def engine(self, name: str) -> AbstractAsyncContextManager[Engine]:
         """Open an engine on the memory of this name, for an undo."""
@@ -92,7 +99,7 @@ class LocalSpaces:
         if known and is_server(self._url):  # opening an unknown space would create it
             known = any(one.space == name for one in await self.summaries())
         if not known:
-            raise RecollectError("no memory has this name: choose one in the list of sessions")
+            raise UnknownSpace
 
     @asynccontextmanager
     async def engine(self, name: str) -> AsyncIterator[Engine]:
