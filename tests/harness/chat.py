@@ -36,11 +36,11 @@ def chatting(
     *options: str,
     columns: int = 80,
     rows: int = 24,
-    variables: dict[str, str] | None = None,
+    term: str = "xterm-256color",
 ) -> Iterator[Chat]:
     workspace = home / "work"
     workspace.mkdir(exist_ok=True)
-    env = environment(home) | {"COLORTERM": "truecolor"} | (variables or {})
+    env = environment(home) | {"COLORTERM": "truecolor"}
     env.pop("COLUMNS")
     with ExitStack() as opened:
         if isinstance(steps, ModelServer):  # it runs already, and goes on
@@ -48,6 +48,8 @@ def chatting(
         else:
             server = opened.enter_context(ModelServer(steps, pages=MODELS))
         command = [*PROGRAM, "chat", str(workspace), "--provider", server.url, *options]
-        terminal = opened.enter_context(Terminal(command, env=env, columns=columns, rows=rows))
+        terminal = opened.enter_context(
+            Terminal(command, env=env, columns=columns, rows=rows, term=term)
+        )
         terminal.wait_for("›")
         yield Chat(terminal, server, workspace)

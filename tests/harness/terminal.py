@@ -19,7 +19,6 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Self
 
-import psutil
 import pyte
 from rich.text import Text
 
@@ -46,6 +45,7 @@ class Terminal:
         cwd: Path | None = None,
         columns: int = 80,
         rows: int = 24,
+        term: str = "xterm-256color",
     ) -> None:
         self._screen = _Screen(columns, rows, history=SCROLLBACK, ratio=0.5)
         self._screen.answer = self.send
@@ -64,7 +64,7 @@ class Terminal:
             stdout=theirs,
             stderr=theirs,
             cwd=cwd,
-            env={**env, "TERM": "xterm-256color"},
+            env={**env, "TERM": term},
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
@@ -104,11 +104,6 @@ class Terminal:
         screen.buffer.update(enumerate(kept[:rows]))
         screen.cursor.y -= gone
         screen.lines = rows
-
-    def cpu_seconds(self) -> float:
-        """What the program has computed so far."""
-        times = psutil.Process(self.process.pid).cpu_times()
-        return float(times.user + times.system)
 
     def is_cooked(self) -> bool:
         """Whether the terminal is as a shell needs it: what is typed is shown, and edited."""

@@ -51,6 +51,28 @@ def test_the_person_is_asked_what_may_be_forgotten(tmp_path: Path) -> None:
     assert "Forgotten permanently: 1 facts" in answers[1]
 
 
+def test_no_command_reaches_the_model(tmp_path: Path) -> None:
+    with chatting(tmp_path, [Says(text="Hello."), Says(text="Yes.")], "--window", "64k") as chat:
+        (chat.workspace / "AGENTS.md").write_text("Be brief. " * 2_500)
+        chat.say("the blue door")
+        chat.terminal.wait_for("Hello.")
+        for line, answer in (
+            ("/context list", "AGENTS.md        25,000 characters, 19,999 sent, truncated"),
+            ("/context detail", "19,999 sent, truncated, 5,069 tokens"),
+            ("/facts", "There is no command /facts"),
+            ("/sessions", "There is no command /sessions"),
+            ("/reset", "A new session has begun"),
+            ("/memory forget 1.0000", "no message or fact with the id '1.0000'"),
+        ):
+            chat.say(line)
+            chat.terminal.wait_for(answer)
+        chat.say("the green door")
+        chat.terminal.wait_for("Yes.")
+        assert chat.users() == ["the green door"]
+        chat.terminal.send(CTRL_D)
+        assert chat.terminal.wait_until_ended() == 0
+
+
 def test_a_model_is_changed_for_the_chat(tmp_path: Path) -> None:
     def answer(asked: Asked) -> Step:
         return Says(text=f"from {asked.body['model']}")

@@ -62,10 +62,12 @@ def test_replies_are_all_that_goes_to_standard_output(workspace: Path) -> None:
         code, out, notes = plain(order_for(server, workspace), "what is in a.txt?", "", "bye")
         server.check()
     assert (code, out) == (0, "I look.\nIt says one, two.\nBye\n")
-    assert "· read failed: error: " in notes
-    assert " B\n" not in notes.partition("failed")[2], "a failure tells why, not its size"
-    assert "read a.txt" in notes
-    assert "2 lines" in notes or "3 lines" in notes
+    read_line, failed_line, *status = notes.splitlines()
+    assert re.fullmatch(r"\[1\] read a.txt — [23] lines, \d+ B", read_line)
+    assert failed_line.startswith("[2] read b.txt — error: ")
+    assert not failed_line.endswith(" B"), "a failure tells why, not its size"
+    assert len(status) == 2
+    assert all(re.fullmatch(r"[\d.]+k/32k \d+%  scripted", line) for line in status), status
 
 
 def test_nothing_of_a_model_or_a_tool_reaches_the_terminal_as_a_control(workspace: Path) -> None:

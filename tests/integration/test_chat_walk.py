@@ -152,6 +152,7 @@ def test_every_command_and_every_memory_tool(tmp_path: Path) -> None:
             "last request: [0-9,]+ tokens, [0-9]+% of the window",
             *("tool schemas", "history: [0-9]+", "workspace files: [0-9]+"),
         )
+        says("/context list", "tool schemas", "history")
         says("/why", "No failures")
         says("/why note 3", "user .*note 3.*: kept")
         says("/memory add The stone is 3 cm thick.", "Stored")
@@ -173,6 +174,7 @@ def test_every_command_and_every_memory_tool(tmp_path: Path) -> None:
         says("/new", "A new session has begun")
         says("and on", "Understood")
         assert "who are you now?" not in server.asked[-1].content.decode()
+        says("/reset", "A new session has begun")
         says("/show 1", "text: The oven is at 240 degrees")
         walk.terminal.send("/exit\r")
         walk.terminal.wait_until_ended()

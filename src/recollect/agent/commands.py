@@ -1,8 +1,8 @@
 """Slash commands: parses a line, answers commands that need no agent, and exports a session.
 
-`agent/loop.py` runs the other commands. Neither a command nor a mistyped command is sent to a
-model. Any other line is a message, even if it begins with a slash, such as a path. `/memory` writes
-no fact's text into the transcript, because forgetting the fact would not remove it there."""
+`agent/loop.py` runs the other commands. A line that begins with a slash and a word is never sent to
+a model, also if there is no such command. A line that begins with a path is a message. `/memory`
+writes no fact's text into the transcript, because forgetting the fact would not remove it there."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from recollect.core.values.recall import FILE_SESSIONS
 from recollect.errors import RecollectError, TranscriptError
 from recollect.hosts.inspect.turns import messages_meant, turn_of, turn_text
 from recollect.hosts.tools.answers import fact_line
-from recollect.hosts.tools.handler import MemoryTools
+from recollect.hosts.tools.handler import Confirm, MemoryTools
 from recollect.system.durable import sync_file
+from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
     from recollect.core.values.report import Report
@@ -38,22 +39,25 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "compact": ("/compact [INSTRUCTIONS]", "replace older messages with a summary now"),
     "undo": ("/undo", "take back the last compaction"),
     "status": ("/status", "share of the window, tokens by kind, compactions, cost, cache"),
+    "context": ("/context list|detail", "tokens by kind; size of each workspace file, as sent"),
     "why": ("/why [NUMBER|WORDS]", "the outcome of each message of the request, and why"),
     "receipt": ("/receipt [NUMBER]", "what a compaction kept, what can be recalled, what is lost"),
-    "memory": ("/memory show|search|add", "facts, memory files and stored messages"),
+    "memory": ("/memory show|search|add|forget", "facts, memory files and stored messages"),
     "model": ("/model [NAME]", "show the model, or change it for this chat"),
     "name": ("/name TEXT", "name this session"),
     "export": ("/export [FILE]", "write this session as Markdown, or whole to FILE.jsonl"),
     "new": ("/new", "start a new session; the old transcript stays"),
+    "reset": ("/reset", "the same as /new"),
     "help": ("/help", "show this list"),
 }
 TERMINAL_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "show": ("/show [NUMBER]", "print a folded line in full (in a terminal)"),
+    "show": ("/show [NUMBER]", "print the text of a numbered line (in a terminal)"),
     "exit": ("/exit", "end the chat (in a terminal)"),
 }
-_LINE = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
-_WITHOUT_ARGUMENT: Final = frozenset({"undo", "new", "help", "status"})
-"""Commands without an argument. A line that continues after such a command is a message."""
+_LINE = re.compile(r"/([A-Za-z][\w:-]*)(?:\s+(.*))?", re.DOTALL)
+_WITHOUT_ARGUMENT: Final = frozenset({"undo", "new", "reset", "help", "status"})
+_FOLDER = re.compile("bin|boot|dev|etc|home|lib|media|mnt|opt|proc|root|run|srv|sys|tmp|usr|var")
+"""Names of folders in `/`: "/tmp is full" is a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +69,8 @@ class Command:
 
 
 def read_command(text: str) -> Command | str | None:
-    """Parse a line that the user typed. Return a string that corrects a mistyped command. Return
-    None for an ordinary message, and for a line that begins with a space."""
+    """Parse a line that the user typed. Return a string that corrects a line that is no command.
+    Return None for an ordinary message, and for a line that begins with a space."""
     match = _LINE.fullmatch(text.rstrip())
     if match is None:
         return None
@@ -75,9 +79,17 @@ def read_command(text: str) -> Command | str | None:
         return Command(name=word, argument=argument)
     names = (*COMMANDS, *TERMINAL_COMMANDS)
     close = get_close_matches(word.lower(), names, n=1, cutoff=0.75)
-    if not close or word in names:
+    if word in _WITHOUT_ARGUMENT:
+        wrong = f"/{word} takes no argument."
+    elif word in TERMINAL_COMMANDS:
+        wrong = f"/{word} works only in a terminal."
+    elif close:
+        wrong = f"Did you mean /{close[0]}?"
+    elif _FOLDER.fullmatch(word):
         return None
-    return f"Did you mean /{close[0]}? To send this line as a message, put a space before it."
+    else:
+        wrong = f"There is no command /{word}; /help lists the commands."
+    return f"{wrong} To send this line as a message, put a space before it."
 
 
 def help_text() -> str:
@@ -96,7 +108,7 @@ def compaction_text(result: CompactionResult) -> str:
     if (receipt := result.receipt) is not None:
         kept, recallable = receipt.count("in summary"), receipt.count("recallable")
         known = f"{kept} in the summary, {recallable} recallable, {receipt.count('lost')} lost"
-        lines.append(f"Checked details: {known}.")
+        lines.append(f"{receipt.checked_text}: {known}.")
     lines.append("/undo takes it back.")
     return "\n".join(lines)
 
@@ -126,10 +138,10 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     )  # this many columns fit most terminals
 
 
-MemoryAction: TypeAlias = Literal["show", "add", "search"]
+MemoryAction: TypeAlias = Literal["show", "add", "search", "forget"]
 USAGE: Final = (
-    "Use /memory show, /memory search WORDS or /memory add STATEMENT. To forget something, ask the "
-    "agent, or run `recollect facts forget` or `recollect memory forget`."
+    "Use /memory show, /memory search WORDS, /memory add STATEMENT or /memory forget ID. The other "
+    "commands show the ids."
 )
 
 
@@ -141,22 +153,34 @@ def recordable_argument(command: Command) -> str:
     return "" if command.name == "why" else command.argument
 
 
-async def answer_memory(argument: str, engine: Engine, session_id: str) -> str:
-    """Run `/memory` and return its output. Raise RecollectError if the command fails."""
+async def answer_memory(
+    argument: str, engine: Engine, session_id: str, confirm: Confirm | None = None
+) -> str:
+    """Run `/memory` and return its output. Raise RecollectError if the command fails. `confirm`
+    asks the user before anything is forgotten."""
     action, rest = _read_memory(argument)
     if action is None or (action != "show" and not rest):
         return USAGE
     only = session_id if engine.settings.recall.scope == "session" else None
-    tools = MemoryTools(engine, session=only)
+    tools = MemoryTools(engine, session=only, confirm=confirm)
     if action == "show":
         await engine._read_files()
         found = await engine._look_up(lambda store: store.sessions())
         said = [one for one in found if not one.session.startswith(FILE_SESSIONS)]
+        files = [
+            f"{plain_line(one.session.removeprefix(FILE_SESSIONS))}: "
+            f"{number_of(one.segments, 'section')}"
+            for one in found
+            if one not in said
+        ]
         stored = (
             f"Stored: {sum(one.segments for one in said):,} messages of {len(said):,} sessions, "
-            f"{len(found) - len(said):,} memory files. /memory search WORDS searches them."
+            f"{len(files):,} memory files. /memory search WORDS searches them."
         )
-        return "\n".join([*await tools.lines("memory_recall"), stored])
+        return "\n".join([*await tools.lines("memory_recall"), stored, *files])
+    if action == "forget":
+        lines = await tools.lines("memory_forget", ids=rest.split())
+        return "\n".join([*lines, "To forget text in transcripts, run `recollect memory forget`."])
     if action == "search":
         await engine.settle()
         return "\n".join(await tools.lines("memory_search", query=rest))

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
 from recollect.adapters.session.entries import active_compactions
+from recollect.adapters.session.files import COUNT_FIELDS, TOKEN_FIELDS
 from recollect.adapters.session.transcript import SessionTranscript
 from recollect.agent.events import FlushResult
 from recollect.agent.tools.confine import Tool, wire_tool
@@ -26,6 +28,8 @@ from recollect.core.values.history import SessionState, newest_cut
 from recollect.core.values.message import EntryKey
 from recollect.core.values.model import Usage
 from recollect.core.values.reason import Cause, Reason
+from recollect.hosts.inspect.status import usage_of
+from recollect.system.config.settings import Reset
 
 MARK = "recollect"
 """Key in a compaction's `details` that marks a compaction which the engine made and stored."""
@@ -34,6 +38,8 @@ COMMAND = "recollect.command"
 SPENT = "recollect.spent"
 """Kind of entries for tokens spent outside of the conversation, as for a summary or notes."""
 SidePurpose: TypeAlias = Literal["summary", "flush"]
+IDLE_MINUTES = 60
+"""OpenClaw's default of `session.reset.idleMinutes` in the mode "idle"."""
 
 
 def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
@@ -56,6 +62,14 @@ def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[Compac
         tokens_after=context.report.tokens_after,
     )
     return (result,)
+
+
+def _is_flush(entry: PiEntry) -> bool:
+    """Return True for a note-taking turn that was not skipped."""
+    data = entry.value.get("data") if entry.kind == "custom" else None
+    if not isinstance(data, dict) or entry.text("customType") != FLUSH:
+        return False
+    return data.get("outcome") != "skipped"
 
 
 def is_undone_elsewhere(number: int, state: SessionState) -> bool:
@@ -118,15 +132,12 @@ class Conversation:
         return str(self.transcript.append_message(message).id)
 
     def keep_compaction(self, result: CompactionResult, first_kept: str | None) -> str:
-        own = {
-            "number": result.number,
-            "trigger": result.trigger,
-            "tokensAfter": result.tokens_after,
-        }
+        own = {"number": result.number, "trigger": result.trigger}
         entry = self.transcript.append_compaction(
             summary=result.summary,
             first_kept_entry_id=first_kept,
             tokens_before=result.tokens_before,
+            tokens_after=result.tokens_after,
             details={**result.details, MARK: own},
         )
         return str(entry.id)
@@ -181,10 +192,8 @@ class Conversation:
         for entry in reversed(path_to(self.transcript.entries)):
             if entry.kind == "compaction":
                 return False
-            if entry.kind == "custom" and entry.text("customType") == FLUSH:
-                data = entry.value.get("data")
-                if isinstance(data, dict) and data.get("outcome") != "skipped":
-                    return True
+            if _is_flush(entry):
+                return True
         return False
 
     def recorded_cuts(self) -> frozenset[int]:
@@ -205,6 +214,42 @@ def _number_of(compaction: PiEntry) -> int | None:
     own = details.get(MARK) if isinstance(details, dict) else None
     number = own.get("number") if isinstance(own, dict) else None
     return number if isinstance(number, int) else None
+
+
+def session_counts(entries: Sequence[PiEntry]) -> dict[str, int | None]:
+    """Return OpenClaw's counts of a session for `sessions.json`. After a compaction, only the
+    estimate of the new size is known, so the counts of the provider are None."""
+    path, counts = path_to(entries), dict[str, int | None](dict.fromkeys(COUNT_FIELDS))
+    active = active_compactions(path)
+    counts["compactionCount"] = len(active)
+    for index, entry in enumerate(path):
+        if entry.kind == "compaction":
+            after = entry.value.get("tokensAfter")
+            after = after if isinstance(after, int) else None
+            counts |= zip(TOKEN_FIELDS, (None, None, after, after), strict=True)
+        elif _is_flush(entry):
+            counts["memoryFlushAt"] = entry.milliseconds
+            counts["memoryFlushCompactionCount"] = sum(cut < index for cut in active)
+        elif entry.message is not None and (usage := usage_of(entry.message)) is not None:
+            total = usage.input_tokens + usage.output_tokens
+            used = (usage.input_tokens, usage.output_tokens, total, total)
+            counts |= zip(TOKEN_FIELDS, used, strict=True)
+    return counts
+
+
+def needs_reset(last_at: float, now: float, reset: Reset) -> bool:
+    """Return whether `session.reset` starts a new session for a message at this time, if the last
+    one was at `last_at`."""
+    if reset.mode is None:
+        return False
+    minutes = reset.idle_minutes or (IDLE_MINUTES if reset.mode == "idle" else None)
+    if minutes is not None and now - last_at > minutes * 60:
+        return True
+    today = datetime.fromtimestamp(now).replace(  # noqa: DTZ006 - the user's day
+        hour=reset.at_hour, minute=0, second=0, microsecond=0
+    )
+    boundary = today if today.timestamp() <= now else today - timedelta(days=1)
+    return reset.mode == "daily" and last_at < boundary.timestamp()
 
 
 DEFAULT_OUTPUT_TOKENS = 8192
@@ -305,19 +350,3 @@ def _chat_output_tokens(shape: Shape) -> int | None:
     if shape.max_output_tokens is not None or reserve is None or reserve > DEFAULT_OUTPUT_TOKENS:
         return shape.max_output_tokens
     return max(1, reserve)
-
-
-def with_user_text(
-    messages: Sequence[Mapping[str, Any]], text: str, shape: Shape
-) -> list[Mapping[str, Any]]:
-    """Add a user message, or join it to tool results, because Anthropic's roles alternate."""
-    if shape.speaker.format == "openai-responses":
-        block = {"type": "input_text", "text": text}
-        return [*messages, {"type": "message", "role": "user", "content": [block]}]
-    last = messages[-1] if messages else {}
-    if shape.speaker.format == "anthropic" and last.get("role") == "user":
-        content = last.get("content")
-        blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        joined = [*blocks, {"type": "text", "text": text}]
-        return [*messages[:-1], {**last, "content": joined}]
-    return [*messages, {"role": "user", "content": text}]

@@ -19,7 +19,7 @@ from typing import Any
 
 from recollect.adapters.session.files import open_for_one, write_durably
 from recollect.adapters.session.workspace import LONG_TERM_NOTES
-from recollect.agent.conversation import Shape, messages_field, with_user_text
+from recollect.agent.conversation import Shape, messages_field
 from recollect.agent.events import FlushOutcome, FlushResult
 from recollect.agent.tools.confine import (
     CUT_OFF,
@@ -28,6 +28,7 @@ from recollect.agent.tools.confine import (
     result_message,
     text_argument,
 )
+from recollect.core.engine.prepare import repair_request
 from recollect.core.formats.translate import to_pi, to_wire
 from recollect.core.ports import ChatModel
 from recollect.core.rules.redaction import redact
@@ -192,12 +193,15 @@ class FlushTurn:
 
     async def _exchange(self, model: ChatModel, settings: Settings) -> None:
         key, speaker = messages_field(self.shape), self.shape.speaker
-        messages: Sequence[Mapping[str, Any]] = with_user_text(
-            [*self.sent.get(key, ()), *self.since], self.prompt(settings), self.shape
-        )
+        prompt = {"role": "user", "content": self.prompt(settings)}
+        messages: Sequence[Mapping[str, Any]] = [*self.sent.get(key, ()), *self.since, prompt]
         while self.steps < MAX_STEPS:
             self.steps += 1
-            done = await _last_event(model, {**self.sent, key: messages})
+            request = await asyncio.to_thread(
+                repair_request, {**self.sent, key: messages}, speaker.format
+            )
+            messages = request[key]
+            done = await _last_event(model, request)
             if done.usage is not None:
                 self.usage = done.usage if self.usage is None else add_usage(self.usage, done.usage)
             at = int(self.now * 1000)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ from recollect.agent.commands import (
     recordable_argument,
     why_text,
 )
-from recollect.agent.conversation import Conversation
+from recollect.agent.conversation import Conversation, needs_reset, session_counts
 from recollect.agent.events import (
     AgentEvent,
     CallBegan,
@@ -54,9 +54,9 @@ from recollect.core.engine.engine import Engine
 from recollect.core.engine.lookup import MemoryLookup
 from recollect.core.ports import ChatModel, Clock
 from recollect.core.values.history import SessionId
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, TranscriptError
 from recollect.hosts.inspect.status import ContextStatus
-from recollect.hosts.inspect.turns import status_text
+from recollect.hosts.inspect.turns import context_text, status_text
 from recollect.hosts.tools.handler import ANSWER_TOKENS, Confirm, memory_tools
 from recollect.system.plain_text import plain_line
 
@@ -131,11 +131,15 @@ class Agent:
         choose_model: Callable[[str], ChatModel] | None = None,
         confirm_forget: Confirm | None = None,
         settings_file: Path | None = None,
+        keep_counts: Callable[[Mapping[str, int | None]], object] | None = None,
+        resumed: bool = False,
     ) -> None:
         """Create an agent. `engine` must have `compact_in_background=False`. `open_session` starts
-        the next transcript for `/new`. `choose_model` returns the model of a given name.
-        `confirm_forget` asks a person before a memory tool forgets anything; if it is None, nothing
-        is forgotten. `settings_file` is a file that the user named, and that no tool may write."""
+        the next transcript for `/new`. `keep_counts` stores the session's counts after each run. If
+        the user asked for this session (`resumed`), an earlier message does not reset it.
+        `choose_model` returns the model of a given name. `confirm_forget` asks a person before a
+        memory tool forgets anything; if it is None, nothing is forgotten. `settings_file` is a file
+        that the user named, and that no tool may write."""
         scope = ToolScope(
             root=workspace,
             read_only=read_only,
@@ -144,6 +148,9 @@ class Agent:
         )
         self._clock = clock or SystemClock()
         self._open_session = open_session
+        self._confirm_forget = confirm_forget
+        self._keep_counts = keep_counts
+        self._resumed_at = self._clock.now() if resumed else 0.0
         self._choose_model = choose_model
         self._max_steps = max_steps
         if tools is None:
@@ -221,6 +228,10 @@ class Agent:
                     yield event
         finally:
             self._run_now = None
+            if self._keep_counts is not None:
+                counts = session_counts(self.conversation.transcript.entries)
+                with suppress(TranscriptError):  # the next run stores the counts again
+                    await write_durably(self._keep_counts, counts)
             self._idle.set()
 
     def _answer(self, text: str) -> AsyncGenerator[AgentEvent, None]:
@@ -237,6 +248,8 @@ class Agent:
 
     async def _turn(self, text: str) -> AsyncGenerator[AgentEvent, None]:
         steps = self._steps
+        if self._reset_is_due():
+            yield Told(text=f"session.reset: {await self._begin_new()}")
         steps.begin()
         await write_durably(self.conversation.say, text)
         for number in range(1, self._max_steps + 1):
@@ -339,9 +352,11 @@ class Agent:
         """Run any command except `/compact`, without writing to the transcript. Raise
         RecollectError if the command fails."""
         name, argument = command.name, command.argument
-        if name == "status":
+        if name in ("status", "context"):
             status = await self.status()
-            return Told(text=status_text(status), data=status.to_dict())
+            whole = name == "status"
+            text = status_text(status) if whole else context_text(status.request, argument)
+            return Told(text=text, data=status.to_dict())
         if name == "why":
             made, which = await self._steps.current_request()
             text = why_text(made.report, argument, which="last" if which == "sent" else "next")
@@ -351,18 +366,21 @@ class Agent:
             return Told(text=await receipt_text(self._engine, session, argument))
         if name == "help":
             return Told(text=help_text())
-        if name in ("undo", "new", "model"):
+        if name in ("undo", "new", "reset", "model"):
             self._steps.last = None  # the next request will be different
         if name == "memory":
             session = self.conversation.session_id
-            return Told(text=await answer_memory(argument, self._engine, session))
+            answer = answer_memory(argument, self._engine, session, self._confirm_forget)
+            return Told(text=await answer)
         if name == "undo":
             return Told(text=await self._undo())
         if name == "name":
             return Told(text=await write_durably(self._name, argument))
         if name == "export":
             return Told(text=await asyncio.to_thread(self._export, argument))
-        return Told(text=await (self._begin_new() if name == "new" else self.use_model(argument)))
+        if name == "model":
+            return Told(text=await self.use_model(argument))
+        return Told(text=await self._begin_new())
 
     async def use_model(self, name: str) -> str:
         """Use the model with this name from now on; for an empty name, return the current name."""
@@ -403,6 +421,13 @@ class Agent:
         if not undone and done.undone is None:
             return f"Nothing was undone: {done.reason}."
         return "The last compaction is undone; the messages that it had replaced are sent again."
+
+    def _reset_is_due(self) -> bool:
+        entries = self.conversation.transcript.entries
+        if not entries or self._open_session is None:
+            return False
+        last_at = max(entries[-1].milliseconds / 1000, self._resumed_at)
+        return needs_reset(last_at, self._clock.now(), self._engine.settings.session.reset)
 
     async def _begin_new(self) -> str:
         before = self.conversation

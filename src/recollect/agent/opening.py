@@ -110,6 +110,8 @@ async def open_agent(
             choose_model=None if model is not None else partial(_named_model, chosen, opened),
             confirm_forget=confirm_forget,
             settings_file=named and named.absolute(),
+            keep_counts=lambda counts: index.update(key, lambda old: old.with_counts(counts)),
+            resumed=session_id is not None,
         )
         opened.push_async_callback(agent.close)
         if agent.conversation.compactions:  # `recollect undo` changes only the store

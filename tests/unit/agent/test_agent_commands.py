@@ -1,9 +1,11 @@
 """Commands that look at a session or change how it goes on; none of them is said to a model."""
 
+import re
 from pathlib import Path
 from typing import Any
 
-from tests.unit.agent.agent_harness import AgentHarness, collected, ended, of
+import pytest
+from tests.unit.agent.agent_harness import AgentHarness, collected, of
 
 from recollect.agent.events import Told
 from recollect.agent.loop import Agent
@@ -28,13 +30,53 @@ def told(harness: AgentHarness, *lines: str) -> str:
     return str(of(harness.say(*lines), Told)[-1].text)
 
 
-def test_an_unknown_word_with_a_slash_is_said_to_the_model(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/memroy add my PIN is 4711",
+        "/facts",
+        "/sessions",
+        "/frobnicate my PIN is 4711",
+        "/new 4711",
+    ],
+)
+def test_an_unknown_command_is_neither_sent_nor_recorded(tmp_path: Path, line: str) -> None:
     harness = talking(tmp_path)
-    assert ended(harness.say("/frobnicate the harbour")) == "done"
-    assert "/frobnicate" in str(harness.model.requests[-1])  # type: ignore[attr-defined]
-    before = len(harness.entries())
-    assert "Did you mean /memory?" in told(harness, "/memroy add my PIN is 4711")
-    assert len(harness.entries()) == before, "neither sent nor recorded"
+    harness.say("hello")
+    before, requests = len(harness.entries()), len(harness.model.requests)  # type: ignore[attr-defined]
+    assert "put a space before it" in told(harness, line)
+    assert len(harness.entries()) == before
+    assert len(harness.model.requests) == requests  # type: ignore[attr-defined]
+    assert b"4711" not in b"".join(path.read_bytes() for path in tmp_path.rglob("*.*"))
+
+
+def test_reset_begins_a_session_as_new_does(tmp_path: Path) -> None:
+    harness = talking(tmp_path)
+    assert "A new session has begun" in told(harness, "hello", "/reset")
+    assert harness.sessions == 2
+    assert (tmp_path / "session-1.jsonl").exists()
+
+
+def test_context_lists_what_each_file_takes_and_which_are_truncated(tmp_path: Path) -> None:
+    harness = talking(tmp_path, **{"workspace.max_chars": 300})
+    (harness.root / "AGENTS.md").write_text("# Rules\n" + "Be brief. " * 200)
+    (harness.root / "USER.md").write_text("# You\nOtto")
+    harness.say("hello")
+    listed = told(harness, "/context list")
+    assert "AGENTS.md        2,008 characters, 300 sent, truncated\n" in listed
+    assert "USER.md          10 characters, 10 sent" in listed
+    assert "tool schemas" in listed
+    assert told(harness, "/context") == listed
+    detail = told(harness, "/context detail")
+    assert "300 sent, truncated, " in detail
+    assert "list or /context detail" in told(harness, "/context everything")
+    sizes = {
+        line.split("  ")[1].strip(): int(found[1].replace(",", ""))
+        for line in detail.splitlines()[1:]
+        if (found := re.search(r"([\d,]+) tokens", line))
+    }
+    files = sizes["AGENTS.md"] + sizes["USER.md"]
+    assert files == sizes["workspace files"]
 
 
 def test_why_tells_what_became_of_a_message(tmp_path: Path) -> None:

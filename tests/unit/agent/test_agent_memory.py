@@ -10,6 +10,7 @@ from tests.unit.agent.agent_harness import AgentHarness, collected, ended, of
 from recollect.agent.events import AgentEvent, Told
 from recollect.agent.loop import Agent
 from recollect.agent.opening import open_agent
+from recollect.hosts.tools.handler import ForgetRequest
 from recollect.testing.scripted_model import ScriptedModel
 
 PORT = "The staging API listens on port 8443"
@@ -69,7 +70,8 @@ def test_the_transcript_keeps_what_was_done_but_no_words_of_a_fact(tmp_path: Pat
     [
         ("/memory frobnicate", "Use /memory show"),
         ("/memory add", "Use /memory show"),
-        ("/memory forget 00", "Use /memory show"),
+        ("/memory forget", "Use /memory show"),
+        ("/memory forget 00", "no message or fact with the id '00'"),
         (f"/memory add {'long ' * 500}", "at most 2,000 characters"),
     ],
 )
@@ -112,4 +114,58 @@ async def test_memory_files_are_shown_and_found_before_the_first_turn(
     async with open_agent(workspace, model=ScriptedModel([]), settings=settings) as agent:
         shown = told(await collected(agent, "/memory show"))
     assert "pruned in February" in found
-    assert "1 memory files" in shown
+    assert "1 memory files. " in shown
+    assert shown.endswith("\nMEMORY.md: 1 section")
+
+
+async def test_a_line_that_was_just_added_to_a_file_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    workspace = tmp_path / "work"
+    (workspace / "memory").mkdir(parents=True)
+    note = workspace / "memory" / "2026-03-11.md"
+    settings = {"recall.embedder": "none"}
+    async with open_agent(workspace, model=ScriptedModel([]), settings=settings) as agent:
+        assert "Nothing in memory" in told(await collected(agent, "/memory search walrus"))
+        for number in range(3):
+            note.write_text(f"The walrus code is {number}-Q.\n")
+            assert f"{number}-Q" in told(await collected(agent, "/memory search walrus code"))
+            assert f"{note.name}: 1 section" in told(await collected(agent, "/memory show"))
+        note.unlink()
+        assert "Nothing in memory" in told(await collected(agent, "/memory search walrus"))
+
+
+@pytest.mark.parametrize("allowed", [True, False, None])
+def test_the_user_forgets_a_fact_and_a_message_by_their_ids(
+    tmp_path: Path, allowed: bool | None
+) -> None:
+    asked: list[str] = []
+
+    def confirm(wanted: ForgetRequest) -> bool:
+        asked.append(str(wanted))
+        return allowed is True
+
+    model = ScriptedModel(["Noted."] * 3, name="gpt-4.1")
+    given = {} if allowed is None else {"confirm_forget": confirm}
+    harness = AgentHarness(tmp_path, model, settings=LOOKING, **given)
+
+    async def work(agent: Agent) -> tuple[str, str]:
+        fact = id_in(told(await collected(agent, f"/memory add {PORT}")))
+        await collected(agent, "The walrus code is 4411-Q.")
+        listed = told(await collected(agent, "/memory search walrus"))
+        (message,) = re.findall(r"\[(\d+-\w+)\]", listed)
+        answer = told(await collected(agent, f"/memory forget {fact} [{message}]"))
+        return answer, told(await collected(agent, "/memory search walrus staging port"))
+
+    answer, found = harness.run(work)
+    assert [PORT in text and "4411-Q" in text for text in asked] == [True] * (allowed is not None)
+    if allowed:
+        assert "Forgotten permanently: 1 facts" in answer
+        assert "recollect memory forget" in answer
+        assert "Nothing in memory" in found
+    else:
+        assert "nothing was forgotten" in answer
+        assert PORT in found
+        assert "4411-Q" in found
+    assert "4411-Q" not in str([one for one in harness.entries() if one["type"] == "custom"])

@@ -71,12 +71,42 @@ def test_commands_are_told_from_messages() -> None:
     assert read_command("/compact keep the ids") == Command(name="compact", argument="keep the ids")
     assert read_command("/compact a\nb") == Command(name="compact", argument="a\nb")
     for text in (
-        *("/etc/hosts is wrong", "/unknown", "compact", "see /compact", "/", " /status"),
-        "/new foo",
+        "/etc/hosts is wrong",
+        "compact",
+        "see /compact",
+        "/",
+        "/ no",
+        "// no",
+        " /status",
     ):
         assert read_command(text) is None
     for folder in ("bin", "dev", "etc", "home", "opt", "root", "run", "tmp", "usr", "var"):
         assert read_command(f"/{folder} is full") is None, folder
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("/facts", "There is no command /facts"),
+        ("/sessions", "There is no command /sessions"),
+        ("/unknown with words", "There is no command /unknown"),
+        ("/mcp:server do it", "There is no command /mcp:server"),
+        ("/my-command", "There is no command /my-command"),
+        ("/facts\nin two lines", "There is no command /facts"),
+        ("/résumé", ""),
+        ("/new foo", "/new takes no argument."),
+        ("/reset foo", "/reset takes no argument."),
+        ("/status now", "/status takes no argument."),
+        ("/exit", "/exit works only in a terminal."),
+        ("/show 3", "/show works only in a terminal."),
+    ],
+)
+def test_a_line_that_is_no_command_is_answered_and_not_sent(text: str, answer: str) -> None:
+    corrected = read_command(text)
+    assert isinstance(corrected, str)
+    assert corrected.startswith(answer)
+    assert "put a space before it" in corrected
+    assert read_command(f" {text}") is None
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
-"""A chat without a terminal: prints replies as text for pipes, or every event as a line of JSON.
+"""Runs turns: one per line of a pipe, or for a program, with every event as a line of JSON.
 
-A line of input is one message. Replies go to standard output, all other text to standard error,
-without control characters."""
+In a pipe, replies go to standard output, and all other lines to standard error."""
 
 from __future__ import annotations
 
@@ -10,16 +9,16 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from recollect.agent.chat.opening import ChatOrder, open_chat_agent
 from recollect.errors import RecollectError
-from recollect.system.plain_text import harmless
 
 if TYPE_CHECKING:
-    from recollect.agent.events import AgentEvent
+    from recollect.agent.chat.view import LineView
+    from recollect.agent.events import AgentEvent, EndReason
     from recollect.agent.loop import Agent
 
 
@@ -65,70 +64,34 @@ async def talk_plain(
     order: ChatOrder, lines: AsyncIterator[str], out: TextIO, notes: TextIO
 ) -> int:
     """Run one turn per input line. Return 1 if the last turn failed."""
+    from recollect.agent.chat.view import LineView
+
+    view = LineView(out, notes)
     ended = 0
     async with open_chat_agent(order) as agent:
         async for line in lines:
             if line.strip():
-                ended = await _plain_turn(agent, line, out, notes)
+                ended = 0 if await run_turn(agent, view, line) in ("done", "command") else 1
     return ended
 
 
-async def _plain_turn(agent: Agent, text: str, out: TextIO, notes: TextIO) -> int:
-    from recollect.agent.events import Ended, Replied, Said, Withdrawn
+async def run_turn(agent: Agent, view: LineView, text: str) -> EndReason:
+    """Run one turn or command, print its events and the status line, and return how it ended."""
+    from recollect.agent.events import Ended
 
-    ends_line, reason = True, "failed"
+    reason: EndReason = "failed"
     async with aclosing(agent.run(text)) as events:
         async for event in events:
-            if isinstance(event, Replied | Withdrawn) and not ends_line:
-                print(file=out, flush=True)  # the next reply starts on a new line
-                ends_line = True
-            if isinstance(event, Said):
-                print(said := harmless(event.text), end="", file=out, flush=True)
-                ends_line = said.endswith("\n") if said else ends_line
-            elif isinstance(event, Ended):
+            view.on(event)
+            if isinstance(event, Ended):
                 reason = event.reason
-            elif (note := note_of(event)) is not None:
-                to, what = note
-                print(what, file=out if to == "out" else notes, flush=True)
-                ends_line = ends_line or to == "out"
-    if not ends_line:
-        print(file=out, flush=True)
-    return 0 if reason in ("done", "command") else 1
+    await print_status(agent, view)
+    return reason
 
 
-def note_of(event: AgentEvent) -> tuple[str, str] | None:
-    """Describe an event that is not part of the reply, and name the stream to print it to."""
-    from recollect.agent.chat.drawing import call_note, main_argument, one_line
-    from recollect.agent.events import (
-        CallBegan,
-        CallEnded,
-        Compacted,
-        Failed,
-        Flushed,
-        Told,
-        UpkeepBegan,
-        Withdrawn,
-    )
-
-    if isinstance(event, Told):
-        return "out", harmless(event.text)
-    note = ""
-    if isinstance(event, Failed):
-        return "notes", f"recollect: {harmless(event.reason)}"
-    if isinstance(event, CallBegan):
-        note = f"{event.name} {main_argument(event.arguments)}"
-    elif isinstance(event, CallEnded):
-        how = "failed" if event.is_error else "answered"
-        note = f"{event.name} {how}: {one_line(call_note(event), 160)}"
-    elif isinstance(event, UpkeepBegan):
-        note = "writing notes…" if event.kind == "flush" else "compacting…"
-    elif isinstance(event, Compacted) and event.result.trigger != "manual":
-        note = f"compaction: {str(event.result).splitlines()[0]}"
-    elif isinstance(event, Flushed):
-        note = f"notes: {event.result.reason}"
-    elif isinstance(event, Withdrawn):
-        note = f"the reply so far is discarded: {event.reason}"
-    return ("notes", f"· {harmless(note)}") if note else None
+async def print_status(agent: Agent, view: LineView) -> None:
+    with suppress(RecollectError):
+        view.print_status(await agent.status())
 
 
 async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) -> int:
