@@ -24,6 +24,7 @@ import msgspec
 from recollect.core.values.model import FormatName
 from recollect.errors import ServiceError
 from recollect.hosts.service import models as m
+from recollect.system.forks import OwnProcess, leave_to_parent
 from recollect.system.http import import_driver, is_sendable_key, retry_after_seconds
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ class AsyncMemoryClient:
             "headers": {"authorization": f"Bearer {key}", "x-request-timeout": f"{seconds:g}"},
             "timeout": seconds + 5.0,
         }
+        self._driver = driver
+        self._process = OwnProcess()
         self._open(driver)
 
     def _open(self, driver: Any) -> None:
@@ -295,6 +298,10 @@ class AsyncMemoryClient:
         await asyncio.sleep(seconds)
 
     async def _retry(self, method: str, path: str, given: Mapping[str, Any]) -> httpx2.Response:
+        if self._process.is_other:  # the parent's connections carry the parent's answers
+            leave_to_parent(vars(self).copy())
+            self._process = OwnProcess()
+            self._open(self._driver)
         until, pause = time.monotonic() + self._patience, FIRST_PAUSE_SECONDS
         while True:
             answer: httpx2.Response | None = None

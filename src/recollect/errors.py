@@ -22,6 +22,7 @@
         ├── BatchRefused      the store will never accept this batch
         ├── StaleFacts        other facts were written at the same time
         ├── WrongKey          the store is encrypted with another key, or not at all
+        ├── WrongSecret       the ids in the store were made with another RECOLLECT_SECRET
         └── StoreCorrupt      the store's files are damaged, or of a newer version
 
 Each message says what to do next. A turn never raises because memory failed: the engine adds a line
@@ -160,6 +161,10 @@ class StaleFacts(StoreError):  # noqa: N818
 
 class WrongKey(StoreError):  # noqa: N818
     """The store is encrypted with another key, or not at all. Pass the key of the store."""
+
+
+class WrongSecret(StoreError):  # noqa: N818
+    """Ids in the store were made with another RECOLLECT_SECRET. Set it to the store's own."""
 
 
 class StoreCorrupt(StoreError):  # noqa: N818

@@ -34,19 +34,29 @@ class Recollect:
         self.url = url or str(home / "memory.db")
 
     def run(
-        self, *arguments: str | Path, stdin: bytes = b"", space: str | None = None
+        self,
+        *arguments: str | Path,
+        stdin: bytes = b"",
+        space: str | None = None,
+        env: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[bytes]:
         options = ["--store", self.url] + (["--space", space] if space else [])
         return run_forked(
             [*map(str, arguments), *options],
             stdin=stdin,
-            env=environment(self.home),
+            env=environment(self.home) | (env or {}),
             cwd=self.home,
             timeout=300,
         )
 
-    def text(self, *arguments: str | Path, stdin: bytes = b"", space: str | None = None) -> str:
-        done = self.run(*arguments, stdin=stdin, space=space)
+    def text(
+        self,
+        *arguments: str | Path,
+        stdin: bytes = b"",
+        space: str | None = None,
+        env: dict[str, str] | None = None,
+    ) -> str:
+        done = self.run(*arguments, stdin=stdin, space=space, env=env)
         assert done.returncode == 0, done.stderr.decode()
         return done.stdout.decode()
 

@@ -1,9 +1,11 @@
 """`recollect import` and `recollect export` as a user runs them, on real files and a real store."""
 
+import asyncio
 import gzip
 import json
 import shutil
 import stat
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,13 @@ import pytest
 from tests.acceptance.recollect_cli import Recollect
 from tests.sizes import at_size
 
+from recollect.adapters.embedders.local import HashEmbedder
 from recollect.adapters.wiring import open_memory
+from recollect.core.formats.openclaw_files import read_vectors, write_vectors
 from recollect.core.formats.transcripts import read_transcripts
 
 NODE = Path(__file__).parents[1] / "node"
-OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl")
+OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
 # Built here, so that no scanner takes this file for a leak.
 SECRET = "sk-ant-api03-" + "Zq7Rw2Lk9Pf4Xv8B" * 5 + "-AAAAAAAA"
 
@@ -62,6 +66,116 @@ def test_openclaws_files_come_back_byte_for_byte(
     assert (file["passed_over"], file["altered"]) == ([], 0)
     recollect.text("export", tmp_path / "out")
     assert contents(tmp_path / "out") == contents(given)
+
+
+def hashed(*texts: str) -> tuple[bytes, ...]:
+    return asyncio.run(HashEmbedder().embed(texts))
+
+
+def vectors_in(folder: Path) -> dict[str, bytes]:
+    found = read_vectors((folder / "vectors.bin").read_bytes())
+    assert found.passed_over == ()
+    return {name: found.values(name) for name in found.offsets}
+
+
+def write_vectors_file(folder: Path, vectors: dict[str, bytes]) -> None:
+    size = len(next(iter(vectors.values()))) // 4
+    data = b"".join(write_vectors(list(vectors.items()), dimensions=size))
+    (folder / "vectors.bin").write_bytes(data)
+
+
+def test_an_export_has_the_vectors_topics_and_entities_that_openclaw_computes(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    texts = [
+        "我们决定使用 PostgreSQL 数据库，见《架构》",
+        "Deploys of src/app.py go through Docker",
+        "ok",
+    ]
+    talk = [{"role": "user", "content": text} for text in texts]
+    (tmp_path / "talk.json").write_text(json.dumps(talk))
+    recollect.text("import", tmp_path / "talk.json")
+    recollect.text("export", tmp_path / "out")
+    text = (tmp_path / "out" / "segments.jsonl").read_text("utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["metadata"] for line in lines] == [
+        {"topics": ["database", "architecture", "decision"], "entities": ["PostgreSQL", "架构"]},
+        {"topics": ["deployment"], "entities": ["src/app.py", "Docker"]},
+        {"topics": [], "entities": []},
+    ]
+    # "ok" is noise, which OpenClaw does not store
+    expected = {line["id"]: row for line, row in zip(lines[:2], hashed(*texts[:2]), strict=True)}
+    assert vectors_in(tmp_path / "out") == expected
+
+
+@pytest.mark.parametrize("dimensions", [384, 3072, 3])
+def test_vectors_of_any_embedder_come_back_and_none_is_added_to_them(
+    recollect: Recollect, tmp_path: Path, dimensions: int
+) -> None:
+    given = write_openclaw_files(tmp_path / "given", segments=30)
+    names = list(vectors_in(given))
+    rows = {name: struct.pack("<f", number / 7) * dimensions for number, name in enumerate(names)}
+    write_vectors_file(given, rows)
+    recollect.text("import", given)
+    (tmp_path / "talk.json").write_bytes(messages(2))
+    recollect.text("import", tmp_path / "talk.json")
+    recollect.text("export", tmp_path / "out")
+    assert (tmp_path / "out/vectors.bin").read_bytes() == (given / "vectors.bin").read_bytes()
+
+
+def test_hash_vectors_are_computed_again_also_for_new_messages(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    given = write_openclaw_files(tmp_path / "given", segments=30)
+    data = (given / "segments.jsonl").read_bytes()
+    lines = [json.loads(line) for line in data.splitlines()]
+    rows = hashed(*(line["content"] for line in lines))
+    write_vectors_file(given, {line["id"]: row for line, row in zip(lines, rows, strict=True)})
+    recollect.text("import", given)
+    vectors = recollect.json("memory", "stats")["vectors"]
+    assert sum(count for name, count in vectors.items() if "vectors.bin" in name) <= 2
+    recollect.text("export", tmp_path / "out")
+    assert (tmp_path / "out/vectors.bin").read_bytes() == (given / "vectors.bin").read_bytes()
+    (tmp_path / "talk.json").write_bytes(messages(2))
+    recollect.text("import", tmp_path / "talk.json")
+    recollect.text("export", tmp_path / "more")
+    more = vectors_in(tmp_path / "more")
+    assert len(more) == 34
+    assert list(more)[:30] == [line["id"] for line in lines]
+
+
+def test_no_vector_of_a_secret_or_of_a_forgotten_message_is_stored(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    texts = [f"the key is {SECRET}", "project nightfall begins in May", "nothing special here"]
+    lines = [
+        {"id": name, "sessionId": "s", "timestamp": 1, "role": "user", "content": text}
+        for name, text in zip("abc", texts, strict=True)
+    ]
+    (given / "segments.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    rows = {name: struct.pack("<3f", number, 1, 2) for number, name in enumerate("abc")}
+    write_vectors_file(given, rows | {"gone": struct.pack("<3f", 9, 9, 9)})
+    told = recollect.json("import", given)
+    assert told["files"][0]["passed_over"] == [
+        "segments.jsonl vectors.bin: 1 vectors belong to no message"
+    ]
+    recollect.text("memory", "forget", "--matching", "nightfall", "--yes")
+    recollect.text("export", tmp_path / "out")
+    assert vectors_in(tmp_path / "out") == {"c": rows["c"]}
+
+
+def test_a_damaged_vectors_file_imports_nothing_and_says_so(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    given = write_openclaw_files(tmp_path / "given", segments=10)
+    (given / "vectors.bin").write_bytes(b"not vectors")
+    assert "must begin with VMEM" in recollect.run("import", given).stderr.decode()
+    lonely = tmp_path / "lonely"
+    lonely.mkdir()
+    shutil.copy(given / "vectors.bin", lonely)
+    assert "needs the segments.jsonl" in recollect.run("import", lonely).stderr.decode()
 
 
 def test_a_second_import_adds_nothing(recollect: Recollect, tmp_path: Path) -> None:
@@ -120,6 +234,7 @@ def test_an_export_is_for_its_owner_and_overwrites_nothing(
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "knowledge.jsonl",
         "segments.jsonl",
+        "vectors.bin",
     ]
     for path in (tmp_path / "out").iterdir():
         assert stat.S_IMODE(path.stat().st_mode) == 0o600

@@ -151,6 +151,31 @@ def test_search_finds_by_words_and_says_where(talked: Recollect) -> None:
     assert "no words" in talked.refused("memory", "search", "the of and")
 
 
+def test_evicted_messages_are_cold_and_found_on_request(
+    recollect: Recollect, tmp_path: Path
+) -> None:
+    """`index.max_segments` and `index.eviction_days` limit OpenClaw's recall, and lose nothing."""
+    old = {"role": "user", "content": "the lighthouse keeper is called Ottoline", "timestamp": 1}
+    new = [{"role": "user", "content": f"message {n} about the harbor crane"} for n in range(12)]
+    (tmp_path / "talk.json").write_text(json.dumps([old, *new]))
+    recollect.text("import", tmp_path / "talk.json")
+    asked = ("memory", "search", "lighthouse")
+    assert "Ottoline" in recollect.text(*asked)
+    (tmp_path / "mine.toml").touch()
+    env = {"RECOLLECT_CONFIG": str(tmp_path / "mine.toml")}
+    preset = 'preset = "openclaw"\n[recall]\nmin_score = 0.1\ndecay_per_day = 1.0\n[index]\n'
+    for limit, is_cold in (
+        ('eviction_days = "none"', False),
+        ("max_segments = 10", True),
+        ("eviction_days = 30", True),
+    ):
+        (tmp_path / "mine.toml").write_text(preset + limit)
+        assert ("Nothing matches" in recollect.text(*asked, env=env)) is is_cold
+        assert "Ottoline" in recollect.text(*asked, "--cold", env=env)
+    recollect.text("export", tmp_path / "out")
+    assert "Ottoline" in (tmp_path / "out" / "segments.jsonl").read_text()
+
+
 def test_a_score_is_explained_part_by_part(talked: Recollect) -> None:
     told = talked.json("memory", "search", "payment webhook", "--limit", "3", "--explain")
     assert len(told["hits"]) == 3

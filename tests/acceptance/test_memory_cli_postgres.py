@@ -13,7 +13,7 @@ from recollect.cli import main
 from recollect_bench.postgres_server import PostgresServer
 
 NODE = Path(__file__).parents[1] / "node"
-OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl")
+OPENCLAW_FILES = ("segments.jsonl", "knowledge.jsonl", "vectors.bin")
 MARKER = "zanzibarquetzal"
 
 
@@ -46,6 +46,8 @@ def test_the_commands_on_a_server(server: PostgresServer, tmp_path: Path) -> Non
         assert (tmp_path / "out" / name).read_bytes() == (given / name).read_bytes(), name
     assert owner.json("memory", "search", "webhook", "--limit", "3")["hits"]
     assert owner.json("memory", "reindex")["segments"] == 230
+    owner.text("export", tmp_path / "again")
+    assert (tmp_path / "again/vectors.bin").read_bytes() == (given / "vectors.bin").read_bytes()
     assert owner.json("memory", "stats", space="another")["segments"] == 0
     turns = [{"role": "user", "content": f"the code word is {MARKER}, keep it"}]
     (tmp_path / "talk.json").write_text(json.dumps(turns))

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from tests.harness.fact_reader import fact_reader
@@ -129,3 +131,90 @@ def test_a_folder_without_a_memory_reads_the_default_one_and_says_so(
     found, told = _run("memory", "search", "who prints invoices?")
     assert "Kestrel" in found
     assert "--space default" in told
+
+
+CHANGES = (
+    "memory forget --matching Kestrel --yes",
+    "memory forget --pattern Kestrel --yes --json",
+    "memory forget --session s --yes",
+    "memory forget --since 2d --yes",
+    "memory forget --before 0d --yes",
+    "memory reindex",
+    "memory check --retry",
+    "memory scrub",
+    "memory index --withdraw",
+    "memory jobs --pause",
+    "memory jobs --resume embed",
+    "memory jobs --revive",
+    "facts edit {fact} Nobody-prints-invoices",
+    "facts pin {fact}",
+    "facts expire {fact}",
+    "facts forget {fact} --sources --yes",
+    "redact --apply --yes",
+    "redact --apply --yes --pattern Kestrel --json",
+    "undo s --yes",
+)
+CREATES = {"facts add", "facts import", "import", "memory add", "memory index"}
+READS = {
+    *("export", "facts export", "facts list", "facts why", "receipt", "replay"),
+    *("memory stats", "memory sessions", "memory show", "memory search"),
+}
+
+
+def _other_memory() -> str:
+    """Write a message and a fact to the memory `default`, and return the fact's id."""
+    _say("default", "s", SAID)
+    written, _ = _run("facts", "add", SAID, "--space", "default", "--json")
+    return str(json.loads(written)["fact"]["id"])
+
+
+def _refused(command: str, fact: str) -> str:
+    refused = CliRunner().invoke(main, command.format(fact=fact).split())
+    assert refused.exit_code == 2, (command, refused.output)
+    assert "default" not in refused.output, command
+    return refused.stderr
+
+
+def test_a_command_that_changes_something_never_uses_the_default_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not in a folder without a memory, not below a project without one."""
+    fact = _other_memory()
+    (tmp_path / "project" / ".git").mkdir(parents=True)
+    for folder in (tmp_path, tmp_path / "project"):
+        monkeypatch.chdir(folder)
+        for command in CHANGES:
+            assert "this folder has no memory yet" in _refused(command, fact), command
+    assert "Kestrel" in _run("memory", "search", "who prints invoices?", "--space", "default")[0]
+    assert SAID in _run("facts", "list", "--space", "default")[0]
+    assert "paused" not in _run("memory", "jobs", "--space", "default")[0].lower()
+    assert _run("memory", "forget", "--matching", "Kestrel", "--yes", "--space", "default")
+
+
+def test_on_a_server_no_change_uses_the_default_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: PostgresServer
+) -> None:
+    monkeypatch.setenv("RECOLLECT_STORE__URL", asyncio.run(server.migrated_database()).app_url)
+    monkeypatch.chdir(tmp_path)
+    fact = _other_memory()
+    for command in CHANGES:
+        refused = CliRunner().invoke(main, command.format(fact=fact).split())
+        assert f"--space {tmp_path}" in refused.stderr, command
+    assert "Kestrel" in _run("memory", "search", "who prints invoices?", "--space", "default")[0]
+
+
+def test_every_command_on_a_memory_reads_creates_or_refuses() -> None:
+    def commands(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+        if isinstance(command, click.Group):
+            for part in command.list_commands(click.Context(command)):
+                child = command.get_command(click.Context(command), part)
+                assert child is not None
+                yield from commands(child, f"{name} {part}".strip())
+        for option in command.params:
+            if isinstance(option, click.Option) and "--space" in option.opts:
+                yield name, option.help or ""
+
+    tested = {" ".join(change.split(" -")[0].split(" {")[0].split()[:2]) for change in CHANGES}
+    tested = {"undo" if name.startswith("undo") else name for name in tested}
+    shared = {name for name, text in commands(main, "") if "this folder's project" in text}
+    assert shared == tested | CREATES | READS

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.acceptance.recollect_cli import PROGRAM, Recollect, environment
+from tests.harness.forked_cli import run_forked
+from tests.harness.hostile_patterns import PATTERNS, TEXTS
+from tests.sizes import at_size
 from tests.store_contract import examples
 
 import recollect as library
@@ -158,14 +161,23 @@ def test_another_programs_file_is_not_deleted_as_a_memory(tmp_path: Path) -> Non
     assert other.exists()
 
 
-def test_a_pattern_that_never_ends_is_refused(recollect: Recollect) -> None:
-    recollect.text("memory", "add", "a" * 60 + " b")
-    for command in (("redact",), ("memory", "forget", "--yes")):
-        done = run(
-            recollect.home, *command, "--pattern", "(a+)+$", "--store", recollect.url, timeout=30
-        )
-        assert done.returncode == 2
-        assert "repeat" in only_line(done)
+@pytest.mark.parametrize(
+    ("command", "patterns"),
+    [(("redact",), PATTERNS), (("memory", "forget"), PATTERNS[:: at_size(4, 1)])],
+)
+def test_a_hostile_pattern_is_refused_or_ends(
+    recollect: Recollect, command: tuple[str, ...], patterns: tuple[str, ...]
+) -> None:
+    recollect.text("memory", "add", TEXTS[0][:1_900] + " c")
+    refused = 0
+    for pattern in patterns:
+        words = [*command, "--pattern", pattern, "--store", recollect.url]
+        env = environment(recollect.home)
+        done = run_forked(words, stdin=b"", env=env, cwd=recollect.home, timeout=60)
+        assert done.returncode in (0, 1, 2), done.stderr
+        refused += b"the pattern " in done.stderr or b"pattern 1 " in done.stderr
+        assert b"Traceback" not in done.stderr
+    assert 0 < refused < len(patterns)
 
 
 # A memory whose file was cut

@@ -36,6 +36,7 @@ class Planted:
 
     def __init__(self) -> None:
         self._secrets: dict[str, str] = {}
+        self._told_apart: set[str] = set()
         self._known: list[str] = []
 
     def __repr__(self) -> str:
@@ -72,13 +73,18 @@ class Planted:
 
     def _count(self, values: dict[str, str], masked: str, place: str) -> None:
         for value, kind in values.items():
-            if len(value) >= SHORTEST and value not in masked and not _WORDS.fullmatch(value):
+            if len(value) < SHORTEST or _WORDS.fullmatch(value):
+                continue
+            self._told_apart.add(f"{place}: {kind}")
+            if value not in masked:
                 self._secrets[value] = f"{place}: {kind}"
 
     def share(self, place: str) -> float:
-        """Of how much of a place's kinds a secret counts."""
-        counted = {one for one in self._secrets.values() if one.startswith(f"{place}: ")}
-        return len(counted) / len(kinds_of(place))
+        """Return how much of a place's kinds are masked, of those whose value is unmistakable in a
+        file: neither short nor words."""
+        opening = f"{place}: "
+        kinds = {kind for kind in self._told_apart if kind.startswith(opening)}
+        return len(kinds & set(self._secrets.values())) / len(kinds)
 
     def found_in(self, data: bytes) -> list[str]:
         """Place and kind of each secret that stands in the bytes, also escaped or quoted."""

@@ -279,7 +279,7 @@ def test_no_kind_of_secret_in_a_message_reaches_the_disk(
             talk.answer("Done.")
         if at % (len(texts) // TURNS + 1) == 0 or at == len(texts):
             ends.append(len(talk.messages))
-    assert planted.share(place) > 0.68
+    assert planted.share(place) > 0.9
 
     def repeats(prompt: Prompt) -> str:
         return f"{notes(prompt)}\n- {planted.told_apart(2)}"
@@ -362,8 +362,8 @@ def test_no_kind_of_secret_beside_the_messages_reaches_the_disk(
             return seen
 
     seen = asyncio.run(run())
-    assert all(planted.share(place) > 0.68 for place in places)
-    assert planted.share("instructions") > 0.5
+    assert all(planted.share(place) > 0.9 for place in places)
+    assert planted.share("instructions") > 0.85
     told = [cli("receipt", SESSION, "--json", store=file), replayed(file)]
     told.append(CliRunner().invoke(main, ["doctor", "--json"]).output.encode())
     assert planted.found_in(b"".join([bytes_below(home), seen, *told])) == []

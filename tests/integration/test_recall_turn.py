@@ -129,6 +129,43 @@ async def test_work_brings_what_the_user_stated_and_no_earlier_work(
     assert [GAUGE in block for block in blocks] == [True] * recalled
 
 
+LISTED = (
+    "src/harbour/tide_table.py", "docs/winch-manual.md", "berth_plan.csv", "load_manifest()",
+    "HARBOUR_TOKEN", "E4711", "crane.config.max_load", "infra/quay/main.tf",
+)  # fmt: skip
+KEEP = "We keep {} out of every release because the harbour office prints it."
+
+
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("listed", LISTED)
+async def test_an_order_that_names_what_a_tool_listed_recalls_only_statements(
+    tmp_path: Path, listed: str, stated: bool
+) -> None:
+    """An agent lists files every day, so a listing in memory is no reason for a block."""
+    printed = "\n".join(f"-rw-r--r-- 1 olga {at} {name}" for at, name in enumerate(LISTED))
+    call = {"id": "c1", "type": "function", "function": {"name": "list", "arguments": "{}"}}
+    rows = [
+        *said(*[text for at in range(60) for text in (f"barge {at} is in hall {at}", "noted")])[
+            "messages"
+        ],
+        {"role": "user", "content": "Please list the folder."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": printed},
+        {"role": "assistant", "content": f"The folder has {len(LISTED)} files, {listed} too."},
+        *[{"role": "user", "content": KEEP.format(listed)}] * stated,
+    ]
+    settings = {**BY_WORDS, "recall.standing_tokens": 0}
+    async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+        await memory.prepare("s", {"model": "gpt-4o", "messages": rows})
+        await memory.settle()
+        order = f"Rename the second heading of {listed} and run the linter."
+        asked = [{"role": "user", "content": order}]
+        context = await memory.prepare("s", {"model": "gpt-4o", "messages": asked})
+    blocks = [edit.text for edit in context.edits if isinstance(edit, Insert)]
+    assert [KEEP.format(listed) in block for block in blocks] == [True] * stated
+    assert not any("olga" in block for block in blocks)
+
+
 async def test_a_turn_recalls_the_memory_files_of_its_workspace(tmp_path: Path) -> None:
     """Beside what its own session said, by default; and not what was said in another one."""
     workspace = tmp_path / "work"

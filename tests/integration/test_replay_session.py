@@ -4,15 +4,18 @@ A coding agent resends its whole history, 120 turns long (40 in CI): results are
 is compacted on request and because the window is full, memory is recalled, a compaction is undone,
 and another process goes on in the middle."""
 
+import contextlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 from tests.sizes import at_size
 
 from recollect import Engine, open_memory
+from recollect.adapters.stores.sqlite.columns import pack_body, unpack_body
 from recollect.adapters.wiring import open_store
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
 from recollect.core.engine.rebuild import Rebuilt, rebuild_request
@@ -173,3 +176,53 @@ async def test_every_turn_of_a_long_session_is_rebuilt_byte_for_byte(
     assert talk.undone is (turns > UNDONE_AT), "one of them was undone"
     assert {Cut, Insert} <= talk.seen
     assert talk.seen & {Shorten, LeaveOut}
+
+
+CHANGES: dict[str, tuple[str, str]] = {
+    "another word": ("message 1 of 3", "north quay"),
+    "the system prompt": ("system prompt", "look after"),
+    "the tools": ("tools", "reads a file"),
+    "a parameter": ("parameters", "claude-x"),
+}
+
+
+@pytest.mark.parametrize("change", [*CHANGES, "a pattern that was forgotten"])
+async def test_a_part_that_was_changed_is_not_called_exact(change: str, tmp_path: Path) -> None:
+    """Whether somebody edits the file, or a command masks what is stored."""
+    file = tmp_path / "m.db"
+    messages = [
+        {"role": "user", "content": "the boat lies at the north quay"},
+        {"role": "assistant", "content": "Noted."},
+        {"role": "user", "content": "and the crane?"},
+    ]
+    request = {"model": "claude-x", "system": "You look after a harbour.", "tools": [TOOL]}
+    body = json.dumps({**request, "messages": messages}).encode()
+    async with open_memory(store=file, settings={"recall.embedder": "none"}) as memory:
+        await memory.prepare("s", body)
+        await memory.settle()
+    part, words = CHANGES.get(change, ("tools", "reads a file"))
+    if change in CHANGES:
+        change_pieces(file, words)
+    else:
+        async with open_memory(store=file) as memory:
+            await memory.forget(pattern="reads a f\\w+")
+    store = await open_store(str(file), space="default")
+    try:
+        rebuilt = await rebuild_request(store, "s", 1)
+        assert isinstance(rebuilt, Rebuilt)
+        assert rebuilt.body != body
+        assert not rebuilt.exact
+        assert rebuilt.redacted == (part,)
+    finally:
+        await store.close()
+
+
+def change_pieces(file: Path, words: str) -> None:
+    with contextlib.closing(apsw.Connection(str(file))) as connection:
+        rows = list(connection.execute("SELECT hash, body FROM piece"))
+        for name, stored in rows:
+            body = unpack_body(stored)
+            other = body.replace(words.encode(), words.upper().encode())
+            if other != body:
+                given = (pack_body(other), name)
+                connection.execute("UPDATE piece SET body = ? WHERE hash = ?", given)

@@ -3,13 +3,16 @@
 import asyncio
 import io
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.acceptance.recollect_cli import PROGRAM
 from tests.harness.model_server import Asked, ModelServer
+from tests.harness.terminal import Terminal
 from tests.unit.agent.agent_harness import notes
 
 from recollect.adapters.session.files import transcript_file
@@ -99,6 +102,31 @@ def test_a_compaction_of_a_chat_is_shown_and_undone_by_key_and_id(folder: Folder
     refused = CliRunner().invoke(main, ["undo", "--space", str(folder.path)])
     assert refused.exit_code == 1
     assert "has no compaction to undo" in refused.output
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",)])
+def test_at_a_terminal_undo_and_redact_ask_unless_told_yes(
+    folder: Folder, options: tuple[str, ...]
+) -> None:
+    folder.chat(*TALK, "/compact look after numbers")
+    space = ("--space", str(folder.path), *options)
+
+    def run(*command: str, answer: str) -> tuple[int, str]:
+        with Terminal([*PROGRAM, *command, *space], env=os.environ) as terminal:
+            if not options:
+                terminal.wait_for("[y/N]")
+                terminal.send(f"{answer}\r")
+            code = terminal.wait_until_ended()
+            return code, "\n".join(terminal.all_lines())
+
+    if not options:
+        assert run("undo", answer="n")[0] == 1
+        assert folder.ask("/status")["compactions"] == 1
+        assert run("redact", "--apply", answer="n")[0] == 1
+    code, shown = run("undo", answer="y")
+    assert code == 0, shown
+    assert folder.ask("/status")["compactions"] == 0
+    assert run("redact", "--apply", answer="y")[0] == 0
 
 
 def test_sessions_are_listed_named_and_resumed(folder: Folder) -> None:

@@ -83,6 +83,7 @@ COMMANDS: dict[str, str | dict[str, str]] = {
     },
     "facts": {
         **dict.fromkeys(("list", "why", "add", "edit", "expire", "pin"), "facts"),
+        **dict.fromkeys(("export", "import"), "facts"),
         "forget": "forgetting",
     },
 }

@@ -1,4 +1,4 @@
-"""`recollect db init|migrate|distribute|check`: commands for the operator of a PostgreSQL database.
+"""`recollect db init|migrate|distribute|check|secret`: commands for a database's operator.
 
 Each command takes the URL of the tables' owner."""
 
@@ -6,17 +6,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import asdict
 from functools import wraps
-from typing import Any, Literal, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO
 
 import click
 
-from recollect.adapters.wiring.stores import is_server, require_driver
+from recollect.adapters.wiring.stores import is_server, open_fleet, require_driver
 from recollect.cli.store_options import check_url, json_option, print_json
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, StoreError, WrongSecret
 from recollect.system import config
-from recollect.system.plain_text import plain_line
+from recollect.system.plain_text import number_of, plain_line
+
+if TYPE_CHECKING:
+    from recollect.adapters.stores.postgres.admin import DatabaseCheck
 
 _password_option = click.option(
     "--app-password-file",
@@ -165,6 +169,7 @@ async def check(*, server: str, app_role: str, as_json: bool) -> None:
     from recollect.adapters.stores.postgres.admin import check_database
 
     found = await check_database(server, app_role=app_role)
+    await _check_secret(server, app_role, found)
     if as_json:
         print_json({**asdict(found), "problems": found.problems})
     else:
@@ -180,6 +185,45 @@ async def check(*, server: str, app_role: str, as_json: bool) -> None:
             click.echo("Everything is in order.")
     if found.problems:
         raise SystemExit(1)
+
+
+async def _check_secret(server: str, app_role: str, found: DatabaseCheck) -> None:
+    from recollect.adapters.wiring import secrets
+
+    with suppress(StoreError):  # a finding says why the database cannot be opened
+        async with await open_fleet(server, app_role=app_role) as fleet:
+            if secrets.deployment_secret() and await fleet.secret_records():
+                found.checked.append("RECOLLECT_SECRET")
+                try:
+                    await secrets.unlock(fleet, server)
+                except WrongSecret as error:
+                    found.add(str(error), "set RECOLLECT_SECRET here and on the nodes")
+
+
+@db.command("secret")
+@click.option(
+    "--accept",
+    "file",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Also accept the secret in FILE. Pass - to read standard input.",
+)
+@click.option("--retire", is_flag=True, help="Accept no other secret than RECOLLECT_SECRET.")
+@database_options
+async def secret(
+    *, server: str, app_role: str, file: BinaryIO | None, retire: bool, as_json: bool
+) -> None:
+    """Check RECOLLECT_SECRET, or rotate it. If no secret is recorded, record it.
+
+    To rotate: run --accept with the new secret in FILE, give the new secret to all nodes, workers
+    and commands, then run --retire with it. Exits 1 if RECOLLECT_SECRET is not accepted."""
+    from recollect.adapters.wiring.secrets import change_secrets
+
+    new = None if file is None else file.read()
+    async with await open_fleet(server, app_role=app_role) as fleet:
+        count = await change_secrets(fleet, server, accept=new, retire=retire)
+    line = f"Accepted: RECOLLECT_SECRET and {number_of(count - 1, 'other secret')}."
+    _show({"accepted": count}, {}, line, as_json=as_json)
 
 
 def _password(file: TextIO | None) -> str | None:

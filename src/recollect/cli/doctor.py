@@ -53,10 +53,15 @@ _OWN_HOSTS: Final = {
 }
 
 
+_FILE: Final = click.Path(path_type=Path, dir_okay=False)
+
+
 @click.command("doctor")
+@click.option("--config", "file", type=_FILE, help="Read this file instead of recollect.toml.")
+@click.option("--openclaw", type=_FILE, help="Also read the settings of this openclaw.json.")
 @click.option("--settings", "with_settings", is_flag=True, help="Also print every setting.")
 @json_option
-def doctor(*, with_settings: bool, as_json: bool) -> None:
+def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_json: bool) -> None:
     """Check the data folder, store, embedder, provider and permissions. Changes nothing.
 
     Lists problems and the fix for each. Exits 1 if something does not work. --settings also prints
@@ -64,7 +69,7 @@ def doctor(*, with_settings: bool, as_json: bool) -> None:
     their default."""
     try:
         with logging_to(logging.NullHandler()):  # the checks print what would be logged
-            loaded = config.load_settings()
+            loaded = config.load_settings(file=file, openclaw=openclaw)
     except SettingsError as problem:
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
@@ -142,7 +147,9 @@ def _check_store(settings: Settings) -> Check:
             space = await choose_space(Path.cwd(), None, settings)
             if settings.store.url is None and not is_stored(None, space):
                 return None
-            async with Memory(named=space).open() as store:
+            memory = Memory(named=space, url=settings.store.url, makes_ids=True)
+            memory.space, memory.settings = space, settings
+            async with memory.open() as store:
                 return len(await store.sessions())
 
     try:

@@ -1,8 +1,11 @@
-"""`recollect facts list|why|add|edit|expire|pin`: read, write and correct facts."""
+"""`recollect facts list|why|add|edit|expire|pin|export|import`: read, write and correct facts."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
@@ -10,6 +13,7 @@ import click
 from recollect.cli.store_options import (
     MAKERS,
     Memory,
+    change_options,
     fact_as_json,
     fact_line,
     heading,
@@ -26,6 +30,7 @@ from recollect.cli.store_options import (
     when,
 )
 from recollect.core.values.fact import EXTRACTED_TYPES, FactType, type_named
+from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import fact_book
 from recollect.hosts.inspect.sessions import stored_session
 from recollect.system.plain_text import plain_line
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
     from recollect.core.values.fact import Fact
 
 LEAST_ID_CHARS: Final = 8
+_MAX_FILE_BYTES: Final = 100_000
+"""A fact has at most 2,000 characters. Not measured; bounds the work of one file."""
 _AROUND_CHARS: Final = 100
 
 
@@ -249,7 +256,7 @@ async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: M
 @click.command("edit")
 @click.argument("id_", metavar="ID")
 @text_argument
-@memory_options
+@change_options
 async def facts_edit(*, id_: str, text: str, memory: Memory) -> None:
     """Correct a fact: write a new version of it. The old version stays in its history."""
     async with memory.open() as store:
@@ -292,7 +299,7 @@ def _written_line(written: FactWritten) -> str:
 @click.command("pin")
 @click.argument("id_", metavar="ID")
 @click.option("--off", is_flag=True, help="Unpin the fact.")
-@memory_options
+@change_options
 async def facts_pin(*, id_: str, off: bool, memory: Memory) -> None:
     """Pin a fact: repeat it in every request, and let no extracted fact replace it."""
     async with memory.open() as store:
@@ -306,10 +313,76 @@ async def facts_pin(*, id_: str, off: bool, memory: Memory) -> None:
 
 @click.command("expire")
 @click.argument("id_", metavar="ID")
-@memory_options
+@change_options
 async def facts_expire(*, id_: str, memory: Memory) -> None:
     """Mark a fact as no longer true: it is not recalled any more, and stays as history."""
     async with memory.open() as store:
         fact = await fact_book(store, memory.settings).expire(id_)
     lines = [f"expired: {shown_id(fact.id)}", f"     {statement(fact)}"]
     memory.show({"fact": fact_as_json(fact)}, lines)
+
+
+@click.command("export")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@memory_options
+async def facts_export(*, folder: Path, memory: Memory) -> None:
+    """Write each fact into a Markdown file in DIR, which must be empty or missing.
+
+    `recollect facts import DIR` reads the files again, also after you have edited them."""
+    from recollect.core.formats.openclaw_files import write_fact_file
+    from recollect.system.durable import replace_file
+    from recollect.system.places import file_name
+
+    if files_in(folder, "*"):
+        raise RecollectError(f"{folder} must be empty or missing: name another folder")
+    async with memory.open() as store:
+        facts = await store.facts(superseded=True)
+    for fact in facts:
+        path = folder / fact.type / f"{file_name(fact.id)}.md"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, write_fact_file(fact).encode())
+    value = {"folder": str(folder), "facts": len(facts)}
+    memory.show(value, [f"{folder}: {len(facts):,} facts"])
+
+
+def files_in(folder: Path, pattern: str) -> list[str]:
+    """Return the names of files in a folder and its subfolders, in order."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob(pattern))
+
+
+@click.command("import")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--restore", is_flag=True, help="Take trust levels, authors and pins from the files.")
+@new_memory_options
+async def facts_import_(*, folder: Path, restore: bool, memory: Memory) -> None:
+    """Read facts from the Markdown files in DIR, also files that you wrote or edited.
+
+    An edited statement replaces the earlier one, which stays as history. Exits 1 if a file could
+    not be read."""
+    from recollect.core.transfer.openclaw import import_fact_file
+    from recollect.core.transfer.transcripts import ImportRules
+    from recollect.system.durable import read_inside
+
+    if not (names := files_in(folder, "*.md")):
+        raise RecollectError(
+            f"{plain_line(str(folder))} has no Markdown files: name a folder that "
+            "`recollect facts export` wrote, or that has your own .md files"
+        )
+    outcomes: dict[str, str] = {}
+    async with memory.open() as store:
+        rules = ImportRules.of(memory.settings, secret=memory.secret, now=time.time())
+        book = fact_book(store, memory.settings)
+        facts = {fact.id: fact for fact in await store.facts(superseded=True)}
+        for name in names:
+            try:
+                data, _ = read_inside(folder, name, _MAX_FILE_BYTES)
+                outcomes[name] = await import_fact_file(
+                    data, facts, store, book, rules=rules, restore=restore
+                )
+            except (OSError, RecollectError) as problem:
+                outcomes[name] = f"not read: {problem}"
+    failed = [f"{plain_line(name)}: {text}" for name, text in outcomes.items() if ":" in text]
+    counts = Counter(text for text in outcomes.values() if ":" not in text)
+    totals = ", ".join(f"{count:,} {word}" for word, count in sorted(counts.items()))
+    lines = [*failed, totals] if totals else failed
+    memory.show({"files": outcomes}, lines, failed=bool(failed))

@@ -16,7 +16,9 @@ import click
 from recollect.cli.store_options import (
     Memory,
     ShownProgress,
+    change_options,
     confirm,
+    confirm_change,
     heading,
     memory_options,
     moment_from,
@@ -81,7 +83,7 @@ _workspace_option = click.option(
 )
 @_workspace_option
 @yes_option
-@memory_options
+@change_options
 async def memory_forget(
     *,
     segments: tuple[str, ...],
@@ -102,7 +104,6 @@ async def memory_forget(
     content in other sessions. --session, --since and --before remove only the messages that they
     select. If you combine --session, --since and --before, a message must match all of them."""
     from recollect.adapters.session.clean_files import resolve_sessions
-    from recollect.core.upkeep.masks import own_patterns
 
     order = ForgetOrder(
         at=time.time(),
@@ -120,8 +121,6 @@ async def memory_forget(
         raise RecollectError(
             "--matching must not be empty, because every message would match: give a text"
         )
-    if pattern is not None:
-        own_patterns((pattern,))
     async with memory.open() as store:
         named = [await stored_session(store, session) for session in sessions]
         order = replace(order, sessions=resolve_sessions(memory.space, named))
@@ -136,7 +135,7 @@ async def memory_forget(
 )
 @click.option("--versions", is_flag=True, help="Also forget the other versions of the facts.")
 @yes_option
-@memory_options
+@change_options
 async def facts_forget(
     *, ids: tuple[str, ...], sources: bool, versions: bool, yes: bool, memory: Memory
 ) -> None:
@@ -214,20 +213,30 @@ def _print(memory: Memory, certificate: Certificate | None) -> None:
 @click.option(
     "--pii", is_flag=True, help="Also find e-mail addresses, phone numbers and card numbers."
 )
+@yes_option
 @_workspace_option
 @memory_options
 async def redact(
-    *, apply_: bool, patterns: tuple[str, ...], pii: bool, workspace: Path | None, memory: Memory
+    *,
+    apply_: bool,
+    patterns: tuple[str, ...],
+    pii: bool,
+    yes: bool,
+    workspace: Path | None,
+    memory: Memory,
 ) -> None:
     """Count secrets in stored data. With --apply, mask the secrets.
 
     Searches messages, facts, recorded requests, summaries, session states, jobs, waiting writes,
     and the chat transcripts of this memory. The rest of each message stays and can be recalled.
     Exits 1 if secrets remain unmasked."""
+    from recollect.core.rules.patterns import compile_patterns
     from recollect.core.upkeep import certificates
-    from recollect.core.upkeep.masks import Masks, own_patterns
+    from recollect.core.upkeep.masks import Masks
 
-    own = own_patterns(patterns)
+    own = compile_patterns(patterns)
+    confirm_change("Mask all secrets in this memory permanently?", yes=yes or not apply_)
+    memory.only_reads = not apply_
     async with memory.open() as store:
         rules = memory.settings.redaction
         masks = Masks(pii=pii or rules.pii, patterns=own)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 AGENT_NAMES = ("claude", "codex", "opencode", "pi")
 MAX_DELAYED: Final = 20
 """Maximum number of log messages to print after the agent has released the screen."""
-HEAD = "time      session            status   came →   sent  cached    out  cost $   added   first"
+HEAD = "time      session            status   came →   sent  cached    out  cost $   delay   first"
 _CUT = 16
 _SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
 
@@ -66,12 +66,11 @@ def gateway(*, port: int | None) -> None:
     server = server_of(served)
     opened = listening_socket(settings)
     address = address_of(opened)
-    secret = f"${access.TOKEN_VARIABLE}"
-    if not os.environ.get(access.TOKEN_VARIABLE):
-        secret = f"$(cat {shlex.quote(str(access.gateway_token_file()))})"
-    base = access.with_token(address, secret)
+    base = access.with_token(address, token if sys.stderr.isatty() else "TOKEN")
     click.echo(f"Recollect listens on {address}. Every request needs its token.", err=True)
-    click.echo(f'  Claude Code: ANTHROPIC_BASE_URL="{base}" claude', err=True)
+    click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={base} claude", err=True)
+    if not sys.stderr.isatty():  # a log must not contain the token
+        click.echo(f"  TOKEN is the content of {access.gateway_token_file()}", err=True)
     click.echo("  Watch it: recollect tail", err=True)
     click.echo(f"  Inspect it: {served.inspector.link(address)}", err=True)
     project = project_space(str(Path.cwd()))
@@ -227,7 +226,7 @@ def run_agent(command: list[str], environment: dict[str, str]) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def tail(*, url: str | None, once: bool, as_json: bool) -> None:
     """Watch the requests of a gateway: tokens in and out, what was left out or recalled and why,
-    cost, added time.
+    cost, delay by the gateway.
 
     Finds your running gateways, also those that `recollect wrap` started. Tokens received and sent
     are estimates. Output tokens and the share read from the cache are as the provider reports them.

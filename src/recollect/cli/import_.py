@@ -31,9 +31,9 @@ from recollect.cli.store_options import (
     size_text,
     yes_option,
 )
-from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS
+from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS, read_vectors
 from recollect.core.formats.transcripts import read_transcripts
-from recollect.core.transfer.openclaw import import_facts, import_segments
+from recollect.core.transfer.openclaw import NO_VECTORS, import_facts, import_segments
 from recollect.core.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownFormat
 from recollect.system.plain_text import number_of, plain_line
@@ -49,7 +49,7 @@ AGENT_NAMES: Final[dict[HistoryAgent, str]] = {
     "openclaw": "OpenClaw",
 }
 _SHOWN_NOTES: Final = 5
-OPENCLAW_FILES: Final = (SEGMENTS, KNOWLEDGE)
+OPENCLAW_FILES: Final = (SEGMENTS, KNOWLEDGE, VECTORS)
 _ENDINGS: Final = (".jsonl", ".json", ".gz", ".ndjson", ".zst")
 
 
@@ -88,9 +88,9 @@ def import_(
     """Import recorded sessions into a memory.
 
     PATH is a session file of pi, OpenClaw, Claude Code or Codex, a list of messages, or a folder of
-    such files. PATH may also be a folder with segments.jsonl and knowledge.jsonl. --all finds the
-    sessions of these agents on this machine, lists them and asks. You can repeat an import: stored
-    messages are skipped."""
+    such files. PATH may also be a folder with segments.jsonl, vectors.bin and knowledge.jsonl.
+    --all finds the sessions of these agents on this machine, lists them and asks. You can repeat an
+    import: stored messages are skipped."""
     if everything:
         if paths or session is not None or restore or memory.named is not None:
             raise RecollectError(
@@ -299,7 +299,7 @@ class _ImportRun:
 
         memory = self.memory
         await memory.choose()
-        seal = partial(seal_secret, memory.space)
+        seal = partial(seal_secret, memory.space, memory.url)
         self.rules = ImportRules.of(
             memory.settings, secret=memory.secret, seal=seal, now=time.time()
         )
@@ -357,16 +357,26 @@ class _ImportRun:
         return outcome
 
     async def _take_openclaw(self, source: OpenclawFolder) -> FileOutcome:
+        from recollect.adapters.embedders.local import HashEmbedder
+
         outcome = FileOutcome(file=source.name, kind="openclaw")
         for path in source.files:
             with path.open("rb") as file:
                 store, rules = await self._store(), self.rules
+                if path.name == VECTORS:
+                    if path.with_name(SEGMENTS) not in source.files:
+                        raise FormatError(f"{VECTORS} needs the {SEGMENTS} next to it")
+                    continue
                 if path.name == SEGMENTS:
+                    data = path.with_name(VECTORS)
+                    vectors = data in source.files and read_vectors(data.read_bytes())
                     done = await import_segments(
                         store,
                         file,
                         rules=rules,
                         session=self.session,
+                        vectors=vectors or NO_VECTORS,
+                        embed=HashEmbedder().embed,
                         progress=lambda done, _: self.show(source.name, done, None),
                     )
                     outcome.messages = done.messages
@@ -520,20 +530,23 @@ def _short(path: str) -> str:
 @click.option("--force", is_flag=True, help="Overwrite existing files.")
 @memory_options
 async def export(*, folder: Path, force: bool, memory: Memory) -> None:
-    """Export a memory to segments.jsonl and knowledge.jsonl in DIR.
+    """Export a memory to segments.jsonl, vectors.bin and knowledge.jsonl in DIR.
 
     `recollect import --restore DIR` imports the files again. To export a chat session, type /export
     in the chat. Exits 1 if the files lack messages that still wait in the spool, the local file for
     writes while the store is down."""
+    from recollect.adapters.embedders.local import HashEmbedder
     from recollect.core.transfer.openclaw import export_facts, export_segments
     from recollect.system.durable import replacing
 
     _create_folder(folder, force=force)
     with ShownProgress(quiet=memory.as_json) as progress:
         async with memory.open(spool="drained") as store:
-            with replacing(folder / SEGMENTS) as file:
-                show = progress.show
-                segments = await export_segments(store, file, lambda n: show("messages", n, None))
+            with replacing(folder / SEGMENTS) as file, replacing(folder / VECTORS) as vectors:
+                embed, show = HashEmbedder().embed, progress.show
+                segments = await export_segments(
+                    store, file, vectors, embed, lambda n: show("messages", n, None)
+                )
             with replacing(folder / KNOWLEDGE) as file:
                 facts = await export_facts(store, file)
     waiting = memory.spool_waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -207,17 +207,25 @@ def _message_text(stored: StoredSegment, *, whole: bool) -> str:
     is_flag=True,
     help="Show the parts of each score, and whether a turn with this query would recall anything.",
 )
+@click.option("--cold", is_flag=True, help="Also find messages that index.max_segments leaves out.")
 @memory_options
 async def memory_search(
-    *, query: tuple[str, ...], limit: int, session: str | None, explain: bool, memory: Memory
+    *,
+    query: tuple[str, ...],
+    limit: int,
+    session: str | None,
+    explain: bool,
+    cold: bool,
+    memory: Memory,
 ) -> None:
     """Find messages and facts by their words and, with an embedder, by their meaning."""
     asked = " ".join(query)
     async with memory.open(spool="reported") as store:
+        settings = memory.settings
+        if cold:
+            settings = replace(settings, recall=replace(settings.recall, method="recollect"))
         name = None if session is None else await stored_session(store, session)
-        found = await search_memory(
-            store, memory.settings, memory.space, asked, limit=limit, session=name
-        )
+        found = await search_memory(store, settings, memory.space, asked, limit=limit, session=name)
     gate = found.gate
     value = {
         "query": asked,

@@ -206,7 +206,10 @@ class SpaceWorker:
                     continue
                 try:
                     await self.visit(
-                        await wiring.open_store(url, space=name, create=False, key=key), name
+                        await wiring.open_store(
+                            url, space=name, create=False, key=key, makes_ids=True
+                        ),
+                        name,
                     )
                     reported.pop(name, None)
                 except StoreError as error:  # continue with the other spaces
@@ -282,7 +285,7 @@ class ServerWorker:
         """Open the server's spaces. Wait while the server is down, unless `--once` is set."""
         while not self._stop.is_set():
             try:
-                return await wiring.open_fleet(url, pool_size=pool_size)
+                return await wiring.open_fleet(url, pool_size=pool_size, makes_ids=True)
             except StoreError as error:
                 self._report_trouble(f"{error}; trying again", error)
             await until(self._stop, IDLE_SECONDS)

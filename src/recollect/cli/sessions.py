@@ -17,11 +17,14 @@ import click
 from recollect.cli.store_options import (
     Memory,
     ShownProgress,
+    change_options,
+    confirm_change,
     instant,
     json_option,
     memory_options,
     print_json,
     when,
+    yes_option,
 )
 from recollect.errors import FormatError, RecollectError
 from recollect.hosts.inspect.sessions import stored_session, stored_sessions
@@ -217,13 +220,15 @@ def _receipt_lines(found: Receipts) -> list[str]:
     if not rows:
         name = plain_line(found.session)
         return [f"No compaction of session {name!r} is stored in this space."]
-    lines = ["   n  when              trigger     tokens             lost  recallable  pinned"]
+    lines = [
+        "   n  when              trigger     tokens             lost  recallable  pinned  unchecked"
+    ]
     for record, row in zip(found.records, rows, strict=True):
         tokens = f"{row['tokens_before']:>8,} → {row['tokens_after']:<8,}"
         lines.append(
             f"{record.number:>4}  {when(record.at):16}  {row['trigger']:10}{tokens} "
-            f"{row['lost']:>5}  {row['recallable']:>10}  {row['pinned']:>6}"
-            + ("  undone" if row["undone"] else "")
+            f"{row['lost']:>5}  {row['recallable']:>10}  {row['pinned']:>6}  "
+            f"{row['not_checked']:>9,}" + ("  undone" if row["undone"] else "")
         )
     return lines
 
@@ -298,8 +303,9 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
 
 @click.command("undo")
 @session_argument
-@memory_options
-async def undo(*, session: str, memory: Memory) -> None:
+@yes_option
+@change_options
+async def undo(*, session: str, yes: bool, memory: Memory) -> None:
     """Undo a session's last compaction: its next requests contain the original messages again.
 
     A running agent still sends one turn with the summary before the undo takes effect. SESSION is
@@ -312,6 +318,7 @@ async def undo(*, session: str, memory: Memory) -> None:
         name = await _stored_session(store, wanted)
         if await store.session(name) is None:
             raise _no_session(name)
+    confirm_change(f"Undo the last compaction of {plain_line(name)}?", yes=yes)
     settings = replace(  # an undo needs no model, so no key, embedder or job
         memory.settings,
         models=Models(),

@@ -36,7 +36,6 @@ from recollect.system.plain_text import size_text as size_text
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from recollect.adapters.stores.postgres.store import PostgresFleet
     from recollect.adapters.stores.spool import FileSpool
     from recollect.core.ports import Store
     from recollect.core.values.fact import Fact
@@ -62,7 +61,7 @@ _space_option = click.option(
     metavar="NAME",
     help='Use this memory. Default: that of this folder\'s project, else "default".',
 )
-_new_space_option = click.option(
+_own_space_option = click.option(
     "--space", metavar="NAME", help="Use this memory. Default: that of this folder's project."
 )
 text_argument: Final = click.argument(
@@ -85,6 +84,10 @@ class Memory:
     as_json: bool = False
     create: bool = False
     """True if the command creates a missing memory."""
+    makes_ids: bool = False
+    """True if the memory must have been filled with this RECOLLECT_SECRET."""
+    only_reads: bool = True
+    """True if the command may use the memory `default` in a folder without a memory."""
     space: str = field(default="", init=False)
     """The space that the command uses; empty before `choose`."""
     settings: Settings = field(init=False)
@@ -94,10 +97,10 @@ class Memory:
     @property
     def secret(self) -> bytes:
         """Return the secret that keys the identities of a space's messages, as the engine does."""
-        from recollect.adapters.wiring import deployment_secret
+        from recollect.adapters.wiring import data_secret
         from recollect.core.rules.identity import space_secret
 
-        return space_secret(self.space, deployment_secret())
+        return space_secret(self.space, data_secret(self.url))
 
     async def choose(self) -> None:
         """Load the settings, and choose store and space. Print the space unless it was named."""
@@ -109,14 +112,18 @@ class Memory:
         if self.named is not None:
             self.space = self.named
         else:
-            self.space = await choose_space(folder, given, self.settings, create=self.create)
+            self.space = await choose_space(
+                folder, given, self.settings, only_reads=self.only_reads
+            )
             if given is None and self.space in (project_space(str(folder)), str(folder)):
                 text = f"this project's memory, --space {shlex.quote(self.space)}"
                 click.echo(harmless(f"recollect: {text}"), err=True)
             elif self.url is None:
                 text = f"this folder has no memory yet; using --space {self.space}"
                 click.echo(f"recollect: {text}", err=True)
-        assert self.secret  # a space name that is not valid Unicode is refused here
+        from recollect.core.rules.identity import space_secret
+
+        assert space_secret(self.space)  # a name that is not valid Unicode is refused here
 
     def store_url(self, settings: Settings) -> str | None:
         """Return the URL of the store: `--store`, or the URL in the settings."""
@@ -140,7 +147,11 @@ class Memory:
                     "space list`)"
                 )
         store = await open_store(
-            self.url, space=self.space, create=self.create, key=self.settings.store.key
+            self.url,
+            space=self.space,
+            create=self.create,
+            key=self.settings.store.key,
+            makes_ids=self.create or self.makes_ids,
         )
         try:
             if spool != "ignored":
@@ -200,26 +211,33 @@ class Memory:
             raise SystemExit(1)
 
 
-def _memory_options(*, create: bool = False, space: bool = True) -> Callable[[Command], Any]:
+def _memory_options(
+    *, create: bool = False, only_reads: bool = False, space: bool = True
+) -> Callable[[Command], Any]:
     def decorate(command: Command) -> Any:
         @wraps(command)
         def run(*, url: str | None, as_json: bool, space: str | None = None, **given: Any) -> None:
-            memory = Memory(url=url, named=space, as_json=as_json, create=create)
+            memory = Memory(
+                url=url, named=space, as_json=as_json, create=create, only_reads=only_reads
+            )
             work = command(memory=memory, **given)
             if work is not None:
                 asyncio.run(work)
 
         if not space:
             return store_option(json_option(run))
-        named = _new_space_option if create else _space_option
+        named = _space_option if only_reads else _own_space_option
         return store_option(named(json_option(run)))
 
     return decorate
 
 
-memory_options: Final = _memory_options()
-"""Decorates a command with `--store`, `--space` and `--json`, which it gets as `memory`. The
-command may be a coroutine function."""
+memory_options: Final = _memory_options(only_reads=True)
+"""Decorates a command that only reads with `--store`, `--space` and `--json`, which it gets as
+`memory`. The command may be a coroutine function."""
+change_options: Final = _memory_options()
+"""Decorates a command that changes or deletes something with the same options. It never uses the
+memory `default` unless the user names it."""
 new_memory_options: Final = _memory_options(create=True)
 """Decorates a command that creates a missing memory with the same options."""
 service_options: Final = _memory_options(space=False)
@@ -227,7 +245,7 @@ service_options: Final = _memory_options(space=False)
 
 
 async def choose_space(
-    folder: Path, url: str | None, settings: Settings, *, create: bool = False
+    folder: Path, url: str | None, settings: Settings, *, only_reads: bool = True
 ) -> str:
     """Choose the space that commands use in a folder if the user names none.
 
@@ -235,7 +253,7 @@ async def choose_space(
     else the memory of the folder itself, which a chat creates. If neither memory exists, commands
     that only read use the memory `default`, which programs with the library create. If the store is
     a file, use the file's only space. In a server that `--store` names, use `default`."""
-    from recollect.adapters.wiring import is_server, sqlite_path, stored_spaces
+    from recollect.adapters.wiring import is_server, open_fleet, sqlite_path, stored_spaces
     from recollect.adapters.wiring.stores import is_stored
 
     store = settings.store.url if url is None else url
@@ -247,24 +265,12 @@ async def choose_space(
     if url is not None:
         return DEFAULT_SPACE
     project = project_space(str(folder))
-    wanted = [project, str(folder), *([] if create else [DEFAULT_SPACE])]
+    wanted = [project, str(folder), *([DEFAULT_SPACE] if only_reads else [])]
     if store is None:
         return next((space for space in wanted if is_stored(None, space)), project)
-    async with open_server(store) as fleet:
+    async with await open_fleet(store) as fleet:
         found = [space for space in wanted if await fleet.has_space(space)]
     return found[0] if found else project
-
-
-@asynccontextmanager
-async def open_server(url: str) -> AsyncIterator[PostgresFleet]:
-    """Open the spaces of a PostgreSQL server."""
-    from recollect.adapters.wiring import open_fleet
-
-    fleet = await open_fleet(url)
-    try:
-        yield fleet
-    finally:
-        await fleet.close()
 
 
 def check_url(url: str | None) -> None:
@@ -293,6 +299,12 @@ def confirm(question: str, effect: str, *, as_json: bool) -> bool:
         return click.confirm(question, err=True)
     finally:
         signal.signal(signal.SIGINT, handler)
+
+
+def confirm_change(question: str, *, yes: bool) -> None:
+    """Ask a user at a terminal before a change, and exit with 1 if the answer is no."""
+    if not yes and sys.stdin.isatty() and not confirm(question, "", as_json=False):
+        raise SystemExit(1)
 
 
 def moment_from(text: str, *, option: str) -> float:

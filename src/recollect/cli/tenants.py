@@ -22,7 +22,6 @@ from recollect.cli.store_options import (
     age_from,
     confirm,
     instant,
-    open_server,
     print_json,
     service_options,
     size_text,
@@ -53,14 +52,14 @@ async def administration(memory: Memory) -> AsyncIterator[Administration]:
 @asynccontextmanager
 async def service_of(memory: Memory) -> AsyncIterator[PostgresFleet]:
     """Open the database of a service."""
-    from recollect.adapters.wiring import is_server
+    from recollect.adapters.wiring import is_server, open_fleet
 
     url = memory.store_url(config.load_settings().settings)
     if url is None or not is_server(url):
         raise RecollectError(
             "tenants are for a service on PostgreSQL: give --store postgresql://USER@HOST/DATABASE"
         )
-    async with open_server(url) as fleet:
+    async with await open_fleet(url) as fleet:
         yield fleet
 
 

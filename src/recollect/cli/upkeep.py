@@ -17,6 +17,7 @@ import click
 from recollect.cli.store_options import (
     Memory,
     ShownProgress,
+    change_options,
     instant,
     memory_options,
     new_memory_options,
@@ -97,6 +98,7 @@ async def memory_index(*, folders: tuple[Path, ...], withdraw: bool, memory: Mem
     Reads MEMORY.md, memory.md, memory/**/*.md and the paths in index.extra_paths. Updates changed
     files, and removes text that a file no longer contains."""
     folders = folders or (Path(),)
+    memory.create = not withdraw
     for folder in folders:
         if not withdraw and not folder.is_dir():
             raise RecollectError(f"{plain_line(str(folder))} must be a folder; name a workspace")
@@ -179,7 +181,7 @@ def _print_indexed(look: MemoryFilesResult) -> None:
 
 
 @click.command("reindex")
-@memory_options
+@change_options
 async def memory_reindex(*, memory: Memory) -> None:
     """Rebuild the search index, and compute vectors that are missing.
 
@@ -232,6 +234,7 @@ async def memory_check(*, retry: bool, memory: Memory) -> None:
     down.
 
     Exits 1 if it finds a problem. Shows the spool even if the store is down."""
+    memory.only_reads = not retry
     await memory.choose()
     async with memory.open_spool() as spool:
         retried = await spool.retry_refused() if retry else 0
@@ -279,7 +282,7 @@ def _spool_problems(state: SpoolState) -> list[str]:
     help="PostgreSQL URL that logs in as the owner of the tables. Needed if the store's URL logs"
     " in as another role.",
 )
-@memory_options
+@change_options
 async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
     """Erase deleted data from the database files. May take long.
 
@@ -323,6 +326,7 @@ async def memory_jobs(
     from recollect.core.upkeep.jobs import day_of
 
     now = time.time()
+    memory.only_reads = pause is None and resume is None and not revive
     async with memory.open() as store:
         if pause is not None:
             await store.pause(pause)

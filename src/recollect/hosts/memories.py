@@ -101,11 +101,9 @@ class OpenMemory:
             await asyncio.wait_for(unused.wait(), patience_seconds)
         except TimeoutError:
             LOG.warning("a memory is closed although a request still uses it")
-        closed = await attempted(asyncio.wait_for(self.engine.close(), CLOSE_SECONDS))
+        closed = await attempted(self.engine.close())
         if isinstance(closed, Failure):
-            LOG.warning(
-                "a memory was not closed: %s; its last writes are in the spool", closed.said
-            )
+            LOG.warning("a memory was not closed: %s", closed.said)
 
 
 class MemoryPool(Generic[KeyT, MemoryT]):
@@ -276,13 +274,11 @@ class MemoryThread:
 
     async def stop(self, *closing: Coroutine[Any, Any, Any]) -> None:
         """Run `closing` in the thread, then stop the thread. Do not wait for a stuck thread."""
-        if not await self.responds():
-            for work in closing:
-                work.close()
-            LOG.warning("the memories did not close in time: their last writes are in the spool")
+        waiting = {self.ask(attempted(work)) for work in closing}
+        while waiting and await self.responds():
+            _, waiting = await asyncio.wait(waiting, timeout=STUCK_SECONDS)
+        if waiting or not await self.responds():
+            LOG.warning("the memories were not closed: their thread does not respond")
             return
-        if closing:
-            waiting = {self.ask(attempted(work)) for work in closing}
-            await asyncio.wait(waiting, timeout=3 * CLOSE_SECONDS)
         self.loop.call_soon_threadsafe(self.loop.stop)
         await asyncio.to_thread(self._thread.join, CLOSE_SECONDS)

@@ -13,7 +13,7 @@ pytest.importorskip("mcp")
 
 
 DECIDED = "We decided that invoices are printed by the Kestrel service on port 4711."
-FOREIGN = "The neighbour's vault code is 99-88-77, nobody else may know it."
+FOREIGN = "The neighbour's vault stands in room 99-88-77, nobody else may know it."
 SPACE, SESSION = "harbour", "work/1 of »quay«"
 TOOLS = {*("memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget")}
 SAID = ("rebuild the quay", "oil the winches", "paint it", "plain English", "crane", "none")

@@ -120,7 +120,7 @@ async def every_tool(client: Client) -> None:
 
     found = await call("memory_search", query="Which service prints invoices?")
     assert "Kestrel" in found
-    (id_,) = re.findall(r"\[(\d+\.[0-9a-f]{4})\][^\n]*\n[^\n]*Kestrel", found)[:1]
+    (id_,) = re.findall(r"\[(\d+-[0-9a-f]{4})\][^\n]*\n[^\n]*Kestrel", found)[:1]
     assert "port 4711" in await call("memory_get", id=id_)
     stored = await call("memory_store", text="The quay master is Ada Lovelace.")
     assert "Ada Lovelace" in stored

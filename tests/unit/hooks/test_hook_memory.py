@@ -11,7 +11,7 @@ import pytest
 from tests.unit.hooks.agent_transcripts import ClaudeTranscript, CodexRollout
 
 from recollect.adapters.wiring import open_memory, open_store
-from recollect.adapters.wiring.stores import deployment_secret
+from recollect.adapters.wiring.secrets import deployment_secret
 from recollect.core.formats.recalled_block import recalled_items, write_standing
 from recollect.core.formats.transcripts import read_transcripts
 from recollect.core.rules.identity import space_secret
@@ -101,14 +101,15 @@ def stored_sessions(project: Path) -> list[str]:
 
 
 def stored_segments(project: Path) -> list[Segment]:
-    async def page() -> list[Segment]:
-        store = await open_store(str(project / "m.db"), space=str(project))
-        try:
-            return [one.segment for one in await store.page(limit=10_000)]
-        finally:
-            await store.close()
+    return asyncio.run(read_segments(project))
 
-    return asyncio.run(page())
+
+async def read_segments(project: Path) -> list[Segment]:
+    store = await open_store(str(project / "m.db"), space=str(project))
+    try:
+        return [one.segment for one in await store.page(limit=10_000)]
+    finally:
+        await store.close()
 
 
 @pytest.mark.parametrize("agent", list(KINDS))
@@ -539,3 +540,44 @@ def test_what_a_tool_said_is_told_and_once(project: Path) -> None:
         assert "needs port 7741" not in again
 
     run(project, "claude-code", work)
+
+
+SECRET_PLAN = "We decided that the Kestrel merger is announced on 3 May."
+FORGETTING: dict[str, dict[str, Any]] = {
+    "text": {"matching": "Kestrel"},
+    "pattern": {"pattern": "[Kk]estrel"},
+    "segment": {},
+    "session": {},
+    "time": {"said_before": 4e9},
+}
+
+
+@pytest.mark.parametrize("agent", list(KINDS))
+@pytest.mark.parametrize("way", FORGETTING)
+def test_what_was_forgotten_does_not_come_back_behind_a_compaction(
+    project: Path, agent: AgentName, way: str
+) -> None:
+    """Although the agent's transcript, which Recollect does not change, still has it."""
+
+    async def work(hook: Hook, transcript: Transcript) -> None:
+        await hook("SessionStart", source="startup")
+        await talk(hook, transcript, SECRET_PLAN, PORT)
+        stored = await read_segments(project)
+        given = FORGETTING[way]
+        if way == "segment":
+            given = {"messages": [segment.id for segment in stored if "Kestrel" in segment.text]}
+        elif way == "session":
+            given = {"sessions": [transcript.session_id]}
+        async with open_memory(store=project / "m.db", space=str(project)) as memory:
+            certificate = await memory.forget(**given)
+        assert certificate.counts
+        told = ""
+        for source in ("compact", "resume"):
+            told = await hook(
+                "SessionStart", source=source, prompt_cache_likely_expired=source == "resume"
+            )
+            assert "Kestrel" not in told
+            transcript.compacted()
+        assert ("port 5433" in told) == (way in ("text", "pattern", "segment"))
+
+    run(project, agent, work)

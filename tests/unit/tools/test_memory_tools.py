@@ -66,7 +66,7 @@ async def told(memory: Engine, *messages: dict[str, Any], session: str = "s") ->
 
 
 def ids_in(text: str) -> list[str]:
-    return re.findall(r"\[([0-9a-f]{24,32}|\d+\.[0-9a-f]{4})\]", text)
+    return re.findall(r"\[([0-9a-f]{24,32}|\d+-[0-9a-f]{4})\]", text)
 
 
 async def stored_texts(memory: Engine) -> list[str]:
@@ -107,7 +107,7 @@ class TestSearchAndGet:
             found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
             got = await tools.call("memory_get", {"id": ids_in(found.text)[0]})
         assert not found.is_error
-        heading = r"\[\d+\.[0-9a-f]{4}\] \d{4}-\d\d-\d\d [\d:]+, user, session s\n "
+        heading = r"\[\d+-[0-9a-f]{4}\] \d{4}-\d\d-\d\d [\d:]+, user, session s\n "
         assert re.search(heading + re.escape(DECIDED), found.text)
         assert DECIDED in got.text
         before, behind = got.text.split("Said just after it:")
@@ -121,8 +121,8 @@ class TestSearchAndGet:
                 await told(memory, *TALK)
                 tools = memory_tools(memory, session="s")
                 found = await tools.call("memory_search", {"query": "Which port has Kestrel?"})
-                place, _, check = ids_in(found.text)[0].partition(".")
-                wrong = f"{place}.{int(check, 16) ^ 1:04x}"
+                place, _, check = ids_in(found.text)[0].partition("-")
+                wrong = f"{place}-{int(check, 16) ^ 1:04x}"
                 return (
                     await tools.call("memory_get", {"id": f"{place}.{check}"}),
                     await tools.call("memory_get", {"id": wrong}),
@@ -181,7 +181,7 @@ class TestSearchAndGet:
     ) -> None:
         noise = "\n".join(f"INFO stage {n} finished in {n}.2 s" for n in range(60))
         output = f"{noise}\nlate arrivals: store 0481 with 30 of 30 days\n{noise}"
-        heading = r"\[\d+\.[0-9a-f]{4}\] [^\n]*, tool output of run_sql, one line of it\n "
+        heading = r"\[\d+-[0-9a-f]{4}\] [^\n]*, tool output of run_sql, one line of it\n "
         async with memory_at(tmp_path) as memory:
             await told(
                 memory,
@@ -499,7 +499,7 @@ async def test_a_message_is_shown_whole_before_it_is_forgotten(tmp_path: Path) -
         await told(memory, user(long), assistant("Kept."), user("go on"))
         tools = memory_tools(memory, confirm=confirm)
         found = (await tools.call("memory_search", {"query": "harbour plan berth"})).text
-        (id_,) = set(re.findall(r"\[(\d+\.[0-9a-f]{4})\] .*user", found))
+        (id_,) = set(re.findall(r"\[(\d+-[0-9a-f]{4})\] .*user", found))
         gone = (await tools.call("memory_forget", {"ids": [id_]})).text
         after = (await tools.call("memory_search", {"query": "harbour berth"})).text
     assert "berth-99" in shown[0]

@@ -14,9 +14,10 @@ from recollect.adapters.wiring import open_store
 from recollect.core.formats.openclaw_files import foreign_of, split_foreign
 from recollect.core.formats.stored_records import read_batch, write_batch
 from recollect.core.ports import Store
+from recollect.core.rules.patterns import compile_patterns
 from recollect.core.upkeep.certificates import RedactionResult, headline
 from recollect.core.upkeep.forget import find_targets, forget
-from recollect.core.upkeep.masks import Masks, own_patterns
+from recollect.core.upkeep.masks import Masks
 from recollect.core.upkeep.matching import ForgetSet
 from recollect.core.upkeep.redact import mask_fact, redact
 from recollect.core.values.batch import EXTRACT_JOB, Batch, NewJob, WriteResult, extract_key
@@ -171,7 +172,7 @@ async def test_a_text_is_looked_for_in_what_a_fact_is_about(tmp_path: Path) -> N
 
 TOKEN = "ghp_" + "Zq7LmT2xVb9KsR4wYd1NcF6hJp3QaE8uGi5o"
 SAID = f"Use the token {TOKEN} for the crane."
-STAFF = Masks(patterns=own_patterns([r"ACME-\d+"]))
+STAFF = Masks(patterns=compile_patterns([r"ACME-\d+"]))
 
 
 async def redacted(
@@ -279,7 +280,7 @@ def imported(value: object) -> Fact:
 
 
 def test_the_line_a_fact_was_imported_as_is_masked_as_json() -> None:
-    masks = Masks(patterns=own_patterns([r"Grüner \w+", "key .*"]))
+    masks = Masks(patterns=compile_patterns([r"Grüner \w+", "key .*"]))
     fact = imported(["der Grüner Veltliner", "the key is here", "stays"])
     assert "u00fc" in (fact.foreign or "")
     done = mask_fact(fact, masks, {}, Counter())

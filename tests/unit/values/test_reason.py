@@ -43,3 +43,12 @@ def test_a_reason_that_a_newer_program_stored_is_refused() -> None:
 def test_a_reason_of_a_development_version_is_still_read() -> None:
     read = Reason.from_dict({"cause": "summarised", "numbers": {"messages": 3}})
     assert str(read) == "3 messages replaced by a summary"
+
+
+@pytest.mark.parametrize(
+    ("cause", "field"),
+    [("result_blank", "content"), ("calls_empty", "tool_calls"), ("output_missing", "output")],
+)
+def test_a_repair_of_a_development_version_names_its_field(cause: str, field: str) -> None:
+    read = Reason.from_dict({"cause": cause, "numbers": {}})
+    assert str(read) == f"rewritten in the form that the provider requires: {field}"

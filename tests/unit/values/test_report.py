@@ -111,7 +111,9 @@ def test_counts_of_one_and_what_a_block_holds_read_as_people_say_it() -> None:
     assert "still 1 token over the limit" in str(Reason(Cause.STILL_OVER, tokens=1))
     assert "still 2 tokens over the limit" in str(Reason(Cause.STILL_OVER_NOT_DURABLE, tokens=2))
     block = Reason(Cause.RECALLED_BLOCK, tokens=443, fill="everything")
-    assert str(block) == "a recalled block of 443 tokens (contents: everything)"
+    assert str(block) == "a recalled block of 443 tokens"
+    part = Reason(Cause.RECALLED_PART, tokens=1, fill="fewer details")
+    assert str(part) == "a recalled block of 1 token, shortened to fit: fewer details"
 
 
 async def test_what_became_of_a_fact_and_of_an_undo_shows_itself(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.hooks.openclaw import CALLS, OpenClawMemory
 from recollect.hosts.http import BackgroundServer, HttpServer, JsonAnswer, application, read_body
 from recollect.hosts.inspector.mounted import LocalInspector
-from recollect.hosts.memories import CLOSE_SECONDS, MemoryThread
+from recollect.hosts.memories import MemoryThread
 from recollect.system.config import Settings
 from recollect.system.loopback import listen_on
 
@@ -88,7 +88,7 @@ class Daemon:
 
     async def _close(self) -> None:
         if self._running:
-            await asyncio.wait(self._running, timeout=CLOSE_SECONDS)
+            await asyncio.wait(self._running, timeout=self._settings.store.close_seconds)
         if self._pages is not None:
             await asyncio.to_thread(self._pages.__exit__, None, None, None)
         await self._memories.stop(self._memory.close(), self._openclaw.close())

@@ -15,30 +15,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from recollect.adapters.wiring.stores import deployment_secret, seal_secret
+from recollect.adapters.wiring.stores import data_secret, seal_secret
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Context, Engine
 from recollect.core.formats.blocks import texts_of
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.recalled_block import bounded_block, recalled_items, without_items
-from recollect.core.rules.identity import space_secret
+from recollect.core.rules.identity import segment_id, space_secret
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.transfer.agent_histories import first_folder
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.turn.inject import has_hit, repeated_items
 from recollect.core.turn.standing_block import stand
 from recollect.core.values.edit import Insert
+from recollect.core.values.message import MessageId
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
 from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
-from recollect.hosts.memories import (
-    CLOSE_SECONDS,
-    MemoryPool,
-    OpenMemory,
-    enter_data_folder,
-    open_space,
-)
+from recollect.hosts.memories import MemoryPool, OpenMemory, enter_data_folder, open_space
 from recollect.system.config import Settings, load_settings
 from recollect.system.places import project_space
 
@@ -61,6 +56,8 @@ _NOT_TYPED: Final = (
 )
 WHOLE_SECONDS: Final = 1.5
 """Time that a hook waits until the messages before a compaction are stored."""
+ALONE_CLOSE_SECONDS: Final = 4.0
+"""Time to close memory and transcripts in a hook without a daemon: agents end hooks after 15 s."""
 CATCH_UP_SECONDS: Final = 30.0
 CATCH_UP_BYTES: Final = 64 << 20
 CATCH_UP_FILES: Final = 50
@@ -219,10 +216,13 @@ class HookMemory:
             hook.session_id, body, format=_FORMATS[hook.agent], recall=False
         )
         entries = context.report.entries
-        if not entries:
+        segments = {entry.key: segment_id(hook.session_id, entry.key) for entry in entries}
+        ids = [*map(MessageId, segments.values()), *(entry.id for entry in entries)]
+        forgotten = await attempted(engine._look_up(lambda store: store.tombstoned(ids)))
+        if not entries or isinstance(forgotten, Failure):
             return []
         stood = stand(
-            entries,
+            [entry for entry in entries if forgotten.isdisjoint((entry.id, segments[entry.key]))],
             (),
             engine._weigher,
             anchor=entries[-1].key,
@@ -324,8 +324,13 @@ class HookMemory:
         return task
 
     async def close(self) -> None:
-        while self._beside:  # a task may have started another
-            await asyncio.gather(*self._beside)
+        until = time.monotonic() + self._settings.store.close_seconds
+        while self._beside and time.monotonic() < until:  # a task may have started another
+            await asyncio.wait(self._beside, timeout=until - time.monotonic())
+        if self._beside:
+            LOG.warning("closed while transcripts were read: the next session start continues")
+        for task in self._beside:
+            task.cancel()
         await self.spaces.close()
 
 
@@ -341,8 +346,9 @@ async def archive(
     look_again: bool = True,
 ) -> int:
     """Store the messages of a transcript that the memory lacks; return their number."""
-    secret = space_secret(space, deployment_secret())
-    rules = ImportRules.of(settings, secret=secret, seal=partial(seal_secret, space), now=now)
+    url = settings.store.url
+    secret, seal = space_secret(space, data_secret(url)), partial(seal_secret, space, url)
+    rules = ImportRules.of(settings, secret=secret, seal=seal, now=now)
     work = partial(
         import_transcript,
         transcript=transcript,
@@ -459,21 +465,22 @@ def answer_alone(agent: AgentName, raw: bytes, seconds: float) -> bytes:
     async def answer() -> dict[str, Any]:
         enter_data_folder()
         settings = load_settings(folder=None).settings
-        # The agent waits until this process ends. So the next daemon runs the jobs, and the ledger
-        # does not record the whole request of each hook.
-        jobs, ledger = settings.jobs, settings.ledger
+        # The agent waits until this process ends. So the next daemon runs the jobs, the ledger does
+        # not record the whole request of each hook, and the next hook stores what is left.
+        jobs, ledger, store = settings.jobs, settings.ledger, settings.store
         memory = HookMemory(
             replace(
                 settings,
                 jobs=replace(jobs, in_process=False),
                 ledger=replace(ledger, enabled=False),
+                store=replace(store, close_seconds=min(store.close_seconds, ALONE_CLOSE_SECONDS)),
             )
         )
         try:
             async with asyncio.timeout(seconds):
                 return await memory.answer(agent, payload)
         finally:
-            await asyncio.wait_for(memory.close(), CLOSE_SECONDS)
+            await memory.close()
 
     payload = decode(raw)
     return encode(asyncio.run(answer())) if isinstance(payload, dict) else b""

@@ -30,7 +30,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 import recollect
 from recollect.adapters.wiring import deployment_secret
-from recollect.adapters.wiring.stores import SECRET_VARIABLE, require_server
+from recollect.adapters.wiring.secrets import SECRET_VARIABLE
+from recollect.adapters.wiring.stores import require_server
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.background import METER
 from recollect.core.values.model import ModelUse
@@ -55,6 +56,7 @@ from recollect.hosts.service.requests import (
 )
 from recollect.hosts.service.telemetry import RequestRecord
 from recollect.system.config import Settings
+from recollect.system.loopback import host_of
 from recollect.system.telemetry import measured
 
 if TYPE_CHECKING:
@@ -109,20 +111,20 @@ class Service:
         `/mcp`."""
         serve = settings.serve
         self._serve = serve
+        hosts = (host_of(f"//{name}") for name in serve.public_hosts)
+        self._public_hosts = frozenset(filter(None, hosts))
         self._settings = settings
         self._inspector: Inspector | None = None
         self._pages: Starlette | None = None
         self._streams = Intake(MOST_STREAMS, max_body_bytes=0)
         self.memories: TenantMemories = TenantMemories(settings, url)
-        self._cursors = Cursors(secret)
+        self._cursors = Cursors(self.memories)
         self._queue = FairQueue(serve.concurrency, tenant_waiting=TENANT_WAITING)
         self._mount_mcp = mcp
         self._answer_mcp: AnswerMcp | None = None
         self._deployment_secret = secret
         self._principals = Principals(self.memories)
-        self._idempotency = IdempotencyKeys(
-            self.memories, secret, keep_seconds=ANSWERS_KEPT_SECONDS
-        )
+        self._idempotency = IdempotencyKeys(self.memories, keep_seconds=ANSWERS_KEPT_SECONDS)
         self._intake = Intake(MOST_REQUESTS, max_body_bytes=MOST_BODY_BYTES)
         self._purged_at = time.monotonic()
         self._document = openapi()
@@ -151,6 +153,7 @@ class Service:
     async def _inspect(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve the inspector within the limits of other requests. The first request imports its
         pages."""
+        from recollect.hosts.inspector.access import refusal_of
         from recollect.hosts.service.inspector import CHALLENGE, KeyAccess, as_bearer
 
         if self._pages is None:
@@ -175,8 +178,9 @@ class Service:
                 await pages(request.scope, receive, send)
             return Response()
 
-        is_stream = scope["path"].endswith("/live")
-        answer = await self._page("inspector", stream if is_stream else visit)(request)
+        work = stream if scope["path"].endswith("/live") else visit
+        refusal = refusal_of(request, self._public_hosts)
+        answer = refusal or await self._page("inspector", work)(request)
         if not request.state.record.status:  # a stream has sent its answer
             if answer.status_code == ProblemKind.UNAUTHORIZED.status:
                 answer.headers.update(CHALLENGE)

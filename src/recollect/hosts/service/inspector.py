@@ -17,8 +17,8 @@ from starlette.responses import PlainTextResponse, Response
 from recollect.adapters.stores.postgres.tenants import audit_record
 from recollect.core.values.tenant import tenant_space
 from recollect.core.values.upkeep import SpaceSummary
-from recollect.hosts.inspector.access import Visitor, foreign
-from recollect.hosts.inspector.spaces import OpenSpace
+from recollect.hosts.inspector.access import Visitor
+from recollect.hosts.inspector.spaces import OpenSpace, UnknownSpace
 from recollect.hosts.service.keys import Principal
 from recollect.hosts.service.problems import Problem
 
@@ -55,10 +55,12 @@ class TenantSpaces:
     async def open(self, name: str) -> AsyncIterator[OpenSpace]:
         async with AsyncExitStack() as used:
             tenant = self._principal.tenant
+            try:
+                await self._memories.require(tenant.id, name)
+            except Problem:
+                raise UnknownSpace from None
             if self._acts:
                 await used.enter_async_context(self._memories.use(tenant, name, "forget"))
-            else:
-                await self._memories.require(tenant.id, name)
             yield OpenSpace(
                 space=tenant_space(tenant.id, name),
                 store=await self._memories.store(tenant.id, name),
@@ -93,8 +95,6 @@ class KeyAccess:
         self._settings = settings
 
     async def admit(self, request: Request) -> Visitor | Response:
-        if (refusal := foreign(request)) is not None:
-            return refusal
         sent = request.headers.get("authorization", "")
         try:
             principal = await self._principal_of(as_bearer(sent))

@@ -12,19 +12,19 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
 
-from recollect.adapters.wiring import open_memory
+from recollect.adapters.wiring import data_secret, open_fleet, open_memory
 from recollect.adapters.wiring.models import choose_embedders
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Engine
 from recollect.core.ports import Embedder, Store
 from recollect.core.upkeep.forget import delete_space
+from recollect.core.upkeep.searching_thread import pause_share
 from recollect.core.values.tenant import KeyScope, Tenant, tenant_space
-from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable
+from recollect.errors import SchemaMismatch, SchemaState, StoreUnavailable, WrongSecret
 from recollect.hosts.memories import MemoryPool, OpenMemory
 from recollect.hosts.service.limits import Budgets, quota_reached
 from recollect.hosts.service.models import NotReady
@@ -49,6 +49,9 @@ OPEN_SPACES: Final = 512
 """Maximum number of memories that a node has open. The node closes the least recently used."""
 LISTED_SPACES: Final = 100_000
 """Maximum number of spaces that a node remembers as listed under their tenant."""
+PAUSE_SHARE: Final = 2.0
+"""Searching all stored data takes a third of a processor. Without pauses, the p99 of other tenants
+grew by two thirds, because of Python's lock; with them by a third (two busy cores)."""
 PROBE_SECONDS: Final = 1.0
 """Time for which a node caches the result of its check of the database."""
 DISK_SECONDS: Final = 5.0
@@ -98,7 +101,7 @@ class TenantMemories:
         self._fleet: PostgresFleet | None = None
         self._opening = asyncio.Lock()
         self._failed_at = -OPEN_AGAIN_SECONDS
-        self._mismatch: SchemaMismatch | None = None
+        self._mismatch: SchemaMismatch | WrongSecret | None = None
         self._memories: MemoryPool[tuple[UUID, str], TenantMemory] = MemoryPool(
             self._open, most_open=OPEN_SPACES, idle_seconds=0.0
         )
@@ -120,14 +123,11 @@ class TenantMemories:
             if self._fleet is None:
                 if loop.time() - self._failed_at < OPEN_AGAIN_SECONDS:
                     raise self._mismatch or StoreUnavailable("the database was down a moment ago")
-                module = await asyncio.to_thread(
-                    import_module, "recollect.adapters.stores.postgres.store"
-                )
                 size = self._settings.serve.concurrency + SPARE_CONNECTIONS
                 self._failed_at, self._mismatch = loop.time(), None
                 try:
-                    self._fleet = await module.PostgresFleet.open(self._url, pool_size=size)
-                except SchemaMismatch as mismatch:
+                    self._fleet = await open_fleet(self._url, pool_size=size, makes_ids=True)
+                except (SchemaMismatch, WrongSecret) as mismatch:
                     self._mismatch = mismatch
                     raise
                 self._failed_at = -OPEN_AGAIN_SECONDS
@@ -138,6 +138,11 @@ class TenantMemories:
         return None if self._fleet is None else self._fleet.pool
 
     @property
+    def secret(self) -> bytes:
+        """The database's data secret, which is the same on all nodes, also during a rotation."""
+        return b"" if self._fleet is None else data_secret(self._url)
+
+    @property
     def open_memories(self) -> int:
         return len(self._memories.keys)
 
@@ -145,6 +150,7 @@ class TenantMemories:
         return (await self.fleet()).tenants()
 
     async def store(self, tenant: UUID, space: str) -> PostgresStore:
+        pause_share.set(PAUSE_SHARE)  # for this request, which may search all of the store
         return await (await self.fleet()).space(tenant_space(tenant, space))
 
     async def warm_up(self) -> None:
@@ -296,6 +302,8 @@ class TenantMemories:
             await fleet.tenants().tenant(UUID(int=0))
         except SchemaMismatch as mismatch:
             return _MISMATCHES[mismatch.state]
+        except WrongSecret:
+            return "secret-wrong"
         now = time.monotonic()
         if now - self._disk_checked_at > DISK_SECONDS:
             self._disk_checked_at = now

@@ -47,8 +47,9 @@ Limit: TypeAlias = Annotated[int, Meta(ge=0)] | msgspec.UnsetType | None
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=3_200_000_000)]
 NextPage: TypeAlias = Annotated[str | None, about("The `cursor` of the next page")]
 NotReady: TypeAlias = Literal[
-    "schema-missing", "schema-old", "schema-new", "unreachable", "disk-full", "draining"
-]
+    "schema-missing", "schema-old", "schema-new", "secret-wrong", "unreachable",
+    "disk-full", "draining",
+]  # fmt: skip
 MOST_PREVIEWED: Final = 1_000
 
 
@@ -280,7 +281,7 @@ class ReplayAnswer(ApiAnswer):
     turn: Annotated[int, about("Its number, from 1")]
     exact: Annotated[bool, about("True if it equals the sent request byte for byte")]
     missing: Annotated[list[str], about("Parts that are no longer stored")]
-    redacted: Annotated[list[str], about("Parts in which a secret was masked")]
+    redacted: Annotated[list[str], about("Parts that were masked, or changed in the store")]
     wire_request: Annotated[WireObject, about("The request, as far as it is stored")] = field(
         name="request"
     )
@@ -576,8 +577,9 @@ class HealthAnswer(ApiAnswer):
     reason: Annotated[
         NotReady | None,
         about(
-            "Why it is not ready. `schema-…`: run `recollect db migrate`. With `disk-full` it is"
-            " ready: reads and removals work, while writes may fail"
+            "Why it is not ready. `schema-…`: run `recollect db migrate`. `secret-wrong`: set the"
+            " RECOLLECT_SECRET of the other nodes. With `disk-full` it is ready: reads and removals"
+            " work, while writes may fail"
         ),
     ] = None
 

@@ -92,9 +92,8 @@ class Cursors:
     """Creates and checks cursors, which name the next page of a list. A cursor is valid for one
     list of one tenant. A cursor contains a position, and a keyed hash over position and list."""
 
-    def __init__(self, secret: bytes) -> None:
-        """Create cursors with `secret`, which is the same on all nodes of a service."""
-        self._key = blake2b(secret, digest_size=32, person=b"recollect-page").digest()
+    def __init__(self, memories: TenantMemories) -> None:
+        self._memories = memories
 
     def write(self, position: Any, place: Sequence[str]) -> str:
         encoded = msgspec.json.encode(position)
@@ -117,7 +116,8 @@ class Cursors:
 
     def _mark(self, told: bytes, place: Sequence[str]) -> bytes:
         named = msgspec.json.encode([*place])
-        return blake2b(told + b"\0" + named, key=self._key, digest_size=_MARK_BYTES).digest()
+        key = blake2b(self._memories.secret, digest_size=32, person=b"recollect-page").digest()
+        return blake2b(told + b"\0" + named, key=key, digest_size=_MARK_BYTES).digest()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -212,10 +212,8 @@ class KeyClaim:
 class IdempotencyKeys:
     """The idempotency keys of a deployment's requests."""
 
-    def __init__(self, memories: TenantMemories, secret: bytes, *, keep_seconds: float) -> None:
-        """Create the keys. Nodes hash keys and requests with `secret` before they store them."""
+    def __init__(self, memories: TenantMemories, *, keep_seconds: float) -> None:
         self._memories, self._keep_seconds = memories, keep_seconds
-        self._secret = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
 
     async def claim(
         self,
@@ -339,7 +337,9 @@ class IdempotencyKeys:
             seconds = min(2 * seconds, most)
 
     def _mark(self, call: Call, *parts: bytes) -> bytes:
-        made = blake2b(call.tenant.id.bytes, key=self._secret, digest_size=32)
+        secret = self._memories.secret
+        key = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
+        made = blake2b(call.tenant.id.bytes, key=key, digest_size=32)
         for part in parts:
             made.update(len(part).to_bytes(8, "big") + part)
         return made.digest()

@@ -43,7 +43,7 @@ def plain(text: str) -> str:
 def short_id(stored: StoredSegment) -> str:
     """Return a message's id for answers: its place in the archive, and the start of its full id, so
     that an invented number matches nothing. Full ids would take a third of an answer."""
-    return f"{stored.sequence}.{stored.segment.id[:ID_CHECK_CHARS]}"
+    return f"{stored.sequence}-{stored.segment.id[:ID_CHECK_CHARS]}"
 
 
 def message_line(stored: StoredSegment, own: SessionId | None = None) -> str:
@@ -90,7 +90,7 @@ def _speaker(segment: Segment) -> str:
         return f"assistant, call of {tool}"
     if segment.tool is not None:
         return f"{SAID_BY[segment.trust]} of {tool}"
-    said = segment.role if segment.role in ("user", "assistant", "system") else "tool output"
+    said = SAID_BY[segment.trust] if segment.role == "tool" else segment.role
     return f"{said}, note" if segment.source == "note" else said
 
 

@@ -174,7 +174,7 @@ KINDS: Final[Mapping[str, ToolKind]] = {
                 "surroundings matter."
             ),
             arguments=GetArguments,
-            example={"id": "214.8f0c"},
+            example={"id": "214-8f0c"},
         ),
         ToolKind(
             name="memory_store",
@@ -203,7 +203,7 @@ KINDS: Final[Mapping[str, ToolKind]] = {
                 "asked to confirm."
             ),
             arguments=ForgetArguments,
-            example={"ids": ["214.8f0c"]},
+            example={"ids": ["214-8f0c"]},
         ),
     )
 }

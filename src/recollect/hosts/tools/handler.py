@@ -66,8 +66,8 @@ _PROSE_CHARS: Final = 4_000
 _LEAST_ID_CHARS: Final = 4
 _MOST_NAMED: Final = 5
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{32}")
-_SHORT_ID: Final = re.compile(rf"([0-9]{{1,15}})\.([0-9a-f]{{1,{ID_CHECK_CHARS}}})")
-"""Pattern of a short id, in which the characters after the dot reveal an invented number."""
+_SHORT_ID: Final = re.compile(rf"([0-9]{{1,15}})[-.]([0-9a-f]{{1,{ID_CHECK_CHARS}}})")
+"""Pattern of a short id, in which the characters after the number reveal an invented number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +309,7 @@ class MemoryTools:
             )
         raise RecollectError(
             f"this memory has no message or fact with the id {plain(given)!r}; memory_search "
-            "shows the ids of messages, as 214.8f0c, and those of facts."
+            "shows the ids of messages, as 214-8f0c, and those of facts."
         )
 
     async def _fact_with_sources(self, fact: Fact) -> AnswerLines:
@@ -379,7 +379,7 @@ class MemoryTools:
         if asked.source:
             found = await self._find(asked.source)
             if isinstance(found, Fact):
-                raise RecollectError("`source` must be the id of a message, as 214.8f0c.")
+                raise RecollectError("`source` must be the id of a message, as 214-8f0c.")
             source = found.segment.id
         book = await self._lookup.facts()
         written = await book.add(
@@ -443,7 +443,7 @@ class MemoryTools:
         if self._confirm is None:
             raise RecollectError(
                 "nothing was forgotten: only a person can allow that, and this client cannot ask "
-                "one. Tell the user to "
+                "one. The user can "
                 + ("request\n" if is_tenant_space(self._lookup.space) else "run\n")
                 + "\n".join(f"  {line}" for line in self._commands(wanted))
             )
