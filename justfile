@@ -62,16 +62,11 @@ restarts *ARGS:
 # Run CI with every test at full size, then measure every figure of the docs
 full:
     RECOLLECT_FULL=1 bash .ci/run
-    recollect bench turn --json
-    recollect bench redaction --json
-    recollect bench tokens --json
-    recollect bench store --store sqlite: --json
-    recollect bench store --store pg18 --large --spaces 20000 --json
-    recollect bench scale --json
+    just figures --compare
+    recollect bench store --store pg18 --large --json
     just recall
     just live
     just live-real-model
-    just cost --json
     just real-model
     just real-model --gateway
     just real-model --chat
@@ -115,9 +110,9 @@ cost *ARGS:
 hooks *ARGS:
     recollect bench hooks {{ARGS}}
 
-# Measure the capacity of a service and write docs/operations/capacity.md; takes about 15 minutes
-scale *ARGS:
-    recollect bench scale --write docs {{ARGS}}
+# Measure every figure of the pages on benchmarks and capacity; start it again after an interruption
+figures *ARGS:
+    python -m tools.figures {{ARGS}}
 
 # Measure recall: what it finds, wrong recalls, time, and equal ranking in both stores
 recall:
@@ -144,10 +139,6 @@ live:
 # Measure the same with summaries of a real model (SmolLM2 by llama.cpp); takes hours on two cores
 live-real-model:
     recollect bench live --set agent --half held-out --window 16k --summaries model --statements 0 --strategy recollect --strategy recall-off --json
-
-# Draw the charts of the docs from the committed figures
-charts:
-    python -m recollect_bench.charts docs
 
 # Write the generated pages, then build the site in site/ (pip install --group docs)
 docs:

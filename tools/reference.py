@@ -1,8 +1,9 @@
 """`python -m tools.reference [--check]`: write the generated pages of docs/ from the code.
 
 Commands come from click, settings from their declarations, the HTTP API from its OpenAPI document,
-Python names, errors and report reasons from signatures and docstrings. `--check` writes nothing and
-fails if a page is stale. `--full FILE` writes every page of the site into one file for models.
+Python names, errors and report reasons from signatures and docstrings. Pages of figures and charts
+come from docs/contributing/figures. `--check` writes nothing and fails if a page is stale. `--full
+FILE` writes every page of the site into one file for models.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import inspect
 import re
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterable, Iterator
 from html import escape
 from importlib import import_module
@@ -32,6 +34,9 @@ from recollect.system.config.keys import Key, known_groups, known_keys
 from recollect.system.config.load import OPENCLAW
 from recollect.system.config.openclaw import OPENCLAW_KEYS
 from recollect.system.config.settings import Settings
+from recollect_bench.charts import draw_docs
+from recollect_bench.scale import capacity
+from tools import figures
 
 ROOT: Final = Path(__file__).parent.parent
 DOCS: Final = ROOT / "docs"
@@ -72,6 +77,7 @@ def pages() -> dict[str, str]:
         "reference/cli.md": _cli(),
         "reference/settings.md": _settings(),
         "reference/openclaw-preset.md": _preset(),
+        "reference/openclaw.md": _openclaw(),
         "reference/python-api.md": _python(),
         "reference/http-api.md": _http(),
         "reference/errors.md": _errors(),
@@ -81,7 +87,9 @@ def pages() -> dict[str, str]:
     for name, lines in made.items():
         page = "\n".join([_read(name).partition(MARK)[0], MARK, "", *lines])
         text[name] = re.sub(r"\n{3,}", "\n\n", page).rstrip() + "\n"
-    return {**text, "llms.txt": "\n".join(_llms(text)) + "\n"}
+    text["contributing/benchmarks.md"] = figures.benchmarks_page()
+    text["operations/capacity.md"] = capacity.page(capacity.ScaleResult.read(figures.read("scale")))
+    return {**text, **draw_docs(DOCS), "llms.txt": "\n".join(_llms(text)) + "\n"}
 
 
 def _read(name: str) -> str:
@@ -178,6 +186,35 @@ def _preset() -> Iterator[str]:
         for name, ours in names.items()
     ]
     yield from _table("key in openclaw.json | here", both)
+
+
+OPENCLAW_DOCUMENTS: Final = {
+    "000": "Memory-enhanced compaction",
+    "001": "Conversation memory with smart trim (pull request 17129)",
+    "002": "Compaction system",
+    "003": "Compaction and memory internals",
+    "004": "Memory and compaction",
+}
+
+
+def _openclaw() -> Iterator[str]:
+    text = (ROOT / "tests/conformance/items.toml").read_text("utf-8")
+    items = tomllib.loads(text)["items"]
+    holding = sum(item["state"] == "holds" for item in items)
+    yield f"{holding} of {len(items)} items hold, and {len(items) - holding} differ.\n"
+    for document, title in OPENCLAW_DOCUMENTS.items():
+        yield f"## {title}\n"
+        rows = [
+            (
+                item["number"],
+                item["item"],
+                item.get("reason") or "holds",
+                ", ".join(f"`{one.rpartition('::')[2]}`" for one in item.get("tests", ())),
+            )
+            for item in items
+            if item["document"] == document
+        ]
+        yield from _table("item | OpenClaw | Recollect | test", rows)
 
 
 def _python() -> Iterator[str]:

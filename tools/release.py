@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tools import figures
 from tools.packages.built import (
     FOLDER,
     ROOT,
@@ -77,6 +78,12 @@ def check_changelog(text: str, version: str) -> None:
         raise ReleaseError(f"CHANGELOG.md has no heading `## {final}`: add one")
     if version == final and not re.fullmatch(r"\d{4}-\d\d-\d\d", headings[final]):
         raise ReleaseError(f"CHANGELOG.md: write the date, `## {final} (YYYY-MM-DD)`")
+
+
+def check_figures(commits: set[str], version: str) -> None:
+    """Raise unless all figures of a final version's pages come from runs of one known commit."""
+    if re.fullmatch(r"[\d.]+", version) and (len(commits) != 1 or "" in commits):
+        raise ReleaseError(f"figures are of {len(commits)} commits or unknown ones: `just figures`")
 
 
 def example_program(readme: str) -> str:
@@ -159,6 +166,7 @@ def main() -> int:
         check_clean()
         changed = with_version(source, version)
         check_changelog((ROOT / "CHANGELOG.md").read_text(), version)
+        check_figures({figures.read(name)["commit"] for name in figures.RUNS}, version)
         SOURCE.write_text(changed)
         files = release(version, keep=not asked.dry_run)
     except (ReleaseError, RuntimeError) as error:

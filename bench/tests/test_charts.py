@@ -17,7 +17,7 @@ def test_the_committed_charts_follow_from_their_figures() -> None:
     drawn = draw_docs(DOCS)
     assert drawn.keys() == set(CHARTS)
     for chart, text in drawn.items():
-        assert (DOCS / chart).read_text(encoding="utf-8") == text, f"run `just charts`: {chart}"
+        assert (DOCS / chart).read_text(encoding="utf-8") == text, f"run `just docs`: {chart}"
 
 
 @pytest.mark.parametrize("chart", CHARTS)

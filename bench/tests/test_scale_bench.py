@@ -1,22 +1,31 @@
 """The scale bench: it runs whole at a small size, its arithmetic adds up, its page is generated."""
 
+import asyncio
 import json
 import math
 import re
 from dataclasses import asdict
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from click.testing import CliRunner
 from tests.sizes import only_in_full
 
+from recollect.adapters.stores.postgres.pool import Pool
+from recollect.errors import RecollectError
 from recollect_bench import scale
+from recollect_bench.command import bench
+from recollect_bench.postgres_server import PostgresServer
+from recollect_bench.result import BenchResult, Parts
+from recollect_bench.scale import straight
 from recollect_bench.scale.capacity import (
     ASSUMED,
     FLEETS,
     QUICK_NOTE,
     Assumptions,
     ScaleResult,
-    generated,
+    page,
     reckon,
 )
 
@@ -24,12 +33,12 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def committed() -> ScaleResult:
-    return ScaleResult.read(json.loads((DOCS / "operations/capacity.json").read_text("utf-8")))
+    return ScaleResult.read(json.loads((DOCS / "contributing/figures/scale.json").read_text()))
 
 
 @only_in_full
-def test_a_small_run_measures_everything(tmp_path: Path) -> None:
-    result = scale.run(quick=True, write=str(tmp_path))
+def test_a_small_run_measures_everything() -> None:
+    result = scale.run(quick=True)
     figures = result.figures
     assert figures.keys() >= {
         *("prepare_p50_ms", "prepare_p99_ms", "large_prepare_p50_ms", "large_prepare_p99_ms"),
@@ -47,19 +56,77 @@ def test_a_small_run_measures_everything(tmp_path: Path) -> None:
     assert figures["engine_ratio_http"] > figures["engine_ratio"] / 3
     assert 50 < figures["ingest_peak_mb"] < 512
     assert figures["statements_per_prepare"] > figures["round_trips_per_prepare"] > 1
-    written = ScaleResult.read(json.loads((tmp_path / "operations/capacity.json").read_text()))
-    assert written.figures == figures
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.*")} == {
-        *generated(written),
-        "operations/capacity.json",
-    }
+    assert result.failures == ()
+    assert isinstance(result, ScaleResult)
+    assert QUICK_NOTE in page(result)
 
 
-def test_the_page_and_its_pictures_follow_from_the_committed_figures() -> None:
-    for name, text in generated(committed()).items():
-        assert (DOCS / name).read_text(encoding="utf-8") == text, (
-            f"{name} is generated: recollect bench scale --capacity FILE --write docs"
-        )
+async def test_transactions_that_do_not_commit_in_time_are_sent_straight_all_the_same(
+    server: PostgresServer,
+) -> None:
+    """A turn may end a search at its deadline, and leave work behind for which no request waits."""
+    database = await server.migrated_database()
+    pool = Pool(database.app_url, size=4)
+    recorder, space = straight.Recorder(pool), uuid4()
+
+    async def ask(query: str, seconds: float) -> None:
+        async with asyncio.timeout(seconds), pool.transaction(space, read=True) as work:
+            await work.rows("SELECT 1")
+            await work.rows(query)
+
+    bare = straight.Straight(database.app_url)
+    try:
+        for query, seconds in (
+            ("SELECT pg_sleep(30)", 0.3),
+            ("SELECT 1 / 0", 30),
+            ("SELECT pg_sleep(0.4)", 30),
+        ):
+            unfinished = asyncio.create_task(ask(query, seconds))
+            await asyncio.sleep(0.1)
+            await ask("SELECT 2", 30)
+            sent = await recorder.take()
+            await asyncio.gather(unfinished, return_exceptions=True)
+            assert len(sent) == (2 if "0.4" in query else 1)
+            assert await asyncio.to_thread(bare.seconds, sent, []) > 0
+            assert await recorder.take() == []
+    finally:
+        bare.close()
+        await pool.close()
+
+
+class BrokenError(Exception):
+    """No error that the benches know."""
+
+
+def test_a_bench_that_fails_late_prints_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(progress: object) -> BenchResult:
+        figures, parts = {}, Parts()
+        for name in ("first", "second", "third"):
+            with parts.part(name):
+                if name == "second":
+                    raise BrokenError("it broke")
+                figures[name] = 1.0
+        return BenchResult(bench="tokens", figures=figures, failures=tuple(parts.failures))
+
+    monkeypatch.setattr("recollect_bench.tokens.run", run)
+    done = CliRunner().invoke(bench, ["tokens", "--json"])
+    assert done.exit_code == 1
+    assert json.loads(done.stdout)["figures"] == {"first": 1.0, "third": 1.0}
+    assert "not measured: second: BrokenError: it broke" in done.stderr
+
+
+@only_in_full
+def test_a_part_that_fails_keeps_the_figures_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bench once ended after 17 minutes without a figure."""
+
+    async def compare(*_: object, **__: object) -> None:
+        raise RecollectError("sent straight it failed")
+
+    monkeypatch.setattr(scale, "compare", compare)
+    result = scale.run(quick=True)
+    part = "the same statements sent straight"
+    assert result.failures == (f"{part}: RecollectError: sent straight it failed",)
+    assert {"mix_rate_held", "fairness", "flatness", "failed"} <= result.figures.keys()
 
 
 def test_the_committed_page_is_of_a_run_at_its_full_size() -> None:

@@ -3,7 +3,14 @@
 import pytest
 from tools.packages.built import ROOT, content_problems, project, wanted
 from tools.packages.smoke import USES
-from tools.release import ReleaseError, check_changelog, example_program, version_in, with_version
+from tools.release import (
+    ReleaseError,
+    check_changelog,
+    check_figures,
+    example_program,
+    version_in,
+    with_version,
+)
 
 SOURCE = (ROOT / "src/recollect/__init__.py").read_text()
 
@@ -29,6 +36,14 @@ def test_a_final_version_needs_a_dated_heading() -> None:
         check_changelog(open_, "1.2.3")
     with pytest.raises(ReleaseError, match=r"no heading `## 1\.2\.4`"):
         check_changelog(dated, "1.2.4")
+
+
+@pytest.mark.parametrize("commits", [{""}, {"1a2b3c4d", ""}, {"1a2b3c4d", "5e6f7a8b"}])
+def test_a_final_version_needs_figures_of_one_commit(commits: set[str]) -> None:
+    check_figures({"1a2b3c4d"}, "1.2.3")
+    check_figures(commits, "1.2.3rc1")
+    with pytest.raises(ReleaseError, match="just figures"):
+        check_figures(commits, "1.2.3")
 
 
 def test_the_example_of_the_readme_is_a_program() -> None:

@@ -68,7 +68,7 @@ async def open_plain(location: str, space: str) -> Store:
     """A file or a URL, as `recollect` opens it."""
     from recollect.adapters.wiring import open_store
 
-    return await open_store(location, space=space)
+    return await open_store(location, space=space, makes_ids=True)
 
 
 async def open_encrypted(location: str, space: str) -> Store:

@@ -3,8 +3,8 @@
 Each window runs in a process of its own, through `open_memory`, with real SQLite and the default
 settings, and its past is replaced by summaries that say nothing. A plain chat of 300 messages
 without an embedder comes first. Prints each figure with its bound, and ends with 1 if one of them
-is missed. `--json FILE` writes the figures and their series. `--write docs` writes them to
-docs/images/long_sessions.json, and draws the chart next to it.
+is missed. `--json FILE` writes the figures and their series. `--write` writes them to
+docs/contributing/figures, from which `python -m tools.reference` draws the chart.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from tools import figures
 from tools.long_session.measure import run_session
 
 _NOTHING_LOST: Final = {"over_limit": 0, "undurable": 0, "lost": 0}
@@ -58,17 +59,10 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     if options.write:
-        write_docs(options.write, results)
+        origin = figures.origin("python -m tools.long_session --write")
+        text = json.dumps({**results, **origin}, indent=1)
+        (figures.FIGURES / "long_sessions.json").write_text(f"{text}\n", encoding="utf-8")
     return int(failed)
-
-
-def write_docs(docs: Path, results: Mapping[str, Any]) -> None:
-    """Write the figures with their series, and their chart."""
-    from recollect_bench.charts import growth_chart  # loads matplotlib
-
-    figures = docs / "images/long_sessions.json"
-    figures.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-    figures.with_suffix(".svg").write_text(growth_chart(results), encoding="utf-8")
 
 
 def checked(kind: str, figures: Mapping[str, float]) -> Iterator[tuple[str, bool]]:
@@ -86,7 +80,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--turns", type=int, default=3_000)
     parser.add_argument("--window", type=int, action="append", help="tokens; 16000 and 64000")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--write", type=Path, metavar="FOLDER", help="docs, to update its chart")
+    parser.add_argument("--write", action="store_true", help="write the figures of the docs")
     parser.add_argument("--session", choices=("agent", "chat"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.window = options.window or [16_000, 64_000]

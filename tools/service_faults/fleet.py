@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -31,7 +32,7 @@ from recollect_bench.postgres_server import APP_PASSWORD, APP_ROLE, PostgresServ
 from tools.service_faults.load import DEADLINE_SECONDS
 
 PGBOUNCER: Final = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
-START_SECONDS: Final = 60.0
+START_SECONDS: Final = 120.0
 SETTINGS: Final = {
     "RECOLLECT_RECALL__EMBEDDER": "hash",
     "RECOLLECT_JOBS__IN_PROCESS": "false",
@@ -45,12 +46,18 @@ class Service:
 
     def __init__(self, name: str, command: Sequence[str], home: Path) -> None:
         self.name, self._command, self.home = name, list(command), home
+        self.secret = SETTINGS["RECOLLECT_SECRET"]
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; it may not be ready yet."""
         self.home.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, **SETTINGS, "RECOLLECT_HOME": str(self.home)}
+        environment = {
+            **os.environ,
+            **SETTINGS,
+            "RECOLLECT_HOME": str(self.home),
+            "RECOLLECT_SECRET": self.secret,
+        }
         with (self.home / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "recollect", *self._command],
@@ -65,6 +72,12 @@ class Service:
         """End it as if its machine were gone."""
         if self._process is not None:
             self._process.kill()
+            self._process.wait()
+
+    def stop(self) -> None:
+        """End it as a supervisor does for an update."""
+        if self._process is not None:
+            self._process.terminate()
             self._process.wait()
 
     @property
@@ -244,6 +257,26 @@ class Fleet:
             if time.monotonic() > until:
                 raise RuntimeError(f"no node is ready:\n{self.nodes[0].log()[-2000:]}")
             time.sleep(0.1)
+
+    def rotate_secret(self) -> None:
+        """Give every process another secret, one after the other, as the docs say."""
+        new = secrets.token_hex(32)
+        self._change_secrets(SETTINGS["RECOLLECT_SECRET"], "--accept", "-", given=new)
+        for process in (*self.nodes, self.worker):
+            process.secret = new
+            process.stop()
+            process.start()
+            self.wait_until_ready()
+        self._change_secrets(new, "--retire")
+
+    def _change_secrets(self, secret: str, *options: str, given: str = "") -> None:
+        subprocess.run(
+            [sys.executable, "-m", "recollect", "db", "secret", self.database.admin_url, *options],
+            env={**os.environ, "RECOLLECT_SECRET": secret},
+            input=given.encode(),
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
 
     @property
     def urls(self) -> list[str]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import psycopg
 
+from tools.service_faults.backup import forget_something, sent_again
 from tools.service_faults.fleet import Fleet, kill_server
 from tools.service_faults.load import DEADLINE_SECONDS, Answer, Load, stored_tokens
 
@@ -42,7 +43,7 @@ AWAY_SECONDS: Final = 3.0
 """How long what was killed stays away."""
 REFUSALS: Final = frozenset({429, 503})
 SHOWN: Final = 5
-SCENARIOS: Final = ("none", "postgres", "promote", "node", "worker", "pooler")
+SCENARIOS: Final = ("none", "postgres", "promote", "node", "worker", "pooler", "rotation")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -135,7 +136,8 @@ def fault_of(scenario: str, fleet: Fleet, away_seconds: float) -> Callable[[], N
 
     return {
         "none": lambda: time.sleep(away_seconds),
-        "postgres": postgres, "promote": promote, "node": node, "worker": worker, "pooler": pooler
+        "postgres": postgres, "promote": promote, "node": node, "worker": worker,
+        "pooler": pooler, "rotation": fleet.rotate_secret,
     }[scenario]  # fmt: skip
 
 
@@ -173,6 +175,8 @@ async def tried(
         limit_ms=round(held.limit_seconds * 1000),
     )
     patience = RECOVERY_SECONDS if times <= 1 else 15.0
+    forgetful = (fleet.urls[0], fleet.keys[0])
+    await asyncio.to_thread(forget_something, *forgetful)
     load = Load(fleet.urls, fleet.keys, patience_seconds=patience, seed=seed)
     load.pace, stop = held.pace * times, asyncio.Event()
     began = time.monotonic()
@@ -199,6 +203,7 @@ async def tried(
     outcome.goodput_before = _goodput(answers, warm, broken)
     outcome.goodput_after = _goodput(answers, mended + 2.0, eased if times > 1 else ended)
     await _judge(outcome, fleet, load)
+    outcome.problems += await asyncio.to_thread(sent_again, *forgetful)
     return outcome
 
 

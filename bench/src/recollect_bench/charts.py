@@ -1,15 +1,14 @@
 """Draws the charts of the docs as SVG, each from the object that its bench prints with `--json`.
 
-`python -m recollect_bench.charts docs` draws all of them again from the figures that are committed
-next to them. Owns the look: a white card that is readable on light and dark pages, text as text,
-and the same bytes for the same figures. Imports matplotlib, so the benches import it only to draw.
+`python -m tools.reference` draws all of them from docs/contributing/figures. Owns the look: a white
+card that is readable on light and dark pages, text as text, and the same bytes for the same
+figures. Imports matplotlib, so the benches import it only to draw.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -199,11 +198,11 @@ def _ratios(session: Json) -> tuple[list[int], list[float]]:
 
 
 CHARTS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
-    "images/recall.svg": ("images/recall.json", recall_chart),
-    "images/cost.svg": ("images/cost.json", cost_chart),
-    "images/long_sessions.svg": ("images/long_sessions.json", growth_chart),
-    "images/capacity_rate.svg": ("operations/capacity.json", rate_chart),
-    "images/capacity_flat.svg": ("operations/capacity.json", flat_chart),
+    "images/recall.svg": ("recall", recall_chart),
+    "images/cost.svg": ("cost", cost_chart),
+    "images/long_sessions.svg": ("long_sessions", growth_chart),
+    "images/capacity_rate.svg": ("scale", rate_chart),
+    "images/capacity_flat.svg": ("scale", flat_chart),
 }
 """The charts of the docs, and the figures that each is drawn from."""
 
@@ -211,8 +210,8 @@ CHARTS: Final[Mapping[str, tuple[str, Callable[[Json], str]]]] = {
 def draw_docs(docs: Path) -> dict[str, str]:
     """Every chart of this folder, by its place in it."""
     return {
-        chart: draw(json.loads((docs / figures).read_text(encoding="utf-8")))
-        for chart, (figures, draw) in CHARTS.items()
+        chart: draw(json.loads((docs / f"contributing/figures/{run}.json").read_text("utf-8")))
+        for chart, (run, draw) in CHARTS.items()
     }
 
 
@@ -261,14 +260,3 @@ def _as_svg(figure: Figure, title: str) -> str:
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Title": title, "Date": None, "Creator": None})
     return "".join(f"{line.rstrip()}\n" for line in file.getvalue().splitlines())
-
-
-def main() -> None:
-    """Write the charts into the folder that is named."""
-    docs = Path(sys.argv[1])
-    for chart, picture in draw_docs(docs).items():
-        (docs / chart).write_text(picture, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

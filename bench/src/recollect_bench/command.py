@@ -62,7 +62,7 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
         {"sets", "embedder", "store", "compare", "paths", "misses", "svg", "quick", "no_cache"}
     ),
     "scale": frozenset(
-        {"quick", "spaces", "passages", "seconds", "idle_seconds", "data_dir", "capacity", "write"}
+        {"quick", "spaces", "passages", "seconds", "idle_seconds", "data_dir", "capacity"}
     ),
     "store": frozenset({"store", "quick", "large", "spaces"}),
     "turn": frozenset({"recall", "store", "quick"}),
@@ -140,14 +140,6 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     help=(
         "scale: measure nothing; compute the size of fleets from the figures of an earlier "
         "run in FILE."
-    ),
-)
-@click.option(
-    "--write",
-    metavar="FOLDER",
-    help=(
-        "scale: write the figures, the capacity page and its pictures to this folder, such as "
-        "`--write docs`."
     ),
 )
 @click.option(
@@ -314,6 +306,10 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
         click.echo(json.dumps(result.as_json(), indent=2))
     else:
         getattr(module, "draw", _draw)(result)
+    for failure in result.failures:
+        click.echo(f"recollect bench {name}: not measured: {failure}", err=True)
+    if result.failures:
+        raise click.exceptions.Exit(1)
 
 
 def _refuse_foreign(name: str, given: Mapping[str, Any]) -> None:

@@ -6,6 +6,8 @@ against work done in the same run. A bench never types a figure in by hand.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -21,12 +23,30 @@ class BenchResult:
     baselines: dict[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     version: str = recollect.__version__
+    failures: tuple[str, ...] = ()
+    """Parts that failed; their figures are missing."""
 
     def as_json(self) -> dict[str, Any]:
         """The object that `--json` prints."""
-        ordered = ("bench", "version", "figures", "baselines", "notes")
+        ordered = ["bench", "version", "figures", "baselines", "notes"]
+        ordered += ["failures"] if self.failures else []
         fields = asdict(self)
         return {name: fields[name] for name in ordered}
+
+
+@dataclass(slots=True)
+class Parts:
+    """Runs the parts of a bench. If a part fails, the figures of the others are kept."""
+
+    failures: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Note a failure of the block, and continue after it."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - no error is worth minutes of other figures
+            self.failures.append(f"{name}: {type(error).__name__}: {error}")
 
 
 def figure_text(value: float) -> str:

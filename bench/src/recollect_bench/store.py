@@ -16,7 +16,7 @@ from statistics import mean, median
 
 from recollect.core.values.batch import Batch
 from recollect.core.values.segment import NewSegment
-from recollect_bench.result import BenchResult
+from recollect_bench.result import BenchResult, Parts
 from recollect_bench.store_data import vector_batches
 from recollect_bench.store_measure import (
     Paired,
@@ -85,19 +85,24 @@ async def _run(
         baseline = target.baseline()
         store = await target.open("measured")
         loaded = Loaded(target=target, store=store, baseline=baseline)
+        parts = Parts()
         try:
             await _first_passages(loaded, scale, progress)
             if scale.large is not None:
-                await _more_passages(loaded, scale, progress)
+                with parts.part("more passages"):
+                    await _more_passages(loaded, scale, progress)
             if isinstance(target, SqliteTarget):
-                await _opening(loaded, target, scale, progress)
+                with parts.part("opening"):
+                    await _opening(loaded, target, scale, progress)
             elif isinstance(target, PostgresTarget) and scale.large is not None:
                 from recollect_bench import store_fleet
 
                 if spaces:
-                    await store_fleet.flatness(loaded, target, spaces=spaces, progress=progress)
+                    with parts.part("many spaces"):
+                        await store_fleet.flatness(loaded, target, spaces=spaces, progress=progress)
                 if large:
-                    await store_fleet.large_space(loaded, target, progress=progress)
+                    with parts.part("a large space"):
+                        await store_fleet.large_space(loaded, target, progress=progress)
         finally:
             await store.close()
             baseline.close()
@@ -106,6 +111,7 @@ async def _run(
             figures=loaded.figures,
             baselines=loaded.baselines,
             notes=(*NOTES, *target.notes),
+            failures=tuple(parts.failures),
         )
 
 

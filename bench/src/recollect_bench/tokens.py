@@ -49,7 +49,7 @@ from recollect_bench.token_corpus import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 
 # Simulated sessions that show how close a calibrated count comes to the provider's
@@ -290,6 +290,7 @@ SMALLEST_PROMISED_CHARS = 1000
 """From this size on the bounds hold for every sample; shorter ones are reported apart."""
 
 _SPEED_CHARS = 1_000_000
+PROSE_AND_CODE = ("english", "chat_markdown", "coding_session", "python", "python_tests")
 _SPEED_REPEATS = 7
 # Further cuts in which the fit looks for what it misses.
 _POOL_SEEDS = range(21, 27)
@@ -326,9 +327,15 @@ def run(progress: Callable[[str], None], *, corpus: Path | None = None) -> Bench
         if kind in HELD_KINDS:
             baselines |= _spread(f"openclaw_{kind}", chosen, count_text_openclaw, short=False)
             baselines |= _spread(f"chars_4_{kind}", chosen, _quarter_of_chars, short=False)
+    figures |= _worst("", figures)
+    baselines |= _worst("openclaw_", baselines)
     progress("simulating calibrated sessions")
-    for name, sessions in simulated_sessions(documents).items():
-        figures[f"calibrated_error_{name}"] = worst_calibrated_error(sessions, count_o200k)
+    errors = {
+        f"calibrated_error_{name}": worst_calibrated_error(sessions, count_o200k)
+        for name, sessions in simulated_sessions(documents).items()
+    }
+    least, most = min(errors.values()), max(errors.values())
+    figures |= errors | {"calibrated_error_least": least, "calibrated_error_most": most}
     progress("measuring speed")
     figures |= _speed(documents)
     missing = sorted(set(HELD_KINDS) - {"python", "hex_json", "base64"} - set(documents))
@@ -368,6 +375,17 @@ def _spread(
     if promised:
         figures[f"{name}_median"] = round(sorted(promised)[len(promised) // 2], 3)
     return figures
+
+
+def _worst(counter: str, figures: Mapping[str, float]) -> dict[str, float]:
+    """The worst cases of all kinds of prose and code that a counter was held to."""
+    ends = {}
+    for end, worst in (("under", min), ("over", max)):
+        names = [f"{counter}{kind}_{end}" for kind in PROSE_AND_CODE]
+        ends[f"{counter}prose_and_code_{end}"] = worst(
+            figures[name] for name in names if name in figures
+        )
+    return ends
 
 
 def _speed(documents: dict[str, list[str]]) -> dict[str, float]:

@@ -28,14 +28,13 @@ import psycopg
 from recollect.errors import RecollectError
 from recollect_bench.gateway.processes import ServerProcess
 from recollect_bench.postgres_server import PostgresServer, TestDatabase
-from recollect_bench.result import BenchResult, figure_text
+from recollect_bench.result import BenchResult, Parts, figure_text
 from recollect_bench.scale import fleet
 from recollect_bench.scale.capacity import (
     QUICK_NOTE,
     ScaleResult,
     capacity_figures,
     page,
-    write_docs,
 )
 from recollect_bench.scale.fleet import BenchTenant
 from recollect_bench.scale.load import (
@@ -155,30 +154,24 @@ def run(
     idle_seconds: float | None = None,
     data_dir: str | None = None,
     capacity: str | None = None,
-    write: str | None = None,
 ) -> BenchResult:
-    """Measure, or read what was measured (`capacity`); `write` updates the page in that folder."""
+    """Measure, or compute fleets from what was measured (`capacity`)."""
     if capacity is not None:
         result = ScaleResult.read(json.loads(Path(capacity).read_text(encoding="utf-8")))
-        if write is None:
-            return CapacityPage(
-                bench="scale", figures=capacity_figures(result), notes=(), text=page(result)
-            )
-    else:
-        sizes = QUICK if quick else Sizes()
-        sizes = replace(
-            sizes,
-            spaces=spaces or sizes.spaces,
-            passages=passages or sizes.passages,
-            seconds=seconds or sizes.seconds,
-            idle_seconds=idle_seconds or sizes.idle_seconds,
+        return CapacityPage(
+            bench="scale", figures=capacity_figures(result), notes=(), text=page(result)
         )
-        sizes = replace(sizes, flat=_flat_of(sizes))
-        result = asyncio.run(_measured(sizes, data_dir, progress))
-        result = replace(result, notes=(*result.notes, *((QUICK_NOTE,) if quick else ())))
-    if write is not None:
-        write_docs(Path(write), result)
-    return result
+    sizes = QUICK if quick else Sizes()
+    sizes = replace(
+        sizes,
+        spaces=spaces or sizes.spaces,
+        passages=passages or sizes.passages,
+        seconds=seconds or sizes.seconds,
+        idle_seconds=idle_seconds or sizes.idle_seconds,
+    )
+    sizes = replace(sizes, flat=_flat_of(sizes))
+    result = asyncio.run(_measured(sizes, data_dir, progress))
+    return replace(result, notes=(*result.notes, *((QUICK_NOTE,) if quick else ())))
 
 
 def _flat_of(sizes: Sizes) -> tuple[int, ...]:
@@ -217,6 +210,7 @@ class _Bench:
     tenant: BenchTenant
     figures: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    parts: Parts = field(default_factory=Parts)
 
     def names(self, first: int, last: int) -> list[str]:
         return [f"space-{number:06d}" for number in range(first, last)]
@@ -255,12 +249,14 @@ async def _measured(sizes: Sizes, data_dir: str | None, progress: Progress) -> S
                 database=database,
                 tenant=await fleet.add_tenant(database, TENANT),
             )
-            await _filled_and_measured(bench)
+            with bench.parts.part("filling"):
+                await _filled_and_measured(bench)
     bench.figures["minutes"] = (time.monotonic() - started) / 60
     return ScaleResult(
         bench="scale",
         figures=bench.figures,
         notes=(*bench.notes, *NOTES),
+        failures=tuple(bench.parts.failures),
         measured_on=datetime.datetime.now(datetime.UTC).date().isoformat(),
         machine=fleet.machine(),
     )
@@ -278,7 +274,7 @@ def _folder(data_dir: str | None) -> Iterator[Path]:
 
 
 async def _filled_and_measured(bench: _Bench) -> None:
-    sizes, figures = bench.sizes, bench.figures
+    sizes, figures, part = bench.sizes, bench.figures, bench.parts.part
     tenants = [
         await fleet.add_tenant(bench.database, f"tenant-{number}")
         for number in range(sizes.tenants + 1)
@@ -296,23 +292,27 @@ async def _filled_and_measured(bench: _Bench) -> None:
         }
         idle = await _entered(opened, bench.node(flats[0][1], "idle"))
         bench.progress("parallel ingests")
-        figures |= await parallel_ingests(
-            idle, bench.tenant, count=sizes.ingests, messages=sizes.ingest_messages
-        )
-        await quiet(idle, seconds=60 * sizes.idle_seconds)
+        with part("parallel ingests"):
+            figures |= await parallel_ingests(
+                idle, bench.tenant, count=sizes.ingests, messages=sizes.ingest_messages
+            )
+            await quiet(idle, seconds=60 * sizes.idle_seconds)
         begun = time.monotonic()
         resting = IdleGrowth(idle)
-        await _rates(bench, node, meter)
+        with part("rates"):
+            await _rates(bench, node, meter)
         bench.progress("the same statements sent straight")
-        compared = await compare(
-            bench.database,
-            node.port,
-            bench.tenant,
-            copies=sizes.ratio_copies,
-            passages=sizes.passages,
-        )
-        figures |= compared.figures()
-        await _fairness(bench, node, tenants, meter)
+        with part("the same statements sent straight"):
+            compared = await compare(
+                bench.database,
+                node.port,
+                bench.tenant,
+                copies=sizes.ratio_copies,
+                passages=sizes.passages,
+            )
+            figures |= compared.figures()
+        with part("fairness"):
+            await _fairness(bench, node, tenants, meter)
         await bench.copy("template", bench.names(sizes.spaces, sizes.flat[-1]), to=bench.tenant)
         await asyncio.to_thread(fleet.settle, bench.database, bench.progress)
         await asyncio.sleep(max(0.0, sizes.idle_seconds - (time.monotonic() - begun)))
@@ -320,9 +320,10 @@ async def _filled_and_measured(bench: _Bench) -> None:
         nodes = {flats[0][0]: idle, sizes.flat[-1]: node}
         for count, database in flats[1:]:
             nodes[count] = await _entered(opened, bench.node(database, f"flat-{count}"))
-        await _flatness(bench, nodes)
+        with part("flatness"):
+            await _flatness(bench, nodes)
     figures["failed"] = sum(value for name, value in figures.items() if name.endswith("_failed"))
-    figures["failed"] += figures["others_failed_flooded"]
+    figures["failed"] += figures.get("others_failed_flooded", 0.0)
 
 
 async def _entered(opened: AsyncExitStack, process: ServerProcess) -> ServerProcess:

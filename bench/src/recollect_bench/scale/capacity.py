@@ -1,18 +1,16 @@
 """What the figures of one machine mean for a fleet: nodes, disks, memory and money, line by line.
 
 Owns the arithmetic, its assumptions, and the page that shows both (docs/operations/capacity.md),
-which is generated from docs/operations/capacity.json and never edited. Every line of it names what
-it is made of, so that a reader with other habits or prices can put in their own. It must never
-measure anything.
+which `python -m tools.reference` writes from docs/contributing/figures/scale.json. Every line of it
+names what it is made of, so that a reader with other habits or prices can put in their own. It must
+never measure anything.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any, Final, Self
 
 from recollect_bench.result import BenchResult, figure_text
@@ -21,8 +19,7 @@ from recollect_bench.scale.load import MIX
 FLEETS: Final[Mapping[str, int]] = {"1k": 1_000, "1M": 1_000_000, "100M": 100_000_000}
 DAY_SECONDS: Final = 86_400
 HOURS_PER_MONTH: Final = 730
-_PAGE: Final = "operations/capacity.md"
-_DATA: Final = "operations/capacity.json"
+_DATA: Final = "../contributing/figures/scale.json"
 _PICTURES: Final = ("images/capacity_rate.svg", "images/capacity_flat.svg")
 
 
@@ -340,15 +337,15 @@ def _head(result: ScaleResult) -> Iterator[str]:
     yield "# Capacity and cost of a service"
     yield ""
     yield "This page shows how many requests a service answers, what machines it needs, and what"
-    yield "they cost. `recollect bench scale --write docs` generates the page from"
-    yield f"[its figures](capacity.json). These figures were measured on {result.measured_on} on"
+    yield "they cost. `python -m tools.reference` generates the page from"
+    yield f"[its figures]({_DATA}). These figures were measured on {result.measured_on} on"
     yield f"{result.machine}. PostgreSQL 18, one node of `recollect serve`"
     yield "with a process per core, one `recollect worker` and the load generator shared this"
     yield "machine."
     yield "The generator sent requests at random times (Poisson), without waiting for answers."
     yield ""
     if QUICK_NOTE in result.notes:  # before the tables, where a reader sees it
-        yield f"**This is {QUICK_NOTE}.** `just scale` measures at the stated sizes."
+        yield f"**This is {QUICK_NOTE}.** `just figures scale` measures at the stated sizes."
         yield ""
     yield f"![Latency against rate](../{_PICTURES[0]})"
     yield ""
@@ -427,7 +424,8 @@ def _measured(result: ScaleResult) -> Iterator[str]:
     if missed:
         yield f"**Missed targets:** {'; '.join(missed)}. These misses are not fixed yet."
         yield ""
-    yield "How it was measured. The names in code style are keys of [the figures](capacity.json):"
+    yield "How it was measured. The names in code style are keys of"
+    yield f"[the figures]({_DATA}):"
     yield ""
     yield from (f"- {note.strip()}" for note in _joined(result.notes))
     yield ""
@@ -496,25 +494,3 @@ def _shown(value: float) -> str:
     if value == 0 or abs(value) >= 100:
         return f"{value:,.0f}"
     return figure_text(float(f"{value:.3g}"))
-
-
-def write_docs(folder: Path, result: ScaleResult) -> None:
-    """The measured figures, the page and the pictures, in one go."""
-    (folder / _DATA).parent.mkdir(parents=True, exist_ok=True)
-    told = json.dumps(result.as_json(), indent=2, ensure_ascii=False) + "\n"
-    (folder / _DATA).write_text(told, encoding="utf-8")
-    for name, text in generated(result).items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-def generated(result: ScaleResult) -> dict[str, str]:
-    """What follows from the figures, by its place in docs/."""
-    from recollect_bench.charts import flat_chart, rate_chart  # loads matplotlib
-
-    told = result.as_json()
-    return {
-        _PAGE: page(result),
-        _PICTURES[0]: rate_chart(told),
-        _PICTURES[1]: flat_chart(told),
-    }

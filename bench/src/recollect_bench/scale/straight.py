@@ -46,7 +46,8 @@ Trip: TypeAlias = list[Statement]
 
 @dataclass(slots=True)
 class _Sent:
-    """One transaction: what it sent in each round trip, and what it sent without waiting."""
+    """One transaction: what it sent in each round trip, and what it sent without waiting. Empty if
+    it was rolled back."""
 
     trips: list[tuple[Trip, bool]] = field(default_factory=list)
     seconds: float = 0.0
@@ -70,11 +71,13 @@ class _RecordedLink:
         self._link.leave(statements)
 
 
-class _Recorder:
+class Recorder:
     """Stands between a pool and its transactions, and keeps what they sent."""
 
     def __init__(self, pool: Pool) -> None:
         self.sent: list[_Sent] = []
+        self._open = 0
+        self._all_ended = asyncio.Event()
         self._given = pool._link  # it is measured from within
         pool._link = self._link  # type: ignore[method-assign]
 
@@ -84,14 +87,29 @@ class _Recorder:
         begun = time.perf_counter()
         sent = _Sent()
         self.sent.append(sent)
+        self._open += 1
+        self._all_ended.clear()
         try:
             async with giving as link:
                 yield _RecordedLink(link, sent)
+        except BaseException:  # sent again without its end, it would never end
+            sent.trips.clear()
+            raise
         finally:
             sent.seconds = time.perf_counter() - begun
+            self._open -= 1
+            if not self._open:
+                self._all_ended.set()
+
+    async def take(self) -> list[_Sent]:
+        """Wait for transactions that outlive their request, then return all and forget them."""
+        if self._open:
+            await asyncio.wait_for(self._all_ended.wait(), SECONDS)
+        sent, self.sent = self.sent, []
+        return [one for one in sent if one.trips]
 
 
-class _Straight:
+class Straight:
     """One connection that sends what was written down, for another space. It prepares the same
     statements as the engine."""
 
@@ -153,6 +171,7 @@ class _Straight:
             answers += some[-1:]
 
     def close(self) -> None:
+        """Close the connection."""
         self._connection.close()
 
 
@@ -225,8 +244,8 @@ async def compare(
     ).settings
     service = service_of(settings)
     fleet = await service.memories.fleet()
-    recorder = _Recorder(fleet.pool)
-    straight, node = _Straight(database.app_url), Connections(port)
+    recorder = Recorder(fleet.pool)
+    straight, node = Straight(database.app_url), Connections(port)
     compared = Compared()
     try:
         for number in range(copies):
@@ -246,11 +265,11 @@ async def compare(
             traffic = Traffic([tenant], [names["e"]], seed=number, passages=passages)
             for _ in range(TURNS):
                 talk, request = traffic.prepare()
-                recorder.sent.clear()
+                await recorder.take()
                 began = time.perf_counter()
                 turn = turn_of(await _by_application(service, request))
                 whole = time.perf_counter() - began
-                sent = [one for one in recorder.sent if one.trips]
+                sent = await recorder.take()
                 alone = await asyncio.to_thread(straight.seconds, sent, swap)
                 path = f"/v1/spaces/{names['h']}/sessions/{talk.session}/prepare"
                 body = request.partition(b"\r\n\r\n")[2]
