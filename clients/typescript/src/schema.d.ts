@@ -879,10 +879,10 @@ export interface components {
             /** @description The version of Recollect on this node */
             version: string;
             /**
-             * @description Why it is not ready. `schema-…`: run `recollect db migrate`. With `disk-full` it is ready: reads and removals work, while writes may fail
+             * @description Why it is not ready. `schema-…`: run `recollect db migrate`. `secret-wrong`: set the RECOLLECT_SECRET of the other nodes. With `disk-full` it is ready: reads and removals work, while writes may fail
              * @default null
              */
-            reason?: ("disk-full" | "draining" | "schema-missing" | "schema-new" | "schema-old" | "unreachable") | null;
+            reason?: ("disk-full" | "draining" | "schema-missing" | "schema-new" | "schema-old" | "secret-wrong" | "unreachable") | null;
         };
         /**
          * IngestBody
@@ -1156,7 +1156,7 @@ export interface components {
             exact: boolean;
             /** @description Parts that are no longer stored */
             missing: string[];
-            /** @description Parts in which a secret was masked */
+            /** @description Parts that were masked, or changed in the store */
             redacted: string[];
             /** @description The request, as far as it is stored */
             request: Record<string, unknown>;
