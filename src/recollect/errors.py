@@ -81,7 +81,12 @@ class ModelError(RecollectError):
 
 
 class ModelUnavailable(ModelError):  # noqa: N818
-    """The model is down, overloaded or too slow, after retries. Try again later."""
+    """The model is down, overloaded or too slow, after retries. Try again later. `prompt_read` is
+    True if the model may have read the prompt, so that its tokens count as used."""
+
+    def __init__(self, message: str, *, prompt_read: bool = False) -> None:
+        super().__init__(message)
+        self.prompt_read = prompt_read
 
 
 class ModelRefused(ModelError):  # noqa: N818

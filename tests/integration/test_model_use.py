@@ -4,13 +4,16 @@ import asyncio
 import json
 import re
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.harness.model_server import ModelServer
 from tests.harness.waiting import PATIENCE_SECONDS
 from tests.sizes import at_size
+from tests.unit.providers.wire_models import WIRES, model_at
 
 from recollect import Engine, open_memory
 from recollect.adapters.stores.sqlite import SQLiteStore
@@ -23,9 +26,9 @@ from recollect.core.rules.tokens import count_text
 from recollect.core.values.edit import Cut
 from recollect.core.values.model import Answer, ModelUse, Prompt
 from recollect.core.values.reason import Cause
-from recollect.errors import ModelUnavailable, StoreUnavailable
+from recollect.errors import ModelError, ModelUnavailable, StoreUnavailable
 from recollect.system.config import build
-from recollect.testing.scripted_model import ScriptedModel, Step
+from recollect.testing.scripted_model import Fails, Says, ScriptedModel, Step, WireName
 
 REQUESTS = at_size(ci=90, full=230)
 NOON = 1_760_011_200.0
@@ -188,10 +191,58 @@ def test_stats_say_what_was_asked_today_and_in_all(tmp_path: Path) -> None:
     told = spent(path, "memory", "stats")
     assert set(told["today"]) == {"extraction"}
     assert told["today"]["extraction"]["calls"] == 2, "one that failed was sent, too"
-    assert told["today"]["extraction"]["input_tokens"] == 2 * count_text("some words")
+    assert told["today"]["extraction"]["input_tokens"] == count_text("some words")
     assert told["total"]["summary"] == {"calls": 2, "input_tokens": 900, "output_tokens": 80}
     drawn = CliRunner().invoke(main, ["memory", "stats"], env={"RECOLLECT_STORE__URL": str(path)})
     assert "2 calls (extraction 2)" in drawn.stdout
+
+
+PARTIAL = "Half of a sum"
+FAILURES: dict[str, tuple[list[Says | Fails], bool]] = {
+    "answered": ([Says(text=PARTIAL, usage=None)], True),
+    "overloaded": ([Fails(status=529)] * 3, False),
+    "too many requests": ([Fails(status=429)] * 3, False),
+    "server error": ([Fails(status=500)] * 3, False),
+    "wrong key": ([Fails(status=401)], False),
+    "no such model": ([Fails(status=404)], False),
+    "empty account": ([Fails(status=402)], False),
+    "invalid": ([Fails(status=400)], False),
+    "too large": ([Fails(status=413)], False),
+    "no reply of a model": ([Fails(status=200, body={"status": "ok"})], False),
+    "broken off": (
+        [Fails(status=200, body='{"id": "m1', headers={"content-length": "900"})] * 3,
+        True,
+    ),
+    "too late": ([Says(text=PARTIAL, hang_after_events=0)], True),
+    "given up by the caller": ([Says(text=PARTIAL, hang_after_events=0)], True),
+    "no server": ([], False),
+}
+
+
+@pytest.mark.parametrize("wire", WIRES)
+@pytest.mark.parametrize("case", FAILURES)
+async def test_a_prompt_counts_only_if_a_model_may_have_read_it(case: str, wire: WireName) -> None:
+    steps, is_read = FAILURES[case]
+    uses: list[ModelUse] = []
+
+    async def record(use: ModelUse, day: str) -> None:
+        uses.append(use)
+
+    with ModelServer(steps) as server:
+        deadline = 0.3 if case == "too late" else PATIENCE_SECONDS
+        at = "http://127.0.0.1:9" if case == "no server" else server
+        asked = model_at(wire, at, deadline_seconds=deadline)
+        model = MeteredModel(asked, SystemClock(), record)
+        prompt = Prompt(text="Sum up these words.", system="You sum up.")
+        with suppress(ModelError, TimeoutError):
+            wait = 0.3 if case == "given up by the caller" else None
+            await asyncio.wait_for(model.ask(prompt), wait)
+        await model.close()
+    (use,) = uses
+    assert use.calls == 1
+    read_tokens = count_text(prompt.system) + count_text(prompt.text) if is_read else 0
+    assert use.input_tokens == read_tokens
+    assert use.output_tokens == (count_text(PARTIAL) if case == "answered" else 0)
 
 
 async def test_a_call_that_could_not_be_counted_is_counted_with_the_next() -> None:

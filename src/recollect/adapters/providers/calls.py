@@ -399,14 +399,15 @@ class Calls:
                 f"{who} did not answer within {self._deadline:g} s: try again later, or raise "
                 "models.deadline_seconds"
             )
-            return http.FailedTry(error=ModelUnavailable(late))
+            return http.FailedTry(error=ModelUnavailable(late, prompt_read=True))
         if trouble.kind is http.TroubleCause.UNREACHABLE:
             unreachable = f"{who} cannot be reached: check the network and the base URL"
             return http.FailedTry(error=ModelUnavailable(unreachable), again=True)
         return http.FailedTry(error=self._torn(trouble.name), again=True)
 
     def _torn(self, how: str) -> ModelError:
-        return ModelUnavailable(f"{self.address.shown} ended its reply early ({how}): try again")
+        early = f"{self.address.shown} ended its reply early ({how}): try again"
+        return ModelUnavailable(early, prompt_read=True)
 
 
 async def _read_into(content: bytearray, answer: httpx2.Response) -> None:

@@ -191,9 +191,8 @@ class HttpChatModel(ABC):
                             yield event
                 whole = assembling.reply()
                 if whole is None:
-                    raise ModelUnavailable(
-                        f"{self._address.shown} ended its reply early: try again"
-                    )
+                    early = f"{self._address.shown} ended its reply early: try again"
+                    raise ModelUnavailable(early, prompt_read=True)
                 _, done = self._done(whole)
             await self._calls.end(begun)
             yield done

@@ -18,7 +18,7 @@ from recollect.core.upkeep.jobs import BackgroundJobs, Handler, JobRunner, day_o
 from recollect.core.values.batch import EMBED_JOB, EXTRACT_JOB, Batch, Lease
 from recollect.core.values.model import Answer, ModelUse, Prompt, Purpose
 from recollect.core.values.reason import Cause, Reason
-from recollect.errors import StoreError
+from recollect.errors import ModelError, ModelUnavailable, StoreError
 from recollect.system.config import Settings
 
 if TYPE_CHECKING:
@@ -53,13 +53,19 @@ class MeteredModel:
         return self._model.window_tokens
 
     async def ask(self, prompt: Prompt) -> Answer:
-        """Return the model's answer. The tokens of a call are counted even if the call fails."""
+        """Return the model's answer. A failed call is counted, and its prompt only if the model may
+        have read it: if the reply broke off, or the caller no longer waits for it."""
         answer: Answer | None = None
+        prompt_read = True
         try:
             answer = await self._model.ask(prompt)
+        except ModelError as error:
+            prompt_read = isinstance(error, ModelUnavailable) and error.prompt_read
+            raise
+        else:
             return answer
         finally:
-            use = model_use(prompt, answer)
+            use = model_use(prompt, answer, prompt_read=prompt_read)
             self._used(use)
             meter = METER.get()
             if meter is not None:

@@ -372,8 +372,10 @@ class Weigher:
         return len(part.payload) // CARRIED_DATA_CHARS_A_TOKEN
 
 
-def model_use(prompt: Prompt, answer: Answer | None = None) -> ModelUse:
+def model_use(prompt: Prompt, answer: Answer | None = None, *, prompt_read: bool) -> ModelUse:
     """Return the token usage of one model call: as reported, else estimated."""
+    if not prompt_read:
+        return ModelUse(purpose=prompt.purpose, calls=1)
     if answer is not None and answer.usage is not None:
         read, written = answer.usage.input_tokens, answer.usage.output_tokens
     else:

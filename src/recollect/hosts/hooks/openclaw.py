@@ -85,7 +85,8 @@ class _Compaction:
         try:
             return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except TimeoutError:
-            raise ModelUnavailable("OpenClaw's model did not answer in time") from None
+            late = "OpenClaw's model did not answer in time"
+            raise ModelUnavailable(late, prompt_read=True) from None
         finally:
             del self.waiting[name]
 
