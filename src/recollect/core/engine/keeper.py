@@ -24,6 +24,7 @@ from recollect.core.engine.ledger import (
     RecordedTurn,
     ReleasedTo,
     count_equal_rows,
+    drop_repeated,
     newest_session,
     note_place,
     note_stored,
@@ -49,7 +50,7 @@ from recollect.core.values.message import EntryKey
 from recollect.core.values.model import Request
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Report
-from recollect.core.values.segment import Source
+from recollect.core.values.segment import SegmentId, Source
 from recollect.errors import FormatError, StoreUnavailable
 from recollect.system.config import Settings
 
@@ -124,6 +125,7 @@ class SessionKeeper:
         loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
         boundary.note("load", "done", loaded)
         keeping.path, keeping.stored = found.path, found.newest
+        keeping.may_be_broken = True
         # If a session continued while the store was down, use the edits of that time.
         ours = (state.edits or state.turn > found.turn) and not keeping.stale
         keeping.stale = False
@@ -469,6 +471,7 @@ class SessionKeeper:
         keeping.note_durable(keys)
         known = [entry for entry in fresh if entry.key in keys]
         chunks = [unknown[part] for part in write_ranges([len(one.raw) for one in unknown])]
+        stored: set[SegmentId] = set()
         kept = Persisted(where=self.archive.where, said="nothing new")
         for number, planned in enumerate(chunks, start=1):
             whole = (batch or Batch(at=now)) if number == len(chunks) else Batch(at=now)
@@ -499,6 +502,15 @@ class SessionKeeper:
             else:
                 learn(kept)
                 self.stored_batches += 1
+                stored.update(() if kept.written is None else kept.written.stored)
+        if keeping.may_be_broken and unknown:
+            keeping.may_be_broken = False
+            replies = [entry.key for entry in unknown if entry.role == "assistant"]
+            said = stored.intersection(segment_id(session, key) for key in replies)
+            if said:
+                await drop_repeated(session, entries, said, keeping, self.archive.ask)
+        if source == "reply" and entries[-1].message.ending != "complete":
+            keeping.may_be_broken = True
         return kept
 
     async def _with_new(self, batch: Batch, made: IngestResult, session: str) -> Batch:

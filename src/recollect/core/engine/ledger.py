@@ -6,20 +6,22 @@ message of the request."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import Failure
 from recollect.core.engine.archive import Persisted, Where
 from recollect.core.formats.request import fill_frame, frame_of
 from recollect.core.formats.stored_records import StateWriter
 from recollect.core.formats.turn_records import OutcomeChanges, write_outcomes, write_report
+from recollect.core.ports import Store
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.redaction import JudgedTexts, redact
+from recollect.core.rules.text import repeats_broken
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.ingest import IngestResult
 from recollect.core.turn.token_kinds import LastFigures
@@ -39,12 +41,15 @@ from recollect.core.values.message import EntryKey, MessageId, Text, ToolResult
 from recollect.core.values.model import Request, Usage
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Fate, Outcome, Outcomes, Report, StageLine, own_rows
-from recollect.core.values.segment import Source
+from recollect.core.values.segment import SegmentId, Source
 from recollect.system.config.settings import Redaction as RedactionSettings
 
 _WEIGHER: Final = Weigher()
 """Divides the tokens of a message among its parts."""
 _BLOCKS = frozenset({"inject", "stand"})
+MOST_READ = 8
+"""Of a session's newest messages: a broken reply, the request after it, and a reply of a few
+messages (reasoning, text and calls in OpenAI Responses)."""
 _E = TypeVar("_E", bound=Edit)
 
 
@@ -392,6 +397,8 @@ class ArchiveState:
     """Messages that neither the store nor the spool accepted, and that are held in RAM."""
     given: dict[EntryKey, GivenMessage] = field(default_factory=dict, repr=False)
     """Messages to store that are not durable yet, in the order of the history."""
+    may_be_broken: bool = False
+    """True if the last reply broke off or another process observed it, until the next message."""
     being_masked: set[EntryKey] = field(default_factory=set, repr=False)
     """Long messages that are masked alone at the moment."""
     forgotten: set[MessageId] = field(default_factory=set, repr=False)
@@ -496,6 +503,35 @@ def newest_session(
             ids=ids[: write.path_from] + write.ids,
         )
     return stored
+
+
+async def drop_repeated(
+    session: str,
+    entries: Sequence[Entry],
+    said: AbstractSet[SegmentId],
+    keeping: ArchiveState,
+    ask: Callable[[Callable[[Store], Awaitable[Any]]], Awaitable[Any]],
+) -> None:
+    """Remove a reply that broke off if one of the messages `said` repeats it. Otherwise memory
+    would hold it twice, and recall what the request contains."""
+    sent = {key for entry in entries for key in entry.segment_keys}
+    if keeping.stored and keeping.durable | keeping.stored <= sent:
+        return
+    found = await ask(lambda store: store.page(session=session, limit=MOST_READ, descending=True))
+    newest = () if isinstance(found, Failure) else [stored.segment for stored in found]
+    texts = [segment.text for segment in newest if segment.id in said]
+    repeated = [
+        segment
+        for segment in newest
+        if segment.role == "assistant"
+        and segment.key not in sent
+        and any(repeats_broken(segment.text, text) for text in texts)
+    ]
+    if repeated:
+        await ask(lambda store: store.withdraw([segment.id for segment in repeated]))
+        keys = {segment.key for segment in repeated}
+        keeping.durable -= keys
+        keeping.stored -= keys
 
 
 def note_stored(

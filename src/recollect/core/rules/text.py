@@ -157,6 +157,11 @@ THINKING_CLOSING = "\n[/thinking]"
 ERROR_MARK = "[error] "
 BROKEN_OFF_MARK = "[broken off]"
 """Text at the end of a message that the model did not finish, because of a stop or an error."""
+_CALLS = re.compile(r"(?:^|\n)[\w.:-]{1,128}\(.*", re.DOTALL)
+"""Calls at the end of a message, as `segment_text` writes them."""
+LEAST_REPEATED_SHARE = 0.5
+"""A client that shortens such a message drops a space or a sentence. With less, another message
+that begins alike could count as the same one."""
 UNKNOWN_TOOL = "unknown"
 """Tool name in the text of a result whose call is unknown."""
 
@@ -254,6 +259,20 @@ def _begins_line(text: str, at: int) -> bool:
 
 def without_thinking(text: str) -> str:
     return without_spans(text, thinking_spans(text))
+
+
+def repeats_broken(broken: str, text: str) -> bool:
+    """Return whether `text` is what a client made of a message that broke off: its beginning, or
+    all of it and more. Thinking, calls and white space do not count."""
+    if not broken.endswith(BROKEN_OFF_MARK):
+        return False
+    received, said = (
+        "".join(_CALLS.sub("", without_thinking(version.removesuffix(BROKEN_OFF_MARK))).split())
+        for version in (broken, text)
+    )
+    shorter = min(received, said, key=len)
+    long_enough = len(shorter) >= LEAST_REPEATED_SHARE * len(received)
+    return bool(shorter) and long_enough and received[: len(shorter)] == said[: len(shorter)]
 
 
 def without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
