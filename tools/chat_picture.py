@@ -4,13 +4,14 @@ python -m tools.chat_picture docs/images
 
 chat.svg: a question about something said before, a tool, a reply, the status line.
 receipt.svg: a window that fills, its compaction, and the receipt of what the summary dropped.
-explain.svg: a recorded session (`RECOLLECT_DATA`).
+explain.svg: the turns of a recorded session (`RECOLLECT_DATA`), as the inspector draws them.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -164,27 +165,23 @@ def receipt_screen() -> list[Text]:
         return _cropped(terminal.drawn(), "› /compact")
 
 
-def explain_screen() -> list[Text]:
-    """Where the tokens of a recorded session go."""
+def draw_session(picture: Path) -> None:
+    """Draw the tokens of each turn of a recorded session."""
+    command = [*PROGRAM, *EXPLAIN.split()[1:], "--svg", str(picture.resolve())]
+    folder = data_folder() / "transcripts"
     with tempfile.TemporaryDirectory() as home:
-        env = environment(Path(home), columns=COLUMNS) | {"COLORTERM": "truecolor"}
-        command = [*PROGRAM, *EXPLAIN.split()[1:]]
-        folder = data_folder() / "transcripts"
-        with Terminal(command, env=env, cwd=folder, columns=COLUMNS, rows=TALL) as terminal:
-            terminal.wait_for("Next:")
-            time.sleep(1)
-            return [Text(f"$ {EXPLAIN}", style="bold"), *terminal.drawn()]
+        subprocess.run(command, env=environment(Path(home)), cwd=folder, check=True)
 
 
 def main() -> None:
     """Write the pictures."""
-    screens = {"chat": chat_screen, "receipt": receipt_screen, "explain": explain_screen}
+    screens = {"chat": chat_screen, "receipt": receipt_screen}
+    draw_session(Path(sys.argv[1]) / "explain.svg")
     for name, screen in screens.items():
         console = Console(record=True, width=COLUMNS, file=io.StringIO(), legacy_windows=False)
         for line in screen():
             console.print(line, no_wrap=True, overflow="crop")
-        title = "recollect explain" if name == "explain" else "recollect chat"
-        svg = console.export_svg(title=title, code_format=FORMAT, unique_id=name)
+        svg = console.export_svg(title="recollect chat", code_format=FORMAT, unique_id=name)
         (Path(sys.argv[1]) / f"{name}.svg").write_text(svg + "\n")
 
 

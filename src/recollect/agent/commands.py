@@ -123,8 +123,8 @@ def why_text(report: Report, wanted: str, *, which: str) -> str:
 
 async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     """Show the receipt of a compaction: of the newest, or of the one with this number."""
-    from recollect.hosts.inspect.drawn import Sheet, as_text, draw_receipt
     from recollect.hosts.inspect.sessions import read_receipts
+    from recollect.hosts.inspect.text import receipt_lines
 
     if wanted and not wanted.isdigit():
         raise RecollectError("give the number of a compaction, such as /receipt 2")
@@ -133,9 +133,7 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     if not found.records:
         return "This session has no stored compaction."
     page = found.page(int(wanted or 0) or None)
-    return as_text(
-        draw_receipt(page, Sheet(width=80)), width=80
-    )  # this many columns fit most terminals
+    return "\n".join(receipt_lines(page, 80))  # this many columns fit most terminals
 
 
 MemoryAction: TypeAlias = Literal["show", "add", "search", "forget"]

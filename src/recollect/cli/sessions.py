@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import shutil
 import sys
 from dataclasses import replace
 from functools import partial
@@ -32,8 +33,6 @@ from recollect.system import config
 from recollect.system.plain_text import plain_line, window_from
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from recollect.core.engine.rebuild import Rebuilt
     from recollect.core.ports import Store
     from recollect.core.values.transcript import RecordedSession
@@ -119,15 +118,16 @@ def explain(
     if as_json:
         print_json({**explained.as_json(), "said": turn_line(explained)})
         return
-    from recollect.hosts.inspect.drawn import draw_session  # imports rich
+    from recollect.hosts.inspect.text import session_lines  # imports rich
 
-    draw_session(explained, _console(), every=every)
+    for line in session_lines(explained, _width(), every=every):
+        click.echo(line)
 
 
-def _console() -> Console:
-    from rich.console import Console
+def _width() -> int:
+    from recollect.hosts.inspect.text import MIN_WIDTH
 
-    return Console(highlight=False, markup=False, emoji=False)
+    return max(MIN_WIDTH, shutil.get_terminal_size().columns)
 
 
 def _number_of_turn(given: int, count: int) -> int:
@@ -208,11 +208,10 @@ async def receipt(*, session: str, number: int | None, listed: bool, memory: Mem
     if memory.as_json:
         print_json(page.as_json())
         return
-    from recollect.hosts.inspect.drawn import Sheet, draw_receipt  # imports rich
+    from recollect.hosts.inspect.text import receipt_lines  # imports rich
 
-    out = _console()
-    for line in draw_receipt(page, Sheet.of(out)):
-        out.print(line)
+    for line in receipt_lines(page, _width()):
+        click.echo(line)
 
 
 def _receipt_lines(found: Receipts) -> list[str]:

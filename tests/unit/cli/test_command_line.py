@@ -25,7 +25,7 @@ from recollect.core.values.model import Prompt
 from recollect.errors import ModelUnavailable
 from recollect.hosts.gateway.summaries import ClientModel, CrossingRequest, DaySpending, crossing
 from recollect.hosts.gateway.upstream import Upstreams
-from recollect.hosts.inspect.drawn import clipped, percent
+from recollect.hosts.inspect.text import clipped, percent
 from recollect.hosts.inspect.turns import EXCERPT_CHARS, excerpt_of, shown_text
 from recollect.system.config import Settings
 from recollect.system.plain_text import plain_line, short_tokens

@@ -30,7 +30,7 @@ from recollect.agent.events import (
 )
 from recollect.core.values.edit import Insert, LeaveOut, Shorten
 from recollect.core.values.recall import TOOL_OPENING
-from recollect.hosts.inspect.drawn import clipped
+from recollect.hosts.inspect.text import clipped
 from recollect.hosts.tools.answers import NOTE
 from recollect.system.plain_text import harmless, number_of, plain_line, short_tokens, size_text
 

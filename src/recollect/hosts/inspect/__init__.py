@@ -1,3 +1,3 @@
 """Sessions, turns, receipts and windows as values, and their renderers. Nothing here writes to a
 store. `sessions`, `turns`, `explained`, `requests`, `timeline` and `status` create the values.
-`turns` renders values as text, `drawn` with rich, `svg` as pictures, `inspector` as pages."""
+`turns` and `text` render values as plain text, `svg` as pictures, `inspector` as pages."""

@@ -1,0 +1,244 @@
+"""Explanations of sessions and receipts of compactions as lines of plain text. The inspector draws
+the same values as pictures. Text of messages never makes a line wider than the given width."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from textwrap import wrap
+from typing import Final
+
+from rich.cells import cell_len, set_cell_size
+
+from recollect.core.formats.json_text import when
+from recollect.core.values.compaction import Receipt
+from recollect.hosts.inspect.explained import Explained, turn_line
+from recollect.hosts.inspect.sessions import KIND_NAMES, STANDINGS, ReceiptPage, standing_of
+from recollect.hosts.inspect.turns import (
+    FATES,
+    MessageFate,
+    reason_text,
+    span_text,
+    stretches,
+    why_text,
+)
+from recollect.system.plain_text import number_of, plain_line
+
+MIN_WIDTH: Final = 60
+"""The columns of numbers need this width."""
+_MAX_STRETCHES: Final = 16
+"""If there are more stretches than this, stretches with the same reason are joined."""
+_MAX_LISTED: Final = 40
+_MAX_TOOLS: Final = 6
+_FILE_KINDS: Final = {
+    "pi": "pi session",
+    "claude-code": "Claude Code session",
+    "codex": "Codex rollout",
+    "request": "request body",
+    "messages": "list of messages",
+}
+_SOURCES: Final = {
+    "argument": "by --window",
+    "settings": "by your settings",
+    "recording": "as recorded",
+    "default": "assumed",
+}
+
+
+def clipped(text: str, cells: int) -> str:
+    """Cut a text to this many cells of a terminal. Wide characters take two."""
+    if cell_len(text) <= cells:
+        return text
+    return set_cell_size(text, max(0, cells - 1)).rstrip() + "…" if cells > 0 else ""
+
+
+def percent(part: int, whole: int) -> str:
+    """Format a share in at most four characters."""
+    share = part / whole if whole else 0.0
+    return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
+
+
+def session_lines(explained: Explained, width: int, *, every: bool = False) -> Iterator[str]:
+    """Describe a session at one turn. If `every` is true, each message has its own line."""
+    yield from _recording_lines(explained, width)
+    yield from _token_lines(explained)
+    if explained.largest:
+        whole = sum(fate.tokens_before for fate in explained.largest)
+        share = percent(whole, explained.came_tokens)
+        yield f"\nThe largest messages: {share} of the received tokens"
+        yield from (_message_line(fate, width) for fate in explained.largest)
+    counts = Counter(fate.fate for fate in explained.fates)
+    listed = ", ".join(f"{counts[fate]:,} {fate}" for fate in FATES if counts[fate])
+    yield f"\nOutcomes of the messages: {listed}"
+    if every:
+        yield from (_message_line(fate, width, reason=True) for fate in explained.fates)
+    else:
+        yield from _stretch_lines(explained.fates, width)
+    yield ""
+    yield from wrap(turn_line(explained), width)
+    for stage in explained.stages:
+        if stage.outcome in ("failed", "late") and stage.stage != "check":
+            yield from wrap(f"! {stage.stage}: {reason_text(stage.reasons)}", width)
+    yield "Next: --turn N another turn, --window N a tighter fit, --all"
+
+
+def _recording_lines(explained: Explained, width: int) -> Iterator[str]:
+    recording, window = explained.recording, explained.window
+    turn = f"turn {explained.turn:,} of {explained.turns:,}"
+    turn = "the next request" if explained.next_request else turn
+    yield f"{clipped(recording.file, width - len(turn) - 2)}: {turn}"
+    facts = [
+        _FILE_KINDS.get(recording.kind, recording.kind),
+        *([f"the first of {recording.runs:,} runs"] if recording.runs > 1 else []),
+        *([f"{recording.format} format"] if recording.format != recording.kind else []),
+        *([recording.model] if recording.model else []),
+        number_of(recording.messages, "message"),
+        number_of(recording.requests, "request"),
+        *([number_of(recording.compactions, "compaction")] if recording.compactions else []),
+    ]
+    source = _SOURCES.get(window.source, f"assumed for {recording.model}")
+    yield from wrap(", ".join(facts), width)
+    yield from wrap(
+        f"window {window.tokens:,} ({source}), limit {window.limit_tokens:,}, "
+        f"preset {explained.preset}",
+        width,
+    )
+    if explained.skipped_turns:
+        skipped, before = explained.skipped_turns, explained.turn - 1
+        text = f"{skipped:,} of the {before:,} turns before were not replayed, to save time"
+        yield from wrap(text, width)
+    for line in recording.passed_over[:2]:
+        yield clipped(f"! {line}", width)
+    if (more := len(recording.passed_over) - 2) > 0:
+        yield f"! {more:,} more lines skipped (--json lists them)"
+
+
+def _token_lines(explained: Explained) -> Iterator[str]:
+    came, sent = explained.came_tokens, explained.sent_tokens
+    rows = [
+        ("by recollect" if kind.kind == "ours" else kind.kind, kind.came_tokens, kind.sent_tokens)
+        for kind in sorted(explained.kinds, key=lambda kind: -kind.came_tokens)
+        if kind.came_tokens or kind.sent_tokens
+    ]
+    tools = [
+        (
+            clipped(f"  {tool.tool}, {number_of(tool.results, 'result')}", 26),
+            tool.came_tokens,
+            tool.sent_tokens,
+        )
+        for tool in explained.tools[:_MAX_TOOLS]
+    ]
+    yield f"\n{'Where the tokens go':26}{'received':>13}{'sent':>18}"
+    for name, received, kept in (*rows, *tools, ("all", came, sent)):
+        shares = percent(received, came), percent(kept, sent)
+        yield f"{name:26}{received:>13,} {shares[0]:>4}{kept:>13,} {shares[1]:>4}"
+    yield f"The request takes {percent(sent, explained.window.limit_tokens)} of the limit."
+    if explained.reported_tokens is not None:
+        yield f"The provider counted {explained.reported_tokens:,} tokens for it."
+
+
+def _message_line(fate: MessageFate, width: int, *, reason: bool = False) -> str:
+    number = "" if fate.number is None else f"#{fate.number:,}"
+    after = "" if fate.fate == "kept" else f" → {fate.tokens_after:,}"
+    why = f"{reason_text(fate.reasons)}  " if reason and fate.fate != "kept" else ""
+    outcome = f"{fate.fate:10} " if reason else ""
+    start = f"{number:>7} {outcome}{clipped(fate.what, 20):20} {fate.tokens_before:>8,}{after}  "
+    return clipped(start + why + fate.excerpt, width).rstrip()
+
+
+def _stretch_lines(fates: Sequence[MessageFate], width: int) -> Iterator[str]:
+    found = stretches(fates)
+    for stretch in found if len(found) <= _MAX_STRETCHES else stretches(fates, together=True):
+        sizes = f"{stretch.tokens_before:>9,}" if stretch.tokens_before else " " * 9
+        after = "" if stretch.fate == "kept" else f"→ {stretch.tokens_after:,}"
+        start = f"{stretch.fate:10} {stretch.count:>6,} {span_text(stretch):15}{sizes} {after:10} "
+        yield from _hanging(start, why_text(stretch), width)
+
+
+def _hanging(start: str, text: str, width: int) -> list[str]:
+    """Wrap a text below its first line; if there is little space beside it, below its start."""
+    indent = " " * (len(start) if width - len(start) >= MIN_WIDTH // 2 else 11)
+    return wrap(start + text, width, subsequent_indent=indent, drop_whitespace=True)
+
+
+def receipt_lines(page: ReceiptPage, width: int) -> Iterator[str]:
+    """Describe a compaction: lost content first, because a user may have to repeat it."""
+    result, receipt = page.recorded.result, page.recorded.result.receipt
+    title = f"Compaction {page.number} of {page.of}{', undone' if page.undone else ''}"
+    at = when(page.recorded.at)
+    yield f"{title}  {clipped(plain_line(page.session), width - len(title) - len(at) - 4)}  {at}"
+    spent = result.spent
+    text = f"{result.trigger}, before turn {page.recorded.turn}: {plain_line(str(result.reason))}"
+    text += "; a turn was split" if result.splits_a_turn else ""
+    if spent.calls:
+        text += f"; {number_of(spent.calls, 'call')}, {spent.input_tokens:,} tokens in, "
+        text += f"{spent.output_tokens:,} out"
+    yield from wrap(f"{text}; {result.seconds:.1f} s", width)
+    before, after = result.tokens_before, result.tokens_after
+    yield f"tokens before {before:,}, after {after:,} ({percent(after, before)})"
+    if receipt is None:
+        yield "\nNo receipt was made for this compaction."
+    else:
+        yield from _standing_lines(receipt, width)
+        yield from _finding_lines("lost", receipt, width)
+        note = f", {receipt.pinned_tokens:,} tokens added to the summary"
+        yield from _finding_lines("pinned", receipt, width, note)
+    yield from _summary_lines(page, width)
+    for note in (*(receipt.notes if receipt else ()), *result.notes):
+        yield from wrap(f"! {plain_line(note)}", width)
+
+
+def _standing_lines(receipt: Receipt, width: int) -> Iterator[str]:
+    of = f" of {receipt.details:,}" if receipt.details else ""
+    yield f"\nDetails checked  {receipt.checked:,}{of}"
+    yield " " * 15 + "".join(f"{standing:>11}" for standing in STANDINGS)
+    counts = Counter((finding.probe.kind, standing_of(finding)) for finding in receipt.findings)
+    for kind, name in KIND_NAMES.items():
+        row = [counts[kind, standing] for standing in STANDINGS]
+        if any(row):
+            yield f"{name:15}" + "".join(f"{count or '·':>11}" for count in row)
+    sums = [sum(counts[kind, standing] for kind in KIND_NAMES) for standing in STANDINGS]
+    yield f"{'all':15}" + "".join(f"{count:>11,}" for count in sums)
+    if receipt.not_checked:
+        rest = number_of(receipt.not_checked, "more detail")
+        yield from wrap(f"Not checked: {rest} of these messages.", width)
+
+
+def _finding_lines(standing: str, receipt: Receipt, width: int, note: str = "") -> Iterator[str]:
+    found = [finding.probe for finding in receipt.findings if standing_of(finding) == standing]
+    if not found and standing != "lost":
+        return
+    yield f"\n{standing.capitalize()}  {len(found)}{note}"
+    if not found:
+        none = "No checked detail is lost: each is in the summary or was recalled."
+        yield from wrap(none, width)
+    for probe in found[:_MAX_LISTED]:
+        text, sentence = plain_line(probe.text), plain_line(probe.sentence)
+        start = f"{'✗' if standing == 'lost' else '+'} {probe.kind:10} "
+        yield clipped(start + text, width)
+        if sentence not in ("", text):
+            yield clipped(" " * len(start) + sentence, width)
+    yield from _rest(len(found) - _MAX_LISTED)
+
+
+def _summary_lines(page: ReceiptPage, width: int) -> Iterator[str]:
+    if page.previous_number is None:
+        first = page.number == 1
+        why = "the first of this session" if first else "the previous summary is not stored"
+        yield f"\nSummary  {why}"
+        lines = page.recorded.result.summary.splitlines()
+    else:
+        signs = {"dropped": "- ", "new": "+ "}
+        diff = page.diff()
+        count = Counter(line.change for line in diff)
+        listed = f"{count['dropped']} dropped, {count['new']} new, {count['kept']} kept"
+        yield f"\nAgainst summary {page.previous_number}  {listed}"
+        lines = [signs[line.change] + line.text for line in diff if line.change in signs]
+    for line in lines[:_MAX_LISTED]:
+        yield clipped(plain_line(line), width)
+    yield from _rest(len(lines) - _MAX_LISTED)
+
+
+def _rest(count: int) -> Iterator[str]:
+    if count > 0:
+        yield f"  … and {count:,} more; --json has them all"
