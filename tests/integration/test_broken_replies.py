@@ -84,7 +84,6 @@ FORMS = {
     "without a space": RECEIVED.rstrip(),
     "with a note": f"{RECEIVED.rstrip()}\n\n[Request interrupted by user]",
     "with dots": f"{RECEIVED.rstrip()}…",
-    "without its last words": "The parser reads tokens",
     "wrapped": RECEIVED.replace(" reads", "\nreads"),
     "whole": WHOLE,
 }
@@ -144,6 +143,7 @@ async def test_a_broken_reply_that_is_removed_can_come_back(tmp_path: Path) -> N
 
 
 OTHERS = {
+    "without its last words": "The parser reads tokens",
     "another reply": "It builds trees from tokens.",
     "a short beginning": "The",
     "a reply that begins alike": "The parser is a part of the compiler.",

@@ -159,9 +159,9 @@ BROKEN_OFF_MARK = "[broken off]"
 """Text at the end of a message that the model did not finish, because of a stop or an error."""
 _CALLS = re.compile(r"(?:^|\n)[\w.:-]{1,128}\(.*", re.DOTALL)
 """Calls at the end of a message, as `segment_text` writes them."""
-LEAST_REPEATED_SHARE = 0.5
-"""A client that shortens such a message drops a space or a sentence. With less, another message
-that begins alike could count as the same one."""
+LEAST_REPEATED_SHARE = 0.9
+"""A client may drop a space or the last half of a word. A message that lacks more is stored next to
+the one that broke off, so that no words are lost. Not measured."""
 UNKNOWN_TOOL = "unknown"
 """Tool name in the text of a result whose call is unknown."""
 
