@@ -107,6 +107,42 @@ def remove_mark(file: Path) -> None:
         opened.execute("DELETE FROM meta WHERE key = 'secret mark'")
 
 
+@pytest.mark.parametrize(("first", "then"), [(OURS, OURS[:-1]), (OURS, OTHER), (OURS, None)])
+async def test_a_file_of_an_earlier_version_refuses_another_secret_and_keeps_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, then: str | None
+) -> None:
+    file = tmp_path / "m.db"
+    set_secret(monkeypatch, first)
+    async with memory_at(file) as memory:
+        await memory.prepare("s", said(VAULT, "Noted.", LATER, "Done."))
+        await memory.settle()
+    remove_mark(file)
+    before = await stored_texts(file)
+    set_secret(monkeypatch, then)
+    for _ in range(2):
+        async with memory_at(file) as memory:
+            await memory.prepare("s", said(VAULT, "Noted.", LATER, "Done."))
+            await memory.settle(1.0)
+    assert await stored_texts(file) == before
+    set_secret(monkeypatch, first)
+    await (await open_store(str(file), space="default", makes_ids=True)).close()
+
+
+async def test_messages_of_a_wrong_secret_do_not_lock_out_the_right_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file with one message cannot tell yet which secret is right."""
+    file = tmp_path / "m.db"
+    for secret, texts in ((OURS, [VAULT]), (OTHER, [VAULT]), (OTHER, [VAULT])):
+        set_secret(monkeypatch, secret)
+        async with memory_at(file) as memory:
+            await memory.prepare("s", said(*texts))
+            await memory.settle()
+        remove_mark(file)
+    set_secret(monkeypatch, OURS)
+    await (await open_store(str(file), space="default", makes_ids=True)).close()
+
+
 @pytest.mark.parametrize("secret", [OURS, None])
 async def test_a_file_of_an_earlier_version_keeps_its_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secret: str | None

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from functools import lru_cache
 from hashlib import blake2b, scrypt
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from recollect.core.rules.identity import identify, space_secret
 from recollect.core.values.message import Message, Text
@@ -34,6 +34,9 @@ _SALT_BYTES, _HASH_BYTES, _DATA_BYTES = 16, 32, 128
 """A shorter data secret is padded, because its length would help to guess it."""
 _SAMPLE: Final = 50
 """Number of spaces, and of messages in each, to compare. Not measured; bounds the first start."""
+_MIN_TELLING: Final = 3
+"""If so many messages have ids of another secret, and none has an id of this one, it is wrong. A
+single message may have had several parts, or a secret that was masked. Not measured."""
 DATA_SECRETS: Final[dict[tuple[str, bytes], bytes]] = {}
 """The data secret that this process uses, by URL and RECOLLECT_SECRET. It never changes, because
 sessions in RAM and batches in the spool have ids made with it."""
@@ -92,9 +95,12 @@ async def _check_file(store: SQLiteStore) -> None:
     secret = deployment_secret()
     mark, known = space_secret("ids", secret), await store.secret_mark()
     if known is None:
-        if await _fits(store, secret) is not False:
+        ours = await _compare_ids(store, secret)
+        if ours.is_right:
             known = await store.secret_mark(first=mark)
-        elif not (secret and await _fits(store, b"")):
+        elif (ours.fitting or ours.messages < _MIN_TELLING) and not (
+            secret and (await _compare_ids(store, b"")).fitting
+        ):
             return
     if known != mark:
         raise _wrong_secret(str(store.path))
@@ -110,8 +116,8 @@ def _wrong_secret(place: str) -> WrongSecret:
 
 async def _compare(fleet: PostgresFleet, spaces: Sequence[SpaceId], secret: bytes) -> None:
     sample = spaces[:: max(1, len(spaces) // _SAMPLE)]
-    answers = [await _fits(await fleet.space(name), secret) for name in sample]
-    telling = [fits for fits in answers if fits is not None]
+    found = [await _compare_ids(await fleet.space(name), secret) for name in sample]
+    telling = [ids.fitting > 0 for ids in found if ids.messages]
     if telling and 2 * sum(telling) <= len(telling):
         raise WrongSecret(
             f"{SECRET_VARIABLE} fits the oldest messages of only {sum(telling)} in {len(telling)} "
@@ -120,15 +126,36 @@ async def _compare(fleet: PostgresFleet, spaces: Sequence[SpaceId], secret: byte
         )
 
 
-async def _fits(store: Store, secret: bytes) -> bool | None:
-    """Return whether one of the oldest messages has its id from this secret; None if no message can
-    tell. A message that was redacted, or has several parts, has another id."""
+class _ComparedIds(NamedTuple):
+    """How many of the oldest plain messages there are, and how many ids are from a secret."""
+
+    messages: int
+    fitting: int
+    oldest_fits: bool
+
+    @property
+    def is_right(self) -> bool:
+        """Return whether the secret made the ids, or no message can tell. Messages that a wrong
+        secret stored later do not make it the right one."""
+        return not self.messages or self.oldest_fits or 2 * self.fitting > self.messages
+
+
+async def _compare_ids(store: Store, secret: bytes) -> _ComparedIds:
+    """Compare the ids of the oldest messages with those that this secret gives. A message that was
+    redacted, or has several parts, has another id."""
     key = space_secret(store.space, secret)
     segments = [stored.segment for stored in await store.page(limit=_SAMPLE)]
-    plain = [one for one in segments if one.role in ("user", "assistant") and one.tool is None]
-    messages = [Message(role=one.role, parts=(Text(text=one.text),), raw=b"") for one in plain]
-    ids = [identify(message, key) for message in messages]
-    return any(one.message_id in ids for one in plain) if plain else None
+    plain = [
+        segment
+        for segment in segments
+        if segment.role in ("user", "assistant") and not segment.tool
+    ]
+    fits = [
+        segment.message_id
+        == identify(Message(role=segment.role, parts=(Text(text=segment.text),), raw=b""), key)
+        for segment in plain
+    ]
+    return _ComparedIds(len(fits), sum(fits), fits[:1] == [True])
 
 
 async def change_secrets(
@@ -141,14 +168,17 @@ async def change_secrets(
     if retire:
         others = [one for one in records.values() if _open((one,), secret) is None]
         await fleet.drop_secret_records(others)
-    if accept is not None and _open(records.values(), accept) is None:
+    records = await fleet.secret_records()
+    while accept is not None and _open(records.values(), accept) is None:
         if len(accept.strip()) < MIN_SECRET_CHARS:
             raise SettingsError(
                 f"a secret must have at least {MIN_SECRET_CHARS} characters: use the output of "
                 "`openssl rand -hex 32`"
             )
+        # another operator may take the same number at the same moment: then take the next one
         await fleet.add_secret_record(max(records) + 1, _wrap(data, accept))
-    return len(await fleet.secret_records())
+        records = await fleet.secret_records()
+    return len(records)
 
 
 def _wrap(data: bytes, secret: bytes) -> bytes:
