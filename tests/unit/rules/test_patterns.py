@@ -83,6 +83,7 @@ def test_the_end_of_a_text_is_also_before_its_last_line_break() -> None:
         *(("(?x)secret", "flags"), (r"\N{DASH}secret", "flags"), ("secret)", "brackets")),
         *((r"[^\Wsecret]", "P{L}"), ("secret|", "the empty text"), ("secret*" * 200, "split it")),
         *(("(secret.{0,90}){9}", "shorter repeats"), ("secret[z-a]", "ranges")),
+        *((r"\Csecret", "write ."), (r"\bÉsecret\b", "ASCII letters"), (r"ä\Bsecret", "ASCII")),
         *(("secret\ud800", "brackets"), ("(?(1)secret|x)", "groups"), ("*secret", "repeats")),
     ],
 )

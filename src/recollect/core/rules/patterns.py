@@ -139,6 +139,12 @@ class TextPattern:
             if token["opening"] or token["closing"]:
                 in_class = token["closing"] is None
                 return token[0]
+            if escaped == "C":
+                raise self._error(r"has \C, which matches a part of a character: write . instead")
+            if escaped in ("b", "B") and not in_class and not written.isascii():
+                raise self._error(
+                    rf"has \{escaped}, which knows only ASCII letters: leave it out, or write \W"
+                )
             if in_class and escaped == "W":
                 raise self._error(r"has \W between brackets: write \P{L} there, or (?:[…]|\W)")
             if escaped and (chars := _CLASSES.get(escaped if in_class else escaped.lower())):
