@@ -120,6 +120,26 @@ def test_edits_by_hand_are_applied_once_and_history_stays(facts: Facts, tmp_path
     assert "The staging API listens on port 9001" in facts.statements()
 
 
+def test_an_edited_file_changes_statement_pin_and_end_together(
+    facts: Facts, tmp_path: Path
+) -> None:
+    facts.text("add", PORT)
+    folder = tmp_path / "out"
+    facts.text("export", folder)
+    edit(folder, "port 8443", "port 9000")
+    edit(folder, "type:", "pinned: true\ntype:")
+    assert outcomes(facts, folder) == ["replaced"]
+    (fact,) = facts.json("list")["facts"]
+    assert (fact["content"], fact["pinned"]) == ("The staging API listens on port 9000", True)
+    assert outcomes(facts, folder) == ["known"]
+    edit(folder, "pinned: true", "pinned: false")
+    assert outcomes(facts, folder) == ["unpinned"]
+    edit(folder, "port 9000", "port 9001")
+    edit(folder, "type:", "stale_after: 2026-01-01\ntype:")
+    assert outcomes(facts, folder) == ["replaced"]
+    assert facts.json("list")["facts"] == []
+
+
 def test_without_restore_a_file_gets_no_pin_and_no_more_trust_than_the_assistant(
     facts: Facts, tmp_path: Path
 ) -> None:

@@ -369,6 +369,7 @@ async def facts_import_(*, folder: Path, restore: bool, memory: Memory) -> None:
             "`recollect facts export` wrote, or that has your own .md files"
         )
     outcomes: dict[str, str] = {}
+    problems: dict[str, str] = {}
     async with memory.open() as store:
         rules = ImportRules.of(memory.settings, secret=memory.secret, now=time.time())
         book = fact_book(store, memory.settings)
@@ -380,9 +381,9 @@ async def facts_import_(*, folder: Path, restore: bool, memory: Memory) -> None:
                     data, facts, store, book, rules=rules, restore=restore
                 )
             except (OSError, RecollectError) as problem:
-                outcomes[name] = f"not read: {problem}"
-    failed = [f"{plain_line(name)}: {text}" for name, text in outcomes.items() if ":" in text]
-    counts = Counter(text for text in outcomes.values() if ":" not in text)
+                problems[name] = f"not read: {problem}"
+    failed = [f"{plain_line(name)}: {problem}" for name, problem in problems.items()]
+    counts = Counter(outcomes.values())
     totals = ", ".join(f"{count:,} {word}" for word, count in sorted(counts.items()))
     lines = [*failed, totals] if totals else failed
-    memory.show({"files": outcomes}, lines, failed=bool(failed))
+    memory.show({"files": outcomes | problems}, lines, failed=bool(problems))

@@ -310,17 +310,21 @@ async def import_fact_file(
     newest = fact
     while newest.superseded_by is not None and newest.superseded_by in facts:
         newest = facts[newest.superseded_by]
+    outcome = "known"
     if (text, kind) not in [(one.content.strip(), one.type) for one in (fact, newest)]:
-        return (await book.edit(newest.id, text, type=kind)).outcome
-    if not fact.current:
-        return "known"
+        written = await book.edit(newest.id, text, type=kind)
+        outcome, newest = written.outcome, written.fact or newest
+    elif text != newest.content.strip():  # a later version was made elsewhere
+        return outcome
+    if not newest.current:
+        return outcome
     if (line["validTo"] or inf) <= rules.now * 1000:
-        await book.expire(fact.id)
-        return "expired"
-    if fact.pinned is line["pinned"]:
-        return "known"
-    await (book.pin(fact.id) if line["pinned"] else book.unpin(fact.id))
-    return "pinned" if line["pinned"] else "unpinned"
+        await book.expire(newest.id)
+        return "expired" if outcome == "known" else outcome
+    if newest.pinned is line["pinned"]:
+        return outcome
+    await (book.pin(newest.id) if line["pinned"] else book.unpin(newest.id))
+    return outcome if outcome != "known" else "pinned" if line["pinned"] else "unpinned"
 
 
 def _is_imported(stored: Fact, fact: Fact) -> bool:
