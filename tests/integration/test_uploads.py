@@ -47,6 +47,24 @@ UPLOADS: dict[str, tuple[FormatName, Any]] = {
             {"type": "input_text", "text": OWN},
         ],
     ),
+    "a document in capitals": ("openai-chat", f"<Document>\n{PAGE}\n</DOCUMENT >\n{OWN}"),
+    "an uploaded document": (
+        "openai-chat",
+        f"{OWN}\n<uploaded_document>\n{PAGE}\n</uploaded_document>",
+    ),
+    "a document within a line": ("openai-chat", f"{OWN} See: <doc>{PAGE}</doc>"),
+    "a document that does not end": ("openai-chat", f"{OWN}\n<document>\n{PAGE}"),
+    "a document with a closing tag in it": (
+        "openai-chat",
+        f"<file name='a'>\nx\n</file>\n{PAGE}\n</file>\n{OWN}",
+    ),
+    "a document in three texts": (
+        "anthropic",
+        [
+            {"type": "text", "text": text}
+            for text in (f"{OWN}\n<document>", PAGE, "</document>\nThanks.")
+        ],
+    ),
 }
 
 
@@ -135,6 +153,26 @@ async def test_an_upload_is_never_the_users_word(upload: str, tmp_path: Path) ->
     assert {fact.trust for fact in facts if fact.content == OWN} == {"high"}
     assert {fact.trust for fact in facts if "vortex" in fact.content} <= {"outside"}
     assert not [fact for fact in facts if fact.content in (ORDER, LIKES)]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "<file name='a'>\nx\n</file>\n{}\n<file name='b'>\ny\n</file>",
+        "<file name='a.md'>\nx\n</file>\n{}",
+        "{} It has a </file> tag, and <file> too.",
+        "<file name='a.xml'>\nx\n</file>\n{} Does it need the </file> tags?",
+        "<file path='a.md'/>\n{}",
+    ],
+)
+async def test_words_around_files_are_searched_for(content: str, tmp_path: Path) -> None:
+    asked = "On which port does the staging API of the quay listen?"
+    settings = {"recall.embedder": "none", "recall.scope": "space"}
+    async with open_memory(store=tmp_path / "m.db", settings=settings) as memory:
+        await memory.prepare("s", body("openai-chat", OWN, answer("openai-chat", "Noted.")))
+        await memory.settle()
+        context = await memory.prepare("later", body("openai-chat", content.format(asked)))
+    assert "8443" in json.dumps(context.request)
 
 
 @pytest.mark.parametrize("upload", UPLOADS)

@@ -19,13 +19,12 @@ from recollect.core.formats.summaries import (
     PINNED_NOTE,
     part_pinned,
 )
-from recollect.core.rules.noise import attachment_spans, strip_channel_prefix
+from recollect.core.rules.noise import strip_channel_prefix, without_attachments
 from recollect.core.rules.text import (
     ERROR_MARK,
     clean_text,
     quote_labels,
     without_recalled_blocks,
-    without_spans,
 )
 from recollect.core.values.history import Entry
 from recollect.core.values.message import (
@@ -223,11 +222,15 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
         return  # system messages are never summarized
     by_user = entry.role == "user" and not entry.message.summary
     speaker: Speaker = "user" if by_user else "assistant"
+    texts = [
+        without_recalled_blocks(part.text, any_spelling=entry.role == "user")
+        for part in entry.parts
+        if isinstance(part, Text)
+    ]
+    own = iter(without_attachments(texts) if by_user else texts)
     for part in entry.parts:
         if isinstance(part, Text):
-            text = without_recalled_blocks(part.text, any_spelling=entry.role == "user")
-            if by_user:
-                text = without_spans(text, attachment_spans(text))
+            text = next(own)
             if not (by_user and is_compact_command(text)):
                 yield speaker, strip_channel_prefix(text), ""
         elif isinstance(part, ToolCall):

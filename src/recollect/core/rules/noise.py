@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 from recollect.core.rules.text import without_spans
@@ -182,28 +183,68 @@ def without_reminders(text: str) -> str:
     return without_spans(text, reminder_spans(text))
 
 
-_ATTACHED = re.compile(
-    r"^[ \t]{0,64}<(files?|documents?|attachments?|search_results?)\b[^>\n]{0,1000}>", re.MULTILINE
+_ATTACHMENT = (
+    "files?|documents?|docs?|attachments?|search_results?|uploaded_(?:files?|documents?)"
+    "|file_contents?"
 )
 """Tags between which clients put files, documents and search results, such as pi's `file`."""
+_OPENING = re.compile(
+    rf"(?P<indent>^[ \t]{{0,64}})?<(?P<tag>{_ATTACHMENT})\b[^>\n]{{0,1000}}(?<!/)>",
+    re.MULTILINE | re.IGNORECASE,
+)
+_CLOSING = re.compile(rf"</(?P<tag>{_ATTACHMENT})\s{{0,64}}>", re.IGNORECASE)
+_MIN_INLINE_CHARS = 80
+"""Shorter content after a tag within a line is a remark about the tag. Not measured."""
 
 
-def attachment_spans(text: str) -> list[tuple[int, int]]:
-    """Return the positions of files and documents in a user's text, up to the last closing tag,
-    because their content may contain closing tags."""
-    ends: dict[str, int] = {}
+def attachment_spans(text: str, *, nearest: bool = False) -> list[tuple[int, int]]:
+    """Return the positions of files and documents in a user's text. They extend to the last closing
+    tag, or without one to the end, because their content may contain closing tags to pass for the
+    user's words. With `nearest`, they end at the next closing tag: nothing that is stored or
+    trusted may depend on that."""
+    openings = list(_OPENING.finditer(text)) if "<" in text else []
+    ends: dict[str, list[int]] = {}
+    for closing in _CLOSING.finditer(text) if openings else ():
+        ends.setdefault(closing["tag"].lower(), []).append(closing.end())
     spans: list[tuple[int, int]] = []
-    for opening in _ATTACHED.finditer(text) if "</" in text else ():
-        closing = f"</{opening[1]}>"
-        end = ends.setdefault(closing, text.rfind(closing)) + len(closing)
-        if opening.end() < end and (not spans or opening.start() >= spans[-1][1]):
-            spans.append((opening.start(), end))
+    for opening in openings:
+        if spans and opening.start() < spans[-1][1]:
+            continue
+        later = ends.get(opening["tag"].lower(), [])
+        following = later[bisect_left(later, opening.end()) :]
+        if following:
+            end = following[0 if nearest else -1]
+            content = text[opening.end() : end]
+            is_remark = "\n" not in content and len(content) < _MIN_INLINE_CHARS
+            if is_remark and opening["indent"] is None:
+                continue
+        elif opening["indent"] is None or nearest:
+            continue
+        else:
+            end = len(text)
+        spans.append((opening.start(), end))
     return spans
 
 
-def users_words(text: str) -> str:
-    """Return a user's text without reminders, and without files and documents in it."""
-    return without_reminders(without_spans(text, attachment_spans(text)))
+def attachments_in(texts: Sequence[str], *, nearest: bool = False) -> list[list[tuple[int, int]]]:
+    """Return the positions of files and documents in each of a message's texts. A document may
+    begin in one text and end in another."""
+    joined: list[list[tuple[int, int]]] = [[] for _ in texts]
+    spans = attachment_spans("\n".join(texts), nearest=nearest)
+    offset = 0
+    for text, inside in zip(texts, joined, strict=True):
+        for start, end in spans:
+            first, last = max(start - offset, 0), min(end - offset, len(text))
+            if first < last:
+                inside.append((first, last))
+        offset += len(text) + 1
+    return joined
+
+
+def without_attachments(texts: Sequence[str], *, nearest: bool = False) -> list[str]:
+    """Return a message's texts without files and documents (`attachment_spans`)."""
+    inside = attachments_in(texts, nearest=nearest)
+    return [without_spans(text, spans) for text, spans in zip(texts, inside, strict=True)]
 
 
 def _after_reminder(text: str, at: int) -> int:

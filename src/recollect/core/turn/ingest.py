@@ -12,7 +12,7 @@ from typing import Final
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.noise import (
-    attachment_spans,
+    attachments_in,
     is_noise,
     reminder_spans,
     strip_channel_prefix,
@@ -239,11 +239,13 @@ def split_message(message: Message) -> tuple[Message, ...]:
     tool's message, and then the words of the author, if any."""
     own: list[Part] = []
     brought: list[Part] = []
-    for part in () if message.summary else message.parts:
+    parts = () if message.summary else message.parts
+    inside = iter(attachments_in([part.text for part in parts if isinstance(part, Text)]))
+    for part in parts:
+        spans = next(inside) if isinstance(part, Text) else []
         if is_brought_in(part):
             brought.append(part)
         elif isinstance(part, Text) and message.role == "user":
-            spans = attachment_spans(part.text)
             texts = [json.dumps(part.text[start:end]) for start, end in spans]
             brought += [Other(kind="file", payload=text) for text in texts]
             own.append(Text(text=without_spans(part.text, spans)) if spans else part)

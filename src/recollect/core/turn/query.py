@@ -11,7 +11,12 @@ from typing import Final, Protocol, TypeAlias, cast, overload
 
 from recollect.core.formats.summaries import without_names
 from recollect.core.ports import Archive
-from recollect.core.rules.noise import is_noise, strip_channel_prefix, users_words
+from recollect.core.rules.noise import (
+    is_noise,
+    strip_channel_prefix,
+    without_attachments,
+    without_reminders,
+)
 from recollect.core.search.facts import LISTING_WORDS
 from recollect.core.search.names import SPEAKS_FROM, speaker_names_asked, speaker_of, speaker_word
 from recollect.core.search.question import (
@@ -76,13 +81,14 @@ def spoken_text(entry: Entry | Message) -> str:
     """Return the user's words in a message, without reminders, files, recalled blocks or channel
     prefix."""
     texts = [
-        users_words(part.text)
+        part.text
         for part in entry.parts
         if isinstance(part, Text) and not part.text.lstrip().startswith(OWN_MARKS)
     ]
     if not texts:
         return ""
-    return strip_channel_prefix("\n".join(texts)).strip()
+    own = map(without_reminders, without_attachments(texts, nearest=True))
+    return strip_channel_prefix("\n".join(own)).strip()
 
 
 def uses_tools(entries: Sequence[Entry]) -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from recollect.core.formats.recalled_block import EARLIER_ORDER, standing_line, write_standing
 from recollect.core.formats.summaries import is_summary
-from recollect.core.rules.noise import users_words
+from recollect.core.rules.noise import without_attachments, without_reminders
 from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.core.rules.tokens import Weigher
 from recollect.core.search.identifiers import shapes_in
@@ -250,11 +250,14 @@ def _whole_messages(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iter
 def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:
     if is_summary(entry.role, entry.parts):  # a client wrote this text, not the user
         return
+    texts = [part.text for part in entry.parts if isinstance(part, Text)]
+    own = iter(texts if entry.role == "assistant" else without_attachments(texts))
     for part in entry.parts:
+        said = next(own) if isinstance(part, Text) else ""
         if isinstance(part, Text) and entry.role in ("user", "assistant"):
             if part.text.lstrip().startswith("/"):  # a command, which was executed already
                 continue
-            said = part.text if entry.role == "assistant" else users_words(part.text)
+            said = said if entry.role == "assistant" else without_reminders(said)
             text = mask(_first(without_recalled_blocks(said, any_spelling=True)))
             for sentence, worth in _sentences_worth(text, by_user=entry.role == "user"):
                 once = entry.role == "user" and _asks_once(sentence)
