@@ -50,9 +50,9 @@ from recollect.core.formats.translate import (
     Speaker,
     WireHistory,
     as_resent,
-    broken_off,
     to_pi,
     to_wire,
+    write_broken_reply,
 )
 from recollect.core.ports import ChatModel, Clock
 from recollect.core.rules.price import read_prices
@@ -447,7 +447,7 @@ class TurnSteps:
 
     async def _record_partial(self, reply: ReplyState, reason: Any, error: str | None) -> None:
         """Record the incomplete reply as pi does. No request contains an incomplete reply."""
-        message = broken_off(
+        message = write_broken_reply(
             reply.text,
             self.shape.speaker,
             reason=reason,

@@ -19,8 +19,8 @@ from recollect.core.formats.request import split_request
 from recollect.core.formats.turn_records import (
     OutcomeChanges,
     combine_outcomes,
-    in_order,
     read_outcomes,
+    sort_outcomes,
     write_outcomes,
 )
 from recollect.core.rules.message_redaction import TextMask
@@ -115,7 +115,7 @@ def test_every_turn_of_a_session_that_changes_its_mind_is_read_from_few_records(
         wanted.append((chain.names, as_listed(report)))
     for names, fates in wanted:
         assert len(names) <= 7
-        assert in_order(combine_outcomes(read_outcomes(bodies[one]) for one in names)) == fates
+        assert sort_outcomes(combine_outcomes(read_outcomes(bodies[one]) for one in names)) == fates
 
 
 def recorded_bytes(turns: int) -> int:
@@ -161,11 +161,11 @@ def test_nothing_that_a_message_says_is_in_what_is_kept_of_outcomes_and_reports(
     recorded = record_turn(request, report, LastRecord(), mask, at=1.0, as_it_came=False)
     kept = {piece.kind: piece for piece in recorded.pieces if piece.kind != "row"}
     outcomes = read_outcomes(kept["outcomes"].body)
-    said = kept["report"].body.decode() + str(in_order(outcomes))
+    said = kept["report"].body.decode() + str(sort_outcomes(outcomes))
     assert "the store said" in said
     assert secret not in said
     assert "cargo" not in said
-    for fate in in_order(outcomes):
+    for fate in sort_outcomes(outcomes):
         for reason in fate.reasons:
             texts = [value for value in reason.numbers.values() if isinstance(value, str)]
             assert all(text.isalpha() or "the store" in text for text in texts)

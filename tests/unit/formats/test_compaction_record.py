@@ -65,7 +65,7 @@ RESULTS = st.builds(
 
 @given(RESULTS, COUNT, st.floats(0, 4e9))
 def test_what_is_read_is_what_was_written(result: CompactionResult, turn: int, at: float) -> None:
-    found = read_record(write_record(result, turn=turn, at=at))
+    found = read_record(write_record(result, turn=turn, written_at=at))
     assert (found.result, found.turn, found.at) == (result, turn, at)
 
 
@@ -83,7 +83,7 @@ def held() -> dict[str, Any]:
         trigger="manual",
         receipt=Receipt(findings=(ProbeFinding(probe=probe, standing="lost"),)),
     )
-    told = json.loads(write_record(result, turn=3, at=1.0))
+    told = json.loads(write_record(result, turn=3, written_at=1.0))
     assert isinstance(told, dict)
     return told
 

@@ -144,7 +144,7 @@ def test_files_of_node_come_back_byte_for_byte(tmp_path: Path) -> None:
                 replace(
                     FACT,
                     id=FactId(one.id),
-                    at=one.at or 0.0,
+                    at=one.said_at or 0.0,
                     superseded_by=FactId(one.superseded_by) if one.superseded_by else None,
                     foreign=foreign_of(one.number, one.line),
                 )

@@ -14,9 +14,9 @@ from recollect.core.formats.translate import (
     PROVIDERS,
     Speaker,
     as_resent,
-    broken_off,
     to_pi,
     to_wire,
+    write_broken_reply,
 )
 from recollect.core.rules.identity import identify
 from recollect.core.values.model import FormatName, Usage
@@ -153,8 +153,8 @@ def test_reasoning_that_is_sealed_goes_back_with_the_ids_of_its_items() -> None:
 
 def test_replies_that_broke_off_are_never_sent_again() -> None:
     halves = [
-        broken_off("half a", speaker("anthropic"), reason="aborted", timestamp=1),
-        broken_off("", speaker("anthropic"), reason="error", timestamp=1, error="away"),
+        write_broken_reply("half a", speaker("anthropic"), reason="aborted", timestamp=1),
+        write_broken_reply("", speaker("anthropic"), reason="error", timestamp=1, error="away"),
     ]
     wire = to_wire([user("hello"), *halves, user("again")], speaker("anthropic"))
     assert "half" not in str(wire.messages)

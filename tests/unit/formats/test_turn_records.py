@@ -15,8 +15,8 @@ from recollect.core.formats.turn_records import (
     KIND_CODES,
     ROLE_CODES,
     OutcomeChanges,
-    in_order,
     read_outcomes,
+    sort_outcomes,
     write_outcomes,
 )
 from recollect.core.ports import Store
@@ -65,7 +65,7 @@ def outcomes() -> OutcomeChanges:
             4: fate("left out", "assistant", 4, Reason(Cause.NOT_SHOWN)),
         },
         kept=[3],
-        own=[],
+        own_outcomes=[],
     )
 
 
@@ -84,7 +84,7 @@ def test_a_text_of_a_reason_is_found_and_masked() -> None:
     assert not SoughtText("Marbella").occurs_in(done.body)
     left = read_outcomes(done.body)
     assert list(left.fates) == [0, 1, 2, 4]
-    assert "no route to" in str(in_order(left)[0].reasons[0].numbers)
+    assert "no route to" in str(sort_outcomes(left)[0].reasons[0].numbers)
     cut = packed(OutcomeChanges(cut=Reason(Cause.ERROR, error=SAID)))
     assert SoughtText("Marbella").occurs_in(cut)
 

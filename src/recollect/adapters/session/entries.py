@@ -19,7 +19,7 @@ from recollect.core.formats.pi_session import (
     PiSession,
     build_history,
     entry_line,
-    kept_from,
+    find_first_kept,
     path_to,
     read_session,
 )
@@ -363,7 +363,7 @@ def _summary_sources(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEnt
         own = {entry.number for entry in path}
         return [entry for entry in earlier if entry.number not in own]
     cut = len(path) - 1
-    kept = cut if summary.retained_tail is not None else kept_from(path, cut)
+    kept = cut if summary.retained_tail is not None else find_first_kept(path, cut)
     return [*path[:kept], *(entry for entry in path[kept:cut] if entry.kind == "compaction")]
 
 
@@ -530,7 +530,7 @@ def is_undo(entry: PiEntry) -> bool:
 
 def _restore_fields(path: Sequence[PiEntry], at: int, undone: PiEntry) -> dict[str, Any]:
     restored = path[at]
-    kept = kept_from(path, at)
+    kept = find_first_kept(path, at)
     # If the compaction kept no earlier message, the restored view begins right after it.
     first = path[kept if kept < at else at + 1].id
     tail = restored.retained_tail

@@ -495,7 +495,7 @@ class Compactor:
         now = self._clock.now()
         if self._settings.redaction.enabled:
             result = mask_result(result, self._settings.redaction)
-        body = write_record(result, turn=turn, at=now)
+        body = write_record(result, turn=turn, written_at=now)
         return CompactionRecord(
             session=session.id, number=result.number, at=now, body=body, about=cut.covers
         )

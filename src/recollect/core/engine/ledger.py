@@ -138,7 +138,7 @@ class RecordedOutcomes:
             for fate in rows
         )
         cut = newest_cut(report.edits)
-        now = OutcomeChanges(fates=fates, own=own, cut=None if cut is None else cut.reason)
+        now = OutcomeChanges(fates=fates, own_outcomes=own, cut=None if cut is None else cut.reason)
         done = replace(self, newest=now, keys=keys, edits=report.edits, repairs=report.view.repairs)
         if self.chain and now == self.newest:
             return done

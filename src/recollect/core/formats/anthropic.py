@@ -11,7 +11,7 @@ from typing import Any, Final
 from recollect.core.formats.blocks import (
     RESULT_TYPES,
     BlockType,
-    Sourced,
+    SourcedMessage,
     WireMessage,
     arguments_object,
     blocks_of,
@@ -25,10 +25,10 @@ from recollect.core.formats.blocks import (
     other_type,
     read_content,
     read_wire,
-    removed,
+    removal_of,
     result_type,
     reword_result,
-    rewritten,
+    rewrite_flaws,
     text_block,
     text_in,
     tool_call_block,
@@ -77,7 +77,7 @@ ID_CHARACTERS = "A-Za-z0-9_-"
 
 LONGEST_ID = 64
 """Length limit of call ids, which must match `^[a-zA-Z0-9_-]+$`."""
-_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
+_write_id = partial(call_id, allowed_chars=ID_CHARACTERS, max_chars=LONGEST_ID)
 
 _OWN_TYPES: Final = frozenset(
     {"tool_use", "tool_result", "redacted_thinking", "server_tool_use", "document"}
@@ -160,27 +160,27 @@ class AnthropicCodec:
             return ()
         return (encode({"role": "assistant", "content": content}),)
 
-    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
-        written: list[WireMessage] = []
+    def from_pi(self, history: Sequence[SourcedMessage]) -> list[WireMessage]:
+        messages: list[WireMessage] = []
         answering = False
-        for at, message, own in history:
+        for index, message, is_own in history:
             role = message["role"]
             if role == "toolResult":
-                block = _sent_result(message)
+                block = _write_result(message)
                 if answering:
-                    written[-1].body["content"].append(block)
+                    messages[-1].body["content"].append(block)
                 else:
-                    written.append(
-                        WireMessage(body={"role": "user", "content": [block]}, source=at)
+                    messages.append(
+                        WireMessage(body={"role": "user", "content": [block]}, source=index)
                     )
                 answering = True
                 continue
-            content = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
+            content = _write_reply(message, is_own) if role == "assistant" else _write_user(message)
             if content:
                 body = {"role": role, "content": content}
-                written.append(WireMessage(body=body, source=at))
+                messages.append(WireMessage(body=body, source=index))
                 answering = False
-        return written
+        return messages
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         content = reply.get("content")
@@ -234,9 +234,11 @@ class AnthropicCodec:
         if isinstance(content, list):
             flaws += _flaws(content, role, self.rules)
             if b'"cache_control"' in raw:
-                marks = tuple([at for at, b in enumerate(content) for _ in range(_count_marks(b))])
+                marks = tuple(
+                    [index for index, b in enumerate(content) for _ in range(_count_marks(b))]
+                )
             parts = tuple(
-                [_linked(part, block) for part, block in zip(parts, content, strict=True)]
+                [_link_part(part, block) for part, block in zip(parts, content, strict=True)]
             )
             opens, joins = _links(parts)
         return Message(
@@ -267,7 +269,7 @@ class AnthropicCodec:
                 "is_error": True,
             }
         block = _fit(_source_block(piece.entry.raw, piece.part, wires))
-        block = _with_id(_unmarked(block) if piece.unmarked else block, piece.call_id)
+        block = _with_id(_without_cache_mark(block) if piece.unmarked else block, piece.call_id)
         if isinstance(piece, KeptPart):
             return {k: v for k, v in block.items() if k != "caller"} if piece.direct else block
         if isinstance(piece.entry.parts[piece.part], Text):
@@ -294,19 +296,19 @@ def _read_message(raw: bytes) -> dict[str, Any]:
 
 def _flaws(blocks: list[Any], role: Role, rules: WireRules) -> tuple[Flaw, ...]:
     flaws: list[Flaw] = []
-    for at, block in enumerate(blocks):
+    for index, block in enumerate(blocks):
         if not isinstance(block, dict):
             flaws.append(Flaw(part=None, reason=Reason(Cause.BLOCK_NO_OBJECT)))
             continue
         kind = word(block, "type")
         row = ANTHROPIC_TYPES.get(kind)
-        flaws += rewritten(block, _fit(block))
+        flaws += rewrite_flaws(block, _fit(block))
         if kind in _USERS_TYPES if role == "assistant" else row and row.run_by == "provider":
-            flaws.append(removed(at, Cause.MISPLACED_PART))
+            flaws.append(removal_of(index, Cause.MISPLACED_PART))
         elif kind == "compaction" and block.get("content") == "":
-            flaws.append(removed(at))
+            flaws.append(removal_of(index))
         elif not _is_whole(kind, block, signed=rules.thinking_signed):
-            flaws.append(removed(at, Cause.THINKING_UNSIGNED))
+            flaws.append(removal_of(index, Cause.THINKING_UNSIGNED))
     return tuple(flaws)
 
 
@@ -323,22 +325,22 @@ def _fit(block: Any) -> Any:
     """Rewrite the fields of a block that the provider would refuse."""
     kind = str(block.get("type")) if isinstance(block, dict) else ""
     if kind in _UNMARKED_TYPES and "cache_control" in block:
-        return _unmarked(block)
+        return _without_cache_mark(block)
     if kind in RESULT_TYPES and "content" in block:
         return {**block, "content": fit_result(block["content"], blank=False)}
     if kind in _CALLS:
-        given, name = arguments_object(block.get("input")), tool_name(block.get("name"))
-        return {**block, "input": given, "name": name}
+        arguments, name = arguments_object(block.get("input")), tool_name(block.get("name"))
+        return {**block, "input": arguments, "name": name}
     return block
 
 
-def _unmarked(block: Any) -> Any:
+def _without_cache_mark(block: Any) -> Any:
     if not isinstance(block, dict):
         return block
-    kept = {name: value for name, value in block.items() if name != "cache_control"}
-    if isinstance(kept.get("content"), list):
-        kept["content"] = [_unmarked(inner) for inner in kept["content"]]
-    return kept
+    fields = {name: value for name, value in block.items() if name != "cache_control"}
+    if isinstance(fields.get("content"), list):
+        fields["content"] = [_without_cache_mark(inner) for inner in fields["content"]]
+    return fields
 
 
 def _count_marks(block: Any) -> int:
@@ -350,7 +352,7 @@ def _count_marks(block: Any) -> int:
     )
 
 
-def _linked(part: Part, block: Any) -> Part:
+def _link_part(part: Part, block: Any) -> Part:
     if isinstance(part, ToolCall):
         caller = block.get("caller")
         made_by = word(caller, "tool_id") if isinstance(caller, dict) else ""
@@ -359,20 +361,20 @@ def _linked(part: Part, block: Any) -> Part:
         return part
     row = ANTHROPIC_TYPES.get(part.kind)
     if row is None:
-        named = word(block, "tool_use_id")
-        return replace(part, answers=CallId(named), certain=False) if named else part
+        link_id = word(block, "tool_use_id")
+        return replace(part, answers=CallId(link_id), certain=False) if link_id else part
     if row.run_by != "provider":
         return part
-    named = word(block, row.id_field)
+    link_id = word(block, row.id_field)
     if row.pair == "call":
-        return replace(part, opens=_link(part.kind, named))
-    return replace(part, answers=_link(part.kind, named))
+        return replace(part, opens=_make_link(part.kind, link_id))
+    return replace(part, answers=_make_link(part.kind, link_id))
 
 
-def _link(kind: str, named: str) -> CallId:
+def _make_link(kind: str, link_id: str) -> CallId:
     """Return the id that links a provider-run call to its result. Calls of MCP servers get a
     prefix, because only MCP results answer them."""
-    return CallId(f"mcp:{named}" if kind.startswith("mcp_") else named)
+    return CallId(f"mcp:{link_id}" if kind.startswith("mcp_") else link_id)
 
 
 def _links(parts: tuple[Part, ...]) -> tuple[tuple[CallId, ...], tuple[CallId, ...]]:
@@ -411,47 +413,49 @@ def _source_block(raw: bytes, part: int, wires: dict[int, Any]) -> Any:
     return content
 
 
-def _sent_user(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
+def _write_user(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    return _sent_blocks(blocks_of(message))
+    return _write_blocks(blocks_of(message))
 
 
-def _sent_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = []
+def _write_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    wire_blocks: list[dict[str, Any]] = []
     for block in blocks:
         if text := text_in(block):
-            shown.append({"type": "text", "text": text})
+            wire_blocks.append({"type": "text", "text": text})
         for media_type, data in images_of([block]):
             source = {"type": "base64", "media_type": media_type, "data": data}
-            shown.append({"type": "image", "source": source})
-    return shown
+            wire_blocks.append({"type": "image", "source": source})
+    return wire_blocks
 
 
-def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
+def _write_reply(message: Mapping[str, Any], is_own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
     blocks: list[dict[str, Any]] = []
     for block in blocks_of(message):
         kind = block.get("type")
         if kind == "toolCall":
-            given = block.get("arguments")
+            arguments = block.get("arguments")
             blocks.append(
                 {
                     "type": "tool_use",
-                    "id": _sent_id(block.get("id")),
+                    "id": _write_id(block.get("id")),
                     "name": str(block.get("name") or ""),
-                    "input": given if isinstance(given, Mapping) else {},
+                    "input": arguments if isinstance(arguments, Mapping) else {},
                 }
             )
         elif kind == "thinking":
-            blocks.extend(_sent_thinking(block) if own else ())
+            blocks.extend(_write_thinking(block) if is_own else ())
         elif text := text_in(block):
             blocks.append({"type": "text", "text": text})
-    said = any(not block["type"].endswith("thinking") for block in blocks)
-    return blocks if said else []  # some hosts of the API refuse a message that has only thinking
+    has_content = any(not block["type"].endswith("thinking") for block in blocks)
+    return (
+        blocks if has_content else []
+    )  # some hosts of the API refuse a message that has only thinking
 
 
-def _sent_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _write_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a thinking block as a list, or an empty list if it has no signature (in an aborted
     reply), because the API would refuse it."""
     signature = block.get("thinkingSignature")
@@ -459,19 +463,19 @@ def _sent_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
         return []
     if block.get("redacted") is True:
         return [{"type": "redacted_thinking", "data": signature}]
-    said = block.get("thinking")
-    thought = said if isinstance(said, str) else ""
-    return [{"type": "thinking", "thinking": thought, "signature": signature}]
+    thinking = block.get("thinking")
+    text = thinking if isinstance(thinking, str) else ""
+    return [{"type": "thinking", "thinking": text, "signature": signature}]
 
 
-def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
+def _write_result(message: Mapping[str, Any]) -> dict[str, Any]:
     blocks = blocks_of(message)
-    shown = _sent_blocks(blocks)
-    only_text = len(shown) == 1 and shown[0]["type"] == "text"
+    content = _write_blocks(blocks)
+    only_text = len(content) == 1 and content[0]["type"] == "text"
     result: dict[str, Any] = {
         "type": "tool_result",
-        "tool_use_id": _sent_id(message.get("toolCallId")),
-        "content": shown[0]["text"] if only_text else shown,
+        "tool_use_id": _write_id(message.get("toolCallId")),
+        "content": content[0]["text"] if only_text else content,
     }
     if message.get("isError") is True:
         result["is_error"] = True
@@ -493,14 +497,14 @@ class AnthropicAssembling:
 
     def take(self, event: Mapping[str, Any]) -> Iterator[ReplyEvent]:
         kind = event.get("type")
-        index = event.get("index")
-        at = index if isinstance(index, int) else 0
+        raw_index = event.get("index")
+        index = raw_index if isinstance(raw_index, int) else 0
         if kind == "message_start":
             self._start(mapping(event.get("message")))
         elif kind == "content_block_start":
-            yield from self._start_block(at, dict(mapping(event.get("content_block"))))
+            yield from self._start_block(index, dict(mapping(event.get("content_block"))))
         elif kind == "content_block_delta":
-            yield from self._extend(at, mapping(event.get("delta")))
+            yield from self._extend(index, mapping(event.get("delta")))
         elif kind == "message_delta":
             self._settle(event)
         elif kind == "message_stop":
@@ -512,28 +516,30 @@ class AnthropicAssembling:
     def partial(self) -> Mapping[str, Any]:
         """Return the blocks that have begun. The input of an interrupted call becomes text."""
         content = []
-        for at in sorted(self._blocks):
-            made = {"input": arguments_object(self._inputs[at])} if at in self._inputs else {}
-            content.append({**self._blocks[at], **made})
+        for index in sorted(self._blocks):
+            call_input = (
+                {"input": arguments_object(self._inputs[index])} if index in self._inputs else {}
+            )
+            content.append({**self._blocks[index], **call_input})
         return {**self._message, "content": content}
 
     def _start(self, message: Mapping[str, Any]) -> None:
         self._message = {"type": "message", "role": "assistant", **message}
         content = message.get("content")
-        for at, block in enumerate(content if isinstance(content, list) else ()):
-            self._blocks[at] = dict(mapping(block))
+        for index, block in enumerate(content if isinstance(content, list) else ()):
+            self._blocks[index] = dict(mapping(block))
 
-    def _start_block(self, at: int, block: dict[str, Any]) -> Iterator[ReplyEvent]:
-        self._blocks[at] = block
+    def _start_block(self, index: int, block: dict[str, Any]) -> Iterator[ReplyEvent]:
+        self._blocks[index] = block
         if block.get("type") == "tool_use":
             yield CallStarted(id=str(block.get("id", "")), name=str(block.get("name", "")))
         yield from _anthropic_words(block)
 
-    def _extend(self, at: int, delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
-        block = self._blocks.setdefault(at, {"type": "text", "text": ""})
+    def _extend(self, index: int, delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+        block = self._blocks.setdefault(index, {"type": "text", "text": ""})
         for name, value in delta.items():
             if name == "partial_json":
-                self._inputs[at] = self._inputs.get(at, "") + str(value)
+                self._inputs[index] = self._inputs.get(index, "") + str(value)
             elif name == "citation":
                 block["citations"] = [*(block.get("citations") or ()), value]
             elif name != "type" and isinstance(value, str):
@@ -541,9 +547,9 @@ class AnthropicAssembling:
         yield from _anthropic_words(delta)
 
     def _settle(self, event: Mapping[str, Any]) -> None:
-        reported = mapping(event.get("usage")).items()
+        usage_items = mapping(event.get("usage")).items()
         usage = dict(mapping(self._message.get("usage")))
-        usage.update((name, value) for name, value in reported if value is not None)
+        usage.update((name, value) for name, value in usage_items if value is not None)
         further = {key: event[key] for key in event if key not in ("type", "delta", "usage")}
         delta = mapping(event.get("delta"))
         self._message = {**self._message, **further, **delta, "usage": usage}

@@ -65,7 +65,7 @@ def read_content(content: Any) -> tuple[Part, ...]:
 
 def read_block(block: Any) -> Part:
     if not isinstance(block, dict):
-        return Text(text=block) if isinstance(block, str) else _other("value", block)
+        return Text(text=block) if isinstance(block, str) else _read_other("value", block)
     kind = word(block, "type")
     if kind in TEXT_TYPES and isinstance(text := block.get("text"), str):
         return Text(text=text)
@@ -74,36 +74,36 @@ def read_block(block: Any) -> Part:
     if kind in RESULT_TYPES:
         return _read_result(block)
     if kind in ("thinking", "redacted_thinking"):
-        return _thinking(block)
+        return _read_thinking(block)
     if kind in IMAGE_TYPES:
-        return _image(block)
-    return _other(kind or "block", block)
+        return _read_image(block)
+    return _read_other(kind or "block", block)
 
 
 def _read_call(block: Mapping[str, Any], *, variant: str) -> ToolCall:
     nested = block.get("functionCall")
     fields = nested if isinstance(nested, dict) else block
     if "input" in fields:  # Anthropic's form is tested first, because it is the most common
-        given = fields["input"]
+        arguments = fields["input"]
     else:
-        named = [name for name in ("arguments", "args", "params") if name in fields]
-        given = fields[named[0]] if named else None
+        keys = [name for name in ("arguments", "args", "params") if name in fields]
+        arguments = fields[keys[0]] if keys else None
     return ToolCall(
         id=CallId(_first_text(block, "id", "toolCallId", "toolUseId", "call_id")),
         name=_first_text(fields, "name", "toolName"),
-        arguments=read_arguments(given),
+        arguments=read_arguments(arguments),
         variant=variant,
     )
 
 
-def read_arguments(given: Any) -> str:
+def read_arguments(arguments: Any) -> str:
     """Return a call's arguments as canonical JSON if they are JSON, else as they are."""
-    if isinstance(given, str):
+    if isinstance(arguments, str):
         try:
-            return canonical(decode(given.encode("utf-8", "surrogatepass")))
+            return canonical(decode(arguments.encode("utf-8", "surrogatepass")))
         except (FormatError, UnicodeDecodeError):
-            return given
-    return "{}" if given is None else canonical(given)
+            return arguments
+    return "{}" if arguments is None else canonical(arguments)
 
 
 def _read_result(block: Mapping[str, Any]) -> ToolResult:
@@ -134,8 +134,8 @@ def fit_result(content: Any, *, blank: bool = True) -> Any:
         return content
     if not isinstance(content, list):
         return "" if content is None else canonical(content)
-    kept = [inner for inner in content if _fits_result(read_block(inner), blank=blank)]
-    return content if len(kept) == len(content) else kept or ""
+    blocks = [inner for inner in content if _fits_result(read_block(inner), blank=blank)]
+    return content if len(blocks) == len(content) else blocks or ""
 
 
 def _fits_result(part: Part, *, blank: bool) -> bool:
@@ -146,7 +146,7 @@ def _fits_result(part: Part, *, blank: bool) -> bool:
     return isinstance(part, Image)
 
 
-def rewritten(wire: Mapping[str, Any], fit: Mapping[str, Any]) -> tuple[Flaw, ...]:
+def rewrite_flaws(wire: Mapping[str, Any], fit: Mapping[str, Any]) -> tuple[Flaw, ...]:
     """Return a flaw that names the fields in which an acceptable value differs from `wire`."""
     if fit is wire or fit == wire:
         return ()
@@ -154,7 +154,7 @@ def rewritten(wire: Mapping[str, Any], fit: Mapping[str, Any]) -> tuple[Flaw, ..
     return (Flaw(part=None, reason=Reason(Cause.FIELDS_REWRITTEN, fields=", ".join(names))),)
 
 
-def removed(part: int, cause: Cause = Cause.PART_EMPTY) -> Flaw:
+def removal_of(part: int, cause: Cause = Cause.PART_EMPTY) -> Flaw:
     """Return a flaw that is fixed by removing a part."""
     return Flaw(part=part, reason=Reason(cause))
 
@@ -163,16 +163,16 @@ _BROKEN_INPUT: Final = "INVALID_JSON"
 """Key under which the input of an interrupted call is sent again, as Anthropic recommends."""
 
 
-def arguments_object(given: Any) -> Mapping[str, Any]:
+def arguments_object(arguments: Any) -> Mapping[str, Any]:
     """Return a call's arguments as an object; text that is no JSON object under `INVALID_JSON`."""
-    if isinstance(given, str) and given.strip():
+    if isinstance(arguments, str) and arguments.strip():
         try:
-            given = decode(given.encode("utf-8", "surrogatepass"))
+            arguments = decode(arguments.encode("utf-8", "surrogatepass"))
         except FormatError:
-            return {_BROKEN_INPUT: given}
-    if isinstance(given, Mapping):
-        return given
-    return {_BROKEN_INPUT: canonical(given)} if given else {}
+            return {_BROKEN_INPUT: arguments}
+    if isinstance(arguments, Mapping):
+        return arguments
+    return {_BROKEN_INPUT: canonical(arguments)} if arguments else {}
 
 
 _TOOL_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -180,13 +180,13 @@ _QUALIFIED_NAME: Final = re.compile(r"[a-z_]{1,40}(?:[./][a-z_]{1,40}){1,2}")
 _UNREADABLE_NAME: Final = "unreadable_name"
 
 
-def tool_name(given: Any) -> Any:
+def tool_name(name: Any) -> Any:
     """Return a tool's name in a form that providers accept. Only a name such as `functions.read`
     keeps its words: in any other text, a changed character could hide a secret from redaction."""
-    if not isinstance(given, str) or _TOOL_NAME.fullmatch(given):
-        return given
-    if _QUALIFIED_NAME.fullmatch(given):
-        return re.sub("[./]", "_", given)
+    if not isinstance(name, str) or _TOOL_NAME.fullmatch(name):
+        return name
+    if _QUALIFIED_NAME.fullmatch(name):
+        return re.sub("[./]", "_", name)
     return _UNREADABLE_NAME
 
 
@@ -194,15 +194,15 @@ def reword_result(content: Any, text: str) -> Any:
     """Replace the text of a result's content. Blocks other than text do not change."""
     if not isinstance(content, list):
         return text
-    spelled: dict[str, Any] | None = None
-    rest = []
+    first_text: dict[str, Any] | None = None
+    other_blocks = []
     for block in content:
         if isinstance(read_block(block), Text):
-            if spelled is None and isinstance(block, dict):
-                spelled = {**block, "text": text}
+            if first_text is None and isinstance(block, dict):
+                first_text = {**block, "text": text}
         else:
-            rest.append(block)
-    return [spelled or {"type": "text", "text": text}, *rest]
+            other_blocks.append(block)
+    return [first_text or {"type": "text", "text": text}, *other_blocks]
 
 
 def without_cache_marks(value: Any) -> Any:
@@ -214,12 +214,12 @@ def without_cache_marks(value: Any) -> Any:
     return value
 
 
-def _thinking(block: Mapping[str, Any]) -> Thinking:
-    sealed = _first_text(block, "signature", "thinkingSignature", "data")
-    return Thinking(text=_first_text(block, "thinking", "text"), sealed=sealed or None)
+def _read_thinking(block: Mapping[str, Any]) -> Thinking:
+    signature = _first_text(block, "signature", "thinkingSignature", "data")
+    return Thinking(text=_first_text(block, "thinking", "text"), sealed=signature or None)
 
 
-def _image(block: Mapping[str, Any]) -> Image:
+def _read_image(block: Mapping[str, Any]) -> Image:
     source = block.get("source")
     if isinstance(source, dict):
         return Image(
@@ -238,7 +238,7 @@ def _image(block: Mapping[str, Any]) -> Image:
     return Image(media_type=None, data=None, address=address if isinstance(address, str) else None)
 
 
-def _other(kind: str, value: Any) -> Other:
+def _read_other(kind: str, value: Any) -> Other:
     return Other(kind=kind, payload=canonical(without_cache_marks(value)))
 
 
@@ -254,7 +254,7 @@ ITEM_SEPARATOR = "|"
 """Separator of the two ids that pi stores for an OpenAI Responses call: `call_id|item_id`."""
 _HASH_CHARS = 8
 
-Sourced: TypeAlias = tuple[int, Mapping[str, Any], bool]
+SourcedMessage: TypeAlias = tuple[int, Mapping[str, Any], bool]
 """A pi message with its position, and whether the model of the request wrote it."""
 
 
@@ -297,16 +297,16 @@ def data_address(image: tuple[str, str]) -> str:
     return f"data:{image[0]};base64,{image[1]}"
 
 
-def call_id(spelled: Any, *, allowed: str, longest: int) -> str:
+def call_id(raw_id: Any, *, allowed_chars: str, max_chars: int) -> str:
     """Rewrite a call's id if the provider would refuse it. The new id contains a hash of the whole
     old id, so two ids never become the same."""
-    whole = str(spelled or "")
-    name = whole.partition(ITEM_SEPARATOR)[0]
-    if 0 < len(name) <= longest and re.fullmatch(f"[{allowed}]+", name):
+    full_id = str(raw_id or "")
+    name = full_id.partition(ITEM_SEPARATOR)[0]
+    if 0 < len(name) <= max_chars and re.fullmatch(f"[{allowed_chars}]+", name):
         return name
-    digest = blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=_HASH_CHARS // 2)
-    kept = re.sub(f"[^{allowed}]", "_", name)[: longest - _HASH_CHARS - 1]
-    return f"{kept}_{digest.hexdigest()}"
+    digest = blake2b(full_id.encode("utf-8", "surrogatepass"), digest_size=_HASH_CHARS // 2)
+    prefix = re.sub(f"[^{allowed_chars}]", "_", name)[: max_chars - _HASH_CHARS - 1]
+    return f"{prefix}_{digest.hexdigest()}"
 
 
 PairRole: TypeAlias = Literal["call", "result", "neither"]
@@ -363,17 +363,17 @@ def mapping(value: Any) -> Mapping[str, Any]:
 def mappings(value: Any) -> list[Mapping[str, Any]]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes):
         return []
-    return [other for other in value if isinstance(other, Mapping)]
+    return [item for item in value if isinstance(item, Mapping)]
 
 
 def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-def tool_call_block(name_of_call: Any, tool: Any, given: Any) -> dict[str, Any]:
+def tool_call_block(name_of_call: Any, tool: Any, raw_arguments: Any) -> dict[str, Any]:
     """Make pi's tool call block. Arguments that are not a JSON object are dropped; the tool then
     reports the missing ones."""
-    arguments = arguments_object(given)
+    arguments = arguments_object(raw_arguments)
     return {
         "type": "toolCall",
         "id": str(name_of_call or ""),

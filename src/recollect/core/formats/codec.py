@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from recollect.core.formats import anthropic, openai_chat, openai_responses, pi
 from recollect.core.formats.anthropic import AnthropicCodec
-from recollect.core.formats.blocks import Sourced, WireMessage
+from recollect.core.formats.blocks import SourcedMessage, WireMessage
 from recollect.core.formats.json_text import Fields, array_items, object_fields, text_of
 from recollect.core.formats.openai_chat import OpenAIChatCodec
 from recollect.core.formats.openai_responses import OpenAIResponsesCodec
@@ -86,7 +86,7 @@ class WireCodec(Codec, Protocol):
     def is_event(self, event: Mapping[str, Any]) -> bool:
         """Return whether a stream event has this format."""
 
-    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
+    def from_pi(self, history: Sequence[SourcedMessage]) -> list[WireMessage]:
         """Translate pi messages into wire messages."""
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -109,11 +109,11 @@ CODECS: Final[Mapping[FormatName, Codec]] = {
 """All formats, in the order of detection. If a request fits several, Anthropic's rules apply."""
 
 _ANTHROPIC: Final = {
-    (inside, signed): AnthropicCodec(
-        replace(anthropic.RULES, system_inside=inside, thinking_signed=signed)
+    (is_inside, is_signed): AnthropicCodec(
+        replace(anthropic.RULES, system_inside=is_inside, thinking_signed=is_signed)
     )
-    for inside in (False, True)
-    for signed in (False, True)
+    for is_inside in (False, True)
+    for is_signed in (False, True)
 }
 
 
@@ -132,9 +132,9 @@ def format_of(messages: Sequence[bytes], *, body: Fields | None = None) -> Forma
             return name
     for raw in (*messages[:_LOOK_AT], *messages[_LOOK_AT:][-_LOOK_AT:]):
         message = object_fields(raw)
-        found = None if message is None else _format_of_message(message)
-        if found is not None:
-            return found
+        format_name = None if message is None else _format_of_message(message)
+        if format_name is not None:
+            return format_name
     model = (text_of(body, "model") or "").rpartition("/")[2].lower()
     return "openai-chat" if model.startswith(_CHAT_MODELS) else "anthropic"
 
@@ -172,11 +172,11 @@ def tool_definition(
     parameters: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Describe a tool for a provider or an MCP client. `parameters` is a JSON Schema."""
-    described = {"name": name, "description": description}
+    definition = {"name": name, "description": description}
     if format == "anthropic":
-        return {**described, "input_schema": dict(parameters)}
+        return {**definition, "input_schema": dict(parameters)}
     if format == "mcp":
-        return {**described, "inputSchema": dict(parameters)}
+        return {**definition, "inputSchema": dict(parameters)}
     if format == "openai-chat":
-        return {"type": "function", "function": {**described, "parameters": dict(parameters)}}
-    return {"type": "function", **described, "parameters": dict(parameters), "strict": False}
+        return {"type": "function", "function": {**definition, "parameters": dict(parameters)}}
+    return {"type": "function", **definition, "parameters": dict(parameters), "strict": False}

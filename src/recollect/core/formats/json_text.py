@@ -60,12 +60,12 @@ def canonical(value: Any) -> str:
 
 def _standard(value: Any, *, sort_keys: bool) -> str:
     try:
-        return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys, default=_plain)
+        return json.dumps(value, separators=(",", ":"), sort_keys=sort_keys, default=_to_fields)
     except (TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"this cannot be sent as JSON: {error}") from error
 
 
-def _plain(value: Any) -> Any:
+def _to_fields(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         # pydantic's warnings quote message content
@@ -82,15 +82,15 @@ def plain_mapping(value: Any) -> Mapping[str, Any]:
     if value is None or isinstance(value, Mapping):
         return value or {}
     try:
-        sent = isinstance(value, bytes | bytearray | memoryview)
-        made = decode(bytes(value)) if sent else _plain(value)
+        is_bytes = isinstance(value, bytes | bytearray | memoryview)
+        fields = decode(bytes(value)) if is_bytes else _to_fields(value)
     except FormatError:
         return {}
-    return made if isinstance(made, Mapping) else {}
+    return fields if isinstance(fields, Mapping) else {}
 
 
-_COMPACT = msgspec.json.Encoder(enc_hook=_plain)
-_CANONICAL = msgspec.json.Encoder(order="deterministic", enc_hook=_plain)
+_COMPACT = msgspec.json.Encoder(enc_hook=_to_fields)
+_CANONICAL = msgspec.json.Encoder(order="deterministic", enc_hook=_to_fields)
 
 
 def object_spans(raw: bytes) -> dict[str, bytes]:
@@ -139,32 +139,32 @@ def text_of(fields: Fields, key: str) -> str | None:
 def value_positions(body: bytes, spans: dict[str, bytes]) -> dict[str, tuple[int, int]] | None:
     """Return start and end of each value of `spans` in `body`; None if a key differs."""
     positions: dict[str, tuple[int, int]] = {}
-    at = _skip(body, 0) + 1
+    offset = _skip(body, 0) + 1
     for key, span in spans.items():
-        at = _skip(body, at)
-        if body[at : at + 1] == b",":
-            at = _skip(body, at + 1)
-        closing = body.find(b'"', at + 1)
-        if body[at : at + 1] != b'"' or body[at + 1 : closing] != key.encode(
+        offset = _skip(body, offset)
+        if body[offset : offset + 1] == b",":
+            offset = _skip(body, offset + 1)
+        closing = body.find(b'"', offset + 1)
+        if body[offset : offset + 1] != b'"' or body[offset + 1 : closing] != key.encode(
             "utf-8", "surrogatepass"
         ):
             return None  # a key is escaped or repeated
-        at = _skip(body, closing + 1)
-        if body[at : at + 1] != b":":
+        offset = _skip(body, closing + 1)
+        if body[offset : offset + 1] != b":":
             return None
-        at = _skip(body, at + 1)
-        if body[at : at + len(span)] != span:
+        offset = _skip(body, offset + 1)
+        if body[offset : offset + len(span)] != span:
             return None
-        positions[key] = (at, at + len(span))
-        at += len(span)
+        positions[key] = (offset, offset + len(span))
+        offset += len(span)
     return positions
 
 
-def _skip(body: bytes, at: int) -> int:
+def _skip(body: bytes, offset: int) -> int:
     end = len(body)
-    while at < end and body[at] in _WHITESPACE:
-        at += 1
-    return at
+    while offset < end and body[offset] in _WHITESPACE:
+        offset += 1
+    return offset
 
 
 def _scan(raw: bytes, *, opening: str) -> list[tuple[str, Any, bytes]]:
@@ -176,40 +176,40 @@ def _scan(raw: bytes, *, opening: str) -> list[tuple[str, Any, bytes]]:
 
 
 def _scan_text(text: str, opening: str) -> list[tuple[str, Any, bytes]]:
-    found: list[tuple[str, Any, bytes]] = []
-    at = _skip_text(text, 0)
-    if text[at : at + 1] != opening:
+    items: list[tuple[str, Any, bytes]] = []
+    offset = _skip_text(text, 0)
+    if text[offset : offset + 1] != opening:
         raise ValueError(f"expected {opening!r}")
     closing = "}" if opening == "{" else "]"
-    at = _skip_text(text, at + 1)
-    while text[at : at + 1] != closing:
+    offset = _skip_text(text, offset + 1)
+    while text[offset : offset + 1] != closing:
         key = ""
         if opening == "{":
-            if text[at : at + 1] != '"':
-                raise ValueError(f"expected a key at character {at}")
-            key, at = scanstring(text, at + 1, False)
-            at = _skip_text(text, at)
-            if text[at : at + 1] != ":":
-                raise ValueError(f"expected ':' at character {at}")
-            at = _skip_text(text, at + 1)
-        value, end = _STANDARD.raw_decode(text, at)
-        found.append((key, value, text[at:end].encode()))
-        at = _skip_text(text, end)
-        if text[at : at + 1] == ",":
-            at = _skip_text(text, at + 1)
-            if text[at : at + 1] == closing:
-                raise ValueError(f"a comma before the end at character {at}")
-        elif text[at : at + 1] != closing:
-            raise ValueError(f"expected ',' or {closing!r} at character {at}")
-    if _skip_text(text, at + 1) != len(text):
-        raise ValueError(f"something follows the end at character {at}")
-    return found
+            if text[offset : offset + 1] != '"':
+                raise ValueError(f"expected a key at character {offset}")
+            key, offset = scanstring(text, offset + 1, False)
+            offset = _skip_text(text, offset)
+            if text[offset : offset + 1] != ":":
+                raise ValueError(f"expected ':' at character {offset}")
+            offset = _skip_text(text, offset + 1)
+        value, end = _STANDARD.raw_decode(text, offset)
+        items.append((key, value, text[offset:end].encode()))
+        offset = _skip_text(text, end)
+        if text[offset : offset + 1] == ",":
+            offset = _skip_text(text, offset + 1)
+            if text[offset : offset + 1] == closing:
+                raise ValueError(f"a comma before the end at character {offset}")
+        elif text[offset : offset + 1] != closing:
+            raise ValueError(f"expected ',' or {closing!r} at character {offset}")
+    if _skip_text(text, offset + 1) != len(text):
+        raise ValueError(f"something follows the end at character {offset}")
+    return items
 
 
-def _skip_text(text: str, at: int) -> int:
-    while at < len(text) and text[at] in " \t\n\r":
-        at += 1
-    return at
+def _skip_text(text: str, offset: int) -> int:
+    while offset < len(text) and text[offset] in " \t\n\r":
+        offset += 1
+    return offset
 
 
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -235,10 +235,10 @@ def stringify(value: Any) -> str:
 
 
 def _string(text: str) -> str:
-    quoted: str = encode_basestring(text)
-    if quoted.isascii():
-        return quoted
-    return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", quoted)
+    json_string: str = encode_basestring(text)
+    if json_string.isascii():
+        return json_string
+    return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", json_string)
 
 
 def _number(value: float) -> str:
@@ -260,12 +260,12 @@ def _decimal(number: Decimal) -> str:
     """Write the shortest digits that identify a double, in the notation of ECMA-262."""
     _, places, exponent = number.as_tuple()
     assert isinstance(exponent, int), "neither infinite nor NaN"
-    written = "".join(map(str, places))
-    point = len(written) + exponent  # number of digits before the point
-    digits = written.rstrip("0")
+    all_digits = "".join(map(str, places))
+    point = len(all_digits) + exponent  # number of digits before the point
+    digits = all_digits.rstrip("0")
     if 0 < point <= _PLAIN_UP_TO:
-        whole = digits[:point].ljust(point, "0")
-        return f"{whole}.{digits[point:]}" if len(digits) > point else whole
+        integer = digits[:point].ljust(point, "0")
+        return f"{integer}.{digits[point:]}" if len(digits) > point else integer
     if _PLAIN_FROM < point <= 0:
         return "0." + "0" * -point + digits
     power = point - 1

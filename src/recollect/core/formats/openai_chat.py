@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 
 from recollect.core.formats.blocks import (
-    Sourced,
+    SourcedMessage,
     WireMessage,
     blocks_of,
     call_id,
@@ -24,7 +24,7 @@ from recollect.core.formats.blocks import (
     read_result_content,
     read_wire,
     reword_result,
-    rewritten,
+    rewrite_flaws,
     text_block,
     text_in,
     texts_of,
@@ -72,7 +72,7 @@ ID_CHARACTERS = r"!-{}~"
 
 LONGEST_ID = 40
 """OpenAI's limit on `tool_call_id`."""
-_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
+_write_id = partial(call_id, allowed_chars=ID_CHARACTERS, max_chars=LONGEST_ID)
 
 REASONING_FIELD = "reasoning_content"
 
@@ -118,40 +118,40 @@ class OpenAIChatCodec:
         if not isinstance(choices, list | tuple) or not choices:
             return ()
         message = plain_mapping(plain_mapping(choices[0]).get("message"))
-        said = {name: value for name, value in message.items() if value is not None}
-        if said.get("role", "assistant") != "assistant":
+        message_fields = {name: value for name, value in message.items() if value is not None}
+        if message_fields.get("role", "assistant") != "assistant":
             return ()
-        if not any(value for name, value in said.items() if name != "role"):
+        if not any(value for name, value in message_fields.items() if name != "role"):
             return ()
-        return (encode({"content": None, **said, "role": "assistant"}),)
+        return (encode({"content": None, **message_fields, "role": "assistant"}),)
 
-    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
-        written: list[WireMessage] = []
+    def from_pi(self, history: Sequence[SourcedMessage]) -> list[WireMessage]:
+        messages: list[WireMessage] = []
         images: list[tuple[int, tuple[str, str]]] = []
-        for at, message, own in history:
+        for index, message, is_own in history:
             role = message["role"]
             if role != "toolResult" and images:
-                written.append(_images_behind(images))
+                messages.append(_images_behind(images))
                 images = []
             if role == "toolResult":
-                written.append(WireMessage(body=_sent_result(message), source=at))
-                images.extend((at, image) for image in images_of(blocks_of(message)))
+                messages.append(WireMessage(body=_write_result(message), source=index))
+                images.extend((index, image) for image in images_of(blocks_of(message)))
                 continue
-            body = _sent_reply(message, own) if role == "assistant" else _sent_user(message)
+            body = _write_reply(message, is_own) if role == "assistant" else _write_user(message)
             if body is not None:
-                written.append(WireMessage(body=body, source=at))
+                messages.append(WireMessage(body=body, source=index))
         if images:
-            written.append(_images_behind(images))
-        return written
+            messages.append(_images_behind(images))
+        return messages
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
         choices = mappings(reply.get("choices")) or [{}]
         message = mapping(choices[0].get("message"))
         blocks: list[dict[str, Any]] = []
-        thought = message.get(REASONING_FIELD)
-        if isinstance(thought, str) and thought:
+        reasoning = message.get(REASONING_FIELD)
+        if isinstance(reasoning, str) and reasoning:
             blocks.append(
-                {"type": "thinking", "thinking": thought, "thinkingSignature": REASONING_FIELD}
+                {"type": "thinking", "thinking": reasoning, "thinkingSignature": REASONING_FIELD}
             )
         content = message.get("content")
         if isinstance(content, str) and content:
@@ -169,9 +169,9 @@ class OpenAIChatCodec:
         return {**reply, "choices": [{"message": sent[0]}]}
 
     def read(self, raw: bytes) -> Message:
-        received = read_wire(raw)
-        wire = _fit(received)
-        flaws = (*rewritten(received, wire), *wire_flaws(raw))
+        raw_wire = read_wire(raw)
+        wire = _fit(raw_wire)
+        flaws = (*rewrite_flaws(raw_wire, wire), *wire_flaws(raw))
         role = _ROLES.get(word(wire, "role"), "user")
         if role == "tool":
             return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
@@ -188,16 +188,16 @@ class OpenAIChatCodec:
 
     def compose(self, slot: Slot) -> bytes:
         if slot.base is None:
-            return self._own(slot)
+            return self._encode_own(slot)
         wire = _fit(read_wire(slot.base.raw))
         if slot.base.role == "tool":
             for piece in slot.pieces:
                 if isinstance(piece, RewordedPart):
                     wire["content"] = reword_result(wire.get("content"), piece.text)
             return encode(wire)
-        return encode(_rebuilt(wire, slot))
+        return encode(_rebuild(wire, slot))
 
-    def _own(self, slot: Slot) -> bytes:
+    def _encode_own(self, slot: Slot) -> bytes:
         piece = slot.pieces[0]
         if isinstance(piece, StandIn):
             if piece.call.variant == LEGACY:
@@ -226,11 +226,11 @@ def _fit(wire: dict[str, Any]) -> dict[str, Any]:
 
 def _fit_call(call: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = "custom" if "custom" in call else "function"
-    typed = call if call.get("type") in call else {**call, "type": kind}
+    typed_call = call if call.get("type") in call else {**call, "type": kind}
     if not isinstance(call.get(kind), dict):
-        return typed
+        return typed_call
     fields = _with_text(call[kind], "input" if kind == "custom" else "arguments")
-    return typed if fields is call[kind] else {**typed, kind: fields}
+    return typed_call if fields is call[kind] else {**typed_call, kind: fields}
 
 
 def _with_text(fields: dict[str, Any], name: str) -> dict[str, Any]:
@@ -253,8 +253,8 @@ def _extras(wire: dict[str, Any]) -> list[Thinking | Other]:
     reasoning = wire.get("reasoning_content")
     if isinstance(reasoning, str) and reasoning:
         parts.append(Thinking(text=reasoning))
-    carried = [name for name in ("refusal", "audio") if wire.get(name)]
-    return [*parts, *(Other(kind=name, payload=canonical(wire[name])) for name in carried)]
+    names = [name for name in ("refusal", "audio") if wire.get(name)]
+    return [*parts, *(Other(kind=name, payload=canonical(wire[name])) for name in names)]
 
 
 def _calls(wire: dict[str, Any]) -> list[Part]:
@@ -262,12 +262,12 @@ def _calls(wire: dict[str, Any]) -> list[Part]:
     for call in wire.get("tool_calls") or ():
         function = call.get("function", call.get("custom"))
         fields = function if isinstance(function, dict) else call
-        given = fields.get("arguments", fields.get("input"))
+        arguments = fields.get("arguments", fields.get("input"))
         parts.append(
             ToolCall(
                 id=CallId(str(call.get("id") or "")),
                 name=str(fields.get("name") or ""),
-                arguments=read_arguments(given),
+                arguments=read_arguments(arguments),
             )
         )
     legacy = wire.get(LEGACY)
@@ -284,62 +284,64 @@ def _calls(wire: dict[str, Any]) -> list[Part]:
     return parts
 
 
-def _rebuilt(wire: dict[str, Any], slot: Slot) -> dict[str, Any]:
+def _rebuild(wire: dict[str, Any], slot: Slot) -> dict[str, Any]:
     content = wire.get("content")
     content_end = len(read_content(content))
     extras = _extras(wire)
     first_call = content_end + len(extras)
-    listed = wire.get("tool_calls") or []
-    shown = {piece.part for piece in slot.pieces if isinstance(piece, KeptPart | RewordedPart)}
-    kept = _content_blocks(content, slot, content_end)
+    calls = wire.get("tool_calls") or []
+    sent_parts = {piece.part for piece in slot.pieces if isinstance(piece, KeptPart | RewordedPart)}
+    content_blocks = _content_blocks(content, slot, content_end)
     if "tool_calls" in wire:
-        wire["tool_calls"] = [call for at, call in enumerate(listed, first_call) if at in shown]
+        wire["tool_calls"] = [
+            call for index, call in enumerate(calls, first_call) if index in sent_parts
+        ]
         if not wire["tool_calls"]:
             del wire["tool_calls"]
-    if LEGACY in wire and first_call + len(listed) not in shown:
+    if LEGACY in wire and first_call + len(calls) not in sent_parts:
         del wire[LEGACY]
-    for at, extra in enumerate(extras, content_end):
-        if at not in shown:
+    for index, extra in enumerate(extras, content_end):
+        if index not in sent_parts:
             wire.pop("reasoning_content" if isinstance(extra, Thinking) else extra.kind, None)
-    _put_content(wire, kept)
+    _put_content(wire, content_blocks)
     return wire
 
 
 def _content_blocks(content: Any, slot: Slot, content_end: int) -> list[Any]:
     blocks = content if isinstance(content, list) else [content]
-    kept: list[Any] = []
+    sent_blocks: list[Any] = []
     for piece in slot.pieces:
         if isinstance(piece, OwnText):
-            kept.append({"type": "text", "text": piece.text})
+            sent_blocks.append({"type": "text", "text": piece.text})
         elif isinstance(piece, KeptPart | RewordedPart) and piece.part < content_end:
             block: Any = blocks[piece.part]
             if isinstance(piece, RewordedPart):
                 block = piece.text if isinstance(block, str) else {**block, "text": piece.text}
-            kept.append(block)
-    return kept
+            sent_blocks.append(block)
+    return sent_blocks
 
 
-def _put_content(wire: dict[str, Any], kept: list[Any]) -> None:
-    if not kept:
+def _put_content(wire: dict[str, Any], blocks: list[Any]) -> None:
+    if not blocks:
         wire["content"] = None if any(wire.get(key) for key in SAYS_OTHERWISE) else ""
-    elif len(kept) == 1 and isinstance(kept[0], str):
-        wire["content"] = kept[0]
+    elif len(blocks) == 1 and isinstance(blocks[0], str):
+        wire["content"] = blocks[0]
     else:
         wire["content"] = [
-            {"type": "text", "text": block} if isinstance(block, str) else block for block in kept
+            {"type": "text", "text": block} if isinstance(block, str) else block for block in blocks
         ]
 
 
 def _images_behind(images: Sequence[tuple[int, tuple[str, str]]]) -> WireMessage:
-    content = [_sent_image(image) for _, image in images]
+    content = [_write_image(image) for _, image in images]
     return WireMessage(body={"role": "user", "content": content}, source=images[0][0])
 
 
-def _sent_image(image: tuple[str, str]) -> dict[str, Any]:
+def _write_image(image: tuple[str, str]) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": data_address(image)}}
 
 
-def _sent_user(message: Mapping[str, Any]) -> dict[str, Any] | None:
+def _write_user(message: Mapping[str, Any]) -> dict[str, Any] | None:
     blocks = blocks_of(message)
     if not images_of(blocks):
         texts = texts_of(blocks)
@@ -348,11 +350,11 @@ def _sent_user(message: Mapping[str, Any]) -> dict[str, Any] | None:
     for block in blocks:
         if text := text_in(block):
             content.append({"type": "text", "text": text})
-        content.extend(_sent_image(image) for image in images_of([block]))
+        content.extend(_write_image(image) for image in images_of([block]))
     return {"role": "user", "content": content}
 
 
-def _sent_reply(message: Mapping[str, Any], own: bool) -> dict[str, Any] | None:  # noqa: FBT001
+def _write_reply(message: Mapping[str, Any], is_own: bool) -> dict[str, Any] | None:  # noqa: FBT001
     blocks = blocks_of(message)
     text = "\n".join(texts_of(blocks))
     body: dict[str, Any] = {"role": "assistant", "content": text or None}
@@ -361,31 +363,31 @@ def _sent_reply(message: Mapping[str, Any], own: bool) -> dict[str, Any] | None:
         for block in blocks
         if block.get("type") == "thinking" and block.get("thinkingSignature") == REASONING_FIELD
     ]
-    if own and any(thoughts):
+    if is_own and any(thoughts):
         body[REASONING_FIELD] = "\n".join(thoughts)
-    calls = [_sent_call(block) for block in blocks if block.get("type") == "toolCall"]
+    calls = [_write_call(block) for block in blocks if block.get("type") == "toolCall"]
     if calls:
         body["tool_calls"] = calls
     return body if text or calls else None
 
 
-def _sent_call(block: Mapping[str, Any]) -> dict[str, Any]:
-    given = block.get("arguments")
-    arguments = encode(given if isinstance(given, Mapping) else {}).decode()
+def _write_call(block: Mapping[str, Any]) -> dict[str, Any]:
+    raw_arguments = block.get("arguments")
+    arguments = encode(raw_arguments if isinstance(raw_arguments, Mapping) else {}).decode()
     return {
-        "id": _sent_id(block.get("id")),
+        "id": _write_id(block.get("id")),
         "type": "function",
         "function": {"name": str(block.get("name") or ""), "arguments": arguments},
     }
 
 
-def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
+def _write_result(message: Mapping[str, Any]) -> dict[str, Any]:
     blocks = blocks_of(message)
-    nothing = WITH_IMAGES if images_of(blocks) else NO_TEXT
+    placeholder = WITH_IMAGES if images_of(blocks) else NO_TEXT
     return {
         "role": "tool",
-        "tool_call_id": _sent_id(message.get("toolCallId")),
-        "content": "\n".join(texts_of(blocks)) or nothing,
+        "tool_call_id": _write_id(message.get("toolCallId")),
+        "content": "\n".join(texts_of(blocks)) or placeholder,
     }
 
 
@@ -406,12 +408,12 @@ class ChatAssembling:
             if name not in ("choices", "object") and value is not None:
                 self._top[name] = value
         choices = event.get("choices")
-        for given in choices if isinstance(choices, list) else ():
-            fields = mapping(given)
-            index = fields.get("index", 0)
-            at = index if isinstance(index, int) else 0
-            events = list(self._choose(at, fields))
-            if at == 0:
+        for choice in choices if isinstance(choices, list) else ():
+            fields = mapping(choice)
+            raw_index = fields.get("index", 0)
+            index = raw_index if isinstance(raw_index, int) else 0
+            events = list(self._choose(index, fields))
+            if index == 0:
                 yield from events
 
     def reply(self) -> Mapping[str, Any] | None:
@@ -421,14 +423,16 @@ class ChatAssembling:
         return self.partial()
 
     def partial(self) -> Mapping[str, Any]:
-        choices = [self._choices[at] for at in sorted(self._choices)]
-        shown = [{**choice, "message": _without_indexes(choice["message"])} for choice in choices]
-        return {"object": "chat.completion", **self._top, "choices": shown}
+        choices = [self._choices[index] for index in sorted(self._choices)]
+        clean_choices = [
+            {**choice, "message": _without_indexes(choice["message"])} for choice in choices
+        ]
+        return {"object": "chat.completion", **self._top, "choices": clean_choices}
 
-    def _choose(self, at: int, fields: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+    def _choose(self, index: int, fields: Mapping[str, Any]) -> Iterator[ReplyEvent]:
         message = {"role": "assistant", "content": None}
-        empty = {"index": at, "message": message, "finish_reason": None}
-        choice = self._choices.setdefault(at, empty)
+        empty = {"index": index, "message": message, "finish_reason": None}
+        choice = self._choices.setdefault(index, empty)
         for name, value in fields.items():
             if name == "logprobs" and isinstance(value, Mapping):
                 choice[name] = dict(choice.get(name) or {})
@@ -453,32 +457,32 @@ def _without_indexes(message: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**message, "tool_calls": calls}
 
 
-def _take_call(message: dict[str, Any], given: Mapping[str, Any]) -> Iterator[ReplyEvent]:
+def _take_call(message: dict[str, Any], chunk: Mapping[str, Any]) -> Iterator[ReplyEvent]:
     calls: list[dict[str, Any]] = message.setdefault("tool_calls", [])
-    call = _call_of(calls, given)
+    call = _call_of(calls, chunk)
     if call is None:
-        call = {"index": given.get("index", len(calls)), "id": "", "type": "function"}
+        call = {"index": chunk.get("index", len(calls)), "id": "", "type": "function"}
         call["function"] = {"name": "", "arguments": ""}
         calls.append(call)
-    known = call["function"]["name"]
-    _merge(call, {**given, "function": _function(given)})
-    if not known and call["function"]["name"]:
+    known_name = call["function"]["name"]
+    _merge(call, {**chunk, "function": _function(chunk)})
+    if not known_name and call["function"]["name"]:
         yield CallStarted(id=str(call["id"]), name=str(call["function"]["name"]))
 
 
-def _call_of(calls: list[dict[str, Any]], given: Mapping[str, Any]) -> dict[str, Any] | None:
+def _call_of(calls: list[dict[str, Any]], chunk: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the call that a chunk belongs to. A new id starts a new call even if the index is
     known, because some servers give every call the index 0."""
-    index, call_id = given.get("index"), given.get("id")
-    same = [call for call in calls if index is None or call["index"] == index]
-    if not same:
+    index, call_id = chunk.get("index"), chunk.get("id")
+    matches = [call for call in calls if index is None or call["index"] == index]
+    if not matches:
         return None
-    last = same[-1]
+    last = matches[-1]
     return None if call_id and last["id"] and call_id != last["id"] else last
 
 
-def _function(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    function = mapping(given.get("function"))
+def _function(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+    function = mapping(chunk.get("function"))
     arguments = function.get("arguments")
     if isinstance(arguments, Mapping):
         return {**function, "arguments": encode(arguments).decode()}
@@ -487,31 +491,33 @@ def _function(given: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _merge(into: dict[str, Any], delta: Mapping[str, Any]) -> None:
     for name, value in delta.items():
-        had = into.get(name)
-        if value is None or (name in _WHOLE and had and not value):
+        old_value = into.get(name)
+        if value is None or (name in _WHOLE and old_value and not value):
             into.setdefault(name, value)
-        elif isinstance(had, str) and isinstance(value, str) and name not in _WHOLE:
-            into[name] = had + value
-        elif isinstance(had, Mapping) and isinstance(value, Mapping):
-            merged = dict(had)
-            _merge(merged, value)
-            into[name] = merged
-        elif isinstance(had, list) and isinstance(value, list):
-            into[name] = _joined(had, value)
+        elif isinstance(old_value, str) and isinstance(value, str) and name not in _WHOLE:
+            into[name] = old_value + value
+        elif isinstance(old_value, Mapping) and isinstance(value, Mapping):
+            merged_value = dict(old_value)
+            _merge(merged_value, value)
+            into[name] = merged_value
+        elif isinstance(old_value, list) and isinstance(value, list):
+            into[name] = _join_lists(old_value, value)
         else:
             into[name] = value
 
 
-def _joined(had: list[Any], further: list[Any]) -> list[Any]:
-    joined = [dict(item) if isinstance(item, Mapping) else item for item in had]
-    for item in further:
+def _join_lists(items: list[Any], new_items: list[Any]) -> list[Any]:
+    joined_items = [dict(item) if isinstance(item, Mapping) else item for item in items]
+    for item in new_items:
         index = mapping(item).get("index")
-        begun = [known for known in joined if mapping(known).get("index") == index]
-        if index is not None and begun:
-            _merge(begun[-1], item)
+        open_items = [
+            open_item for open_item in joined_items if mapping(open_item).get("index") == index
+        ]
+        if index is not None and open_items:
+            _merge(open_items[-1], item)
         else:
-            joined.append(item)
-    return joined
+            joined_items.append(item)
+    return joined_items
 
 
 def _chat_words(delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
@@ -526,8 +532,8 @@ def _chat_words(delta: Mapping[str, Any]) -> Iterator[ReplyEvent]:
 def chat_thinking(fields: Mapping[str, Any]) -> str:
     """Return the reasoning text from the first of its possible fields, because servers that use
     both names send the same text twice."""
-    said = (fields.get(name) for name in _CHAT_THINKING)
-    return next((text for text in said if text and isinstance(text, str)), "")
+    texts = (fields.get(name) for name in _CHAT_THINKING)
+    return next((text for text in texts if text and isinstance(text, str)), "")
 
 
 def chat_text(content: Any) -> str:

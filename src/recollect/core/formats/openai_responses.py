@@ -14,7 +14,7 @@ from recollect.core.formats.blocks import (
     ITEM_SEPARATOR,
     TEXT_TYPES,
     BlockType,
-    Sourced,
+    SourcedMessage,
     WireMessage,
     blocks_of,
     call_id,
@@ -30,10 +30,10 @@ from recollect.core.formats.blocks import (
     read_content,
     read_result_content,
     read_wire,
-    removed,
+    removal_of,
     result_type,
     reword_result,
-    rewritten,
+    rewrite_flaws,
     text_block,
     text_in,
     tool_call_block,
@@ -98,7 +98,7 @@ ID_CHARACTERS = "A-Za-z0-9_-"
 
 LONGEST_ID = 64
 """OpenAI's limit on `call_id` and on ids of items."""
-_sent_id = partial(call_id, allowed=ID_CHARACTERS, longest=LONGEST_ID)
+_write_id = partial(call_id, allowed_chars=ID_CHARACTERS, max_chars=LONGEST_ID)
 
 _REASONING_KEYS = ("id", "type", "summary", "encrypted_content", "content")
 
@@ -211,20 +211,20 @@ class OpenAIResponsesCodec:
             return ()
         return tuple([encode(item) for item in map(plain_mapping, output) if item])
 
-    def from_pi(self, history: Sequence[Sourced]) -> list[WireMessage]:
+    def from_pi(self, history: Sequence[SourcedMessage]) -> list[WireMessage]:
         items: list[WireMessage] = []
-        for at, message, own in history:
+        for index, message, is_own in history:
             role = message["role"]
             if role == "assistant":
-                written = _sent_reply(message, own)
+                wire_items = _write_reply(message, is_own)
             elif role == "toolResult":
-                written = [_sent_result(message)]
+                wire_items = [_write_result(message)]
             else:
-                content = _sent_blocks(blocks_of(message))
-                written = (
+                content = _write_blocks(blocks_of(message))
+                wire_items = (
                     [{"type": "message", "role": "user", "content": content}] if content else []
                 )
-            items.extend(WireMessage(body=item, source=at) for item in written)
+            items.extend(WireMessage(body=item, source=index) for item in wire_items)
         return items
 
     def to_pi(self, reply: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -243,24 +243,24 @@ class OpenAIResponsesCodec:
             elif kind == "message":
                 parts = mappings(item.get("content"))
                 text = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
-                named = {"textSignature": str(item["id"])} if item.get("id") else {}
+                signature = {"textSignature": str(item["id"])} if item.get("id") else {}
                 if text:
-                    blocks.append({**text_block(text), **named})
+                    blocks.append({**text_block(text), **signature})
             elif kind == "function_call":
-                name = item.get("id")
-                spelled = str(item.get("call_id") or "")
-                joined = f"{spelled}{ITEM_SEPARATOR}{name}" if name else spelled
-                blocks.append(tool_call_block(joined, item.get("name"), item.get("arguments")))
+                item_id = item.get("id")
+                raw_id = str(item.get("call_id") or "")
+                joined_id = f"{raw_id}{ITEM_SEPARATOR}{item_id}" if item_id else raw_id
+                blocks.append(tool_call_block(joined_id, item.get("name"), item.get("arguments")))
         return blocks
 
     def as_reply(self, reply: Mapping[str, Any], sent: list[dict[str, Any]]) -> Mapping[str, Any]:
         return {**reply, "output": sent}
 
     def read(self, raw: bytes) -> Message:
-        received = read_wire(raw)
-        kind = _kind_of(received)
-        wire = _fit(received, kind)
-        flaws = (*rewritten(received, wire), *_removals(wire, kind), *wire_flaws(raw))
+        raw_wire = read_wire(raw)
+        kind = _kind_of(raw_wire)
+        wire = _fit(raw_wire, kind)
+        flaws = (*rewrite_flaws(raw_wire, wire), *_find_removals(wire, kind), *wire_flaws(raw))
         row = RESPONSES_TYPES.get(kind)
         if kind == "message":
             role = _ROLES.get(word(wire, "role"), "user")
@@ -282,11 +282,11 @@ class OpenAIResponsesCodec:
                 raw=raw,
                 flaws=flaws,
                 wire_id=word(wire, "id") or None,
-                joins=() if (made_by := _made_by(wire)) is None else (made_by,),
+                joins=() if (caller := _caller_of(wire)) is None else (caller,),
             )
         if row is not None and run_by == "client" and row.pair == "result":
             return Message(role="tool", parts=(_result(wire),), raw=raw, flaws=flaws)
-        part = _carried(wire, kind, row)
+        part = _read_other(wire, kind, row)
         opens = part.opens if isinstance(part, Other) else None
         joins = part.answers if isinstance(part, Other) else None
         return Message(
@@ -302,9 +302,9 @@ class OpenAIResponsesCodec:
 
     def compose(self, slot: Slot) -> bytes:
         if slot.base is None:
-            return self._own(slot)
+            return self._encode_own(slot)
         wire = read_wire(slot.base.raw)
-        wire = _fit(wire, _kind_of(wire)) | _renamed(slot.pieces)
+        wire = _fit(wire, _kind_of(wire)) | _rename_call(slot.pieces)
         if slot.anonymous:
             wire.pop("id", None)
         if any(isinstance(piece, KeptPart) and piece.direct for piece in slot.pieces):
@@ -326,7 +326,7 @@ class OpenAIResponsesCodec:
         ]
         return encode(wire)
 
-    def _own(self, slot: Slot) -> bytes:
+    def _encode_own(self, slot: Slot) -> bytes:
         piece = slot.pieces[0]
         if isinstance(piece, StandIn):
             kind = f"{piece.call.variant}_output"
@@ -350,18 +350,18 @@ def _kind_of(wire: dict[str, Any]) -> str:
     return word(wire, "type") or ("message" if "role" in wire else "item_reference")
 
 
-def _renamed(pieces: Sequence[SlotPiece]) -> dict[str, str]:
+def _rename_call(pieces: Sequence[SlotPiece]) -> dict[str, str]:
     ids = [piece.call_id for piece in pieces if isinstance(piece, KeptPart | RewordedPart)]
     return {"call_id": re.sub(r"^[a-z_]+_call:", "", ids[0])} if ids and ids[0] else {}
 
 
-def _removals(wire: dict[str, Any], kind: str) -> Iterator[Flaw]:
+def _find_removals(wire: dict[str, Any], kind: str) -> Iterator[Flaw]:
     if not isinstance(wire.get("output"), _OTHER_OUTPUTS.get(kind, object)):
-        yield removed(0)
+        yield removal_of(0)
     is_answer = wire.get("role") == "assistant" and isinstance(wire.get("content"), list)
-    for at, block in enumerate(wire["content"] if is_answer else ()):
+    for index, block in enumerate(wire["content"] if is_answer else ()):
         if isinstance(block, dict) and str(block.get("type")).startswith("input_"):
-            yield removed(at, Cause.MISPLACED_PART)
+            yield removal_of(index, Cause.MISPLACED_PART)
 
 
 def _fit(wire: dict[str, Any], kind: str) -> dict[str, Any]:
@@ -377,9 +377,9 @@ def _fit(wire: dict[str, Any], kind: str) -> dict[str, Any]:
     elif kind in TEXT_OUTPUTS:
         fit["output"] = fit_result(wire.get("output"))
     elif kind == "message" and isinstance(wire.get("content"), list):
-        own = _text_type(_ROLES.get(word(wire, "role"), "user"))
+        text_type = _text_type(_ROLES.get(word(wire, "role"), "user"))
         fit["content"] = [
-            {**block, "type": own}
+            {**block, "type": text_type}
             if type(block) is dict and block.get("type") in TEXT_TYPES
             else block
             for block in wire["content"]
@@ -397,22 +397,22 @@ def _call_id(wire: dict[str, Any]) -> str:
     kind = word(wire, "type")
     row = RESPONSES_TYPES.get(kind)
     kind = row.answers[0] if row is not None and row.answers else kind
-    named = word(wire, "call_id")
+    raw_id = word(wire, "call_id")
     if kind == "local_shell_call":
-        named = named or word(wire, "id")
-    return named if not named or kind == "function_call" else f"{kind}:{named}"
+        raw_id = raw_id or word(wire, "id")
+    return raw_id if not raw_id or kind == "function_call" else f"{kind}:{raw_id}"
 
 
 def _call(wire: dict[str, Any], kind: str) -> ToolCall:
-    given = next(
+    arguments = next(
         (wire[n] for n in ("arguments", "input", "action", "operation") if n in wire), None
     )
     return ToolCall(
         id=CallId(_call_id(wire)),
         name=str(wire.get("name") or ("" if kind in ARGUMENTS else kind.removesuffix("_call"))),
-        arguments=read_arguments(given),
+        arguments=read_arguments(arguments),
         variant=kind,
-        caller=_made_by(wire),
+        caller=_caller_of(wire),
     )
 
 
@@ -423,10 +423,10 @@ def _is_hosted(wire: dict[str, Any], kind: str) -> bool:
     )
 
 
-def _made_by(wire: dict[str, Any]) -> CallId | None:
+def _caller_of(wire: dict[str, Any]) -> CallId | None:
     caller = wire.get("caller")
-    named = word(caller, "caller_id") if isinstance(caller, dict) else ""
-    return CallId(f"program:{named}") if named else None
+    caller_id = word(caller, "caller_id") if isinstance(caller, dict) else ""
+    return CallId(f"program:{caller_id}") if caller_id else None
 
 
 def _result(wire: dict[str, Any]) -> ToolResult:
@@ -441,51 +441,51 @@ def _result(wire: dict[str, Any]) -> ToolResult:
     )
 
 
-def _carried(wire: dict[str, Any], kind: str, row: BlockType | None) -> Part:
+def _read_other(wire: dict[str, Any], kind: str, row: BlockType | None) -> Part:
     if kind == "reasoning":
         summary = wire.get("summary")
         texts = [part.text for part in read_content(summary) if isinstance(part, Text)]
-        sealed = wire.get("encrypted_content")
-        return Thinking(text="\n".join(texts), sealed=sealed if isinstance(sealed, str) else None)
-    carried = Other(kind=kind, payload=canonical(without_cache_marks(wire)))
-    named = "" if row is None or row.run_by == "client" else word(wire, row.id_field)
-    if row is None or not named:
-        return carried
+        seal = wire.get("encrypted_content")
+        return Thinking(text="\n".join(texts), sealed=seal if isinstance(seal, str) else None)
+    part = Other(kind=kind, payload=canonical(without_cache_marks(wire)))
+    link_id = "" if row is None or row.run_by == "client" else word(wire, row.id_field)
+    if row is None or not link_id:
+        return part
     if row.pair == "call":
-        return replace(carried, opens=CallId(f"{kind}:{named}"))
-    link = CallId(f"{row.answers[0]}:{named}")
-    return replace(carried, answers=link, certain=row.pair == "result")
+        return replace(part, opens=CallId(f"{kind}:{link_id}"))
+    link = CallId(f"{row.answers[0]}:{link_id}")
+    return replace(part, answers=link, certain=row.pair == "result")
 
 
-def _sent_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = []
+def _write_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    wire_blocks: list[dict[str, Any]] = []
     for block in blocks:
         if text := text_in(block):
-            shown.append({"type": "input_text", "text": text})
+            wire_blocks.append({"type": "input_text", "text": text})
         for image in images_of([block]):
             address = data_address(image)
-            shown.append({"type": "input_image", "detail": "auto", "image_url": address})
-    return shown
+            wire_blocks.append({"type": "input_image", "detail": "auto", "image_url": address})
+    return wire_blocks
 
 
-def _sent_reply(message: Mapping[str, Any], own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
+def _write_reply(message: Mapping[str, Any], is_own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
     blocks = blocks_of(message)
-    sealed = {id(block): item for block in blocks if own and (item := _sent_reasoning(block))}
-    keeps_ids = bool(sealed)
+    thoughts = {id(block): item for block in blocks if is_own and (item := _write_reasoning(block))}
+    keeps_ids = bool(thoughts)
     items: list[dict[str, Any]] = []
     for block in blocks:
         kind = block.get("type")
         if kind == "thinking":
-            items.extend([sealed[id(block)]] if id(block) in sealed else [])
+            items.extend([thoughts[id(block)]] if id(block) in thoughts else [])
         elif kind == "toolCall":
-            items.append(_sent_call(block, keeps_ids=keeps_ids))
+            items.append(_write_call(block, keeps_ids=keeps_ids))
         elif text := text_in(block):
-            items.append(_sent_text(block, text, keeps_ids=keeps_ids))
-    said = any(item["type"] != "reasoning" for item in items)
-    return items if said else []  # the API requires an item after reasoning
+            items.append(_write_text(block, text, keeps_ids=keeps_ids))
+    has_content = any(item["type"] != "reasoning" for item in items)
+    return items if has_content else []  # the API requires an item after reasoning
 
 
-def _sent_reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:
+def _write_reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:
     signature = block.get("thinkingSignature")
     if block.get("type") != "thinking" or not isinstance(signature, str):
         return None
@@ -498,7 +498,7 @@ def _sent_reasoning(block: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: item[name] for name in _REASONING_KEYS if item.get(name) is not None}
 
 
-def _sent_text(block: Mapping[str, Any], text: str, *, keeps_ids: bool) -> dict[str, Any]:
+def _write_text(block: Mapping[str, Any], text: str, *, keeps_ids: bool) -> dict[str, Any]:
     item: dict[str, Any] = {
         "type": "message",
         "role": "assistant",
@@ -511,13 +511,13 @@ def _sent_text(block: Mapping[str, Any], text: str, *, keeps_ids: bool) -> dict[
     return item
 
 
-def _sent_call(block: Mapping[str, Any], *, keeps_ids: bool) -> dict[str, Any]:
-    given = block.get("arguments")
+def _write_call(block: Mapping[str, Any], *, keeps_ids: bool) -> dict[str, Any]:
+    arguments = block.get("arguments")
     item: dict[str, Any] = {
         "type": "function_call",
-        "call_id": _sent_id(block.get("id")),
+        "call_id": _write_id(block.get("id")),
         "name": str(block.get("name") or ""),
-        "arguments": encode(given if isinstance(given, Mapping) else {}).decode(),
+        "arguments": encode(arguments if isinstance(arguments, Mapping) else {}).decode(),
     }
     name = str(block.get("id") or "").partition(ITEM_SEPARATOR)[2]
     if keeps_ids and 0 < len(name) <= LONGEST_ID:
@@ -525,13 +525,13 @@ def _sent_call(block: Mapping[str, Any], *, keeps_ids: bool) -> dict[str, Any]:
     return item
 
 
-def _sent_result(message: Mapping[str, Any]) -> dict[str, Any]:
-    shown = _sent_blocks(blocks_of(message))
-    only_text = len(shown) == 1 and shown[0]["type"] == "input_text"
-    output: Any = shown[0]["text"] if only_text else shown or ""
+def _write_result(message: Mapping[str, Any]) -> dict[str, Any]:
+    content = _write_blocks(blocks_of(message))
+    only_text = len(content) == 1 and content[0]["type"] == "input_text"
+    output: Any = content[0]["text"] if only_text else content or ""
     return {
         "type": "function_call_output",
-        "call_id": _sent_id(message.get("toolCallId")),
+        "call_id": _write_id(message.get("toolCallId")),
         "output": output,
     }
 
@@ -541,8 +541,8 @@ class ResponsesAssembling:
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}
-        self._begun: dict[int, dict[str, Any]] = {}
-        self._created: Mapping[str, Any] = {}
+        self._drafts: dict[int, dict[str, Any]] = {}
+        self._opening: Mapping[str, Any] = {}
         self._response: Mapping[str, Any] | None = None
 
     @property
@@ -562,47 +562,47 @@ class ResponsesAssembling:
             yield ThinkingDelta(text=delta)
         elif kind == "response.output_item.added":
             item = mapping(event.get("item"))
-            self._begun[self._place(event)] = dict(item)
+            self._drafts[self._index_of(event)] = dict(item)
             if str(item.get("type")) in RESPONSES_CALLS:
                 yield CallStarted(id=responses_call_id(item), name=str(item.get("name", "")))
         elif kind == "response.output_item.done":
-            self._items[self._place(event)] = event.get("item")
+            self._items[self._index_of(event)] = event.get("item")
         elif kind == "response.created":
-            self._created = mapping(event.get("response"))
+            self._opening = mapping(event.get("response"))
         elif kind in _ENDS:
             self._response = mapping(event.get("response"))
 
     def reply(self) -> Mapping[str, Any] | None:
         if self._response is None or self._response.get("output"):
             return self._response
-        return {**self._response, "output": [self._items[at] for at in sorted(self._items)]}
+        return {**self._response, "output": [self._items[index] for index in sorted(self._items)]}
 
     def partial(self) -> Mapping[str, Any]:
         """Return the finished items, and the received parts of the others."""
-        items = {at: {**item, "status": "incomplete"} for at, item in self._begun.items()}
+        items = {index: {**item, "status": "incomplete"} for index, item in self._drafts.items()}
         items |= self._items
-        output = [items[at] for at in sorted(items)]
-        return {**self._created, "status": "incomplete", "output": output}
+        output = [items[index] for index in sorted(items)]
+        return {**self._opening, "status": "incomplete", "output": output}
 
-    def _place(self, event: Mapping[str, Any]) -> int:
-        at = event.get("output_index")
-        return at if isinstance(at, int) else len(self._items)
+    def _index_of(self, event: Mapping[str, Any]) -> int:
+        index = event.get("output_index")
+        return index if isinstance(index, int) else len(self._items)
 
     def _extend(
         self, stretch: tuple[str, str | None, str], event: Mapping[str, Any], delta: str
     ) -> None:
         field, kind, name = stretch
-        item = self._begun.setdefault(self._place(event), {})
+        item = self._drafts.setdefault(self._index_of(event), {})
         if kind is None:
             item[field] = str(item.get(field) or "") + delta
             return
         parts = [dict(mapping(part)) for part in item.get(field) or ()]
-        index = event.get("summary_index" if field == "summary" else "content_index")
-        at = index if isinstance(index, int) and index >= 0 else max(0, len(parts) - 1)
-        if at >= len(parts):
-            at = len(parts)
+        number = event.get("summary_index" if field == "summary" else "content_index")
+        index = number if isinstance(number, int) and number >= 0 else max(0, len(parts) - 1)
+        if index >= len(parts):
+            index = len(parts)
             parts.append({"type": kind})
-        parts[at][name] = str(parts[at].get(name) or "") + delta
+        parts[index][name] = str(parts[index].get(name) or "") + delta
         item[field] = parts
 
 

@@ -64,9 +64,11 @@ def read_vectors(data: bytes) -> VectorFile:
             break
         offsets[data[name_at:start].decode("utf-8", "surrogateescape")] = start
         offset = start + dimensions * FLOAT_BYTES
-    left = len(data) - offset
-    unread = f"{VECTORS}: {len(offsets):,} of {count:,} vectors read, {left:,} bytes passed over"
-    passed_over = (unread,) if left or len(offsets) < count else ()
+    left_bytes = len(data) - offset
+    notice = (
+        f"{VECTORS}: {len(offsets):,} of {count:,} vectors read, {left_bytes:,} bytes passed over"
+    )
+    passed_over = (notice,) if left_bytes or len(offsets) < count else ()
     return VectorFile(dimensions=dimensions, offsets=offsets, data=data, passed_over=passed_over)
 
 
@@ -74,8 +76,8 @@ def write_vectors(vectors: Sequence[tuple[str, bytes]], *, dimensions: int) -> I
     """Write a `vectors.bin` in pieces."""
     yield _VMEM.pack(_VMEM_MAGIC, _VMEM_VERSION, dimensions, len(vectors))
     for name, values in vectors:
-        encoded = name.encode("utf-8", "surrogateescape")
-        yield _ID_LENGTH.pack(len(encoded)) + encoded + values
+        encoded_name = name.encode("utf-8", "surrogateescape")
+        yield _ID_LENGTH.pack(len(encoded_name)) + encoded_name + values
 
 
 SEGMENT_FIELDS: Final = frozenset(
@@ -111,22 +113,24 @@ def read_segment_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterat
     """Read lines one by one. Invalid lines are added to `passed_over`."""
     for line in object_lines(lines, passed_over):
         value = line.value
-        named = {key: text_at(value, key) for key in ("id", "sessionId", "content")}
+        texts = {key: text_at(value, key) for key in ("id", "sessionId", "content")}
         role = _ROLES.get(text_at(value, "role") or "")
-        missing = [key for key, text in named.items() if text is None]
+        missing = [key for key, text in texts.items() if text is None]
         if missing or role is None:
-            what = f"no text in {' and '.join(missing)}" if missing else "a role that is not known"
-            passed_over.append(f"line {line.number}: {what}")
+            problem = (
+                f"no text in {' and '.join(missing)}" if missing else "a role that is not known"
+            )
+            passed_over.append(f"line {line.number}: {problem}")
             continue
         tokens = number_at(value, "tokens")
         yield SegmentLine(
             number=line.number,
             line=line.line,
             value=value,
-            id=named["id"] or "",
-            session=named["sessionId"] or "",
+            id=texts["id"] or "",
+            session=texts["sessionId"] or "",
             role=role,
-            content=named["content"] or "",
+            content=texts["content"] or "",
             said_at=_seconds(value, "timestamp"),
             tokens=None if tokens is None or not 0 <= tokens < 2**53 else int(tokens),
         )
@@ -136,7 +140,7 @@ def write_segment_line(segment: Segment, metadata: Mapping[str, Any] | None = No
     """Return a message's imported line, or a new one with this metadata."""
     if segment.foreign is not None and segment.source != "note":
         return segment.foreign
-    own = {
+    fields = {
         "id": segment.id,
         "sessionId": segment.session,
         "timestamp": round(segment.said_at * 1000),
@@ -145,10 +149,10 @@ def write_segment_line(segment: Segment, metadata: Mapping[str, Any] | None = No
         "tokens": segment.tokens,
         "metadata": metadata or {"topics": [], "entities": []},
     }
-    return stringify(own) + "\n"
+    return stringify(fields) + "\n"
 
 
-def exported_id(line: str) -> str:
+def read_line_id(line: str) -> str:
     """Return the id in a line of `segments.jsonl`."""
     value = next(iter(object_lines([line.encode()], [])), None)
     return "" if value is None else str(value.value.get("id"))
@@ -217,8 +221,8 @@ def _milliseconds(seconds: float | None) -> int | None:
 
 
 def _seconds(line: dict[str, Any], key: str) -> float | None:
-    found = number_at(line, key)
-    return None if found is None or abs(found) > _NUMBER_MAX else found / 1000
+    milliseconds = number_at(line, key)
+    return None if milliseconds is None or abs(milliseconds) > _NUMBER_MAX else milliseconds / 1000
 
 
 def _items(line: dict[str, Any], key: str) -> list[Any]:
@@ -257,7 +261,7 @@ class KnowledgeLine:
     type: FactType
     content: str = field(repr=False)
     context: str = field(repr=False)
-    at: float | None
+    said_at: float | None
     superseded_by: str | None
 
 
@@ -267,8 +271,8 @@ def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iter
         name, content = text_at(value, "id"), text_at(value, "content")
         kind = _TYPES.get(text_at(value, "type") or "")
         if name is None or content is None or kind is None:
-            what = "a type that is not known" if kind is None else "no text in id or content"
-            passed_over.append(f"line {line.number}: {what}")
+            problem = "a type that is not known" if kind is None else "no text in id or content"
+            passed_over.append(f"line {line.number}: {problem}")
             continue
         yield KnowledgeLine(
             number=line.number,
@@ -278,7 +282,7 @@ def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iter
             type=kind,
             content=content,
             context=text_at(value, "context") or "",
-            at=_seconds(value, "timestamp"),
+            said_at=_seconds(value, "timestamp"),
             superseded_by=text_at(value, "supersededBy"),
         )
 
@@ -299,8 +303,8 @@ def split_foreign(foreign: str) -> tuple[str, str]:
 
 def write_knowledge_line(fact: Fact) -> str:
     if fact.foreign is not None:
-        return _up_to_date(fact, split_foreign(fact.foreign)[1])
-    own: dict[str, Any] = {
+        return _update_line(fact, split_foreign(fact.foreign)[1])
+    fields: dict[str, Any] = {
         "id": fact.id,
         "type": fact.type,
         "content": fact.content,
@@ -308,22 +312,25 @@ def write_knowledge_line(fact: Fact) -> str:
         "timestamp": round(fact.at * 1000),
     }
     if fact.superseded_by is not None:
-        own["supersededBy"] = fact.superseded_by
-    return stringify({**own, **own_keys(fact)}) + "\n"
+        fields["supersededBy"] = fact.superseded_by
+    return stringify({**fields, **own_keys(fact)}) + "\n"
 
 
-def _up_to_date(fact: Fact, line: str) -> str:
+def _update_line(fact: Fact, line: str) -> str:
     object_line = next(object_lines([line.encode()], []), None)
     if object_line is None:
         return line
-    said, now = own_keys(with_own_keys(fact, object_line.value, restored=True)), own_keys(fact)
-    if object_line.value.get("supersededBy") == fact.superseded_by and said == now:
+    old_keys, new_keys = (
+        own_keys(with_own_keys(fact, object_line.value, restored=True)),
+        own_keys(fact),
+    )
+    if object_line.value.get("supersededBy") == fact.superseded_by and old_keys == new_keys:
         return line
     changing = OWN_KEYS | {"supersededBy"}
     value = {key: item for key, item in object_line.value.items() if key not in changing}
     if fact.superseded_by is not None:
         value["supersededBy"] = fact.superseded_by
-    return stringify({**value, **now}) + "\n"
+    return stringify({**value, **new_keys}) + "\n"
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:
@@ -384,20 +391,20 @@ def read_fact_file(data: bytes) -> dict[str, Any]:
             head[name] = decode(value.encode())
         except FormatError:
             head[name] = value.strip().strip("'\"")
-    own, kind, stale = head.get("recollect"), type_named(str(head.get("type"))), None
+    own_values, kind, valid_to = head.get("recollect"), type_named(str(head.get("type"))), None
     if kind not in _TYPES:
         raise FormatError(f"type must be one of {', '.join(_TYPES)}, not {kind!r}")
     try:
         if head.get("stale_after"):
-            stale = datetime.fromisoformat(str(head["stale_after"])).timestamp() * 1000
+            valid_to = datetime.fromisoformat(str(head["stale_after"])).timestamp() * 1000
     except (ValueError, OverflowError):
         raise FormatError(f"{head['stale_after']!r} must be a date or an ISO time") from None
-    sources = [one.get("resource") for one in _items(head, "sources") if isinstance(one, dict)]
+    sources = [item.get("resource") for item in _items(head, "sources") if isinstance(item, dict)]
     return {
-        **(own if isinstance(own, dict) else {}),
+        **(own_values if isinstance(own_values, dict) else {}),
         "type": kind,
         "content": body.strip(),
         "sources": [str(source).removeprefix("message:") for source in sources],
         "pinned": head.get("pinned") is True,
-        "validTo": stale,
+        "validTo": valid_to,
     }

@@ -14,7 +14,7 @@ from recollect.core.formats.blocks import (
     read_result_content,
     read_wire,
     reword_result,
-    rewritten,
+    rewrite_flaws,
     wire_flaws,
     word,
 )
@@ -76,21 +76,21 @@ class PiCodec:
 
     def read(self, raw: bytes) -> Message:
         wire = read_wire(raw)
-        spelled = word(wire, "role")
-        role = _ROLES.get(spelled, "user")
+        wire_role = word(wire, "role")
+        role = _ROLES.get(wire_role, "user")
         parts: tuple[Part, ...]
         if role == "tool":
             parts = (_result(wire),)
-        elif spelled == "bashExecution":
+        elif wire_role == "bashExecution":
             output = f"$ {wire.get('command', '')}\n{wire.get('output', '')}"
             parts = (Other(kind="bash_output", payload=canonical(output)),)
-        elif spelled in SUMMARY_ROLES:
+        elif wire_role in SUMMARY_ROLES:
             parts = (Text(text=str(wire.get("summary") or "")),)
         else:
             parts = read_content(wire.get("content"))
-        flaws = [*wire_flaws(raw), *rewritten(wire, _fit(wire))]
+        flaws = [*wire_flaws(raw), *rewrite_flaws(wire, _fit(wire))]
         for block in mappings(wire.get("content")):
-            flaws += rewritten(block, _fit_call(block))
+            flaws += rewrite_flaws(block, _fit_call(block))
         ending = _ENDINGS.get(word(wire, "stopReason"), "complete")
         return Message(
             role=role,
@@ -98,12 +98,12 @@ class PiCodec:
             raw=raw,
             ending=ending,
             flaws=tuple(flaws),
-            summary=spelled in SUMMARY_ROLES or is_summary(role, parts),
+            summary=wire_role in SUMMARY_ROLES or is_summary(role, parts),
         )
 
     def compose(self, slot: Slot) -> bytes:
         if slot.base is None:
-            return self._own(slot)
+            return self._encode_own(slot)
         wire = _fit(read_wire(slot.base.raw))
         if slot.base.role == "tool":
             for piece in slot.pieces:
@@ -122,7 +122,7 @@ class PiCodec:
         ]
         return encode(wire)
 
-    def _own(self, slot: Slot) -> bytes:
+    def _encode_own(self, slot: Slot) -> bytes:
         piece = slot.pieces[0]
         if isinstance(piece, StandIn):
             return encode(

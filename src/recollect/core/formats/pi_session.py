@@ -119,8 +119,8 @@ class PiSession:
 def read_session(data: bytes) -> PiSession:
     passed_over: list[str] = []
     lines = data.split(b"\n")
-    torn = lines[-1] if lines[-1].strip() and not _is_object(lines[-1]) else b""
-    if torn:
+    torn_line = lines[-1] if lines[-1].strip() and not _is_object(lines[-1]) else b""
+    if torn_line:
         lines.pop()
         passed_over.append(TORN_NOTE)
     found_lines = list(object_lines(lines, passed_over))
@@ -138,7 +138,7 @@ def read_session(data: bytes) -> PiSession:
         header=header,
         entries=tuple(entries),
         version=header.version if header else _version_without_header(entries),
-        torn_bytes=len(torn),
+        torn_bytes=len(torn_line),
         notes=tuple(passed_over),
     )
 
@@ -151,39 +151,39 @@ def path_to(entries: Sequence[PiEntry], leaf: str | None = None) -> tuple[PiEntr
     if not by_id:
         return tuple(entries)  # in version 1, every line's parent is the line before
     last = next(entry for entry in reversed(entries) if entry.id is not None)
-    at: PiEntry | None = by_id.get(leaf, last) if leaf is not None else last
-    walked: list[PiEntry] = []
+    ancestor: PiEntry | None = by_id.get(leaf, last) if leaf is not None else last
+    path: list[PiEntry] = []
     seen: set[str | None] = set()
-    while at is not None and at.id not in seen:
-        walked.append(at)
-        seen.add(at.id)
-        at = by_id.get(at.parent_id) if at.parent_id is not None else None
-    return tuple(reversed(walked))
+    while ancestor is not None and ancestor.id not in seen:
+        path.append(ancestor)
+        seen.add(ancestor.id)
+        ancestor = by_id.get(ancestor.parent_id) if ancestor.parent_id is not None else None
+    return tuple(reversed(path))
 
 
-def new_entry_id(taken: Collection[str]) -> str:
+def new_entry_id(taken_ids: Collection[str]) -> str:
     """Make an id like pi: eight hex digits that no other entry has."""
-    while (short := uuid.uuid4().hex[:_ID_CHARS]) in taken:
+    while (short := uuid.uuid4().hex[:_ID_CHARS]) in taken_ids:
         pass
     return short
 
 
 def timestamp_at(seconds: float) -> str:
     """Format a time like JavaScript's `toISOString`: UTC, in milliseconds."""
-    at = datetime.fromtimestamp(round(seconds * 1000) / 1000, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    utc_time = datetime.fromtimestamp(round(seconds * 1000) / 1000, UTC)
+    return utc_time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _milliseconds_of(timestamp: str | None) -> int:
     if timestamp is None:
         return 0
     try:
-        at = datetime.fromisoformat(timestamp)
+        parsed_time = datetime.fromisoformat(timestamp)
     except ValueError:
         return 0
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return round(at.timestamp() * 1000)
+    if parsed_time.tzinfo is None:
+        parsed_time = parsed_time.replace(tzinfo=UTC)
+    return round(parsed_time.timestamp() * 1000)
 
 
 def _is_object(line: bytes) -> bool:
@@ -218,7 +218,7 @@ class Stamp:
 
 def entry_line(value: Mapping[str, Any]) -> bytes:
     try:
-        return stringify(_ordered(value)).encode()
+        return stringify(_order_keys(value)).encode()
     except RecursionError as error:
         raise FormatError("an entry is nested too deeply to be written as JSON") from error
 
@@ -251,7 +251,7 @@ def compaction_value(
         "tokensBefore": tokens_before,
         **({} if tokens_after is None else {"tokensAfter": tokens_after}),
     }
-    return _with(value, details=details, fromHook=from_hook, retainedTail=retained_tail)
+    return _with_optional(value, details=details, fromHook=from_hook, retainedTail=retained_tail)
 
 
 def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
@@ -261,20 +261,23 @@ def session_info_value(stamp: Stamp, *, name: str) -> dict[str, Any]:
 
 def custom_value(stamp: Stamp, *, custom_type: str, data: Any = None) -> dict[str, Any]:
     """Build an entry that stores an extension's state, which is never sent to the model."""
-    return {**_with({"type": "custom", "customType": custom_type}, data=data), **stamp.fields()}
+    return {
+        **_with_optional({"type": "custom", "customType": custom_type}, data=data),
+        **stamp.fields(),
+    }
 
 
-def _with(value: dict[str, Any], **optional: Any) -> dict[str, Any]:
-    return value | {key: given for key, given in optional.items() if given is not None}
+def _with_optional(value: dict[str, Any], **optional: Any) -> dict[str, Any]:
+    return value | {key: field for key, field in optional.items() if field is not None}
 
 
-def _ordered(value: Any) -> Any:
+def _order_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        inner = {key: _ordered(item) for key, item in value.items()}
+        inner = {key: _order_keys(item) for key, item in value.items()}
         first = sorted((key for key in inner if _is_index(key)), key=int)
         return {key: inner[key] for key in first} | inner if first else inner
     if isinstance(value, list | tuple):
-        return [_ordered(item) for item in value]
+        return [_order_keys(item) for item in value]
     return value
 
 
@@ -332,8 +335,8 @@ def _give_ids(values: list[dict[str, Any]], session: PiSession, notes: list[str]
 def _entry_at(position: float, values: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     if position != int(position) or not 0 <= position < len(values):
         return None
-    found = values[int(position)]
-    return found if found.get("type") != "session" else None
+    entry = values[int(position)]
+    return entry if entry.get("type") != "session" else None
 
 
 def _with_custom_role(value: dict[str, Any]) -> dict[str, Any]:
@@ -374,26 +377,28 @@ def build_context(entries: Sequence[PiEntry], leaf: str | None = None) -> PiCont
     """Build the messages that pi sends: the last summary on the path, the messages that it does not
     cover, and everything after it."""
     path = path_to(entries, leaf)
-    cut = max((at for at, entry in enumerate(path) if entry.kind == "compaction"), default=None)
+    cut = max(
+        (index for index, entry in enumerate(path) if entry.kind == "compaction"), default=None
+    )
     if cut is None:
-        return PiContext(shown=tuple(_shown(path)))
+        return PiContext(shown=tuple(_show_entries(path)))
     summary = path[cut]
     shown = [PiShown(entry_id=summary.id, message=summary_message(summary))]
     tail = summary.retained_tail
     if tail is not None:
         shown += [PiShown(entry_id=summary.id, message=message) for message in tail]
     else:
-        shown += _shown(path[kept_from(path, cut) : cut])
-    shown += _shown(path[cut + 1 :])
+        shown += _show_entries(path[find_first_kept(path, cut) : cut])
+    shown += _show_entries(path[cut + 1 :])
     return PiContext(shown=tuple(shown))
 
 
 def build_history(entries: Sequence[PiEntry]) -> PiContext:
     """Build the messages of the path to the last entry, as if there had been no compaction."""
-    return PiContext(shown=tuple(_shown(path_to(entries))))
+    return PiContext(shown=tuple(_show_entries(path_to(entries))))
 
 
-def kept_from(path: Sequence[PiEntry], cut: int) -> int:
+def find_first_kept(path: Sequence[PiEntry], cut: int) -> int:
     """Return the position of the first entry that the compaction at `cut` does not summarize. If
     that entry is missing, return `cut`, as pi does."""
     first = path[cut].first_kept_id
@@ -403,9 +408,9 @@ def kept_from(path: Sequence[PiEntry], cut: int) -> int:
     return cut
 
 
-def _shown(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
+def _show_entries(entries: Iterable[PiEntry]) -> Iterator[PiShown]:
     for entry in entries:
-        message = shown_message(entry)
+        message = message_of(entry)
         if message is not None:
             yield PiShown(entry_id=entry.id, message=message)
 
@@ -415,7 +420,7 @@ def summary_message(entry: PiEntry) -> PiMessage:
     return _as_user(entry, PI_OPENING + (entry.text("summary") or "") + PI_CLOSING)
 
 
-def shown_message(entry: PiEntry) -> PiMessage | None:
+def message_of(entry: PiEntry) -> PiMessage | None:
     """Return the message that an entry adds to the model's input; None if it adds none."""
     if entry.message is not None:
         return None if entry.message.get("excludeFromContext") is True else entry.message

@@ -57,9 +57,10 @@ def write_openclaw_block(facts: Sequence[RecalledFact], passages: Sequence[Recal
         lines = [defuse_tags(f"- [{fact.type}] {fact.text}") for fact in facts]
         sections.append("\n".join(["<knowledge>", *lines, "</knowledge>"]))
     if passages:
-        ordered = sorted(passages, key=lambda passage: passage.order)
+        sorted_passages = sorted(passages, key=lambda passage: passage.order)
         lines = [
-            defuse_tags(f"[{passage.said_at} {passage.role}] {passage.text}") for passage in ordered
+            defuse_tags(f"[{passage.said_at} {passage.role}] {passage.text}")
+            for passage in sorted_passages
         ]
         sections.append("<detail>\n" + "\n\n".join(lines) + "\n</detail>")
     return "\n\n".join([*sections, BLOCK_CLOSING])
@@ -89,8 +90,8 @@ def fact_line(fact: RecalledFact) -> str:
 
 def passage_line(passage: RecalledPassage) -> str:
     speaker = passage.role if passage.speaker is None else passage.speaker
-    named = [name for name in (speaker, passage.source) if name]
-    marks = " ".join([named[0], *(f"({name})" for name in named[1:])]) if named else ""
+    names = [name for name in (speaker, passage.source) if name]
+    marks = " ".join([names[0], *(f"({name})" for name in names[1:])]) if names else ""
     # indent further lines, so that no line of a message looks like a line of the block
     text = "\n ".join(passage.text.splitlines())
     if passage.replaced_by:
@@ -107,13 +108,13 @@ def _detail_lines(passages: Sequence[RecalledPassage]) -> list[str]:
     sittings: dict[str, list[RecalledPassage]] = {}
     for passage in passages:
         sittings.setdefault(passage.sitting, []).append(passage)
-    ordered = [
+    sorted_sittings = [
         sorted(passages, key=lambda recalled_passage: recalled_passage.order)
         for passages in sittings.values()
     ]
     lines: list[str] = []
     for recalled_passages in sorted(
-        ordered, key=lambda recalled_passages: recalled_passages[0].order
+        sorted_sittings, key=lambda recalled_passages: recalled_passages[0].order
     ):
         lines.append(date_line(recalled_passages[0]))
         lines.extend(passage_line(passage) for passage in recalled_passages)
@@ -144,25 +145,31 @@ def recalled_items(text: str) -> tuple[str, ...]:
     return tuple(part.text for part in _block_parts(text) if part.is_recalled)
 
 
-def without_items(text: str, known: Collection[str]) -> str:
+def without_items(text: str, known_texts: Collection[str]) -> str:
     """Remove these passages and facts from a block, and empty headings. An empty block becomes
     ""."""
-    kept: list[_BlockPart] = []
+    kept_parts: list[_BlockPart] = []
     for part in _block_parts(text):
-        if part.is_recalled and part.text in known:
+        if part.is_recalled and part.text in known_texts:
             continue
         if part.is_date_line or part.closes_section:
-            while kept and kept[-1].is_date_line:
-                kept.pop()
-        if part.closes_section and kept and kept[-1].text == part.text.replace("/", "", 1):
-            kept.pop()
+            while kept_parts and kept_parts[-1].is_date_line:
+                kept_parts.pop()
+        if (
+            part.closes_section
+            and kept_parts
+            and kept_parts[-1].text == part.text.replace("/", "", 1)
+        ):
+            kept_parts.pop()
             continue
-        kept.append(part)
-    if not any(part.is_recalled for part in kept):
+        kept_parts.append(part)
+    if not any(part.is_recalled for part in kept_parts):
         return ""
-    texts = [part.text for part in kept]
+    texts = [part.text for part in kept_parts]
     # removing a section leaves an empty line
-    return "\n".join(text for at, text in enumerate(texts) if text or at == 0 or texts[at - 1])
+    return "\n".join(
+        text for index, text in enumerate(texts) if text or index == 0 or texts[index - 1]
+    )
 
 
 def _block_parts(text: str) -> list[_BlockPart]:
@@ -180,12 +187,12 @@ def _block_parts(text: str) -> list[_BlockPart]:
     return parts
 
 
-def bounded_block(texts: Sequence[str], most_chars: int) -> str:
+def join_blocks(texts: Sequence[str], max_chars: int) -> str:
     """Join the blocks in order. Text over the limit is cut off before the closing line."""
-    joined = "\n".join(texts)
-    if len(joined) <= most_chars:
-        return joined
-    closing = joined.rpartition("\n")[2]
-    room = most_chars - len(closing) - len(_CUT) - 2
-    kept = joined[:room].rpartition("\n")[0] or joined[:room]
-    return f"{kept}\n{_CUT}\n{closing}"
+    block = "\n".join(texts)
+    if len(block) <= max_chars:
+        return block
+    closing = block.rpartition("\n")[2]
+    head_chars = max_chars - len(closing) - len(_CUT) - 2
+    head = block[:head_chars].rpartition("\n")[0] or block[:head_chars]
+    return f"{head}\n{_CUT}\n{closing}"

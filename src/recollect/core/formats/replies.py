@@ -30,9 +30,9 @@ _SPELLINGS: tuple[tuple[str, str, str, str, tuple[str, ...]], ...] = (
 object that counts cached tokens, and counts of cached tokens that input excludes."""
 
 
-def may_be_reply(given: Any) -> bool:
+def may_be_reply(reply: Any) -> bool:
     """Return whether this can be a reply, an error or a stream event."""
-    return not _REPLY_FIELDS.isdisjoint(plain_mapping(given))
+    return not _REPLY_FIELDS.isdisjoint(plain_mapping(reply))
 
 
 def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
@@ -54,26 +54,30 @@ def read_reply(format_name: FormatName, reply: Any) -> tuple[bytes, ...]:
 def read_usage(reply: Any) -> Usage | None:
     """Return the usage in a reply or stream event, cached input included; None if there is none."""
     fields = plain_mapping(reply)
-    within = (plain_mapping(fields.get(name)).get("usage") for name in ("response", "message"))
-    usage = plain_mapping(fields.get("usage") or next((value for value in within if value), None))
+    nested_usages = (
+        plain_mapping(fields.get(name)).get("usage") for name in ("response", "message")
+    )
+    usage = plain_mapping(
+        fields.get("usage") or next((value for value in nested_usages if value), None)
+    )
     if not usage:
         return None
-    for mark, whole, output, details, apart in _SPELLINGS:
+    for mark, total_key, output_key, details_key, cache_keys in _SPELLINGS:
         if mark not in usage:
             continue
-        cached = plain_mapping(usage.get(details))
-        separate = [token_count(usage, name) for name in apart]
-        total = token_count(usage, whole) + sum(separate)
+        input_details = plain_mapping(usage.get(details_key))
+        separate = [token_count(usage, name) for name in cache_keys]
+        total = token_count(usage, total_key) + sum(separate)
         if total <= 0:
             return None
-        read, written = separate or (token_count(cached, "cached_tokens"), 0)
-        reported = usage.get(apart[0]) if apart else cached.get("cached_tokens")
+        read_tokens, write_tokens = separate or (token_count(input_details, "cached_tokens"), 0)
+        cache_value = usage.get(cache_keys[0]) if cache_keys else input_details.get("cached_tokens")
         return Usage(
             input_tokens=total,
-            output_tokens=token_count(usage, output),
-            cache_read_tokens=read,
-            cache_write_tokens=written,
-            reports_cache=reported is not None,
+            output_tokens=token_count(usage, output_key),
+            cache_read_tokens=read_tokens,
+            cache_write_tokens=write_tokens,
+            reports_cache=cache_value is not None,
         )
     return None
 
@@ -89,10 +93,10 @@ def token_count(fields: Mapping[str, Any], name: str) -> int:
 def read_cleared_tokens(reply: Any) -> int:
     """Return the number of input tokens that the provider removed from the request (Anthropic's
     context editing). Reported usage does not include these tokens."""
-    managed = plain_mapping(plain_mapping(reply).get("context_management"))
-    edits = managed.get("applied_edits")
-    cleared = edits if isinstance(edits, list) else ()
-    return sum(token_count(plain_mapping(edit), "cleared_input_tokens") for edit in cleared)
+    management = plain_mapping(plain_mapping(reply).get("context_management"))
+    edits = management.get("applied_edits")
+    edit_list = edits if isinstance(edits, list) else ()
+    return sum(token_count(plain_mapping(edit), "cleared_input_tokens") for edit in edit_list)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,8 +178,8 @@ class StreamedReply:
         """Return the reply so far, as if it had not been streamed."""
         if self._assembling is None:
             return {}
-        whole = self._assembling.reply()
-        return self._assembling.partial() if whole is None else whole
+        reply = self._assembling.reply()
+        return self._assembling.partial() if reply is None else reply
 
 
 def _event_fields(event: Any) -> Mapping[str, Any]:
@@ -186,6 +190,6 @@ def _event_fields(event: Any) -> Mapping[str, Any]:
     dump = getattr(event, "model_dump", None)
     if callable(dump):
         # pydantic's warnings quote message content
-        made = dump(mode="json", exclude_unset=True, exclude={"snapshot"}, warnings=False)
-        return mapping(made)
+        fields = dump(mode="json", exclude_unset=True, exclude={"snapshot"}, warnings=False)
+        return mapping(fields)
     return mapping(decode(encode(event)))

@@ -59,7 +59,7 @@ _BODY = msgspec.json.Decoder(_Body)
 
 
 def split_request(
-    given: bytes | Mapping[str, Any],
+    payload: bytes | Mapping[str, Any],
     format_name: FormatName | None = None,
     *,
     betas: Iterable[str] = (),
@@ -68,13 +68,13 @@ def split_request(
     """Split an HTTP body, or the arguments of a client library's call. `betas` are the beta
     features named in the headers. Messages that the previous request `before` has at the same
     position are not encoded again."""
-    if isinstance(given, bytes):
-        request = _split_body(given, format_name)
+    if isinstance(payload, bytes):
+        request = _split_body(payload, format_name)
     else:
-        request = _split_mapping(given, format_name, before)
-        betas = (*betas, *(given.get("betas") or ()))
-    inside = any(str(name).startswith(SYSTEM_INSIDE_BETAS) for name in betas)
-    return replace(request, system_inside=True) if inside else request
+        request = _split_mapping(payload, format_name, before)
+        betas = (*betas, *(payload.get("betas") or ()))
+    is_inside = any(str(name).startswith(SYSTEM_INSIDE_BETAS) for name in betas)
+    return replace(request, system_inside=True) if is_inside else request
 
 
 _HOUR_MARK = re.compile(rb'"cache_control"\s*:\s*\{[^{}]*"ttl"\s*:\s*"1h"')
@@ -133,12 +133,12 @@ def frame_of(request: Request, *, as_it_came: bool) -> bytes:
             if array[:1] == b'"'
             else _messages_mark(*_gaps(array, request.messages))
         )
-    frame, done = b"", 0
+    frame, offset = b"", 0
     for key in sorted(marks, key=lambda key: positions[key]):
         start, end = positions[key]
-        frame += request.body[done:start] + marks[key]
-        done = end
-    return frame + request.body[done:]
+        frame += request.body[offset:start] + marks[key]
+        offset = end
+    return frame + request.body[offset:]
 
 
 def fill_frame(
@@ -149,13 +149,13 @@ def fill_frame(
     if match is None:
         raise FormatError("not a frame: it has no place for messages")
     opening, closing = (bytes.fromhex(match[1].decode()), bytes.fromhex(match[3].decode()))
-    array = b"[" + opening + _joined(rows, match[2]) + closing + b"]"
+    array = b"[" + opening + _join_rows(rows, match[2]) + closing + b"]"
     if match[2] == _AS_TEXT:
         array = rows[0].removeprefix(_TEXT_BEFORE).removesuffix(b"}")
-    filled = frame[: match.start()] + b"\0" + frame[match.end() :]
-    filled = filled.replace(_mark("system"), system or b"null", 1)
-    filled = filled.replace(_mark("tools"), tools or b"null", 1)
-    return filled.replace(b"\0", array, 1)
+    body = frame[: match.start()] + b"\0" + frame[match.end() :]
+    body = body.replace(_mark("system"), system or b"null", 1)
+    body = body.replace(_mark("tools"), tools or b"null", 1)
+    return body.replace(b"\0", array, 1)
 
 
 def _mark(name: str) -> bytes:
@@ -173,7 +173,7 @@ _AS_TEXT = b"x"
 _TEXT_BEFORE = b'{"role":"user","content":'
 
 
-def _joined(rows: Sequence[bytes], between: bytes) -> bytes:
+def _join_rows(rows: Sequence[bytes], between: bytes) -> bytes:
     gaps = (
         [] if between == _AS_TEXT else [bytes.fromhex(raw.decode()) for raw in between.split(b",")]
     )
@@ -185,8 +185,8 @@ def _joined(rows: Sequence[bytes], between: bytes) -> bytes:
 def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
     marks = {request.field: _messages_mark(b"", (b",",), b"")}
     if request.system is not None:
-        named = (key for key in SYSTEM_KEYS if spans.get(key, b"null") != b"null")
-        marks[next(named)] = _mark("system")
+        system_keys = (key for key in SYSTEM_KEYS if spans.get(key, b"null") != b"null")
+        marks[next(system_keys)] = _mark("system")
     if request.tools is not None:
         marks["tools"] = _mark("tools")
     return marks
@@ -194,17 +194,17 @@ def _marks(request: Request, spans: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def _gaps(array: bytes, messages: Sequence[bytes]) -> tuple[bytes, tuple[bytes, ...], bytes]:
     """Return the bytes before, between and after an array's messages; one gap if all are equal."""
-    at, gaps = 1, []
+    offset, gaps = 1, []
     for message in messages:
-        found = array.find(message, at)
-        if found < 0:
+        start = array.find(message, offset)
+        if start < 0:
             return b"", (b",",), b""
-        gaps.append(array[at:found])
-        at = found + len(message)
+        gaps.append(array[offset:start])
+        offset = start + len(message)
     between = tuple(gaps[1:])
     if len(set(between)) < 2:
         between = between[:1] or (b",",)
-    return (gaps[0] if gaps else b""), between, array[at:-1]
+    return (gaps[0] if gaps else b""), between, array[offset:-1]
 
 
 def _unchanged(entries: Sequence[Entry], rows: Sequence[Row]) -> bool:
@@ -233,16 +233,16 @@ def _split_body(body: bytes, format_name: FormatName | None) -> Request:
             raise FormatError("a request needs `messages` or `input`; this body has neither")
         field = "input"
         messages = _input_items(spans["input"])
-    made = _request(format_name, field, _checked(messages, field), spans)
-    return replace(made, body=body)
+    request = _request(format_name, field, _check_messages(messages, field), spans)
+    return replace(request, body=body)
 
 
-def _checked(messages: list[bytes], field: str) -> list[bytes]:
-    for at, raw in enumerate(messages):
+def _check_messages(messages: list[bytes], field: str) -> list[bytes]:
+    for index, raw in enumerate(messages):
         if raw[:1] != b"{":
             raise FormatError(
-                f"`{field}[{at}]` must be a message, not a JSON {_KINDS.get(raw[:1], 'number')}: "
-                "the request is sent unchanged"
+                f"`{field}[{index}]` must be a message, not a JSON "
+                f"{_KINDS.get(raw[:1], 'number')}: the request is sent unchanged"
             )
     return messages
 
@@ -251,10 +251,10 @@ _KINDS = {b'"': "string", b"[": "array", b"t": "boolean", b"f": "boolean", b"n":
 
 
 def _split_mapping(
-    given: Mapping[str, Any], format_name: FormatName | None, before: Request | None
+    payload: Mapping[str, Any], format_name: FormatName | None, before: Request | None
 ) -> Request:
-    field = "messages" if given.get("messages") is not None else "input"
-    value = given.get(field)
+    field = "messages" if payload.get("messages") is not None else "input"
+    value = payload.get(field)
     if value is None:
         raise FormatError("a request needs `messages` or `input`; this mapping has neither")
     bare_text = field == "input" and isinstance(value, str)
@@ -264,15 +264,15 @@ def _split_mapping(
     messages, copies = list[bytes](), list[Any]()
     if before is not None and before.field == field:
         for item, copy, raw in zip(objects, before.copies, before.messages, strict=False):
-            same = item == copy
-            messages.append(raw if same else encode(item))
-            copies.append(copy if same else _copy(item))
-    fresh = objects[len(messages) :]
-    messages = _checked([*messages, *map(encode, fresh)], field)
-    copies += map(_copy, fresh)
-    seen = {key: encode(given[key]) for key in LOOKED_AT if given.get(key) is not None}
-    made = _request(format_name, field, messages, seen)
-    return replace(made, origin=given, objects=tuple(objects), copies=tuple(copies))
+            is_same = item == copy
+            messages.append(raw if is_same else encode(item))
+            copies.append(copy if is_same else _copy(item))
+    new_objects = objects[len(messages) :]
+    messages = _check_messages([*messages, *map(encode, new_objects)], field)
+    copies += map(_copy, new_objects)
+    spans = {key: encode(payload[key]) for key in LOOKED_AT if payload.get(key) is not None}
+    request = _request(format_name, field, messages, spans)
+    return replace(request, origin=payload, objects=tuple(objects), copies=tuple(copies))
 
 
 class _Number:
@@ -340,13 +340,13 @@ def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
     """Return whether thinking is enabled, which only Anthropic's format turns off by default."""
     if format_name != "anthropic":
         return True
-    asked = decode(raw) if raw else None
-    return isinstance(asked, dict) and asked.get("type") != "disabled"
+    thinking = decode(raw) if raw else None
+    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 
 
 def _output_tokens(spans: Mapping[str, bytes]) -> int | None:
-    asked = [decode(spans[key]) for key in OUTPUT_KEYS if key in spans]
-    counts = [value for value in asked if isinstance(value, int) and value > 0]
+    values = [decode(spans[key]) for key in OUTPUT_KEYS if key in spans]
+    counts = [value for value in values if isinstance(value, int) and value > 0]
     return max(counts, default=None)
 
 
@@ -361,5 +361,5 @@ def _join_mapping(
     objects = request.objects
     assert objects is not None
     sent_as = dict(zip(map(id, entries), objects, strict=True))
-    held = [sent_as[id(row)] if id(row) in sent_as else decode(row.raw) for row in rows]
-    return {**request.origin, request.field: held}
+    messages = [sent_as[id(row)] if id(row) in sent_as else decode(row.raw) for row in rows]
+    return {**request.origin, request.field: messages}

@@ -65,29 +65,29 @@ def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
 
 def without_names(summary: str) -> str:
     """Remove the list of names from a summary, because a name alone carries no information."""
-    text, pinned = part_pinned(summary)
+    text, quotes = part_pinned(summary)
     text = without_block(text, NAMES_TAG)
-    return f"{text}\n\n{pinned}" if text and pinned else text or pinned
+    return f"{text}\n\n{quotes}" if text and quotes else text or quotes
 
 
 def part_pinned(summary: str) -> tuple[str, str]:
     """Split a summary into its text and the section of quotes at its end ("" if there is none)."""
-    at = summary.rfind(_PINNED)
-    if at < 0 or summary[at - 1 : at] not in ("", "\n"):
+    offset = summary.rfind(_PINNED)
+    if offset < 0 or summary[offset - 1 : offset] not in ("", "\n"):
         return summary, ""
-    quotes = summary[at + len(_PINNED) :].rstrip().split("\n")
+    quotes = summary[offset + len(_PINNED) :].rstrip().split("\n")
     if not all(map(PINNED_LINE.match, quotes)):
         return summary, ""
-    return summary[:at].rstrip(), summary[at:].rstrip()
+    return summary[:offset].rstrip(), summary[offset:].rstrip()
 
 
 def without_block(text: str, tag: str) -> str:
     """Remove the block with this tag if the text ends with it."""
-    closed = text.rstrip()
-    if not closed.endswith(f"\n</{tag}>"):
+    body = text.rstrip()
+    if not body.endswith(f"\n</{tag}>"):
         return text
     # the last one, because the text before the block may mention its tag
-    at = closed.rfind(f"<{tag}>\n")
-    if at < 0 or closed[at - 1 : at] not in ("", "\n"):
+    offset = body.rfind(f"<{tag}>\n")
+    if offset < 0 or body[offset - 1 : offset] not in ("", "\n"):
         return text
-    return closed[:at].rstrip()
+    return body[:offset].rstrip()

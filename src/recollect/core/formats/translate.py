@@ -56,20 +56,20 @@ class WireHistory:
 def to_wire(messages: Sequence[Mapping[str, Any]], speaker: Speaker) -> WireHistory:
     """Translate the messages into the format of this model. Like pi, omit aborted replies and
     messages that are excluded from the context."""
-    written = WIRES[speaker.format].from_pi(
+    wire_messages = WIRES[speaker.format].from_pi(
         [
-            (at, plain, speaker.made(message))
-            for at, message in enumerate(messages)
-            if (plain := _plain(message)) is not None
+            (index, plain_message, speaker.made(message))
+            for index, message in enumerate(messages)
+            if (plain_message := _to_plain_message(message)) is not None
         ]
     )
     return WireHistory(
-        messages=tuple([message.body for message in written]),
-        sources=tuple([message.source for message in written]),
+        messages=tuple([message.body for message in wire_messages]),
+        sources=tuple([message.source for message in wire_messages]),
     )
 
 
-def _plain(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def _to_plain_message(message: Mapping[str, Any]) -> Mapping[str, Any] | None:
     role = message.get("role")
     if role == "assistant":
         return None if message.get("stopReason") in _UNFINISHED else message
@@ -124,9 +124,9 @@ def to_pi(
 ) -> dict[str, Any]:
     """Build the assistant message of a complete reply. `timestamp` is in milliseconds."""
     content = WIRES[speaker.format].to_pi(reply)
-    for at, block in enumerate(content):
+    for index, block in enumerate(content):
         if block["type"] == "toolCall" and not block["id"]:  # some servers send no call ids
-            block["id"] = f"call_{timestamp}_{at}"
+            block["id"] = f"call_{timestamp}_{index}"
     reason = _STOPS[stop]
     calls = any(block["type"] == "toolCall" for block in content)
     if calls and reason not in ("error", "length"):  # a tool call that was cut off must not run
@@ -153,13 +153,13 @@ def as_resent(
     are removed. `message` is the result of `to_pi`, which has given ids to calls without one."""
     if message is None:
         message = to_pi(reply, speaker, stop=stop, usage=None, timestamp=0)
-    sent = list(to_wire([message], speaker).messages)
-    if not sent:
+    wire_messages = list(to_wire([message], speaker).messages)
+    if not wire_messages:
         return {"usage": reply.get("usage")}
-    return WIRES[speaker.format].as_reply(reply, sent)
+    return WIRES[speaker.format].as_reply(reply, wire_messages)
 
 
-def broken_off(
+def write_broken_reply(
     text: str,
     speaker: Speaker,
     *,
@@ -201,9 +201,9 @@ def _assistant_message(
 
 def _pi_usage(usage: Usage | None) -> dict[str, Any]:
     used = usage or Usage(input_tokens=0)
-    cached = used.cache_read_tokens + used.cache_write_tokens
+    cached_tokens = used.cache_read_tokens + used.cache_write_tokens
     return {
-        "input": max(0, used.input_tokens - cached),
+        "input": max(0, used.input_tokens - cached_tokens),
         "output": used.output_tokens,
         "cacheRead": used.cache_read_tokens,
         "cacheWrite": used.cache_write_tokens,

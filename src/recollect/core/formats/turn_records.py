@@ -46,7 +46,7 @@ class OutcomeChanges:
     """Number of this record in its session."""
     fates: Mapping[int, Fate] = field(default_factory=dict)
     kept: Sequence[int] = ()
-    own: Sequence[tuple[int, Fate]] = ()
+    own_outcomes: Sequence[tuple[int, Fate]] = ()
     """Outcomes of all messages that Recollect added, each with the position of the message before
     it (-1 at the start)."""
     cut: Reason | None = None
@@ -58,21 +58,21 @@ def texts_of_outcomes(raw: bytes) -> bytes | None:
     outcomes that cannot be read."""
     if not raw.startswith(_MARK):
         return None
-    packed = _unpacked(raw)
-    return encode([packed.get("reasons"), packed.get("cut")])
+    record = _unpack(raw)
+    return encode([record.get("reasons"), record.get("cut")])
 
 
 def with_texts_of_outcomes(raw: bytes, texts: bytes) -> bytes:
     """Replace the texts of packed outcomes that `texts_of_outcomes` returned."""
     reasons, cut = decode(texts)
-    return _packed({**_unpacked(raw), "reasons": reasons, "cut": cut})
+    return _pack({**_unpack(raw), "reasons": reasons, "cut": cut})
 
 
 def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
     table = _ReasonTable(mask)
     places = sorted(changes.fates)
     fates = [changes.fates[place] for place in places]
-    packed = {
+    record = {
         "number": changes.number,
         "at": _runs(places),
         "kept": _runs(sorted(changes.kept)),
@@ -84,74 +84,77 @@ def write_outcomes(changes: OutcomeChanges, mask: MaskReason) -> bytes:
         "why": [table.number(fate.reasons) for fate in fates],
         "own": [
             [place, ROLE_CODES[fate.role], fate.tokens_after, table.number(fate.reasons)]
-            for place, fate in changes.own
+            for place, fate in changes.own_outcomes
         ],
         "reasons": table.rows,
-        "cut": None if changes.cut is None else _written(mask(changes.cut)),
+        "cut": None if changes.cut is None else _write_reason(mask(changes.cut)),
     }
-    return _packed(packed)
+    return _pack(record)
 
 
 def read_outcomes(raw: bytes) -> OutcomeChanges:
     if not raw.startswith(_MARK):
         raise FormatError("not the outcomes of a turn: they may be of a newer version")
     try:
-        packed = _unpacked(raw)
-        reasons = [tuple([read_reason(one) for one in row]) for row in packed["reasons"]]
-        places = list(_places(packed["at"]))
+        record = _unpack(raw)
+        reasons = [
+            tuple([read_reason(reason_record) for reason_record in row])
+            for row in record["reasons"]
+        ]
+        places = list(_places(record["at"]))
         columns = zip(
             places,
-            split_keys(packed["keys"]),
-            packed["kinds"],
-            packed["roles"],
-            packed["before"],
-            packed["after"],
-            packed["why"],
+            split_keys(record["keys"]),
+            record["kinds"],
+            record["roles"],
+            record["before"],
+            record["after"],
+            record["why"],
             strict=True,
         )
         fates = {
             place: Fate(
                 fate=_KINDS[kind],
                 role=_ROLES[role],
-                reasons=reasons[why],
+                reasons=reasons[number],
                 key=EntryKey(key),
                 place=place,
                 tokens_before=before,
                 tokens_after=after,
             )
-            for place, key, kind, role, before, after, why in columns
+            for place, key, kind, role, before, after, number in columns
         }
-        own = [
+        own_outcomes = [
             (
                 int(place),
                 Fate(
                     fate="inserted",
                     role=_ROLES[role],
-                    reasons=reasons[why],
+                    reasons=reasons[number],
                     key=None,
                     place=None,
                     tokens_before=0,
                     tokens_after=tokens,
                 ),
             )
-            for place, role, tokens, why in packed["own"]
+            for place, role, tokens, number in record["own"]
         ]
         return OutcomeChanges(
-            number=int(packed["number"]),
+            number=int(record["number"]),
             fates=fates,
-            kept=list(_places(packed["kept"])),
-            own=own,
-            cut=None if packed.get("cut") is None else read_reason(packed["cut"]),
+            kept=list(_places(record["kept"])),
+            own_outcomes=own_outcomes,
+            cut=None if record.get("cut") is None else read_reason(record["cut"]),
         )
     except (ValueError, TypeError, LookupError) as error:
         raise FormatError(f"not the outcomes of a turn: {type(error).__name__}") from error
 
 
-def _packed(record: Mapping[str, Any]) -> bytes:
+def _pack(record: Mapping[str, Any]) -> bytes:
     return _MARK + zlib.compress(msgspec.msgpack.encode(record))
 
 
-def _unpacked(raw: bytes) -> dict[str, Any]:
+def _unpack(raw: bytes) -> dict[str, Any]:
     try:
         return msgspec.msgpack.decode(zlib.decompress(raw[len(_MARK) :]), type=dict[str, Any])
     except (zlib.error, msgspec.MsgspecError) as error:
@@ -165,18 +168,18 @@ def combine_outcomes(chain: Iterable[OutcomeChanges]) -> OutcomeChanges:
         for place in last.kept:
             fates.pop(place, None)
         fates.update(last.fates)
-    return OutcomeChanges(fates=fates, own=last.own, cut=last.cut)
+    return OutcomeChanges(fates=fates, own_outcomes=last.own_outcomes, cut=last.cut)
 
 
-def in_order(outcomes: OutcomeChanges) -> list[Fate]:
+def sort_outcomes(outcomes: OutcomeChanges) -> list[Fate]:
     """Return outcomes in message order. An added message comes after the one that it follows."""
-    why = () if outcomes.cut is None else (outcomes.cut,)
+    cut_reasons = () if outcomes.cut is None else (outcomes.cut,)
     placed = [
-        (place, 0, fate if fate.reasons else replace(fate, reasons=why))
+        (place, 0, fate if fate.reasons else replace(fate, reasons=cut_reasons))
         for place, fate in outcomes.fates.items()
     ]
-    placed += [(place, 1, fate) for place, fate in outcomes.own]
-    return [fate for _, _, fate in sorted(placed, key=lambda one: one[:2])]
+    placed += [(place, 1, fate) for place, fate in outcomes.own_outcomes]
+    return [fate for _, _, fate in sorted(placed, key=lambda item: item[:2])]
 
 
 def write_report(
@@ -189,7 +192,7 @@ def write_report(
             line.stage,
             line.outcome,
             round(line.seconds, 6),
-            [_written(mask(reason)) for reason in line.reasons],
+            [_write_reason(mask(reason)) for reason in line.reasons],
         ]
         for line in report.lines
     ]
@@ -199,7 +202,7 @@ def write_report(
             **{name: getattr(report, name) for name in _NUMBERS},
             "moment": None if report.moment is None else report.moment.kind,
             "lines": lines,
-            "recalled": [list(one) for one in report.recalled],
+            "recalled": [list(passage) for passage in report.recalled],
             **({} if figures is None else {"figures": figures}),
         }
     )
@@ -217,12 +220,12 @@ def read_report(raw: bytes, outcomes: OutcomeChanges) -> dict[str, Any]:
     if version != REPORT_VERSION:
         raise FormatError("not a report of this version: it may be of a newer version")
     try:
-        lines = [_line(one).to_dict() for one in record["lines"]]
+        lines = [_read_line(line_record).to_dict() for line_record in record["lines"]]
     except (ValueError, TypeError) as error:
         raise FormatError(f"not the report of a turn: {type(error).__name__}") from error
-    fates = [_entry_first(fate.to_dict()) for fate in in_order(outcomes)]
-    recalled = record.pop("recalled")
-    return {**record, "lines": lines, "fates": fates, "recalled": recalled}
+    fates = [_entry_first(fate.to_dict()) for fate in sort_outcomes(outcomes)]
+    passages = record.pop("recalled")
+    return {**record, "lines": lines, "fates": fates, "recalled": passages}
 
 
 def _entry_first(fate: dict[str, Any]) -> dict[str, Any]:
@@ -230,12 +233,12 @@ def _entry_first(fate: dict[str, Any]) -> dict[str, Any]:
     return {"entry": fate.pop("key"), **fate}
 
 
-def _line(record: Sequence[Any]) -> StageLine:
+def _read_line(record: Sequence[Any]) -> StageLine:
     stage, outcome, seconds, reasons = record
     return StageLine(
         stage=stage,
         outcome=outcome,
-        reasons=tuple([read_reason(one) for one in reasons]),
+        reasons=tuple([read_reason(reason_record) for reason_record in reasons]),
         seconds=seconds,
     )
 
@@ -250,26 +253,26 @@ class _ReasonTable:
         known = self._numbers.get(reasons)
         if known is None:
             known = self._numbers[reasons] = len(self.rows)
-            self.rows.append([_written(self._mask(reason)) for reason in reasons])
+            self.rows.append([_write_reason(self._mask(reason)) for reason in reasons])
         return known
 
 
-def _written(reason: Reason) -> list[Any]:
+def _write_reason(reason: Reason) -> list[Any]:
     cause = reason.cause.name.lower()
     if not reason.numbers:
         return [cause]
     numbers = {
-        name: _written(value) if isinstance(value, Reason) else value
+        name: _write_reason(value) if isinstance(value, Reason) else value
         for name, value in reason.numbers.items()
     }
     return [cause, numbers]
 
 
 def read_reason(record: Sequence[Any]) -> Reason:
-    cause, *rest = record
+    cause, *further = record
     numbers = {
         name: read_reason(value).to_dict() if isinstance(value, list) else value
-        for name, value in (rest[0] if rest else {}).items()
+        for name, value in (further[0] if further else {}).items()
     }
     return Reason.from_dict({"cause": cause, "numbers": numbers})
 
@@ -290,21 +293,23 @@ def _places(runs: Sequence[int]) -> Iterable[int]:
 
 
 def join_keys(keys: Sequence[str]) -> bytes | list[str]:
-    joined = "".join(keys)
+    digits = "".join(keys)
     if all(len(key) == 2 * _KEY_BYTES for key in keys):
         try:
-            packed = bytes.fromhex(joined)
+            key_bytes = bytes.fromhex(digits)
         except ValueError:
             return list(keys)
-        if packed.hex() == joined:
-            return packed
+        if key_bytes.hex() == digits:
+            return key_bytes
     return list(keys)
 
 
-def split_keys(packed: bytes | list[str]) -> list[str]:
-    if isinstance(packed, list):
-        return packed
-    if len(packed) % _KEY_BYTES:
+def split_keys(keys: bytes | list[str]) -> list[str]:
+    if isinstance(keys, list):
+        return keys
+    if len(keys) % _KEY_BYTES:
         raise ValueError("keys are torn")
-    digits = packed.hex()
-    return [digits[at : at + 2 * _KEY_BYTES] for at in range(0, len(digits), 2 * _KEY_BYTES)]
+    digits = keys.hex()
+    return [
+        digits[offset : offset + 2 * _KEY_BYTES] for offset in range(0, len(digits), 2 * _KEY_BYTES)
+    ]

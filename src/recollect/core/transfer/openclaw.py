@@ -22,12 +22,12 @@ from recollect.core.formats.openclaw_files import (
     KnowledgeLine,
     SegmentLine,
     VectorFile,
-    exported_id,
     foreign_of,
     in_order,
     own_keys,
     read_fact_file,
     read_knowledge_lines,
+    read_line_id,
     read_segment_lines,
     with_own_keys,
     write_knowledge_line,
@@ -341,7 +341,7 @@ def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[F
         type=line.type,
         content=text,
         context=clean_text(context) if isinstance(context, str) else "",
-        at=rules.now if line.at is None else line.at,
+        at=rules.now if line.said_at is None else line.said_at,
         superseded_by=FactId(clean_text(line.superseded_by))
         if line.superseded_by is not None
         else None,
@@ -381,7 +381,7 @@ async def export_segments(
             line = write_segment_line(segment, _metadata(segment))
             lines.write(line)
             place = (segment.origin or "").partition(VECTOR_PLACE)[2]
-            vector = float(place or "inf"), exported_id(line)
+            vector = float(place or "inf"), read_line_id(line)
             if segment.id in imported:
                 vectors.append((*vector, imported[segment.id]))
             elif place or segment.noise is None:

@@ -20,7 +20,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Context, Engine
 from recollect.core.formats.blocks import texts_of
 from recollect.core.formats.json_text import decode, encode
-from recollect.core.formats.recalled_block import bounded_block, recalled_items, without_items
+from recollect.core.formats.recalled_block import join_blocks, recalled_items, without_items
 from recollect.core.rules.identity import segment_id, space_secret
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.transfer.agent_histories import first_folder
@@ -394,7 +394,7 @@ class _Hook:
         if not fresh:
             return ""
         most = MOST_CHARS[self.agent] - len(MORE) - 1
-        return f"{bounded_block(fresh, most)}\n{MORE}"
+        return f"{join_blocks(fresh, most)}\n{MORE}"
 
 
 @dataclass(frozen=True, slots=True)

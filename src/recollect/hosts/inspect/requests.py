@@ -13,9 +13,9 @@ from recollect.core.formats.codec import CODECS
 from recollect.core.formats.turn_records import (
     OutcomeChanges,
     combine_outcomes,
-    in_order,
     read_outcomes,
     read_report,
+    sort_outcomes,
 )
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.tokens import Weigher
@@ -134,11 +134,11 @@ def _placed(
             is_new=row is not None and row < len(new) and new[row],
         )
 
-    outcomes = {one.place: one for one in in_order(made)}
+    outcomes = {one.place: one for one in sort_outcomes(made)}
     added: dict[int, list[Fate]] = {}
-    for place, one in made.own:
+    for place, one in made.own_outcomes:
         added.setdefault(place, []).append(one)
-    unsent = sum(one.fate != "changed" for one in made.fates.values()) - len(made.own)
+    unsent = sum(one.fate != "changed" for one in made.fates.values()) - len(made.own_outcomes)
     count = figures.messages if figures is not None else len(new) + unsent
     merges = count - unsent - len(new)
     row, was_changed = 0, False

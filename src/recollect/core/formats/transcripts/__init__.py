@@ -13,9 +13,9 @@ from recollect.core.formats.json_text import Fields, array_items, encode, object
 from recollect.core.formats.openai_responses import RESPONSES_ITEM_TYPES
 from recollect.core.formats.pi_session import (
     PiEntry,
+    message_of,
     migrate,
     read_session,
-    shown_message,
     summary_message,
 )
 from recollect.core.formats.transcripts.claude_code import read_claude_code
@@ -73,34 +73,38 @@ def _detect(data: bytes, *, name: str = "") -> DetectedRecording:
     if not document:
         raise UnknownFormat(f"{name or 'the recording'} is empty; there is nothing to read")
     first_line = document.split(b"\n", 1)[0].strip()
-    detected = None
+    recording = None
     if document.startswith(b"[") and is_utf8(document):
-        detected = _detect_array(document)
+        recording = _detect_array(document)
     elif object_fields(first_line) is None and is_utf8(document):
         # The JSON may be printed over several lines.
-        found = _kind_of_part(document)
-        detected = DetectedRecording(kind=found, parts=(document,)) if found == "request" else None
-    detected = detected or _detect_lines(data)
-    if detected is None:
+        part_kind = _kind_of_part(document)
+        recording = (
+            DetectedRecording(kind=part_kind, parts=(document,)) if part_kind == "request" else None
+        )
+    recording = recording or _detect_lines(data)
+    if recording is None:
         raise UnknownFormat(_nothing_found(first_line, name))
-    return detected
+    return recording
 
 
 def _detect_array(document: bytes) -> DetectedRecording | None:
     parts = array_items(document)
     kinds = [_kind_of_part(part) for part in parts or ()]
-    kind = _commonest(kind for kind in kinds if kind in ("request", "messages"))
+    kind = _find_commonest(kind for kind in kinds if kind in ("request", "messages"))
     if parts is None or kind is None:
         return None
     if kind == "messages" and not parts[0].startswith(b"["):
         return DetectedRecording(kind=kind, parts=(document,))
     return DetectedRecording(
         kind=kind,
-        parts=tuple(part for part, found in zip(parts, kinds, strict=True) if found == kind),
+        parts=tuple(
+            part for part, part_kind in zip(parts, kinds, strict=True) if part_kind == kind
+        ),
         passed_over=tuple(
             f"item {number}: not of the kind of the others ({kind})"
-            for number, found in enumerate(kinds, 1)
-            if found != kind
+            for number, part_kind in enumerate(kinds, 1)
+            if part_kind != kind
         ),
     )
 
@@ -115,7 +119,7 @@ def _kind_of_part(part: bytes) -> TranscriptKind | None:
 
 def _detect_lines(data: bytes) -> DetectedRecording | None:
     sample = islice(records(data, passed_over=[]), _SAMPLED_RECORDS)
-    kind = _commonest(_kind_of_record(record.fields) for record in sample)
+    kind = _find_commonest(_kind_of_record(record.fields) for record in sample)
     if kind != "request":
         return None if kind is None else DetectedRecording(kind=kind)
     parts: list[bytes] = []
@@ -128,27 +132,27 @@ def _detect_lines(data: bytes) -> DetectedRecording | None:
     return DetectedRecording(kind=kind, parts=tuple(parts), passed_over=tuple(passed_over))
 
 
-def _commonest(kinds: Iterable[TranscriptKind | None]) -> TranscriptKind | None:
-    counted = Counter(kind for kind in kinds if kind is not None)
-    return counted.most_common(1)[0][0] if counted else None
+def _find_commonest(kinds: Iterable[TranscriptKind | None]) -> TranscriptKind | None:
+    counts = Counter(kind for kind in kinds if kind is not None)
+    return counts.most_common(1)[0][0] if counts else None
 
 
 def _kind_of_record(fields: Fields) -> TranscriptKind | None:
     kind, role = text_of(fields, "type"), text_of(fields, "role")
-    found: TranscriptKind | None = None
+    record_kind: TranscriptKind | None = None
     if "payload" in fields and (kind in CODEX_LINE_TYPES or "timestamp" in fields):
-        found = "codex"
+        record_kind = "codex"
     elif kind is not None and fields.keys() & {"uuid", "leafUuid", "sessionId"}:
-        found = "claude-code"
+        record_kind = "claude-code"
     elif kind in PI_ENTRY_TYPES and role is None and ("message" in fields or kind != "message"):
-        found = "pi"
+        record_kind = "pi"
     elif role is not None or kind in RESPONSES_ITEM_TYPES:
-        found = "messages"
+        record_kind = "messages"
     elif fields.get("messages", fields.get("input", b"")).startswith(b"[") or (
         {"input", "model"} <= fields.keys()
     ):
-        found = "request"
-    return found
+        record_kind = "request"
+    return record_kind
 
 
 def _nothing_found(first_line: bytes, name: str) -> str:
@@ -180,21 +184,21 @@ def read_transcripts(data: bytes, *, name: str = "") -> tuple[RecordedSession, .
         data = without_long_lines(data, too_long)
     if too_long and not data.strip():
         raise FormatError(f"{name or 'the recording'} has no line to read: {too_long[0]}")
-    first, *others = _read_sessions(data, name)
-    return (replace(first, passed_over=(*too_long, *first.passed_over)), *others)
+    first, *other_sessions = _read_sessions(data, name)
+    return (replace(first, passed_over=(*too_long, *first.passed_over)), *other_sessions)
 
 
 def _read_sessions(data: bytes, name: str) -> tuple[RecordedSession, ...]:
-    detected = _detect(data, name=name)
-    if detected.parts is not None:
-        sessions = [_read_part(detected.kind, part) for part in detected.parts]
-        lines = (*detected.passed_over, *sessions[0].passed_over)
+    recording = _detect(data, name=name)
+    if recording.parts is not None:
+        sessions = [_read_part(recording.kind, part) for part in recording.parts]
+        lines = (*recording.passed_over, *sessions[0].passed_over)
         return (replace(sessions[0], passed_over=lines), *sessions[1:])
-    if detected.kind == "messages":
+    if recording.kind == "messages":
         passed_over: list[str] = []
         messages = [(line.line, line.raw) for line in records(data, passed_over=passed_over)]
         return (_read_messages(messages, passed_over=passed_over),)
-    return (_LINE_READERS[detected.kind](data),)
+    return (_LINE_READERS[recording.kind](data),)
 
 
 def _read_part(kind: TranscriptKind, part: bytes) -> RecordedSession:
@@ -243,7 +247,7 @@ def _read_messages(
         kind=kind,
         format=name,
         items=tuple(items),
-        requests=_calls(messages_read, [item.usage for item in items], name),
+        requests=_find_calls(messages_read, [item.usage for item in items], name),
         passed_over=tuple(lines),
     )
 
@@ -252,17 +256,19 @@ def _flat_tool_line(fields: Fields, number: int, open_calls: dict[str, list[str]
     """Convert a `tool_call` or `tool_result` line of OpenClaw's flat log to a chat message. A
     result answers the oldest open call of its tool, because the lines have no ids."""
     role, name = text_of(fields, "role"), text_of(fields, "name") or "tool"
-    when = {"timestamp": text_of(fields, "timestamp")}
+    time_field = {"timestamp": text_of(fields, "timestamp")}
     if role == "tool_call":
         arguments = fields.get("params", b"{}").decode("utf-8", "replace")
         open_calls.setdefault(name, []).append(id_ := f"call-{number}")
         call = {"id": id_, "type": "function", "function": {"name": name, "arguments": arguments}}
-        return encode({"role": "assistant", "content": None, "tool_calls": [call], **when})
+        return encode({"role": "assistant", "content": None, "tool_calls": [call], **time_field})
     if role == "tool_result":
         ids = open_calls.get(name) or [f"call-{number}"]
         text = text_of(fields, "content")
         content = fields.get("content", b"").decode("utf-8", "replace") if text is None else text
-        return encode({"role": "tool", "tool_call_id": ids.pop(0), "content": content, **when})
+        return encode(
+            {"role": "tool", "tool_call_id": ids.pop(0), "content": content, **time_field}
+        )
     return None
 
 
@@ -279,15 +285,15 @@ def _read_request(raw: bytes) -> RecordedSession:
         TranscriptItem(raw=item.raw, line=item.line, timestamp=item.timestamp, derived=derived)
         for item in read.items
     )
-    shown = ShownItems()
-    for at in range(len(items)):
-        shown = shown.then(at)
+    shown_items = ShownItems()
+    for index in range(len(items)):
+        shown_items = shown_items.then(index)
     tools = body.get("tools")
     return RecordedSession(
         kind="request",
         format=name,
         items=items,
-        requests=(*read.requests, RecordedRequest(shown=shown, answered=())),
+        requests=(*read.requests, RecordedRequest(shown=shown_items, answered=())),
         model=text_of(body, "model"),
         system=_system_text(body.get("system", body.get("instructions"))),
         tools=tools.decode() if tools is not None and array_items(tools) else None,
@@ -295,19 +301,19 @@ def _read_request(raw: bytes) -> RecordedSession:
     )
 
 
-def _calls(
+def _find_calls(
     messages: Sequence[Fields], usages: Sequence[Usage | None], name: FormatName
 ) -> tuple[RecordedRequest, ...]:
     runs = ModelRuns()
-    shown = ShownItems()
-    for at, message in enumerate(messages):
+    shown_items = ShownItems()
+    for index, message in enumerate(messages):
         if not is_written_by_model(message):
             runs.close()
         else:
-            runs.answer(at, shown=shown)
+            runs.answer(index, shown_items=shown_items)
             if name != "openai-responses":
-                runs.close(usages[at])
-        shown = shown.then(at)
+                runs.close(usages[index])
+        shown_items = shown_items.then(index)
     return runs.requests()
 
 
@@ -326,13 +332,16 @@ def _read_pi(data: bytes) -> RecordedSession:
     entries = migrate(file).entries
     notes = list(file.notes)
     items: list[TranscriptItem] = []
-    own = [_take_entry(*both, items, notes) for both in zip(file.entries, entries, strict=True)]
+    own_items = [
+        _take_entry(*entry_pair, items, notes)
+        for entry_pair in zip(file.entries, entries, strict=True)
+    ]
     parents = _pi_parents(entries, notes)
     return RecordedSession(
         kind="pi",
         format="pi",
         items=tuple(items),
-        requests=_pi_requests(entries, own, parents, items, notes),
+        requests=_pi_requests(entries, own_items, parents, items, notes),
         session_id=file.header.id if file.header else None,
         version=str(file.version),
         model=_pi_model(entries, parents),
@@ -342,14 +351,14 @@ def _read_pi(data: bytes) -> RecordedSession:
 
 
 def _take_entry(
-    was: PiEntry, entry: PiEntry, items: list[TranscriptItem], notes: list[str]
+    old_entry: PiEntry, entry: PiEntry, items: list[TranscriptItem], notes: list[str]
 ) -> tuple[int, ...]:
-    fields = object_fields(was.line) or {}
+    fields = object_fields(old_entry.line) or {}
     if entry.kind == "message":
         if entry.role is None:
             notes.append(f"line {entry.number}: a message entry without a message")
             return ()
-        derived = entry.message != was.message  # migrating pi's session changed its role
+        derived = entry.message != old_entry.message  # migrating pi's session changed its role
         source = (object_fields(entry.line) or {}) if derived else fields
         raws = [source["message"]]
     elif entry.kind == "compaction":
@@ -358,25 +367,25 @@ def _take_entry(
     else:
         if entry.kind not in PI_ENTRY_TYPES:
             notes.append(f"line {entry.number}: an entry of unknown type {entry.kind!r}")
-        message, derived = shown_message(entry), True
+        message, derived = message_of(entry), True
         raws = [] if message is None else [encode(message)]
     first = len(items)
-    for at, raw in enumerate(raws):
+    for index, raw in enumerate(raws):
         items.append(
             TranscriptItem(
                 raw=raw,
                 line=entry.number,
                 timestamp=entry.milliseconds / 1000 or None,
-                entry_id=was.id,
+                entry_id=old_entry.id,
                 usage=usage_of(object_fields(raw) or {}) if entry.role == "assistant" else None,
-                derived=derived and at == 0,
+                derived=derived and index == 0,
             )
         )
     return tuple(range(first, len(items)))
 
 
 def _pi_parents(entries: Sequence[PiEntry], notes: list[str]) -> list[int | None]:
-    by_id = {entry.id: at for at, entry in enumerate(entries) if entry.id}
+    by_id = {entry.id: index for index, entry in enumerate(entries) if entry.id}
     notes += [
         no_parent(entry.number, entry.parent_id)
         for entry in entries
@@ -387,7 +396,7 @@ def _pi_parents(entries: Sequence[PiEntry], notes: list[str]) -> list[int | None
 
 def _pi_requests(
     entries: Sequence[PiEntry],
-    own: Sequence[tuple[int, ...]],
+    own_items: Sequence[tuple[int, ...]],
     parents: list[int | None],
     items: Sequence[TranscriptItem],
     notes: list[str],
@@ -396,37 +405,37 @@ def _pi_requests(
     requests: dict[int, RecordedRequest] = {}
     for position, parent in parents_first(parents):
         entry = entries[position]
-        shown = before = contexts[parent] if parent is not None else ShownItems()
-        added = own[position] if entry.kind == "compaction" or shown_message(entry) else ()
+        shown_items = before = contexts[parent] if parent is not None else ShownItems()
+        added = own_items[position] if entry.kind == "compaction" or message_of(entry) else ()
         if entry.kind == "compaction":
-            shown = ShownItems()
+            shown_items = ShownItems()
             if entry.retained_tail is None:
-                added += _kept_before(position, entries, own, parents, notes)
+                added += _find_kept(position, entries, own_items, parents, notes)
         for item in added:
-            shown = shown.then(item)
-        contexts[position] = shown
-        if entry.role == "assistant" and own[position]:
-            (answer,) = own[position]
+            shown_items = shown_items.then(item)
+        contexts[position] = shown_items
+        if entry.role == "assistant" and own_items[position]:
+            (answer,) = own_items[position]
             requests[position] = RecordedRequest(
                 shown=before, answered=(answer,), usage=items[answer].usage
             )
     return tuple(requests[position] for position in sorted(requests))
 
 
-def _kept_before(
+def _find_kept(
     position: int,
     entries: Sequence[PiEntry],
-    own: Sequence[tuple[int, ...]],
+    own_items: Sequence[tuple[int, ...]],
     parents: list[int | None],
     notes: list[str],
 ) -> tuple[int, ...]:
-    kept: list[int] = []
-    for at in ancestors(parents[position], parents):
-        entry = entries[at]
-        if entry.kind != "compaction" and shown_message(entry):
-            kept += own[at]
+    kept_items: list[int] = []
+    for ancestor in ancestors(parents[position], parents):
+        entry = entries[ancestor]
+        if entry.kind != "compaction" and message_of(entry):
+            kept_items += own_items[ancestor]
         if entry.id is not None and entry.id == entries[position].first_kept_id:
-            return tuple(kept[::-1])
+            return tuple(kept_items[::-1])
     notes.append(
         f"line {entries[position].number}: the first entry that this compaction kept is not "
         "before it, so only its summary is shown"
@@ -435,11 +444,11 @@ def _kept_before(
 
 
 def _pi_model(entries: Sequence[PiEntry], parents: list[int | None]) -> str | None:
-    for at in ancestors(len(entries) - 1 if entries else None, parents):
-        entry = entries[at]
-        named = entry.message.get("model") if entry.message else entry.text("modelId")
-        if isinstance(named, str) and named:
-            return named
+    for position in ancestors(len(entries) - 1 if entries else None, parents):
+        entry = entries[position]
+        model = entry.message.get("model") if entry.message else entry.text("modelId")
+        if isinstance(model, str) and model:
+            return model
     return None
 
 

@@ -44,7 +44,7 @@ class LoggedMessage:
     """One message. Claude Code writes a message as several lines; each adds content blocks."""
 
     role: str
-    whole: bytes
+    original: bytes
     keys: frozenset[str]
     content: bytes
     line: int
@@ -61,17 +61,17 @@ class LoggedMessage:
     def add(self, blocks: list[LoggedBlock]) -> list[str]:
         """Add the blocks of a line. Return the ids of the tool calls in the line."""
         self.additions += 1
-        known = {block.call_id for block in self.blocks if block.type == "tool_use"}
-        fresh = [b for b in blocks if b.type != "tool_use" or b.call_id not in known]
-        self.blocks += fresh
-        return [b.call_id for b in fresh if b.type == "tool_use" and b.call_id is not None]
+        known_ids = {block.call_id for block in self.blocks if block.type == "tool_use"}
+        new_blocks = [b for b in blocks if b.type != "tool_use" or b.call_id not in known_ids]
+        self.blocks += new_blocks
+        return [b.call_id for b in new_blocks if b.type == "tool_use" and b.call_id is not None]
 
     def raw(self) -> bytes:
         if self.additions > 1:
-            ordered = sorted(self.blocks, key=lambda block: block.type != "tool_result")
-            content = b"[" + b",".join(block.raw for block in ordered) + b"]"
+            sorted_blocks = sorted(self.blocks, key=lambda block: block.type != "tool_result")
+            content = b"[" + b",".join(block.raw for block in sorted_blocks) + b"]"
         elif self.keys == _REQUEST_KEYS:
-            return self.whole
+            return self.original
         else:
             content = self.content
         return b'{"role":"%s","content":%s}' % (self.role.encode(), content)
@@ -137,9 +137,9 @@ class ClaudeCodeReader:
         passed_over = session.passed_over
         for record in records(data, passed_over=passed_over, before=self._lines):
             fields = {key: raw for key, raw in record.fields.items() if key in _KEPT_FIELDS}
-            queued = _queued_prompt(record.fields)
-            if queued is not None:
-                fields |= {"type": b'"user"', "message": queued}
+            queued_prompt = _read_queued_prompt(record.fields)
+            if queued_prompt is not None:
+                fields |= {"type": b'"user"', "message": queued_prompt}
             uuid = text_of(fields, "uuid")
             if uuid is None:
                 if _speaks(fields):
@@ -148,8 +148,8 @@ class ClaudeCodeReader:
                 passed_over.append(f"line {record.line}: repeats an earlier uuid")
             else:
                 self._seen.add(uuid)
-                kept = Record(line=record.line, fields=fields, raw=b"")
-                session.lines.append(_SessionLine(record=kept, uuid=uuid))
+                kept_record = Record(line=record.line, fields=fields, raw=b"")
+                session.lines.append(_SessionLine(record=kept_record, uuid=uuid))
                 if not self._has_main and _speaks(fields):
                     self._has_main = not is_set(fields, "isSidechain")
         self._lines += data.count(b"\n")
@@ -169,9 +169,11 @@ class ClaudeCodeReader:
         parents, orphans = _parents(session)
         contexts = _contexts(session, parents)
         requests = tuple(
-            RecordedRequest(shown=shown, answered=(at,), usage=session.messages[at].usage)
-            for at, shown in sorted(contexts.shown_to.items())
-            if session.messages[at].is_call
+            RecordedRequest(
+                shown=shown_items, answered=(position,), usage=session.messages[position].usage
+            )
+            for position, shown_items in sorted(contexts.shown_to.items())
+            if session.messages[position].is_call
         )
         first = session.lines[0].record.fields if session.lines else {}
         boundaries = sum(_is_boundary(line.record.fields) for line in session.lines)
@@ -194,7 +196,7 @@ def _speaks(fields: Fields) -> bool:
     return text_of(fields, "type") in {"user", "assistant"} and "message" in fields
 
 
-def _queued_prompt(fields: Fields) -> bytes | None:
+def _read_queued_prompt(fields: Fields) -> bytes | None:
     """Read a prompt typed while the agent worked. Claude Code logs such prompts as attachments."""
     attachment = object_fields(fields.get("attachment", b"")) or {}
     if text_of(attachment, "type") != "queued_command" or "prompt" not in attachment:
@@ -225,38 +227,38 @@ def _take(line: _SessionLine, session: _ClaudeSession) -> None:
 
 def _take_response(line: _SessionLine, message: Fields, session: _ClaudeSession) -> None:
     response = text_of(message, "id") or line.uuid
-    at = session.responses.get(response)
-    if at is None:
-        at = session.responses[response] = _open("assistant", line, message, session)
-    line.message = at
-    whole = session.messages[at]
-    whole.usage = usage_of(message) or whole.usage
+    position = session.responses.get(response)
+    if position is None:
+        position = session.responses[response] = _open("assistant", line, message, session)
+    line.message = position
+    logged_message = session.messages[position]
+    logged_message.usage = usage_of(message) or logged_message.usage
     model = text_of(message, "model")
-    whole.model = None if model == _SYNTHETIC_MODEL else model
-    whole.is_call = model != _SYNTHETIC_MODEL
-    for call in whole.add(_content_blocks(message["content"])):
-        session.callers[call] = at
+    logged_message.model = None if model == _SYNTHETIC_MODEL else model
+    logged_message.is_call = model != _SYNTHETIC_MODEL
+    for call in logged_message.add(_content_blocks(message["content"])):
+        session.callers[call] = position
 
 
 def _take_user(line: _SessionLine, message: Fields, session: _ClaudeSession) -> None:
     blocks = _content_blocks(message["content"])
     answers = [b.call_id for b in blocks if b.type == "tool_result" and b.call_id is not None]
     caller = session.callers.get(answers[0]) if answers else None
-    at = session.results.get(caller) if caller is not None else None
-    if at is None or session.messages[at].answered & set(answers):
-        at = _open("user", line, message, session)
+    position = session.results.get(caller) if caller is not None else None
+    if position is None or session.messages[position].answered & set(answers):
+        position = _open("user", line, message, session)
         if caller is not None:
-            session.results.setdefault(caller, at)
-    line.message = at
-    session.messages[at].add(blocks)
-    session.messages[at].answered.update(answers)
+            session.results.setdefault(caller, position)
+    line.message = position
+    session.messages[position].add(blocks)
+    session.messages[position].answered.update(answers)
 
 
 def _open(role: str, line: _SessionLine, message: Fields, session: _ClaudeSession) -> int:
     session.messages.append(
         LoggedMessage(
             role=role,
-            whole=line.record.fields["message"],
+            original=line.record.fields["message"],
             keys=frozenset(message),
             content=message["content"],
             line=line.record.line,
@@ -275,7 +277,7 @@ def _item(message: LoggedMessage) -> TranscriptItem:
         timestamp=message.timestamp,
         entry_id=message.uuid,
         usage=message.usage,
-        derived=raw is not message.whole,
+        derived=raw is not message.original,
     )
 
 
@@ -301,32 +303,32 @@ class _Contexts:
 
 def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
     contexts = [ShownItems()] * len(session.lines)
-    found = _Contexts()
-    preserved = _preserved_segments(session, parents)
+    result = _Contexts()
+    preserved_items = _find_preserved(session, parents)
     for position, parent in parents_first(parents):
         line = session.lines[position]
         context = contexts[parent] if parent is not None else ShownItems()
         message = line.message
         if message is not None and session.messages[message].role == "assistant":
-            context = found.shown_to.setdefault(message, context).then(message)
+            context = result.shown_to.setdefault(message, context).then(message)
         elif message is not None and message not in context:
             # Of the results of parallel calls, only one is on the path to the next response. Its
             # first line adds the message with all results.
             context = context.then(message)
-        for item in preserved.get(line.uuid, ()):
+        for item in preserved_items.get(line.uuid, ()):
             context = context.then(item)
         contexts[position] = context
     for position in range(len(session.lines) - 1, -1, -1):
         line = session.lines[position]
         if line.message is not None or _is_boundary(line.record.fields):
-            found.newest = contexts[position]
+            result.newest = contexts[position]
             break
-    return found
+    return result
 
 
-def _preserved_segments(session: _ClaudeSession, parents: list[int | None]) -> dict[str, list[int]]:
+def _find_preserved(session: _ClaudeSession, parents: list[int | None]) -> dict[str, list[int]]:
     positions = {line.uuid: position for position, line in enumerate(session.lines)}
-    found: dict[str, list[int]] = {}
+    items_by_anchor: dict[str, list[int]] = {}
     for line in session.lines:
         if not _is_boundary(line.record.fields):
             continue
@@ -334,12 +336,12 @@ def _preserved_segments(session: _ClaudeSession, parents: list[int | None]) -> d
         if not isinstance(segment, dict):
             continue
         head, tail = (positions.get(str(segment.get(key))) for key in ("headUuid", "tailUuid"))
-        kept: list[int] = []
-        for at in ancestors(tail, parents):
-            message = session.lines[at].message
-            if message is not None and message not in kept[-2:]:
-                kept.append(message)
-            if at == head:
-                found[str(segment.get("anchorUuid"))] = kept[::-1]
+        kept_items: list[int] = []
+        for position in ancestors(tail, parents):
+            message = session.lines[position].message
+            if message is not None and message not in kept_items[-2:]:
+                kept_items.append(message)
+            if position == head:
+                items_by_anchor[str(segment.get("anchorUuid"))] = kept_items[::-1]
                 break
-    return found
+    return items_by_anchor

@@ -132,7 +132,7 @@ def _take_item(raw: bytes, payload: Fields, record: Record, rollout: _Rollout) -
     before = rollout.context
     item = rollout.add(raw, record)
     if is_written_by_model(payload):
-        rollout.runs.answer(item, shown=before)
+        rollout.runs.answer(item, shown_items=before)
         return
     rollout.runs.close()
     if text_of(payload, "role") is not None:
@@ -166,14 +166,14 @@ def _take_token_count(info: Mapping[str, Any], rollout: _Rollout) -> None:
     last, total = info.get("last_token_usage"), info.get("total_token_usage")
     if not isinstance(last, dict) or not isinstance(total, dict):
         return
-    spent = token_count(total, "total_tokens")
-    whole = token_count(last, "input_tokens")
-    if spent == rollout.spent_tokens or not whole:
+    spent_tokens = token_count(total, "total_tokens")
+    input_tokens = token_count(last, "input_tokens")
+    if spent_tokens == rollout.spent_tokens or not input_tokens:
         return
-    rollout.spent_tokens = spent
+    rollout.spent_tokens = spent_tokens
     rollout.runs.close(
         Usage(
-            input_tokens=whole,
+            input_tokens=input_tokens,
             output_tokens=token_count(last, "output_tokens"),
             cache_read_tokens=token_count(last, "cached_input_tokens"),
         )
@@ -193,20 +193,20 @@ def _take_compaction(payload: Fields, record: Record, rollout: _Rollout) -> None
             if text_of(object_fields(raw) or {}, "role") not in {None, "assistant"}:
                 rollout.users.add(item)
         return
-    for item in _kept_users(before, rollout):
+    for item in _find_kept_users(before, rollout):
         rollout.context = rollout.context.then(item)
     summary = [{"type": "input_text", "text": text_of(payload, "message") or ""}]
     message = {"type": "message", "role": "user", "content": summary}
     rollout.add(encode(message), record, derived=True)
 
 
-def _kept_users(before: ShownItems, rollout: _Rollout) -> list[int]:
+def _find_kept_users(before: ShownItems, rollout: _Rollout) -> list[int]:
     room_bytes = _KEPT_USER_BYTES
-    kept: list[int] = []
+    kept_items: list[int] = []
     for item in reversed(tuple(before)):
         if item in rollout.users:
             room_bytes -= len(rollout.items[item].raw)
             if room_bytes < 0:
                 break
-            kept.append(item)
-    return kept[::-1]
+            kept_items.append(item)
+    return kept_items[::-1]

@@ -200,19 +200,19 @@ def _complaint(line: bytes) -> str:
 
 def parents_first(parents: Sequence[int | None]) -> Iterator[tuple[int, int | None]]:
     """Yield every position with its parent, in file order, but parents before their children."""
-    done = bytearray(len(parents))
+    done_flags = bytearray(len(parents))
     for position in range(len(parents)):
         branch: list[int] = []
         walking: set[int] = set()
-        at: int | None = position
-        while at is not None and not done[at] and at not in walking:
-            branch.append(at)
-            walking.add(at)
-            at = parents[at]
+        ancestor: int | None = position
+        while ancestor is not None and not done_flags[ancestor] and ancestor not in walking:
+            branch.append(ancestor)
+            walking.add(ancestor)
+            ancestor = parents[ancestor]
         for entry in reversed(branch):
             parent = parents[entry]
-            done[entry] = 1
-            yield entry, parent if parent is not None and done[parent] else None
+            done_flags[entry] = 1
+            yield entry, parent if parent is not None and done_flags[parent] else None
 
 
 def ancestors(position: int | None, parents: Sequence[int | None]) -> Iterator[int]:
@@ -242,42 +242,46 @@ def is_written_by_model(item: Fields) -> bool:
 class ModelRuns:
     """Calls of the model in a list of OpenAI Responses items. The last call may be unfinished."""
 
-    _found: list[RecordedRequest] = field(default_factory=list)
-    _shown: ShownItems = field(default_factory=ShownItems)
+    _requests: list[RecordedRequest] = field(default_factory=list)
+    _shown_items: ShownItems = field(default_factory=ShownItems)
     _answered: list[int] = field(default_factory=list)
 
-    def answer(self, item: int, *, shown: ShownItems) -> None:
-        """Add an item that the model wrote. `shown` is the call's input, if the item begins a
+    def answer(self, item: int, *, shown_items: ShownItems) -> None:
+        """Add an item that the model wrote. `shown_items` is the call's input, if the item begins a
         call."""
         if not self._answered:
-            self._shown = shown
+            self._shown_items = shown_items
         self._answered.append(item)
 
     def close(self, usage: Usage | None = None) -> None:
         """End the current call. If no call is open, `usage` belongs to the last call if it has
         none."""
         if self._answered:
-            self._found.append(
-                RecordedRequest(shown=self._shown, answered=tuple(self._answered), usage=usage)
+            self._requests.append(
+                RecordedRequest(
+                    shown=self._shown_items, answered=tuple(self._answered), usage=usage
+                )
             )
             self._answered = []
-        elif usage is not None and self._found and self._found[-1].usage is None:
-            self._found[-1] = replace(self._found[-1], usage=usage)
+        elif usage is not None and self._requests and self._requests[-1].usage is None:
+            self._requests[-1] = replace(self._requests[-1], usage=usage)
 
     def so_far(self) -> ModelRuns:
         """Return a copy with the calls so far. Closing the copy does not change the original."""
         return ModelRuns(
-            _found=list(self._found), _shown=self._shown, _answered=list(self._answered)
+            _requests=list(self._requests),
+            _shown_items=self._shown_items,
+            _answered=list(self._answered),
         )
 
     def requests(self) -> tuple[RecordedRequest, ...]:
         self.close()
-        return tuple(self._found)
+        return tuple(self._requests)
 
     def with_usage(self, items: Iterable[TranscriptItem]) -> tuple[TranscriptItem, ...]:
         """Attach each call's usage to its last item."""
         usages = {request.answered[-1]: request.usage for request in self.requests()}
         return tuple(
-            replace(item, usage=usages[at]) if usages.get(at) is not None else item
-            for at, item in enumerate(items)
+            replace(item, usage=usages[index]) if usages.get(index) is not None else item
+            for index, item in enumerate(items)
         )
