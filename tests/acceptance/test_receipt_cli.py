@@ -16,7 +16,7 @@ from recollect.adapters.wiring import open_store
 from recollect.agent.commands import compaction_text
 from recollect.cli import main
 from recollect.core.compaction.ask import REQUIRED_HEADINGS
-from recollect.core.compaction.probe import MOST_PROBES
+from recollect.core.compaction.probe import MAX_PROBES
 from recollect.core.values.compaction import CompactionResult
 from recollect.hosts.inspect.sessions import read_receipts
 from recollect.hosts.inspect.text import receipt_lines
@@ -161,8 +161,8 @@ def test_a_long_session_says_how_many_details_were_not_checked(tmp_path: Path) -
 
     done = asyncio.run(run())
     told = recollect.json("receipt", "long")["receipt"]
-    assert told["checked"] == len(told["findings"]) == MOST_PROBES
-    assert told["details"] > MOST_PROBES
+    assert told["checked"] == len(told["findings"]) == MAX_PROBES
+    assert told["details"] > MAX_PROBES
     assert told["not_checked"] == told["details"] - told["checked"]
     share = f"{told['checked']} of {told['details']}"
     assert f"{share} details checked: " in str(done)

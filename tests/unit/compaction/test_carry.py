@@ -9,7 +9,7 @@ from tests.unit.compaction.worked import assistant, calls, history, results, use
 
 from recollect.core.compaction.carry import (
     FAILURE_CHARS,
-    MOST_FAILURES,
+    MAX_FAILURES,
     SUMMARY_CHARS,
     append_carried,
     carry,
@@ -69,7 +69,7 @@ class TestFailures:
         assert [one.said.split(":")[0] for one in carried.failures] == [
             f"run {n}" for n in range(7, 15)
         ]
-        assert len(carried.failures) == MOST_FAILURES
+        assert len(carried.failures) == MAX_FAILURES
         assert all(len(one.said) <= FAILURE_CHARS for one in carried.failures)
         before = carry(history(*self.fail(1, "make: it", "Error: broken")))
         carried = carry(

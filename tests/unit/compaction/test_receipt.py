@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recollect.core.compaction.probe import MOST_PROBES, contains
+from recollect.core.compaction.probe import MAX_PROBES, contains
 from recollect.core.compaction.receipt import RECALLS_AT_ONCE, ReceiptResult, pin, receipt
 from recollect.core.formats.summaries import PI_CLOSING, PINNED_HEADING
 from recollect.core.values.compaction import Probe, ProbeKind
@@ -121,12 +121,12 @@ def test_what_would_be_lost_is_pinned_the_most_important_first() -> None:
         made("path", "out/report.csv", "It wrote out/report.csv."),
     ]
     done = run(probes, "A summary.", pin_tokens=33)
-    assert done.pinned.startswith(PINNED_HEADING)
-    assert "- constraint: Never touch the legacy tables." in done.pinned
-    assert "deploy/eu.yaml on Friday" in done.pinned
+    assert done.pinned_text.startswith(PINNED_HEADING)
+    assert "- constraint: Never touch the legacy tables." in done.pinned_text
+    assert "deploy/eu.yaml on Friday" in done.pinned_text
     standings = [(one.standing, one.pinned) for one in done.receipt.findings]
     assert standings == [("in summary", True), ("in summary", True), ("lost", False)]
-    assert done.receipt.pinned_tokens == words(done.pinned) <= 33
+    assert done.receipt.pinned_tokens == words(done.pinned_text) <= 33
 
 
 def test_a_quote_cannot_close_the_summary_or_begin_a_section() -> None:
@@ -187,8 +187,8 @@ PROBES = st.lists(
 def test_every_probe_has_one_finding(probes: list[Probe], summary: str, pin_tokens: int) -> None:
     done = run(probes, summary, pin_tokens=pin_tokens)
     assert [one.probe for one in done.receipt.findings] == probes, "every search was answered"
-    assert words(done.pinned) <= pin_tokens
-    whole = f"{summary}\n\n{done.pinned}"
+    assert words(done.pinned_text) <= pin_tokens
+    whole = f"{summary}\n\n{done.pinned_text}"
     for one in done.receipt.findings:
         if one.pinned:
             assert one.standing == "in summary"
@@ -215,8 +215,8 @@ def test_every_detail_is_searched_for_a_few_at_once() -> None:
         number = query.split()[1]
         return f"Place {number} holds src/f{number}.py"
 
-    done = run(numbered(MOST_PROBES), "", recall, pin_tokens=50)
-    assert done.receipt.count("recallable") == done.receipt.checked == MOST_PROBES
+    done = run(numbered(MAX_PROBES), "", recall, pin_tokens=50)
+    assert done.receipt.count("recallable") == done.receipt.checked == MAX_PROBES
     assert (done.receipt.pinned, done.receipt.notes) == (0, ())
     assert 1 < most <= RECALLS_AT_ONCE
 

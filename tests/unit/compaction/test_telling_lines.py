@@ -6,7 +6,7 @@ from tests.harness.waiting import assert_linear
 from tests.unit.compaction.worked import assistant, calls, history, results, thinking, user
 
 from recollect.core.compaction.carry import append_carried, carry, strip_carried
-from recollect.core.compaction.lines import LINES_TOKENS, MOST_LINES, choose_lines, lines_tokens
+from recollect.core.compaction.lines import LINES_TOKENS, MAX_LINES, choose_lines, lines_tokens
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.compaction import Carried
 
@@ -75,7 +75,7 @@ class TestBounds:
             ]
         )
         carried = carry(many)
-        assert len(carried.lines) == MOST_LINES
+        assert len(carried.lines) == MAX_LINES
         for room in (0, 30, 200, 900):
             assert count_text(told(carried, tokens=room)) <= room
         assert lines_tokens(64_000) == 2_560

@@ -56,7 +56,7 @@ _HEAD_CHARS: Final = {"user": 40_000, "assistant": 40_000, "call": 12_000, "tool
 _TAIL_CHARS: Final = 4_000
 _CALL_CHARS: Final = 160
 _PINNED: Final = PINNED_HEADING.lstrip("#")
-_MOST_DEPTH: Final = 8
+_MAX_DEPTH: Final = 8
 
 
 def is_compact_command(text: str) -> bool:
@@ -65,11 +65,11 @@ def is_compact_command(text: str) -> bool:
 
 
 def render(entries: Sequence[Entry]) -> str:
-    written: list[str] = []
+    paragraphs: list[str] = []
     for entry in entries:
         if entry.role != "system":
-            written.extend(_written(entry))
-    return defuse("\n\n".join(written))
+            paragraphs.extend(_render_entry(entry))
+    return defuse("\n\n".join(paragraphs))
 
 
 def defuse(text: str) -> str:
@@ -87,24 +87,24 @@ def excerpt(text: str, most_chars: int) -> str:
     return f"{text[:head]}\n\n[... {missing} more characters truncated]\n\n{kept_tail}"
 
 
-def _written(entry: Entry) -> Iterable[str]:
+def _render_entry(entry: Entry) -> Iterable[str]:
     texts: list[str] = []
-    thought: list[str] = []
+    thoughts: list[str] = []
     calls: list[str] = []
     results: list[str] = []
     for part in entry.parts:
         if isinstance(part, ToolCall):
-            calls.append(_call(part))
+            calls.append(_render_call(part))
         elif isinstance(part, ToolResult):
-            results.append(_result(part))
+            results.append(_render_result(part))
         elif isinstance(part, Thinking):
             if part.text.strip():
-                thought.append(_cut(part.text, RESULT_CHARS))
+                thoughts.append(_cut(part.text, RESULT_CHARS))
         elif words := _words(part, entry):
             texts.append(words)
     yield from results
-    if thought:
-        yield "[Assistant thinking]: " + quote_labels("\n".join(thought))
+    if thoughts:
+        yield "[Assistant thinking]: " + quote_labels("\n".join(thoughts))
     if texts:
         yield f"[{_speaker(entry)}]: " + quote_labels("\n".join(texts))
     if calls:
@@ -130,25 +130,25 @@ def _words(part: Part, entry: Entry) -> str:
     return f"[{part.kind}]" if isinstance(part, Other) else ""
 
 
-def _call(part: ToolCall) -> str:
-    arguments = decoded(part.arguments)
+def _render_call(part: ToolCall) -> str:
+    arguments = decode_arguments(part.arguments)
     if not isinstance(arguments, dict):
         return f"{part.name}({_cut(part.arguments, ARGUMENT_CHARS)})"
-    spelled = [
+    pairs = [
         f"{name}={_cut(json.dumps(value, ensure_ascii=False), ARGUMENT_CHARS)}"
         for name, value in arguments.items()
     ]
-    return f"{part.name}({', '.join(spelled)})"
+    return f"{part.name}({', '.join(pairs)})"
 
 
-def _result(part: ToolResult) -> str:
-    shown = [
+def _render_result(part: ToolResult) -> str:
+    texts = [
         inner.text
         if isinstance(inner, Text)
         else f"[{inner.kind if isinstance(inner, Other) else 'image'}]"
         for inner in part.content
     ]
-    text = without_recalled_blocks("\n".join(shown), any_spelling=False)
+    text = without_recalled_blocks("\n".join(texts), any_spelling=False)
     mark = ERROR_MARK if part.is_error else ""
     return f"[Tool result]: {mark}{quote_labels(_cut(text, RESULT_CHARS))}"
 
@@ -178,21 +178,21 @@ def utterances(
     """Yield the texts of messages with their speakers, first those of the previous summary. Read at
     least the first `least_chars` characters of each text."""
     before = previous_summary
-    body, pinned = part_pinned(previous_summary)
+    body, quotes = part_pinned(previous_summary)
     # pinned quotes (added by code) are mostly the user's own words
-    parts: tuple[tuple[Speaker, str], ...] = (("assistant", body), ("user", pinned))
+    parts: tuple[tuple[Speaker, str], ...] = (("assistant", body), ("user", quotes))
     for speaker, text in parts:
         if text.strip():
             yield MessageText(
                 speaker=speaker,
-                text=_unquoted(text).removeprefix(PINNED_HEADING).strip(),
+                text=_without_quote_marks(text).removeprefix(PINNED_HEADING).strip(),
                 place=0,
                 source=FROM_SUMMARY,
                 key=EntryKey(""),
             )
     calls: dict[CallId, str] = {}
     for place, entry in enumerate(entries, start=1):
-        for speaker, text, failed in _texts(entry, calls):
+        for speaker, text, failed_call in _texts(entry, calls):
             if text.strip():
                 yield MessageText(
                     speaker=speaker,
@@ -201,13 +201,13 @@ def utterances(
                     source=entry.id,
                     key=entry.key,
                     before=before,
-                    failed_call=failed,
+                    failed_call=failed_call,
                 )
             if speaker in ("user", "assistant") and text.strip():
                 before = text
 
 
-def _unquoted(summary: str) -> str:
+def _without_quote_marks(summary: str) -> str:
     """Remove list marks and heading of pinned quotes, so that code can pin them again."""
     return "".join(
         PINNED_LINE.sub("- ", section).replace(PINNED_NOTE, "")
@@ -234,15 +234,17 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
             if not (by_user and is_compact_command(text)):
                 yield speaker, strip_channel_prefix(text), ""
         elif isinstance(part, ToolCall):
-            values = "\n".join(strings_of(decoded(part.arguments), depth=_MOST_DEPTH))
+            values = "\n".join(strings_of(decode_arguments(part.arguments), depth=_MAX_DEPTH))
             calls[part.id] = f"{part.name} {' '.join(values.split())[:_CALL_CHARS]}".strip()
             yield "call", values, ""
         elif isinstance(part, ToolResult):
-            failed = (calls.get(part.call_id) or part.name or "a tool") if part.is_error else ""
-            yield "tool", without_recalled_blocks(part.text, any_spelling=False), failed
+            failed_call = (
+                (calls.get(part.call_id) or part.name or "a tool") if part.is_error else ""
+            )
+            yield "tool", without_recalled_blocks(part.text, any_spelling=False), failed_call
 
 
-def decoded(arguments: str) -> Any:
+def decode_arguments(arguments: str) -> Any:
     """Decode the arguments of a call. Arguments that are not JSON are returned unchanged."""
     try:
         return json.loads(arguments)
@@ -269,7 +271,7 @@ REQUIRED_HEADINGS: Final = (
 )
 PROGRESS_HEADING: Final = "## Progress"
 FOCUS_CHARS: Final = 1000
-WORDS_A_TOKEN: Final = 0.55
+WORDS_PER_TOKEN: Final = 0.55
 
 Kind: TypeAlias = Literal["history", "turn"]
 
@@ -310,15 +312,15 @@ _REFUSAL: Final = re.compile(
     r"|抱歉|对不起|我无法|申し訳)",
     re.IGNORECASE,
 )
-LEAST_TOKENS: Final = 200
+MIN_LIMIT_TOKENS: Final = 200
 _REFUSAL_CHARS: Final = 600
 _LABEL: Final = re.compile(
     r"^\[(?:User|Assistant(?: thinking| tool calls)?|Tool result)\]:", re.MULTILINE
 )
 _ECHO_CHARS: Final = 80
 _LOOP_LINES: Final = 6
-_LEAST_LETTERS: Final = 0.25
-_LEAST_FOCUS_WORDS: Final = 4
+_MIN_LETTER_SHARE: Final = 0.25
+_MIN_FOCUS_WORDS: Final = 4
 Ask: TypeAlias = Callable[[Prompt], Awaitable[Answer]]
 CountTokens: TypeAlias = Callable[[str], int]
 
@@ -336,12 +338,12 @@ class PromptTerms:
         return 2 * self.summary_tokens
 
 
-def initial_prompt(conversation: str, wanted: PromptTerms) -> Prompt:
+def initial_prompt(conversation: str, terms: PromptTerms) -> Prompt:
     task = f"Take notes of this conversation under these headings:\n\n{_SECTIONS}\n\n{_HONEST}"
-    return _prompt([_tagged("conversation", conversation)], task, wanted)
+    return _make_prompt([_enclose("conversation", conversation)], task, terms)
 
 
-def update_prompt(conversation: str, previous: str, wanted: PromptTerms) -> Prompt:
+def update_prompt(conversation: str, previous: str, terms: PromptTerms) -> Prompt:
     task = (
         "The notes under previous-summary cover what came before this conversation. Write them "
         "anew so that they cover both, under these headings:\n\n"
@@ -349,18 +351,18 @@ def update_prompt(conversation: str, previous: str, wanted: PromptTerms) -> Prom
         "moves from the open to the done; where the two differ, the conversation is right."
     )
     material = [
-        _tagged("previous-summary", defuse(previous)),
-        _tagged("conversation", conversation),
+        _enclose("previous-summary", defuse(previous)),
+        _enclose("conversation", conversation),
     ]
-    return _prompt(material, task, wanted)
+    return _make_prompt(material, task, terms)
 
 
-def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "history") -> Prompt:
+def merge_prompt(partials: Sequence[str], terms: PromptTerms, kind: Kind = "history") -> Prompt:
     """Write the prompt that merges the summaries of consecutive parts."""
     count = len(partials)
     material = [
-        _tagged("partial-summary", f"Part {at} of {count}\n{defuse(text)}")
-        for at, text in enumerate(partials, start=1)
+        _enclose("partial-summary", f"Part {number} of {count}\n{defuse(text)}")
+        for number, text in enumerate(partials, start=1)
     ]
     shape = f" under these headings:\n\n{_SECTIONS}" if kind == "history" else ", as short notes."
     task = (
@@ -368,13 +370,13 @@ def merge_prompt(partials: Sequence[str], wanted: PromptTerms, kind: Kind = "his
         f"one{shape}\n\n{_HONEST} Where parts differ, the later one is right; what an earlier "
         "part left open and a later one finished is done. Say nothing twice."
     )
-    return _prompt(material, task, wanted)
+    return _make_prompt(material, task, terms)
 
 
-def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> Prompt:
+def turn_prompt(conversation: str, terms: PromptTerms, previous: str = "") -> Prompt:
     """Write the prompt for notes on a turn whose beginning is cut off. The answer continues the
     previous notes on this turn."""
-    held = [_tagged("previous-summary", defuse(previous))] if previous else []
+    previous_notes = [_enclose("previous-summary", defuse(previous))] if previous else []
     going_on = (
         " The notes under previous-summary cover what came before in the same turn: write them "
         "anew so that they cover both."
@@ -388,44 +390,44 @@ def turn_prompt(conversation: str, wanted: PromptTerms, previous: str = "") -> P
         "done so far and found out, what failed and why, and what the rest needs to know. No "
         "headings. Keep names and numbers exactly as they are written."
     )
-    return _prompt([*held, _tagged("conversation", conversation)], task, wanted)
+    return _make_prompt([*previous_notes, _enclose("conversation", conversation)], task, terms)
 
 
-def simple_prompt(material: str, previous: str, wanted: PromptTerms) -> Prompt:
-    held = [_tagged("previous-summary", defuse(previous))] if previous else []
+def simple_prompt(material: str, previous: str, terms: PromptTerms) -> Prompt:
+    previous_notes = [_enclose("previous-summary", defuse(previous))] if previous else []
     task = (
         "List the facts of the above that are needed to go on with the work: what is wanted, "
         "decided, done, still open, and exact names. One fact a line."
     )
-    return _prompt([*held, _tagged("conversation", material)], task, wanted)
+    return _make_prompt([*previous_notes, _enclose("conversation", material)], task, terms)
 
 
 def audit_prompt(prompt: Prompt, missing: Sequence[str]) -> Prompt:
     """Repeat a prompt, with a list of what the first answer lacks."""
-    listed = "\n".join(f"- {defuse(text)}" for text in missing)
+    missing_list = "\n".join(f"- {defuse(text)}" for text in missing)
     return Prompt(
         text=f"{prompt.text}\n\nA first version of the notes lacked the following. Write all of "
-        f"the notes, with these in them:\n{listed}",
+        f"the notes, with these in them:\n{missing_list}",
         system=prompt.system,
         max_output_tokens=prompt.max_output_tokens,
     )
 
 
-def _prompt(material: Sequence[str], task: str, wanted: PromptTerms) -> Prompt:
-    words = max(60, int(wanted.summary_tokens * WORDS_A_TOKEN))
+def _make_prompt(material: Sequence[str], task: str, terms: PromptTerms) -> Prompt:
+    words = max(60, int(terms.summary_tokens * WORDS_PER_TOKEN))
     paragraphs = [*material, f"{task}\n\nAt most {words} words."]
-    if wanted.focus:
+    if terms.focus:
         paragraphs.append(
             "Give the most room to what is named under focus. It says what matters and is no "
             "part of the conversation: do not mention it, and do not note it as a task.\n"
-            + _tagged("focus", defuse(" ".join(wanted.focus.split()))[:FOCUS_CHARS])
+            + _enclose("focus", defuse(" ".join(terms.focus.split()))[:FOCUS_CHARS])
         )
     return Prompt(
-        text="\n\n".join(paragraphs), system=_SYSTEM, max_output_tokens=wanted.max_output_tokens
+        text="\n\n".join(paragraphs), system=_SYSTEM, max_output_tokens=terms.max_output_tokens
     )
 
 
-def _tagged(tag: str, text: str) -> str:
+def _enclose(tag: str, text: str) -> str:
     return f"<{tag}>\n{text}\n</{tag}>"
 
 
@@ -456,18 +458,18 @@ def accept(
     focus: str = "",
 ) -> Accepted | Rejected:
     """Check an answer against `material`: the conversation or the partial summaries."""
-    text = _unwrapped(answer.text)
+    text = _unwrap(answer.text)
     if answer.stop == "refusal" or (len(text) < _REFUSAL_CHARS and _REFUSAL.match(text)):
         return Rejected(reason=Reason(Cause.REFUSED))
     if not text:
         return Rejected(reason=Reason(Cause.ANSWER_EMPTY))
-    repeats = bool(previous) and text == _unwrapped(previous)
+    repeats = bool(previous) and text == _unwrap(previous)
     if (fault := _noise(text)) is not None:
         return Rejected(reason=Reason(fault))
     if _FRAME.match(answer.text) or _echoes(text, material):
         return Rejected(reason=Reason(Cause.ANSWER_ECHOES))
-    given = count_tokens(material) + (count_tokens(previous) if previous else 0)
-    if count_tokens(text) >= max(given, LEAST_TOKENS):
+    input_tokens = count_tokens(material) + (count_tokens(previous) if previous else 0)
+    if count_tokens(text) >= max(input_tokens, MIN_LIMIT_TOKENS):
         return Rejected(reason=Reason(Cause.ANSWER_TOO_LONG))
     text = _without_focus(text, focus, material)
     if not text:
@@ -479,18 +481,18 @@ def accept(
     )
 
 
-def _unwrapped(text: str) -> str:
-    bare = _THOUGHT.sub("", text).strip()
-    if fenced := _FENCED.match(bare):
-        bare = fenced[1].strip()
-    if wrapped := _WRAPPED.match(bare):
-        bare = wrapped[2].strip()
-    return bare
+def _unwrap(text: str) -> str:
+    inner_text = _THOUGHT.sub("", text).strip()
+    if fence := _FENCED.match(inner_text):
+        inner_text = fence[1].strip()
+    if wrapper := _WRAPPED.match(inner_text):
+        inner_text = wrapper[2].strip()
+    return inner_text
 
 
 def _noise(text: str) -> Cause | None:
     visible = [sign for sign in text[:20_000] if not sign.isspace()]
-    if sum(map(str.isalpha, visible)) < _LEAST_LETTERS * len(visible):
+    if sum(map(str.isalpha, visible)) < _MIN_LETTER_SHARE * len(visible):
         return Cause.ANSWER_NO_LETTERS
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     texts = [line for line in lines if line.strip("-* .").casefold() not in {"none", "n/a"}]
@@ -502,7 +504,7 @@ def _loops(text: str) -> bool:
     words = text.split()
     if len(words) < 40:
         return False
-    runs = Counter(tuple(words[at : at + 5]) for at in range(len(words) - 4))
+    runs = Counter(tuple(words[index : index + 5]) for index in range(len(words) - 4))
     return runs.most_common(1)[0][1] * 5 > len(words) / 2
 
 
@@ -520,8 +522,13 @@ def _echoes(text: str, material: str) -> bool:
 
 def _without_focus(text: str, focus: str, material: str) -> str:
     """Remove lines that repeat the user's instructions: a later model would follow them again."""
-    asked = " ".join(focus.split()).casefold()
-    if len(asked.split()) < _LEAST_FOCUS_WORDS or asked in " ".join(material.split()).casefold():
+    folded_focus = " ".join(focus.split()).casefold()
+    if (
+        len(folded_focus.split()) < _MIN_FOCUS_WORDS
+        or folded_focus in " ".join(material.split()).casefold()
+    ):
         return text
-    kept = [line for line in text.splitlines() if asked not in " ".join(line.split()).casefold()]
-    return "\n".join(kept).strip()
+    lines = [
+        line for line in text.splitlines() if folded_focus not in " ".join(line.split()).casefold()
+    ]
+    return "\n".join(lines).strip()

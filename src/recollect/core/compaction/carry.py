@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from recollect.core.compaction.ask import HEADINGS, IDENTIFIERS_HEADING, decoded, defuse
+from recollect.core.compaction.ask import HEADINGS, IDENTIFIERS_HEADING, decode_arguments, defuse
 from recollect.core.compaction.chunks import fit, whole_lines
 from recollect.core.compaction.lines import choose_lines, gather_lines, rank_names
 from recollect.core.formats.json_text import strings_of
@@ -28,7 +28,7 @@ from recollect.core.values.compaction import Carried, ToolFailure
 from recollect.core.values.history import Entry
 from recollect.core.values.message import CallId, ToolCall, ToolResult
 
-MOST_FAILURES: Final = 8
+MAX_FAILURES: Final = 8
 FAILURE_CHARS: Final = 240
 _ATTEMPT_CHARS: Final = 90
 _EDGE_CHARS: Final = 600
@@ -67,16 +67,16 @@ _PATCHED: Final = re.compile(
     r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.{1,400}?)\s*$", re.MULTILINE
 )
 _SIGNS: Final = re.compile(r"[^a-z0-9]")
-_MOST_PATH_CHARS: Final = 400
-_MOST_IN_A_CALL: Final = 50
-MOST_FILES: Final = 200
+_MAX_PATH_CHARS: Final = 400
+_MAX_PATHS_PER_CALL: Final = 50
+MAX_FILES: Final = 200
 SUMMARY_CHARS: Final = 16_000
 RULES_CHARS: Final = 2000
 FILE_LIST_CHARS: Final = 900
 """Limit of a list of files. It and `SECTION_SHARE` have the same values as in OpenClaw."""
 SECTION_SHARE: Final = 0.25
 SUFFIX_SHARE: Final = 0.6
-MOST_NAMES: Final = 12
+MAX_NAMES: Final = 12
 FAILURES_HEADING: Final = "## Tool failures"
 _VERBATIM: Final = "- Verbatim: "
 _ROUNDS: Final = 3
@@ -106,7 +106,7 @@ def failures(
                 if _failed(part) and not _found_nothing(part, attempt):
                     text = clean_text(f"{attempt}: {_error_line(part.text)}"[:FAILURE_CHARS])
                     standing[tool, attempt] = ToolFailure(tool=tool, said=text)
-    return tuple(standing.values())[-MOST_FAILURES:]
+    return tuple(standing.values())[-MAX_FAILURES:]
 
 
 def _failed(part: ToolResult) -> bool:
@@ -138,25 +138,25 @@ def _output_lines(text: str) -> Iterator[str]:
 def _error_line(text: str) -> str:
     lines = [" ".join(line.split()) for line in text[-20_000:].splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.search(line[:400])]
-    chosen = telling or lines
-    return chosen[-1] if chosen else "failed without a word"
+    candidates = telling or lines
+    return candidates[-1] if candidates else "failed without a word"
 
 
 def _attempt(call: ToolCall | None) -> str:
     if call is None:
         return "an earlier call"
-    written = call.arguments
-    arguments = decoded(written)
+    text = call.arguments
+    arguments = decode_arguments(text)
     if isinstance(arguments, dict):
         main = next((arguments[name] for name in _MAIN_ARGUMENTS if arguments.get(name)), None)
         if main is not None:
-            written = main if isinstance(main, str) else json.dumps(main, ensure_ascii=False)
-    return " ".join(written.replace(": ", ":").split())[:_ATTEMPT_CHARS].rstrip(": ") or "a call"
+            text = main if isinstance(main, str) else json.dumps(main, ensure_ascii=False)
+    return " ".join(text.replace(": ", ":").split())[:_ATTEMPT_CHARS].rstrip(": ") or "a call"
 
 
-def touched(entries: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def find_touched_files(entries: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the files that tool calls read, and those that they modified."""
-    failed = {
+    failed_ids = {
         part.call_id
         for entry in entries
         for part in entry.parts
@@ -166,72 +166,72 @@ def touched(entries: Sequence[Entry]) -> tuple[tuple[str, ...], tuple[str, ...]]
     modified: dict[str, None] = {}
     for entry in entries:
         for part in entry.parts:
-            if isinstance(part, ToolCall) and part.id not in failed:
-                for written, changed in _paths(part):
-                    path = clean_text(written)
+            if isinstance(part, ToolCall) and part.id not in failed_ids:
+                for raw_path, changed in _paths_of(part):
+                    path = clean_text(raw_path)
                     into = modified if changed else read
                     into.pop(path, None)
                     into[path] = None
     return tuple(read), tuple(modified)
 
 
-def _paths(part: ToolCall) -> Iterator[tuple[str, bool]]:
+def _paths_of(part: ToolCall) -> Iterator[tuple[str, bool]]:
     name = _SIGNS.sub("", part.name.lower())
-    given = decoded(part.arguments)
-    arguments = given if isinstance(given, dict) else {"input": given}
+    value = decode_arguments(part.arguments)
+    arguments = value if isinstance(value, dict) else {"input": value}
     if name in _READERS:
-        yield from ((path, False) for path in _named(arguments))
+        yield from ((path, False) for path in _find_paths(arguments))
     elif name in _WRITERS:
-        yield from ((path, True) for path in _named(arguments))
+        yield from ((path, True) for path in _find_paths(arguments))
     elif name in _EDITORS:
         changed = arguments.get("command") != "view"
-        yield from ((path, changed) for path in _named(arguments))
+        yield from ((path, changed) for path in _find_paths(arguments))
     elif name in _PATCHERS:
         for text in list(strings_of(arguments)) or [part.arguments]:
-            found = _PATCHED.findall(text)[:_MOST_IN_A_CALL]
-            yield from ((path, True) for path in found)
+            paths = _PATCHED.findall(text)[:_MAX_PATHS_PER_CALL]
+            yield from ((path, True) for path in paths)
 
 
-def _named(arguments: Mapping[str, Any]) -> Iterator[str]:
+def _find_paths(arguments: Mapping[str, Any]) -> Iterator[str]:
     for name in _PATH_NAMES:
         value = arguments.get(name)
-        for path in value[:_MOST_IN_A_CALL] if isinstance(value, list) else [value]:
-            if isinstance(path, str) and 0 < len(path.strip()) <= _MOST_PATH_CHARS:
+        for path in value[:_MAX_PATHS_PER_CALL] if isinstance(value, list) else [value]:
+            if isinstance(path, str) and 0 < len(path.strip()) <= _MAX_PATH_CHARS:
                 yield " ".join(path.split())
 
 
 def carry(
-    entries: Sequence[Entry], previous: Carried | None = None, *, kept: Sequence[Entry] = ()
+    entries: Sequence[Entry], previous: Carried | None = None, *, kept_entries: Sequence[Entry] = ()
 ) -> Carried:
     """Return the details that code adds after the summary: those of the cut `entries` and of the
-    previous cut. `kept` are messages that the cut does not remove."""
+    previous cut. `kept_entries` are messages that the cut does not remove."""
     before = previous or Carried()
-    read, modified = touched(entries)
-    all_modified = _newest((*before.modified_files, *modified))
-    all_read = _newest((*before.read_files, *read), leaving_out=set(all_modified))
+    read, modified = find_touched_files(entries)
+    all_modified = _keep_newest((*before.modified_files, *modified))
+    all_read = _keep_newest((*before.read_files, *read), leaving_out=set(all_modified))
     names = rank_names(entries, before.identifiers)
     return Carried(
         read_files=tuple(sorted(all_read)),
         modified_files=tuple(sorted(all_modified)),
         failures=failures(entries, before.failures),
         identifiers=names,
-        lines=gather_lines(entries, names, before.lines, kept=kept),
+        lines=gather_lines(entries, names, before.lines, kept_entries=kept_entries),
     )
 
 
-def _newest(paths: Iterable[str], leaving_out: Iterable[str] = ()) -> list[str]:
+def _keep_newest(paths: Iterable[str], leaving_out: Iterable[str] = ()) -> list[str]:
     known: dict[str, None] = {}
-    skipped = set(leaving_out)
+    skipped_paths = set(leaving_out)
     for path in paths:
         known.pop(path, None)
-        if path not in skipped:
+        if path not in skipped_paths:
             known[path] = None
-    return list(known)[-MOST_FILES:]
+    return list(known)[-MAX_FILES:]
 
 
 def append_carried(
     summary: str,
-    carried: Carried,
+    details: Carried,
     rules_text: str = "",
     *,
     most_tokens: int,
@@ -243,19 +243,21 @@ def append_carried(
     body = _OWN_LINE.sub("*", _OWN_HEADING.sub("#", defuse(strip_carried(summary))))
     chars = SUMMARY_CHARS
     while True:
-        whole = _assembled(body, carried, rules_text, chars)
-        tokens = count_tokens(whole)
+        full_summary = _assemble(body, details, rules_text, chars)
+        tokens = count_tokens(full_summary)
         if tokens <= most_tokens or chars <= 1:
             break
         # the number of tokens per character differs by script, so count after each change
-        chars = max(1, min(chars - 1, len(whole) * most_tokens * 98 // (tokens * 100)))
-    lines = choose_lines(carried.lines, whole, most_tokens=lines_tokens, count_tokens=count_tokens)
-    return f"{whole}\n\n{lines}" if lines else whole
+        chars = max(1, min(chars - 1, len(full_summary) * most_tokens * 98 // (tokens * 100)))
+    lines = choose_lines(
+        details.lines, full_summary, most_tokens=lines_tokens, count_tokens=count_tokens
+    )
+    return f"{full_summary}\n\n{lines}" if lines else full_summary
 
 
 def strip_carried(summary: str) -> str:
     """Return a summary without the sections that code writes again, but with its pinned quotes."""
-    body, pinned = part_pinned(summary.strip())
+    body, quotes = part_pinned(summary.strip())
     for tag in _FROM_THE_END:
         body = without_block(body, tag)
     body = _without_failures(body)
@@ -265,7 +267,7 @@ def strip_carried(summary: str) -> str:
     above, _, last = body.rpartition("\n")
     if last.rstrip() == IDENTIFIERS_HEADING:
         body = above.rstrip()
-    return "\n\n".join(text for text in (body.strip(), pinned) if text)
+    return "\n\n".join(text for text in (body.strip(), quotes) if text)
 
 
 def without_bare_names(summary: str) -> str:
@@ -283,91 +285,97 @@ def _without_failures(body: str) -> str:
     return "\n".join(lines[: first - 1]).rstrip()
 
 
-def _assembled(body: str, carried: Carried, rules_text: str, chars: int) -> str:
-    body, listed = _without_identifiers(body)
-    section, left = int(chars * SECTION_SHARE), int(chars * SUFFIX_SHARE)
-    rules = _rules(rules_text, min(section, left, RULES_CHARS))
-    left -= len(rules)
-    room_for_names = min(section, left)
-    left -= room_for_names if carried.identifiers or listed else 0
-    failed = _failures(carried.failures, min(section, left))
-    left -= len(failed)
-    files = _files(carried, min(section, left))
-    kept = body
+def _assemble(body: str, details: Carried, rules_text: str, chars: int) -> str:
+    body, identifier_list = _without_identifiers(body)
+    section, left_chars = int(chars * SECTION_SHARE), int(chars * SUFFIX_SHARE)
+    rules = _write_rules(rules_text, min(section, left_chars, RULES_CHARS))
+    left_chars -= len(rules)
+    room_for_names = min(section, left_chars)
+    left_chars -= room_for_names if details.identifiers or identifier_list else 0
+    failure_text = _write_failures(details.failures, min(section, left_chars))
+    left_chars -= len(failure_text)
+    files = _write_files(details, min(section, left_chars))
+    kept_body = body
     suffix: list[str] = []
     for _ in range(_ROUNDS):
-        # `kept` may have lost names when it was shortened: list these names
-        named = _identifiers(listed, carried.identifiers[:MOST_NAMES], kept, room_for_names)
-        suffix = [text for text in (named, failed, files, rules) if text]
-        kept = fit(kept, chars - sum(len(text) + 2 for text in suffix))
-    return "\n\n".join([text for text in (kept, *suffix) if text])[:chars]
+        # `kept_body` may have lost names when it was shortened: list them
+        identifier_text = _write_identifiers(
+            identifier_list, details.identifiers[:MAX_NAMES], kept_body, room_for_names
+        )
+        suffix = [text for text in (identifier_text, failure_text, files, rules) if text]
+        kept_body = fit(kept_body, chars - sum(len(text) + 2 for text in suffix))
+    return "\n\n".join([text for text in (kept_body, *suffix) if text])[:chars]
 
 
 def _without_identifiers(body: str) -> tuple[str, str]:
-    kept: list[str] = []
-    listed: list[str] = []
+    kept_sections: list[str] = []
+    listed_lines: list[str] = []
     for section in HEADINGS.split(body):
         heading, _, below = section.partition("\n")
         if heading.strip().rstrip(":").casefold() == IDENTIFIERS_HEADING.casefold():
             # notes on a split turn follow a horizontal rule
-            lines, ruled, rest = f"\n{below}".partition("\n---\n")
-            listed.extend(line for line in lines.split("\n") if line.strip())
-            kept.append(f"---\n{rest}" if ruled else "")
+            lines, rule, below_rule = f"\n{below}".partition("\n---\n")
+            listed_lines.extend(line for line in lines.split("\n") if line.strip())
+            kept_sections.append(f"---\n{below_rule}" if rule else "")
         else:
-            kept.append(section)
-    named = [line for line in listed if line.strip("-* .").casefold() not in {"", "none", "n/a"}]
-    return "".join(kept).strip(), "\n".join(named)
+            kept_sections.append(section)
+    named_lines = [
+        line for line in listed_lines if line.strip("-* .").casefold() not in {"", "none", "n/a"}
+    ]
+    return "".join(kept_sections).strip(), "\n".join(named_lines)
 
 
-def _identifiers(listed: str, names: Sequence[str], known: str, most: int) -> str:
-    room = most - len(IDENTIFIERS_HEADING) - 1
-    held = whole_lines(listed, room // 2 if names else room)
-    folded = f"{known}\n{held}".casefold()
-    missing = [name for name in names if name.casefold() not in folded]
-    room -= len(held) + (1 if held else 0) + len(_VERBATIM)
-    chosen: list[str] = []
+def _write_identifiers(
+    identifier_list: str, names: Sequence[str], known_text: str, max_chars: int
+) -> str:
+    left_chars = max_chars - len(IDENTIFIERS_HEADING) - 1
+    kept_list = whole_lines(identifier_list, left_chars // 2 if names else left_chars)
+    folded_text = f"{known_text}\n{kept_list}".casefold()
+    missing = [name for name in names if name.casefold() not in folded_text]
+    left_chars -= len(kept_list) + (1 if kept_list else 0) + len(_VERBATIM)
+    chosen_names: list[str] = []
     for name in missing:
-        spelled = defuse(" ".join(name.split()))
-        if len(spelled) + 2 <= room:
-            chosen.append(spelled)
-            room -= len(spelled) + 2
-    lines = [held] if held else []
-    if chosen:
-        lines.append(_VERBATIM + ", ".join(chosen))
+        safe_name = defuse(" ".join(name.split()))
+        if len(safe_name) + 2 <= left_chars:
+            chosen_names.append(safe_name)
+            left_chars -= len(safe_name) + 2
+    lines = [kept_list] if kept_list else []
+    if chosen_names:
+        lines.append(_VERBATIM + ", ".join(chosen_names))
     return "\n".join([IDENTIFIERS_HEADING, *lines]) if lines else ""
 
 
-def _failures(failed: Sequence[ToolFailure], most: int) -> str:
-    room = most - len(FAILURES_HEADING)
+def _write_failures(tool_failures: Sequence[ToolFailure], max_chars: int) -> str:
+    left_chars = max_chars - len(FAILURES_HEADING)
     lines: list[str] = []
-    for failure in reversed(failed):
+    for failure in reversed(tool_failures):
         line = defuse(" ".join(f"- {failure.tool}: {failure.said}".split()))
-        if len(line) + 1 > room:
+        if len(line) + 1 > left_chars:
             break
         lines.append(line)
-        room -= len(line) + 1
+        left_chars -= len(line) + 1
     return "\n".join([FAILURES_HEADING, *reversed(lines)]) if lines else ""
 
 
-def _files(carried: Carried, most: int) -> str:
-    modified = _listed(MODIFIED_TAG, carried.modified_files, min(most, FILE_LIST_CHARS))
-    left = most - len(modified) - 2
-    read = _listed(READ_TAG, carried.read_files, min(left, FILE_LIST_CHARS))
+def _write_files(details: Carried, max_chars: int) -> str:
+    modified = _list_paths(MODIFIED_TAG, details.modified_files, min(max_chars, FILE_LIST_CHARS))
+    left_chars = max_chars - len(modified) - 2
+    read = _list_paths(READ_TAG, details.read_files, min(left_chars, FILE_LIST_CHARS))
     return "\n\n".join([text for text in (read, modified) if text])
 
 
-def _listed(tag: str, paths: Sequence[str], most: int) -> str:
-    room = most - 2 * len(tag) - 8
+def _list_paths(tag: str, paths: Sequence[str], max_chars: int) -> str:
+    left_chars = max_chars - 2 * len(tag) - 8
     lines: list[str] = []
     for path in (defuse(" ".join(path.splitlines())) for path in paths):
-        if len(path) + 1 > room:
+        if len(path) + 1 > left_chars:
             continue
         lines.append(path)
-        room -= len(path) + 1
+        left_chars -= len(path) + 1
     return "\n".join([f"<{tag}>", *lines, f"</{tag}>"]) if lines else ""
 
 
-def _rules(rules_text: str, most: int) -> str:
+def _write_rules(rules_text: str, max_chars: int) -> str:
     tag = RULES_TAG
-    text = whole_lines(defuse(rules_text.strip()), most - 2 * len(tag) - 8)
+    text = whole_lines(defuse(rules_text.strip()), max_chars - 2 * len(tag) - 8)
     return f"<{tag}>\n{text}\n</{tag}>" if text else ""

@@ -27,15 +27,15 @@ _SHORTENED: Final = "[... shortened]"
 
 MOST_RATIO = 0.4
 """Largest share of the window for a chunk. OpenClaw uses the same shares and margin."""
-LEAST_RATIO = 0.15
+MIN_RATIO = 0.15
 LARGE_MESSAGE_SHARE = 0.1
 MARGIN = 1.2
 OVERSIZED_SHARE = 0.5
 Chunk: TypeAlias = tuple[Entry, ...]
 WeighEntry: TypeAlias = Callable[[Entry], int]
 _BOTH_ENDS_TOKENS = 60
-MOST_HALVINGS = 2
-LEAST_WINDOW_TOKENS = 1_024
+MAX_HALVINGS = 2
+MIN_WINDOW_TOKENS = 1_024
 MOST_READ_PIECES = 24
 """Maximum number of pieces, which with merging makes about 33 model calls."""
 SUMMARY_TOKENS = 4_000
@@ -50,8 +50,8 @@ def fit(body: str, most_chars: int) -> str:
         return ""
     sections = [text for text in HEADINGS.split(body) if text]
     cap = common_limit([len(section) for section in sections], most_chars)
-    kept = [section if len(section) <= cap else _cut_section(section, cap) for section in sections]
-    return "".join(kept).strip()[:most_chars]
+    parts = [section if len(section) <= cap else _cut_section(section, cap) for section in sections]
+    return "".join(parts).strip()[:most_chars]
 
 
 def fit_tokens(body: str, most_tokens: int, count_tokens: Callable[[str], int]) -> str:
@@ -70,22 +70,22 @@ def whole_lines(text: str, most_chars: int) -> str:
     return text[: end if end > 0 else most_chars].rstrip()
 
 
-def common_limit(lengths: Sequence[int], most: int) -> int:
-    """Return the length to which longer items must be cut so that all fit; `most` if all fit."""
-    left, waiting = most, sorted(lengths)
-    for at, length in enumerate(waiting):
-        share = left // (len(waiting) - at)
+def common_limit(lengths: Sequence[int], max_total: int) -> int:
+    """Return the length to cut longer items to, so that all fit; `max_total` if all fit."""
+    left, waiting = max_total, sorted(lengths)
+    for index, length in enumerate(waiting):
+        share = left // (len(waiting) - index)
         if length > share:
             return share
         left -= length
-    return most
+    return max_total
 
 
-def _cut_section(section: str, most: int) -> str:
-    room = most - len(_SHORTENED) - 3
-    if room <= 0:
-        return section[:most]
-    return f"{whole_lines(section, room)}\n{_SHORTENED}\n\n"
+def _cut_section(section: str, max_chars: int) -> str:
+    text_chars = max_chars - len(_SHORTENED) - 3
+    if text_chars <= 0:
+        return section[:max_chars]
+    return f"{whole_lines(section, text_chars)}\n{_SHORTENED}\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,17 +113,17 @@ def chunk(
     largest_tokens = min(room_tokens, (window_tokens >> halvings) * OVERSIZED_SHARE) / MARGIN
     readable: list[list[int]] = []
     oversized: list[int] = []
-    for unit in _units(entries, rules):
-        if sum(weights[at] for at in unit) <= largest_tokens:
+    for unit in _find_units(entries, rules):
+        if sum(weights[index] for index in unit) <= largest_tokens:
             readable.append(unit)
         else:
             oversized.extend(unit)
-    ratio = adaptive_ratio([weights[at] for unit in readable for at in unit], window_tokens)
+    ratio = adaptive_ratio([weights[index] for unit in readable for index in unit], window_tokens)
     budget_tokens = max(1, int(room_tokens * ratio / MARGIN))
     chunks = _balance(readable, weights, budget_tokens)
     return ChunkResult(
-        chunks=tuple(tuple(entries[at] for at in sorted(places)) for places in chunks),
-        oversized=tuple(entries[at] for at in sorted(oversized)),
+        chunks=tuple(tuple(entries[index] for index in sorted(places)) for places in chunks),
+        oversized=tuple(entries[index] for index in sorted(oversized)),
         budget_tokens=budget_tokens,
     )
 
@@ -135,21 +135,21 @@ def adaptive_ratio(weights: Sequence[int], window_tokens: int) -> float:
     average_share = sum(weights) / len(weights) * MARGIN / window_tokens
     if average_share <= LARGE_MESSAGE_SHARE:
         return MOST_RATIO
-    return max(LEAST_RATIO, MOST_RATIO - average_share * 2)
+    return max(MIN_RATIO, MOST_RATIO - average_share * 2)
 
 
-def _units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
+def _find_units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
     unit_of: dict[int, list[int]] = {}
     for candidate in group(entries, rules):
-        joined: list[int] = []
-        for at in candidate.entries:
-            for known in unit_of.get(at, [at]):
-                if known not in joined:
-                    joined.append(known)
-        for at in joined:
-            unit_of[at] = joined
-    for at in range(len(entries)):
-        unit_of.setdefault(at, [at])
+        joined_unit: list[int] = []
+        for index in candidate.entries:
+            for member in unit_of.get(index, [index]):
+                if member not in joined_unit:
+                    joined_unit.append(member)
+        for index in joined_unit:
+            unit_of[index] = joined_unit
+    for index in range(len(entries)):
+        unit_of.setdefault(index, [index])
     once = {id(unit): unit for _, unit in sorted(unit_of.items(), key=lambda item: item[0])}
     return list(once.values())
 
@@ -157,7 +157,7 @@ def _units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
 def _balance(
     units: Sequence[list[int]], weights: Sequence[int], budget_tokens: int
 ) -> list[list[int]]:
-    sizes = [sum(weights[at] for at in unit) for unit in units]
+    sizes = [sum(weights[index] for index in unit) for unit in units]
     total = sum(sizes)
     share = total / max(1, ceil(total / budget_tokens))
     chunks: list[list[int]] = []
@@ -184,10 +184,10 @@ def share(
     """Separate the oldest chunks, so that the others take at most this share of the window."""
     budget_tokens = int(window_tokens * max_history_share / MARGIN)
     sizes = [sum(map(weigh, chunk)) for chunk in chunks]
-    apart = 0
-    while sum(sizes[apart:]) > budget_tokens and apart < len(chunks) - 1:
-        apart += 1
-    return tuple(chunks[:apart]), tuple(chunks[apart:])
+    count = 0
+    while sum(sizes[count:]) > budget_tokens and count < len(chunks) - 1:
+        count += 1
+    return tuple(chunks[:count]), tuple(chunks[count:])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,16 +210,16 @@ class PieceWriter:
         self._known: dict[Entry, tuple[str, int]] = {}
 
     def tokens(self, entry: Entry) -> int:
-        return self._entry(entry)[1]
+        return self._render_entry(entry)[1]
 
     def text(self, entries: Sequence[Entry]) -> str:
-        return "\n\n".join(filter(None, (self._entry(entry)[0] for entry in entries)))
+        return "\n\n".join(filter(None, (self._render_entry(entry)[0] for entry in entries)))
 
     def pieces(
         self, entries: Sequence[Entry], *, window_tokens: int, overhead_tokens: int, halvings: int
     ) -> tuple[ReadPiece, ...]:
         """Split messages into the inputs of model calls, half as large per halving."""
-        done = chunk(
+        result = chunk(
             entries,
             self.rules,
             window_tokens=window_tokens,
@@ -227,11 +227,17 @@ class PieceWriter:
             weigh=self.tokens,
             halvings=halvings,
         )
-        place = {id(entry): at for at, entry in enumerate(entries)}
-        made = [ReadPiece(entries=other, text=self.text(other)) for other in done.chunks]
-        made += [self._shortened(run, done.budget_tokens) for run in _runs(done.oversized, place)]
-        made.sort(key=lambda piece: place[id(piece.entries[0])])
-        return tuple(piece for piece in made if piece.text)
+        index_by_id = {id(entry): index for index, entry in enumerate(entries)}
+        pieces = [
+            ReadPiece(entries=chunk_entries, text=self.text(chunk_entries))
+            for chunk_entries in result.chunks
+        ]
+        pieces += [
+            self._shorten_run(run, result.budget_tokens)
+            for run in _group_runs(result.oversized, index_by_id)
+        ]
+        pieces.sort(key=lambda piece: index_by_id[id(piece.entries[0])])
+        return tuple(piece for piece in pieces if piece.text)
 
     def shorten_largest(self, entries: Sequence[Entry], most_tokens: int) -> int:
         """Shorten the largest messages until all fit. Return the number of shortened messages."""
@@ -239,41 +245,43 @@ class PieceWriter:
         if sum(weights) <= most_tokens:
             return 0
         cap = common_limit(weights, most_tokens)
-        thinned = [entry for entry in entries if self.tokens(entry) > cap]
-        for entry in thinned:
+        large_entries = [entry for entry in entries if self.tokens(entry) > cap]
+        for entry in large_entries:
             text, tokens = self._known[entry]
             chars = len(text) * cap // tokens
-            shown = excerpt(text, chars) if cap >= _BOTH_ENDS_TOKENS else f"{text[:chars]} …"
-            self._known[entry] = (shown, self._count(shown))
-        return len(thinned)
+            short_text = excerpt(text, chars) if cap >= _BOTH_ENDS_TOKENS else f"{text[:chars]} …"
+            self._known[entry] = (short_text, self._count(short_text))
+        return len(large_entries)
 
-    def whole(self, entries: Sequence[Entry]) -> ReadPiece:
+    def make_piece(self, entries: Sequence[Entry]) -> ReadPiece:
         return ReadPiece(entries=tuple(entries), text=self.text(entries))
 
-    def _shortened(self, run: tuple[Entry, ...], budget_tokens: int) -> ReadPiece:
-        each = max(1, budget_tokens // len(run))
+    def _shorten_run(self, run: tuple[Entry, ...], budget_tokens: int) -> ReadPiece:
+        max_tokens = max(1, budget_tokens // len(run))
         texts: list[str] = []
         cut: list[Entry] = []
         for entry in run:
-            text, tokens = self._entry(entry)
-            if tokens > each:
-                text = excerpt(text, len(text) * each // tokens)
+            text, tokens = self._render_entry(entry)
+            if tokens > max_tokens:
+                text = excerpt(text, len(text) * max_tokens // tokens)
                 cut.append(entry)
             texts.append(text)
         return ReadPiece(entries=run, text="\n\n".join(filter(None, texts)), oversized=tuple(cut))
 
-    def _entry(self, entry: Entry) -> tuple[str, int]:
-        known = self._known.get(entry)
-        if known is None:
+    def _render_entry(self, entry: Entry) -> tuple[str, int]:
+        rendering = self._known.get(entry)
+        if rendering is None:
             text = render([entry])
-            known = self._known[entry] = (text, self._count(text))
-        return known
+            rendering = self._known[entry] = (text, self._count(text))
+        return rendering
 
 
-def _runs(oversized: Sequence[Entry], place: dict[int, int]) -> list[tuple[Entry, ...]]:
+def _group_runs(
+    large_entries: Sequence[Entry], index_by_id: dict[int, int]
+) -> list[tuple[Entry, ...]]:
     runs: list[list[Entry]] = []
-    for entry in oversized:
-        if runs and place[id(entry)] == place[id(runs[-1][-1])] + 1:
+    for entry in large_entries:
+        if runs and index_by_id[id(entry)] == index_by_id[id(runs[-1][-1])] + 1:
             runs[-1].append(entry)
         else:
             runs.append([entry])
@@ -302,7 +310,7 @@ class Sizes:
         """Token limit of the previous summary in a prompt, which includes quotes added by code."""
         return 2 * self.summary_tokens
 
-    def wanted(self, kind: Kind) -> PromptTerms:
+    def make_terms(self, kind: Kind) -> PromptTerms:
         tokens = self.summary_tokens
         if kind == "turn":
             tokens = max(1, int(tokens * TURN_SHARE))
@@ -311,18 +319,18 @@ class Sizes:
     def overhead_tokens(self, kind: Kind) -> int:
         """Return how many tokens a summarizing call needs in addition to the messages that it
         summarizes. The previous summary fits into the space that chunks leave (`MARGIN`)."""
-        wanted = self.wanted(kind)
-        empty = turn_prompt("", wanted) if kind == "turn" else update_prompt("", "", wanted)
-        asked = self.count_tokens(empty.system) + self.count_tokens(empty.text)
-        return asked + empty.max_output_tokens
+        terms = self.make_terms(kind)
+        empty = turn_prompt("", terms) if kind == "turn" else update_prompt("", "", terms)
+        prompt_tokens = self.count_tokens(empty.system) + self.count_tokens(empty.text)
+        return prompt_tokens + empty.max_output_tokens
 
     def pieces(self, entries: Sequence[Entry], kind: Kind) -> tuple[ReadPiece, ...]:
         overhead = self.overhead_tokens(kind)
         if self.one_pass:
-            whole = self.scribe.whole(entries)
-            read = self.count_tokens(whole.text) + self.previous_tokens
+            piece = self.scribe.make_piece(entries)
+            read = self.count_tokens(piece.text) + self.previous_tokens
             if read * MARGIN + overhead <= self.window_tokens:
-                return (whole,) if whole.text else ()
+                return (piece,) if piece.text else ()
         return self.scribe.pieces(
             entries,
             window_tokens=self.window_tokens,
@@ -336,14 +344,16 @@ class Sizes:
         room = max(1, self.window_tokens - self.overhead_tokens("history"))
         return int(MOST_READ_PIECES * room * MOST_RATIO / MARGIN)
 
-    def most_pieces(self, entries: Sequence[Entry], kind: Kind) -> int:
+    def count_max_pieces(self, entries: Sequence[Entry], kind: Kind) -> int:
         """Return the greatest number of pieces that any retry may need."""
-        sizes = [replace(self, one_pass=False, halvings=at) for at in range(MOST_HALVINGS + 1)]
+        sizes = [
+            replace(self, one_pass=False, halvings=halvings) for halvings in range(MAX_HALVINGS + 1)
+        ]
         return max(len(size.pieces(entries, kind)) for size in (self, *sizes))
 
     def after_failure(self, limit_tokens: int | None) -> Sizes:
         """Return sizes for a retry: for the limit that the error names, else half as large."""
-        if limit_tokens is not None and LEAST_WINDOW_TOKENS <= limit_tokens < self.window_tokens:
+        if limit_tokens is not None and MIN_WINDOW_TOKENS <= limit_tokens < self.window_tokens:
             return replace(self, window_tokens=limit_tokens, one_pass=False)
-        halvings = min(MOST_HALVINGS, self.halvings + 1)
+        halvings = min(MAX_HALVINGS, self.halvings + 1)
         return replace(self, halvings=halvings, one_pass=False)

@@ -24,7 +24,7 @@ FAILURES = 3
 PAUSE_SECONDS = 600.0
 REFILLS = 3
 RAPID_TURNS = 2
-LEAST_FREED_SHARE = 0.05
+MIN_FREED_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,8 +66,8 @@ def trigger(
         due = Reason(Cause.FLUSH_DUE, tokens=used_tokens, limit=limits.flush_tokens)
         return TriggerResult(due="flush", reason=due)
     if used_tokens >= limits.flush_tokens:
-        written = Reason(Cause.FLUSHED if settings.flush.enabled else Cause.FLUSHES_OFF)
-        return TriggerResult(due="nothing", reason=written)
+        reason = Reason(Cause.FLUSHED if settings.flush.enabled else Cause.FLUSHES_OFF)
+        return TriggerResult(due="nothing", reason=reason)
     room = Reason(Cause.NOT_FULL, tokens=used_tokens, limit=limits.flush_tokens)
     return TriggerResult(due="nothing", reason=room)
 
@@ -82,7 +82,7 @@ def breaker_after(
         failures, problem = breaker.failures + 1, str(result.reason)
         return _open_if_due(replace(breaker, failures=failures, problem=problem), now)
     freed_tokens = result.tokens_before - result.tokens_after if result.compacted else 0
-    real = freed_tokens >= window_tokens * LEAST_FREED_SHARE
+    real = freed_tokens >= window_tokens * MIN_FREED_SHARE
     last_turn = turn if result.compacted else breaker.last_turn
     trying = breaker.opened_at is not None
     if real and (trying or not _refilled_rapidly(breaker, result, turn)):
@@ -90,8 +90,8 @@ def breaker_after(
     if result.trigger == "manual":
         return replace(breaker, last_turn=last_turn)
     refills = breaker.refills + 1
-    counted = Breaker(refills=refills, opened_at=breaker.opened_at, last_turn=last_turn)
-    return _open_if_due(counted, now)
+    new_breaker = Breaker(refills=refills, opened_at=breaker.opened_at, last_turn=last_turn)
+    return _open_if_due(new_breaker, now)
 
 
 def breaker_is_open(breaker: Breaker, *, now: float) -> bool:
@@ -108,18 +108,20 @@ def _refilled_rapidly(breaker: Breaker, result: CompactionResult, turn: int) -> 
     return turn - breaker.last_turn <= RAPID_TURNS
 
 
-def _open_if_due(counted: Breaker, now: float) -> Breaker:
-    trying = counted.opened_at is not None
-    if trying or counted.failures >= FAILURES or counted.refills >= REFILLS:
-        return replace(counted, opened_at=now)
-    return counted
+def _open_if_due(breaker: Breaker, now: float) -> Breaker:
+    trying = breaker.opened_at is not None
+    if trying or breaker.failures >= FAILURES or breaker.refills >= REFILLS:
+        return replace(breaker, opened_at=now)
+    return breaker
 
 
 SLACK = 1.5
-LEAST_FREED_TOKENS = 200
+MIN_FREED_TOKENS = 200
 
 
-def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> list[int]:
+def count_sent_tokens(
+    entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher
+) -> list[int]:
     """Return the tokens of each message as sent; 0 if it is left out. Cuts are ignored."""
     out: set[EntryKey] = set()
     parts_out: dict[EntryKey, set[int]] = {}
@@ -136,18 +138,24 @@ def shown_tokens(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigh
         if entry.key in out:
             weights.append(0)
         elif entry.key in texts or entry.key in parts_out:
-            gone, said = parts_out.get(entry.key, set()), texts.get(entry.key, {})
-            weights.append(_edited(entry, gone, said, weigher))
+            removed_parts, new_texts = parts_out.get(entry.key, set()), texts.get(entry.key, {})
+            weights.append(_count_edited(entry, removed_parts, new_texts, weigher))
         else:
             weights.append(entry.tokens)
     return weights
 
 
-def _edited(entry: Entry, gone: set[int], said: dict[int, str], weigher: Weigher) -> int:
-    left = [(at, part) for at, part in enumerate(entry.parts) if at not in gone]
-    if not left:
+def _count_edited(
+    entry: Entry, removed_parts: set[int], new_texts: dict[int, str], weigher: Weigher
+) -> int:
+    left_parts = [
+        (index, part) for index, part in enumerate(entry.parts) if index not in removed_parts
+    ]
+    if not left_parts:
         return 0
-    return MESSAGE_TOKENS + sum(_weight(part, said.get(at), weigher) for at, part in left)
+    return MESSAGE_TOKENS + sum(
+        _weight(part, new_texts.get(index), weigher) for index, part in left_parts
+    )
 
 
 def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
@@ -155,32 +163,34 @@ def _weight(part: Part, text: str | None, weigher: Weigher) -> int:
         return weigher.part(part)
     if not isinstance(part, ToolResult):
         return weigher.text(text)
-    rest = sum(weigher.part(inner) for inner in part.content if not isinstance(inner, Text))
-    return CALL_TOKENS + weigher.text(text) + rest
+    other_tokens = sum(weigher.part(inner) for inner in part.content if not isinstance(inner, Text))
+    return CALL_TOKENS + weigher.text(text) + other_tokens
 
 
 def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, int]]:
     """Return the first and last position of each group of messages that must not be separated."""
-    spans = [(min(other.entries), max(other.entries)) for other in group(entries, rules)]
+    spans = [(min(unit.entries), max(unit.entries)) for unit in group(entries, rules)]
     waiting: dict[CallId, list[int]] = {}
     early: list[tuple[int, CallId]] = []
-    for at, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if not entry.calls and not entry.results:
             continue
         for part in entry.parts:
             if isinstance(part, ToolCall):
-                waiting.setdefault(part.id, []).append(at)
+                waiting.setdefault(part.id, []).append(index)
             elif isinstance(part, ToolResult):
-                answered = waiting.get(part.call_id) or waiting.get(part.alternative or CallId(""))
-                if answered:
-                    spans.append((answered.pop(), at))
+                call_indexes = waiting.get(part.call_id) or waiting.get(
+                    part.alternative or CallId("")
+                )
+                if call_indexes:
+                    spans.append((call_indexes.pop(), index))
                 else:
-                    early.append((at, part.call_id))
-    for at, call_id in early:
-        later = next((call for call in waiting.get(call_id, ()) if call > at), None)
+                    early.append((index, part.call_id))
+    for index, call_id in early:
+        later = next((call for call in waiting.get(call_id, ()) if call > index), None)
         if later is not None:
             waiting[call_id].remove(later)
-            spans.append((at, later))
+            spans.append((index, later))
     return spans
 
 
@@ -188,7 +198,7 @@ def bound_spans(entries: Sequence[Entry], rules: WireRules) -> list[tuple[int, i
 class _Range:
     entries: Sequence[Entry]
     first_point: int
-    kept: list[int]
+    kept_tokens: list[int]
     continued: bool
 
 
@@ -198,61 +208,73 @@ def cut(
     rules: WireRules,
     *,
     keep_tokens: int,
-    least_freed_tokens: int = LEAST_FREED_TOKENS,
+    least_freed_tokens: int = MIN_FREED_TOKENS,
     weigher: Weigher | None = None,
 ) -> CutPlan | NoCut:
     """Plan a cut after which about `keep_tokens` of the messages remain; with 0, only the newest
     turn. Recalled blocks do not count, because a compaction removes them."""
     if all(entry.role == "system" for entry in entries):
         return NoCut(reason=Reason(Cause.NOTHING_SAID))
-    cuttable = _cuttable_range(entries, edits, weigher or Weigher())
+    cuttable = _find_cuttable_range(entries, edits, weigher or Weigher())
     newest = len(cuttable.entries) - 1
-    place = next((at for at in range(newest, -1, -1) if cuttable.kept[at] >= keep_tokens), None)
+    place = next(
+        (index for index in range(newest, -1, -1) if cuttable.kept_tokens[index] >= keep_tokens),
+        None,
+    )
     if place is None:
         return NoCut(reason=Reason(Cause.ALL_FITS, tokens=keep_tokens))
-    points = _points(cuttable, rules)
+    points = _find_points(cuttable, rules)
     if not points:
         return NoCut(reason=Reason(Cause.ONE_EXCHANGE))
-    worth = [at for at in points if _freed(cuttable, at) > least_freed_tokens]
-    if not worth:
-        freed = _freed(cuttable, points[-1])
-        return NoCut(reason=Reason(Cause.FREES_LITTLE, tokens=freed))
-    return _plan(cuttable, _chosen(cuttable, worth, place, keep_tokens), keep_tokens)
-
-
-def _cuttable_range(entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher) -> _Range:
-    hidden = behind_cut(entries, edits)
-    entries = [entry for entry in entries if entry.key not in hidden]
-    cut = newest_cut(edits)
-    anchors = (at for at, entry in enumerate(entries) if cut and entry.key == cut.anchor)
-    anchor = next(anchors, None)
-    shown = shown_tokens(entries, edits, weigher)
-    kept = [0] * (len(entries) + 1)
-    for at in range(len(entries) - 1, -1, -1):
-        weight = 0 if entries[at].role == "system" else shown[at]
-        kept[at] = kept[at + 1] + weight
-    return _Range(
-        entries=entries, kept=kept, first_point=(anchor or 0) + 1, continued=anchor is not None
+    useful_points = [
+        index for index in points if _count_freed(cuttable, index) > least_freed_tokens
+    ]
+    if not useful_points:
+        freed_tokens = _count_freed(cuttable, points[-1])
+        return NoCut(reason=Reason(Cause.FREES_LITTLE, tokens=freed_tokens))
+    return _make_plan(
+        cuttable, _choose_point(cuttable, useful_points, place, keep_tokens), keep_tokens
     )
 
 
-def _freed(cuttable: _Range, at: int) -> int:
-    return cuttable.kept[0] - cuttable.kept[at]
+def _find_cuttable_range(
+    entries: Sequence[Entry], edits: Sequence[Edit], weigher: Weigher
+) -> _Range:
+    hidden_keys = behind_cut(entries, edits)
+    entries = [entry for entry in entries if entry.key not in hidden_keys]
+    cut = newest_cut(edits)
+    anchors = (index for index, entry in enumerate(entries) if cut and entry.key == cut.anchor)
+    anchor = next(anchors, None)
+    sent_tokens = count_sent_tokens(entries, edits, weigher)
+    kept_tokens = [0] * (len(entries) + 1)
+    for index in range(len(entries) - 1, -1, -1):
+        weight = 0 if entries[index].role == "system" else sent_tokens[index]
+        kept_tokens[index] = kept_tokens[index + 1] + weight
+    return _Range(
+        entries=entries,
+        kept_tokens=kept_tokens,
+        first_point=(anchor or 0) + 1,
+        continued=anchor is not None,
+    )
 
 
-def _points(cuttable: _Range, rules: WireRules) -> list[int]:
+def _count_freed(cuttable: _Range, index: int) -> int:
+    return cuttable.kept_tokens[0] - cuttable.kept_tokens[index]
+
+
+def _find_points(cuttable: _Range, rules: WireRules) -> list[int]:
     size = len(cuttable.entries)
-    inside = [0] * (size + 1)
+    depth_changes = [0] * (size + 1)
     for first, last in bound_spans(cuttable.entries, rules):
-        inside[first + 1] += 1
-        inside[last + 1] -= 1
+        depth_changes[first + 1] += 1
+        depth_changes[last + 1] -= 1
     points: list[int] = []
-    within = inside[0] if size else 0
-    for at in range(1, size):
-        within += inside[at]
-        allowed = at >= cuttable.first_point and _may_begin(cuttable.entries[at])
-        if within == 0 and cuttable.kept[at] > 0 and allowed:
-            points.append(at)
+    depth = depth_changes[0] if size else 0
+    for index in range(1, size):
+        depth += depth_changes[index]
+        allowed = index >= cuttable.first_point and _may_begin(cuttable.entries[index])
+        if depth == 0 and cuttable.kept_tokens[index] > 0 and allowed:
+            points.append(index)
     return points
 
 
@@ -260,75 +282,75 @@ def _may_begin(entry: Entry) -> bool:
     return entry.role in ("user", "assistant") and not entry.results and not entry.message.summary
 
 
-def _chosen(cuttable: _Range, points: list[int], place: int, keep_tokens: int) -> int:
-    most = int(keep_tokens * SLACK)
-    behind = bisect_right(points, place - 1)
-    earlier = points[behind - 1] if behind else None
-    if behind == len(points):
-        chosen = points[-1]
+def _choose_point(cuttable: _Range, points: list[int], place: int, keep_tokens: int) -> int:
+    max_tokens = int(keep_tokens * SLACK)
+    point_index = bisect_right(points, place - 1)
+    earlier = points[point_index - 1] if point_index else None
+    if point_index == len(points):
+        point = points[-1]
     else:
-        chosen = points[behind]
-        keeps_little = cuttable.kept[chosen] * 2 < keep_tokens
-        if keeps_little and earlier is not None and cuttable.kept[earlier] <= most:
-            chosen = earlier
-    newest_turn = _turn_start(cuttable, len(cuttable.entries))
-    if newest_turn is not None and chosen > newest_turn:
+        point = points[point_index]
+        keeps_little = cuttable.kept_tokens[point] * 2 < keep_tokens
+        if keeps_little and earlier is not None and cuttable.kept_tokens[earlier] <= max_tokens:
+            point = earlier
+    newest_turn = _find_turn_start(cuttable, len(cuttable.entries))
+    if newest_turn is not None and point > newest_turn:
         before_turn = bisect_right(points, newest_turn)
-        if before_turn and cuttable.kept[points[before_turn - 1]] <= most:
-            chosen = points[before_turn - 1]
-    return chosen
+        if before_turn and cuttable.kept_tokens[points[before_turn - 1]] <= max_tokens:
+            point = points[before_turn - 1]
+    return point
 
 
-def _plan(cuttable: _Range, at: int, keep_tokens: int) -> CutPlan:
+def _make_plan(cuttable: _Range, index: int, keep_tokens: int) -> CutPlan:
     entries = cuttable.entries
-    split, continues = at, False
-    if not _starts_a_turn(entries[at]):
-        turn = _turn_start(cuttable, at)
+    split, continues = index, False
+    if not _starts_a_turn(entries[index]):
+        turn = _find_turn_start(cuttable, index)
         if turn is not None:
             split = turn
         elif cuttable.continued:
             split, continues = 0, True  # the previous cut was inside the same turn
-    history = _spoken(entries[:split])
-    turn_prefix = _spoken(entries[split:at])
+    history = _without_system(entries[:split])
+    turn_prefix = _without_system(entries[split:index])
     return CutPlan(
-        anchor=entries[at].key,
+        anchor=entries[index].key,
         history=history,
         turn_prefix=turn_prefix,
         continues_turn=continues,
-        kept=tuple(entries[at:]),
-        kept_tokens=cuttable.kept[at],
+        kept=tuple(entries[index:]),
+        kept_tokens=cuttable.kept_tokens[index],
         summarized_tokens=sum(entry.tokens for entry in history + turn_prefix),
         reason=Reason(
             Cause.CUT_WITHIN if turn_prefix else Cause.CUT_BETWEEN,
             messages=len(history) + len(turn_prefix),
-            tokens=cuttable.kept[at],
+            tokens=cuttable.kept_tokens[index],
             wanted=keep_tokens,
         ),
     )
 
 
-def _spoken(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+def _without_system(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if entry.role != "system")
 
 
-def _turn_start(cuttable: _Range, before: int) -> int | None:
-    for at in range(before - 1, -1, -1):
-        if _starts_a_turn(cuttable.entries[at]):
-            while at > 0 and _starts_a_turn(cuttable.entries[at - 1]):
-                at -= 1  # a client may send one user's request as several messages
-            return at
+def _find_turn_start(cuttable: _Range, before: int) -> int | None:
+    for index in range(before - 1, -1, -1):
+        if _starts_a_turn(cuttable.entries[index]):
+            while index > 0 and _starts_a_turn(cuttable.entries[index - 1]):
+                index -= 1  # a client may send one user's request as several messages
+            return index
     return None
 
 
 def _starts_a_turn(entry: Entry) -> bool:
     if entry.role != "user" or entry.message.summary:
         return False
-    unfit = {flaw.part for flaw in entry.message.flaws}
+    unfit_parts = {flaw.part for flaw in entry.message.flaws}
     return any(
         not isinstance(part, ToolResult)
-        and at not in unfit
+        and index not in unfit_parts
         and not (isinstance(part, Text) and not part.text.strip())
-        for at, part in enumerate(entry.parts)
+        for index, part in enumerate(entry.parts)
     )
 
 
@@ -342,16 +364,16 @@ def replace_past(
     """Return the edits after `cut` replaced the `entries` before its anchor."""
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
     kept_blocks = [block for block in blocks if block.anchor in keep_blocks]
-    ended = tuple(block for block in blocks if block.anchor not in keep_blocks)
+    ended_blocks = tuple(block for block in blocks if block.anchor not in keep_blocks)
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
-    others = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
+    other_edits = [edit for edit in edits if not isinstance(edit, Cut | Insert)]
     older = cuts[-1:]
     if len(cuts) > 1:
         # The request before the older cut, and its recalled blocks, can no longer be restored.
         older = [replace(cuts[-1], ended=())]
-    hidden = behind_cut(entries, older)
-    needed = [edit for edit in others if edit.anchor not in hidden]
-    return (*needed, *kept_blocks, *older, replace(cut, ended=ended))
+    hidden_keys = behind_cut(entries, older)
+    needed_edits = [edit for edit in other_edits if edit.anchor not in hidden_keys]
+    return (*needed_edits, *kept_blocks, *older, replace(cut, ended=ended_blocks))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -366,31 +388,32 @@ class UndoResult:
         return str(self.reason)
 
 
-def undo(edits: Sequence[Edit], *, known: Collection[EntryKey] | None = None) -> UndoResult:
+def undo(edits: Sequence[Edit], *, known_keys: Collection[EntryKey] | None = None) -> UndoResult:
     """Remove the newest cut, so that the cut before it applies again."""
-    at = max((at for at, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
-    if at is None:
+    index = max((index for index, edit in enumerate(edits) if isinstance(edit, Cut)), default=None)
+    if index is None:
         return UndoResult(edits=tuple(edits), undone=None, reason=Reason(Cause.NOTHING_TO_UNDO))
-    undone = edits[at]
+    undone = edits[index]
     assert isinstance(undone, Cut)
-    if undone.before and not any(isinstance(edit, Cut) for edit in edits[:at]):
+    if undone.before and not any(isinstance(edit, Cut) for edit in edits[:index]):
         return UndoResult(
             edits=tuple(edits), undone=None, reason=Reason(Cause.UNDO_LOST, number=undone.number)
         )
-    rest = [  # standing blocks were made for the request with this cut
+    other_edits = [  # standing blocks were made for the request with this cut
         edit
-        for edit in (*edits[:at], *edits[at + 1 :])
+        for edit in (*edits[:index], *edits[index + 1 :])
         if not (isinstance(edit, Insert) and edit.stage == "stand")
     ]
-    back = [
+    restored_blocks = [
         block
         for block in undone.ended
-        if (known is None or block.anchor is None or block.anchor in known) and block not in rest
+        if (known_keys is None or block.anchor is None or block.anchor in known_keys)
+        and block not in other_edits
     ]
-    older = any(isinstance(edit, Cut) for edit in rest)
+    older = any(isinstance(edit, Cut) for edit in other_edits)
     return UndoResult(
         # Older blocks first: if two follow the same message, their order stays the same.
-        edits=(*back, *rest),
+        edits=(*restored_blocks, *other_edits),
         undone=undone,
         reason=Reason(Cause.UNDONE_TO_SUMMARY if older else Cause.UNDONE, number=undone.number),
     )

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from recollect.core.compaction.ask import Speaker, decoded, defuse, is_compact_command, utterances
+from recollect.core.compaction.ask import (
+    Speaker,
+    decode_arguments,
+    defuse,
+    is_compact_command,
+    utterances,
+)
 from recollect.core.formats.summaries import LINES_TAG
 from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
 from recollect.core.search.identifiers import names_in
@@ -22,33 +28,33 @@ from recollect.core.values.message import Text, ToolCall, ToolResult
 LINES_SHARE: Final = 0.04
 LINES_TOKENS: Final = 3000
 LINE_CHARS: Final = 200
-MOST_LINES: Final = 160
+MAX_LINES: Final = 160
 _SPEAKER_WEIGHT: Final[Mapping[Speaker, float]] = {
     "user": 4.0,
     "assistant": 2.0,
     "call": 1.0,
     "tool": 0.5,
 }
-_LEAST_WORDS, _MOST_WORDS = 4, 10
-_LINES_A_NAME: Final = 6
-_AGAIN: Final = 0.3
-_REPEATED_WORD: Final = 0.3
-_EVEN: Final = 50.0
-_STILL_SHOWN: Final = 0.3
+_MIN_WORDS, _MAX_WORDS = 4, 10
+_LINES_PER_NAME: Final = 6
+_NAME_REPEAT_FACTOR: Final = 0.3
+_WORD_REPEAT_FACTOR: Final = 0.3
+_RANK_OFFSET: Final = 50.0
+_KEPT_NAME_FACTOR: Final = 0.3
 _LINE_COST: Final = 40
 _COVERED_SHARE: Final = 0.6
 
-MOST_NAMES: Final = 1000
+MAX_NAMES: Final = 1000
 ARGUMENT_CHARS: Final = 600
 _USER, _MODEL, _CONTENT, _RESULT = 4.0, 2.0, 1.0, 0.25
-_MOST_OF_RESULTS: Final = 3.0
+_MAX_RESULT_WORTH: Final = 3.0
 _PATH_FACTOR, _NUMBER_FACTOR = 1.5, 0.3
-FADES: Final = 0.7
+FADE_FACTOR: Final = 0.7
 _READ_CHARS: Final = 100_000
 _LINES_READ_CHARS: Final = 40_000
-_SHARED_LEAST: Final = 3
+_MIN_SHARED_NAMES: Final = 3
 _WORD: Final = re.compile(r"[\w$@](?:[\w$@./:-]*[\w$])?")
-_LEAST_WORD_CHARS: Final = 3
+_MIN_WORD_CHARS: Final = 3
 _LABELS: Final[Mapping[Speaker, str]] = {
     "user": "User:",
     "assistant": "Assistant:",
@@ -78,43 +84,43 @@ def choose_lines(
     count_tokens: Callable[[str], int],
 ) -> str:
     """Return the best lines that fit and are not in the summary, as a block; empty if none."""
-    covered = _Covered(summary)
-    chosen: dict[Speaker, list[str]] = {speaker: [] for speaker in _LABELS}
-    tokens = count_tokens(_block({speaker: [""] for speaker in _LABELS}))
+    coverage = _Coverage(summary)
+    lines_by_speaker: dict[Speaker, list[str]] = {speaker: [] for speaker in _LABELS}
+    tokens = count_tokens(_write_block({speaker: [""] for speaker in _LABELS}))
     for line in lines:
-        if covered.says(line.text):
+        if coverage.says(line.text):
             continue
-        spelled = defuse(line.text)
-        cost = count_tokens(f"- {spelled}\n")
+        safe_text = defuse(line.text)
+        cost = count_tokens(f"- {safe_text}\n")
         if tokens + cost <= most_tokens:
-            chosen[line.speaker].append(spelled)
+            lines_by_speaker[line.speaker].append(safe_text)
             tokens += cost
-    return _block(chosen) if any(chosen.values()) else ""
+    return _write_block(lines_by_speaker) if any(lines_by_speaker.values()) else ""
 
 
-def _block(chosen: Mapping[Speaker, Sequence[str]]) -> str:
+def _write_block(lines_by_speaker: Mapping[Speaker, Sequence[str]]) -> str:
     paragraphs = [
-        "\n".join([label, *(f"- {line}" for line in chosen[speaker])])
+        "\n".join([label, *(f"- {line}" for line in lines_by_speaker[speaker])])
         for speaker, label in _LABELS.items()
-        if chosen[speaker]
+        if lines_by_speaker[speaker]
     ]
     return "\n".join([f"<{LINES_TAG}>", *paragraphs, f"</{LINES_TAG}>"])
 
 
-class _Covered:
+class _Coverage:
     def __init__(self, summary: str) -> None:
         self._lines: dict[str, list[frozenset[str]]] = {}
         for line in summary.splitlines():
             words = _words(line)
-            for name in _names(line) if len(words) >= _LEAST_WORDS else ():
+            for name in _names(line) if len(words) >= _MIN_WORDS else ():
                 self._lines.setdefault(name, []).append(words)
 
     def says(self, line: str) -> bool:
         words = _words(line)
         return any(
-            len(words & known) >= _COVERED_SHARE * len(words)
+            len(words & line_words) >= _COVERED_SHARE * len(words)
             for name in _names(line)
-            for known in self._lines.get(name, ())[:_LINES_A_NAME]
+            for line_words in self._lines.get(name, ())[:_LINES_PER_NAME]
         )
 
 
@@ -123,23 +129,25 @@ def gather_lines(
     names: Sequence[str],
     before: Sequence[QuotedLine] = (),
     *,
-    kept: Sequence[Entry] = (),
+    kept_entries: Sequence[Entry] = (),
 ) -> tuple[QuotedLine, ...]:
     """Return the lines that contain most about these names, without repetition, best first."""
     folder = names[0] if names and names[0].endswith("/") else ""
-    shown = {_short(name, folder) for text in utterances(kept) for name in _names(text.text)}
+    shown_names = {
+        _short(name, folder) for text in utterances(kept_entries) for name in _names(text.text)
+    }
     worth = {
-        name: (_STILL_SHOWN if name in shown else 1.0) / (_EVEN + rank)
+        name: (_KEPT_NAME_FACTOR if name in shown_names else 1.0) / (_RANK_OFFSET + rank)
         for rank, name in enumerate(names)
     }
     pool: dict[str, _LineCandidate] = {}
-    for old in before:
-        _offer(pool, old, FADES * _SPEAKER_WEIGHT[old.speaker], worth, folder)
+    for old_line in before:
+        _offer(pool, old_line, FADE_FACTOR * _SPEAKER_WEIGHT[old_line.speaker], worth, folder)
     for utterance in utterances(entries, least_chars=_LINES_READ_CHARS):
         for text in _pieces(utterance.text):
             line = QuotedLine(speaker=utterance.speaker, text=text)
             _offer(pool, line, _SPEAKER_WEIGHT[line.speaker], worth, folder)
-    best = _best(_contenders(pool.values(), worth), worth)
+    best = _choose_best(_contenders(pool.values(), worth), worth)
     return tuple(candidate.line for candidate in best)
 
 
@@ -151,15 +159,15 @@ def _offer(
     folder: str,
 ) -> None:
     weight = speaker_weight / (len(line.text) + _LINE_COST)
-    known = pool.get(line.text)
-    if known is not None:
-        if 0 < known.weight < weight:
-            known.weight, known.line = weight, line
+    candidate = pool.get(line.text)
+    if candidate is not None:
+        if 0 < candidate.weight < weight:
+            candidate.weight, candidate.line = weight, line
         return
-    named = {_short(name, folder) for name in _names(line.text)}
-    names = frozenset(name for name in named if name in worth)
+    short_names = {_short(name, folder) for name in _names(line.text)}
+    names = frozenset(name for name in short_names if name in worth)
     words = _words(line.text) if names else frozenset()
-    if len(words) < _LEAST_WORDS:
+    if len(words) < _MIN_WORDS:
         weight = 0.0
     pool[line.text] = _LineCandidate(line=line, names=names, words=words, weight=weight)
 
@@ -175,9 +183,9 @@ def _pieces(text: str) -> Iterator[str]:
             continue
         done = 0
         for name in names_in(line[:_READ_CHARS]):
-            at = line.find(name, done)
-            if at >= 0:
-                piece = bounded(line[done:], at - done, len(name), LINE_CHARS)
+            offset = line.find(name, done)
+            if offset >= 0:
+                piece = bounded(line[done:], offset - done, len(name), LINE_CHARS)
                 yield piece
                 done = line.find(piece, done) + len(piece)
 
@@ -189,37 +197,41 @@ def _contenders(pool: Iterable[_LineCandidate], worth: Mapping[str, float]) -> l
             by_name.setdefault(name, []).append(candidate)
 
     def order(candidate: _LineCandidate) -> tuple[float, str]:
-        words = min(len(candidate.words), _MOST_WORDS)
+        words = min(len(candidate.words), _MAX_WORDS)
         return -candidate.weight * words, candidate.line.text
 
     chosen: dict[str, _LineCandidate] = {}
     for name in worth:
-        for candidate in heapq.nsmallest(_LINES_A_NAME, by_name.get(name, ()), key=order):
+        for candidate in heapq.nsmallest(_LINES_PER_NAME, by_name.get(name, ()), key=order):
             chosen[candidate.line.text] = candidate
     return list(chosen.values())
 
 
-def _best(
+def _choose_best(
     candidates: Sequence[_LineCandidate], worth: Mapping[str, float]
 ) -> Iterator[_LineCandidate]:
-    named: Counter[str] = Counter()
+    name_counts: Counter[str] = Counter()
     used: set[str] = set()
 
     def value(line: _LineCandidate) -> float:
-        new = len(line.words - used)
-        words = min(new + _REPEATED_WORD * (len(line.words) - new), _MOST_WORDS)
-        return line.weight * words * sum(worth[name] * _AGAIN ** named[name] for name in line.names)
+        new_count = len(line.words - used)
+        words = min(new_count + _WORD_REPEAT_FACTOR * (len(line.words) - new_count), _MAX_WORDS)
+        return (
+            line.weight
+            * words
+            * sum(worth[name] * _NAME_REPEAT_FACTOR ** name_counts[name] for name in line.names)
+        )
 
     waiting = [(-value(candidate), candidate.line.text, candidate) for candidate in candidates]
     heapq.heapify(waiting)
     given = 0
-    while waiting and given < MOST_LINES:
+    while waiting and given < MAX_LINES:
         before, text, candidate = heapq.heappop(waiting)
         now = -value(candidate)
         if now > before and waiting and now > waiting[0][0]:
             heapq.heappush(waiting, (now, text, candidate))
             continue
-        named.update(candidate.names)
+        name_counts.update(candidate.names)
         used |= candidate.words
         given += 1
         yield candidate
@@ -229,39 +241,39 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(
         word
         for word in frozenset(_WORD.findall(text.casefold())) - STOP_WORDS
-        if len(word) >= _LEAST_WORD_CHARS and not word.isdigit()
+        if len(word) >= _MIN_WORD_CHARS and not word.isdigit()
     )
 
 
 def rank_names(entries: Sequence[Entry], before: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the names in these messages and in `before`, the most important first."""
-    fresh: dict[str, float] = {}
+    name_scores: dict[str, float] = {}
     in_results: dict[str, float] = {}
     for entry in entries:
-        for text, weight in _weighted_texts(entry):
-            scores = in_results if weight == _RESULT else fresh
+        for text, weight in _weigh_texts(entry):
+            scores = in_results if weight == _RESULT else name_scores
             for name in _names(text):
                 scores[name] = scores.get(name, 0.0) + weight * _factor(name)
     for name, worth in in_results.items():
-        fresh[name] = fresh.get(name, 0.0) + min(worth, _MOST_OF_RESULTS)
-    folder = _shared_folder((*before, *fresh))
+        name_scores[name] = name_scores.get(name, 0.0) + min(worth, _MAX_RESULT_WORTH)
+    folder = _find_shared_folder((*before, *name_scores))
     ranked: dict[str, float] = {}
 
     def add(name: str, worth: float) -> None:
         short = _short(name, folder)
         ranked[short] = ranked.get(short, 0.0) + worth
 
-    for name, worth in fresh.items():
+    for name, worth in name_scores.items():
         add(name, worth)
     levels = sorted(ranked.values(), reverse=True) or [1.0]
     for rank, name in enumerate(before):
-        add(name, FADES * levels[min(rank, len(levels) - 1)])
+        add(name, FADE_FACTOR * levels[min(rank, len(levels) - 1)])
     ranked.pop(folder, None)
     places = {_short(name, folder): rank for rank, name in enumerate(before)}
-    ordered = sorted(ranked, key=lambda name: (-ranked[name], places.get(name, len(places)), name))
+    names = sorted(ranked, key=lambda name: (-ranked[name], places.get(name, len(places)), name))
     if folder:
-        ordered.insert(0, folder)
-    return tuple(ordered[:MOST_NAMES])
+        names.insert(0, folder)
+    return tuple(names[:MAX_NAMES])
 
 
 def _names(text: str) -> set[str]:
@@ -279,17 +291,17 @@ def _factor(name: str) -> float:
     return _NUMBER_FACTOR if is_number or name.startswith("-") else 1.0
 
 
-def _shared_folder(names: Iterable[str]) -> str:
+def _find_shared_folder(names: Iterable[str]) -> str:
     below: Counter[str] = Counter()
     for name in names:
         if name.startswith("/"):
             steps = name.split("/")
             below.update("/".join(steps[:depth]) + "/" for depth in range(3, len(steps)))
     best = max(below, key=lambda text: ((below[text] - 1) * len(text), text), default="")
-    return best if best and below[best] >= _SHARED_LEAST else ""
+    return best if best and below[best] >= _MIN_SHARED_NAMES else ""
 
 
-def _weighted_texts(entry: Entry) -> Iterator[tuple[str, float]]:
+def _weigh_texts(entry: Entry) -> Iterator[tuple[str, float]]:
     if entry.role == "system":
         return
     for part in entry.parts:
@@ -307,10 +319,12 @@ def _weighted_texts(entry: Entry) -> Iterator[tuple[str, float]]:
 
 
 def _values(arguments: str) -> Iterator[str]:
-    given = decoded(arguments)
+    given = decode_arguments(arguments)
     for value in given.values() if isinstance(given, dict) else [given]:
         if isinstance(value, str):
             yield value
         elif isinstance(value, list):
-            nested = [other.values() if isinstance(other, dict) else [other] for other in value]
-            yield from (other for ones in nested for other in ones if isinstance(other, str))
+            nested = [inner.values() if isinstance(inner, dict) else [inner] for inner in value]
+            yield from (
+                inner for inner_values in nested for inner in inner_values if isinstance(inner, str)
+            )

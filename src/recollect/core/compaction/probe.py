@@ -31,15 +31,15 @@ _NEGATION: Final = re.compile(
     r"|不|没|禁|勿",
     re.IGNORECASE,
 )
-_KNOWN_TEXTS: Final = 64
+_CACHED_TEXTS: Final = 64
 
-MOST_PROBES: Final = 120
+MAX_PROBES: Final = 120
 _OF_TOOLS: Final[frozenset[ProbeKind]] = frozenset({"path", "url", "hash"})
 _STATEMENT_CHARS: Final = 180
-_MOST_ERRORS: Final = 2
+_MAX_ERRORS: Final = 2
 _NEIGHBOUR_CHARS: Final = 100
 _STRETCHES: Final = 8
-_MOST_FOR_REPEATS: Final = 2.0
+_MAX_REPEAT_FACTOR: Final = 2.0
 _KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
     "constraint": 4.0,
     "decision": 3.5,
@@ -66,27 +66,27 @@ def contains(text: str, probe: Probe) -> bool:
     return contains_literally(text, probe) or (probe.kind in WORDED and _in_words(text, probe))
 
 
-def without(sentence: str, texts: tuple[str, ...]) -> str:
-    masked = " ".join(sentence.split())
+def without_texts(sentence: str, texts: tuple[str, ...]) -> str:
+    left_text = " ".join(sentence.split())
     for text in sorted(texts, key=len, reverse=True):
-        wanted = r"\s+".join(map(re.escape, text.split()))
-        masked = re.sub(wanted, " ", masked, flags=re.IGNORECASE)
-    return " ".join(masked.split())
+        pattern = r"\s+".join(map(re.escape, text.split()))
+        left_text = re.sub(pattern, " ", left_text, flags=re.IGNORECASE)
+    return " ".join(left_text.split())
 
 
 def contains_literally(text: str, probe: Probe) -> bool:
-    wanted = " ".join(probe.text.split())
-    if not wanted:
+    sought_text = " ".join(probe.text.split())
+    if not sought_text:
         return False
-    within = _normalise(text)
+    normal_text = _normalise(text)
     if probe.kind == "hash" or probe.kind in WORDED:
-        wanted, within = wanted.casefold(), within.casefold()
+        sought_text, normal_text = sought_text.casefold(), normal_text.casefold()
     digits = probe.kind == "number"
-    at = within.find(wanted)
-    while at >= 0:
-        if _stands_alone(within, at, at + len(wanted), number=digits):
+    offset = normal_text.find(sought_text)
+    while offset >= 0:
+        if _stands_alone(normal_text, offset, offset + len(sought_text), number=digits):
             return True
-        at = within.find(wanted, at + 1)
+        offset = normal_text.find(sought_text, offset + 1)
     return False
 
 
@@ -114,12 +114,12 @@ def _in_words(text: str, probe: Probe) -> bool:
         return False
     exact = [thing.text.casefold() for thing in exact_things(probe.text)]
     negated = _NEGATION.search(probe.text) is not None
-    for said, held in _stretches(text):
-        if len(words & held) < WORDS_SHARE * len(words):
+    for stretch, stretch_words in _stretches(text):
+        if len(words & stretch_words) < WORDS_SHARE * len(words):
             continue
-        if negated and not _NEGATION.search(said):
+        if negated and not _NEGATION.search(stretch):
             continue
-        if all(text in said.casefold() for text in exact):
+        if all(text in stretch.casefold() for text in exact):
             return True
     return False
 
@@ -129,17 +129,18 @@ def content_words(text: str) -> frozenset[str]:
     return frozenset(substance(text, tuple(tokenize(text))))
 
 
-@lru_cache(maxsize=_KNOWN_TEXTS)
+@lru_cache(maxsize=_CACHED_TEXTS)
 def _normalise(text: str) -> str:
     return " ".join(text.split())
 
 
-@lru_cache(maxsize=_KNOWN_TEXTS)
+@lru_cache(maxsize=_CACHED_TEXTS)
 def _stretches(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
     lines = [line for line in text.splitlines() if line.strip()] + [""]
     words = [content_words(line) for line in lines]
     return tuple(
-        (f"{lines[at]}\n{lines[at + 1]}", words[at] | words[at + 1]) for at in range(len(lines) - 1)
+        (f"{lines[index]}\n{lines[index + 1]}", words[index] | words[index + 1])
+        for index in range(len(lines) - 1)
     )
 
 
@@ -157,7 +158,7 @@ class _ProbeCandidate:
         return (
             _KIND_WEIGHT[self.kind]
             + _SPEAKER_WEIGHT[self.utterance.speaker]
-            + min(math.log2(len(self.places)), _MOST_FOR_REPEATS)
+            + min(math.log2(len(self.places)), _MAX_REPEAT_FACTOR)
             + max(self.places) / max(last_place, 1)
         )
 
@@ -171,16 +172,16 @@ class ProbeSample:
 
 
 def probe(
-    entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MOST_PROBES
+    entries: Sequence[Entry], *, previous_summary: str = "", limit: int = MAX_PROBES
 ) -> ProbeSample:
     """Choose at most `limit` probes from these messages and the previous summary."""
     candidates: dict[tuple[str, str], _ProbeCandidate] = {}
     for text in utterances(entries, previous_summary):
-        for candidate in _in_speech(text):
+        for candidate in _find_candidates(text):
             _add(candidates, candidate)
     last = len(entries)
-    chosen = _spread(candidates.values(), last)[:limit]
-    chosen.sort(
+    sample = _spread(candidates.values(), last)[:limit]
+    sample.sort(
         key=lambda candidate: (
             -candidate.importance(last),
             candidate.utterance.place,
@@ -188,7 +189,7 @@ def probe(
             candidate.text,
         )
     )
-    return ProbeSample(tuple(map(_probe_of, chosen)), details=len(candidates))
+    return ProbeSample(tuple(map(_probe_of, sample)), details=len(candidates))
 
 
 def lacks_probe(summary: str, entries: Sequence[Entry]) -> bool:
@@ -196,14 +197,14 @@ def lacks_probe(summary: str, entries: Sequence[Entry]) -> bool:
     assistant states do not count: a quiet day of monitoring is full of readings."""
     by_user = {entry.key for entry in entries if entry.role == "user"}
     return any(
-        not contains(summary, found)
-        for found in probe(entries).probes
-        if found.kind != "number" or found.key in by_user
+        not contains(summary, detail)
+        for detail in probe(entries).probes
+        if detail.kind != "number" or detail.key in by_user
     )
 
 
-def _in_speech(message_text: MessageText) -> Iterator[_ProbeCandidate]:
-    def made(kind: ProbeKind, text: str, start: int, end: int) -> _ProbeCandidate:
+def _find_candidates(message_text: MessageText) -> Iterator[_ProbeCandidate]:
+    def make_candidate(kind: ProbeKind, text: str, start: int, end: int) -> _ProbeCandidate:
         return _ProbeCandidate(
             kind=kind,
             text=text,
@@ -217,23 +218,25 @@ def _in_speech(message_text: MessageText) -> Iterator[_ProbeCandidate]:
     if message_text.failed_call and (error := tells_the_error(message_text.text)):
         start = message_text.text.find(error)
         text = bounded(one_line(error), 0, 0, _STATEMENT_CHARS)
-        yield made("attempt", text, start, start + len(error))
+        yield make_candidate("attempt", text, start, start + len(error))
     fenced, errors = False, 0
     for start, end in sentence_spans(message_text.text):
         sentence = message_text.text[start:end]
         if sentence.startswith("```"):
             fenced = not fenced
             continue
-        kind = _worded(sentence, message_text) if not fenced or by_tool else None
+        kind = _kind_of_sentence(sentence, message_text) if not fenced or by_tool else None
         errors += kind == "error"
-        if kind is not None and errors <= _MOST_ERRORS:
-            yield made(kind, bounded(one_line(sentence), 0, 0, _STATEMENT_CHARS), start, end)
+        if kind is not None and errors <= _MAX_ERRORS:
+            yield make_candidate(
+                kind, bounded(one_line(sentence), 0, 0, _STATEMENT_CHARS), start, end
+            )
         for thing in exact_things(sentence):
             if not by_tool or thing.kind in _OF_TOOLS:
-                yield made(thing.kind, thing.text, start + thing.start, start + thing.end)
+                yield make_candidate(thing.kind, thing.text, start + thing.start, start + thing.end)
 
 
-def _worded(sentence: str, text: MessageText) -> ProbeKind | None:
+def _kind_of_sentence(sentence: str, text: MessageText) -> ProbeKind | None:
     if text.speaker == "call" or text.failed_call:
         return None
     if is_error_line(sentence):
@@ -250,13 +253,16 @@ def _add(candidates: dict[tuple[str, str], _ProbeCandidate], candidate: _ProbeCa
         else "worded"
     )
     name = (exact, " ".join(candidate.text.split()).casefold())
-    known = candidates.get(name)
-    if known is None:
+    known_candidate = candidates.get(name)
+    if known_candidate is None:
         candidates[name] = candidate
         return
-    known.places |= candidate.places
-    if _SPEAKER_WEIGHT[candidate.utterance.speaker] >= _SPEAKER_WEIGHT[known.utterance.speaker]:
-        candidate.places = known.places
+    known_candidate.places |= candidate.places
+    if (
+        _SPEAKER_WEIGHT[candidate.utterance.speaker]
+        >= _SPEAKER_WEIGHT[known_candidate.utterance.speaker]
+    ):
+        candidate.places = known_candidate.places
         candidates[name] = candidate
 
 
@@ -280,12 +286,14 @@ def _spread(candidates: Iterable[_ProbeCandidate], last_place: int) -> list[_Pro
             )
             for _, probe_candidates in sorted(kinds[kind].items(), reverse=True)
         ]
-        in_turns.append(_in_turns(stretches))
-    return _in_turns(in_turns)
+        in_turns.append(_take_turns(stretches))
+    return _take_turns(in_turns)
 
 
-def _in_turns(lists: Sequence[Sequence[_ProbeCandidate]]) -> list[_ProbeCandidate]:
-    return [one for turn in zip_longest(*lists) for one in turn if one is not None]
+def _take_turns(lists: Sequence[Sequence[_ProbeCandidate]]) -> list[_ProbeCandidate]:
+    return [
+        candidate for turn in zip_longest(*lists) for candidate in turn if candidate is not None
+    ]
 
 
 def _probe_of(candidate: _ProbeCandidate) -> Probe:
@@ -302,25 +310,27 @@ def _probe_of(candidate: _ProbeCandidate) -> Probe:
 def _sentence_around(candidate: _ProbeCandidate) -> str:
     text = candidate.utterance.text
     spans = list(sentence_spans(text))
-    at = next(at for at, (start, end) in enumerate(spans) if start <= candidate.start < end)
-    start, end = spans[at]
+    index = next(
+        index for index, (start, end) in enumerate(spans) if start <= candidate.start < end
+    )
+    start, end = spans[index]
     sentence = one_line(text[start:end])
-    where = max(sentence.find(candidate.text), 0)
-    sentence = bounded(sentence, where, len(candidate.text))
+    offset = max(sentence.find(candidate.text), 0)
+    sentence = bounded(sentence, offset, len(candidate.text))
     if candidate.utterance.failed_call:
         return f"{candidate.utterance.failed_call}: {candidate.text}"[:SENTENCE_CHARS]
-    if content_words(without(sentence, (candidate.text,))):
+    if content_words(without_texts(sentence, (candidate.text,))):
         return sentence
     sentence = bounded(
         sentence, sentence.find(candidate.text), len(candidate.text), _STATEMENT_CHARS
     )
-    behind = text[slice(*spans[at + 1])] if at + 1 < len(spans) else ""
-    ahead = text[slice(*spans[at - 1])] if at else ""
-    if not content_words(f"{ahead} {behind}"):
-        ahead = candidate.utterance.before
+    sentence_after = text[slice(*spans[index + 1])] if index + 1 < len(spans) else ""
+    sentence_before = text[slice(*spans[index - 1])] if index else ""
+    if not content_words(f"{sentence_before} {sentence_after}"):
+        sentence_before = candidate.utterance.before
     parts = (
-        one_line(ahead)[-_NEIGHBOUR_CHARS:],
+        one_line(sentence_before)[-_NEIGHBOUR_CHARS:],
         sentence,
-        one_line(behind)[: SENTENCE_CHARS - _STATEMENT_CHARS - _NEIGHBOUR_CHARS],
+        one_line(sentence_after)[: SENTENCE_CHARS - _STATEMENT_CHARS - _NEIGHBOUR_CHARS],
     )
     return " ".join(part for part in parts if part)

@@ -23,7 +23,7 @@ from recollect.core.compaction.probe import (
     contains,
     contains_literally,
     content_words,
-    without,
+    without_texts,
 )
 from recollect.core.formats.summaries import PINNED_HEADING, PINNED_NOTE
 from recollect.core.rules.noise import strip_channel_prefix
@@ -36,9 +36,9 @@ from recollect.core.values.message import Text, text_of
 from recollect.core.values.reason import Cause, Reason
 from recollect.errors import RecollectError
 
-MOST_IDENTIFIERS: Final = 12
+MAX_IDENTIFIERS: Final = 12
 LAST_MESSAGES: Final = 10
-LEAST_SHARED_WORDS: Final = 2
+MIN_SHARED_WORDS: Final = 2
 _LONG_ASK_WORDS: Final = 3
 _ASK_CHARS: Final = 2000
 
@@ -49,7 +49,7 @@ RECALL_SECONDS: Final = 5.0
 ALL_RECALLS_SECONDS: Final = 75.0
 """Not measured; with a slow store, all searches together end before `compaction.deadline_seconds`.
 A limit of 60 searches instead left 46% of the missing details unchecked, of which 4% were lost."""
-_MOST_FAILURES: Final = 4
+_MAX_FAILURES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +90,15 @@ class AuditResult:
 def audit(summary: str, entries: Sequence[Entry]) -> AuditResult:
     """Check that a summary of `entries` contains what it must."""
     lines = [line for line in summary.splitlines() if line.lstrip().startswith(("#", "**"))]
-    there = {line.strip("#*: ").casefold() for line in lines}
+    present_headings = {line.strip("#*: ").casefold() for line in lines}
     sections = tuple(
         heading
         for heading in REQUIRED_HEADINGS
-        if heading.lstrip("# ").casefold() not in there and heading != IDENTIFIERS_HEADING
+        if heading.lstrip("# ").casefold() not in present_headings
+        and heading != IDENTIFIERS_HEADING
     )
-    folded = summary.casefold()
-    lacking = [name for name in _last_identifiers(entries) if name.casefold() not in folded]
+    folded_summary = summary.casefold()
+    lacking = [name for name in _last_identifiers(entries) if name.casefold() not in folded_summary]
     ask = latest_ask(entries)
     return AuditResult(
         sections=sections,
@@ -132,15 +133,15 @@ def _last_identifiers(entries: Sequence[Entry]) -> list[str]:
         text = _user_words(entry) if asks else text_of(entry.message)
         if entry.role != "system":
             found.update(dict.fromkeys(identifiers_in(text).values()))
-    return list(found)[:MOST_IDENTIFIERS]
+    return list(found)[:MAX_IDENTIFIERS]
 
 
 def _speaks_of(summary: str, ask: str) -> bool:
     if len(ask) > 2 * _ASK_CHARS:
         ask = f"{ask[:_ASK_CHARS]} {ask[-_ASK_CHARS:]}"
-    asked = content_words(ask)
-    least = LEAST_SHARED_WORDS if len(asked) >= _LONG_ASK_WORDS else min(1, len(asked))
-    return len(asked & set(tokenize(summary))) >= least
+    ask_words = content_words(ask)
+    min_shared = MIN_SHARED_WORDS if len(ask_words) >= _LONG_ASK_WORDS else min(1, len(ask_words))
+    return len(ask_words & set(tokenize(summary))) >= min_shared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,18 +156,18 @@ def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
     """Return the sentences of both summaries in the newer one's order. A dropped sentence is listed
     at its old position."""
     before, after = _sentences(previous_summary), _sentences(summary)
-    known, still = list(map(_folded, before)), list(map(_folded, after))
+    folded_before, folded_after = list(map(_fold, before)), list(map(_fold, after))
     lines: list[DiffLine] = []
     # there are at most a few hundred sentences, so an exact comparison is fast enough
-    matched = SequenceMatcher(None, known, still, autojunk=False)
-    for _, from_before, to_before, from_after, to_after in matched.get_opcodes():
+    matcher = SequenceMatcher(None, folded_before, folded_after, autojunk=False)
+    for _, from_before, to_before, from_after, to_after in matcher.get_opcodes():
         lines += [
             DiffLine(change="dropped", text=text)
             for text in before[from_before:to_before]
-            if _folded(text) not in still
+            if _fold(text) not in folded_after
         ]
         lines += [
-            DiffLine(change="kept" if _folded(text) in known else "new", text=text)
+            DiffLine(change="kept" if _fold(text) in folded_before else "new", text=text)
             for text in after[from_after:to_after]
         ]
     return tuple(lines)
@@ -174,15 +175,15 @@ def compare(previous_summary: str, summary: str) -> tuple[DiffLine, ...]:
 
 def _sentences(text: str) -> list[str]:
     found = (one_line(text[start:end]) for start, end in sentence_spans(text))
-    return [other for other in found if other]
+    return [sentence for sentence in found if sentence]
 
 
-def _folded(sentence: str) -> str:
+def _fold(sentence: str) -> str:
     return sentence.strip("*_`. ").casefold()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned:
+class PinnedQuotes:
     """The section of quotes to add to a summary."""
 
     text: str = field(default="", repr=False)
@@ -190,32 +191,34 @@ class Pinned:
     tokens: int = 0
 
 
-def pin(lost: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str], int]) -> Pinned:
+def pin(
+    lost_probes: Sequence[Probe], *, most_tokens: int, count_tokens: Callable[[str], int]
+) -> PinnedQuotes:
     """Quote these probes in order, until the limit is reached."""
     lines: list[str] = []
     used = count_tokens(f"{PINNED_HEADING}\n{PINNED_NOTE}\n")
-    for probe in lost:
+    for probe in lost_probes:
         if any(contains_literally(line, probe) for line in lines):
             continue
-        line = _line(probe)
+        line = _write_line(probe)
         tokens = count_tokens(f"{line}\n")
         if contains_literally(line, probe) and used + tokens <= most_tokens:
             lines.append(line)
             used += tokens
     if not lines:
-        return Pinned()
+        return PinnedQuotes()
     text = "\n".join([PINNED_HEADING, PINNED_NOTE, *lines])
     standing = frozenset(
-        probe for probe in lost if any(contains_literally(line, probe) for line in lines)
+        probe for probe in lost_probes if any(contains_literally(line, probe) for line in lines)
     )
-    return Pinned(text=text, probes=standing, tokens=count_tokens(text))
+    return PinnedQuotes(text=text, probes=standing, tokens=count_tokens(text))
 
 
-def _line(probe: Probe) -> str:
+def _write_line(probe: Probe) -> str:
     text = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
-    at = max(text.find(probe.text), 0)
-    quoted = bounded(text, at, len(probe.text), max(_LINE_CHARS, len(probe.text)))
-    return f"- {probe.kind}: {defuse(quoted)}"
+    offset = max(text.find(probe.text), 0)
+    quote = bounded(text, offset, len(probe.text), max(_LINE_CHARS, len(probe.text)))
+    return f"- {probe.kind}: {defuse(quote)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +226,7 @@ class ReceiptResult:
     """The receipt, and the section of quotes to add to the summary."""
 
     receipt: Receipt
-    pinned: str = field(default="", repr=False)
+    pinned_text: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,28 +249,31 @@ async def receipt(
     """Return the outcome of each probe for this summary, the most important first. `details` is the
     number of details that the probes were taken from."""
     missing = [probe for probe in probes if not contains(summary, probe)]
-    asked = await _asked(list(_questions(missing)), recall, recall_seconds, all_seconds)
+    answers = await _ask_memory(list(_questions(missing)), recall, recall_seconds, all_seconds)
     # The user's rules are pinned even if memory contains them, because no turn searches for a rule.
-    rules = _by_turns([probe for probe in missing if probe.stands])
-    others = [probe for probe in missing if not probe.stands and probe not in asked.recalled]
-    others.sort(key=asked.unchecked.__contains__)  # those that are known to be lost come first
-    pinned = pin([*rules, *others], most_tokens=pin_tokens, count_tokens=count_tokens)
+    rules = _take_turns([probe for probe in missing if probe.stands])
+    other_probes = [
+        probe for probe in missing if not probe.stands and probe not in answers.recalled
+    ]
+    # those that are known to be lost come first
+    other_probes.sort(key=answers.unchecked.__contains__)
+    pinned_quotes = pin([*rules, *other_probes], most_tokens=pin_tokens, count_tokens=count_tokens)
     return ReceiptResult(
         receipt=Receipt(
-            findings=_findings(probes, frozenset(missing), asked, pinned),
+            findings=_findings(probes, frozenset(missing), answers, pinned_quotes),
             details=details,
-            pinned_tokens=pinned.tokens,
-            notes=tuple(_notes(asked)),
+            pinned_tokens=pinned_quotes.tokens,
+            notes=tuple(_notes(answers)),
         ),
-        pinned=pinned.text,
+        pinned_text=pinned_quotes.text,
     )
 
 
-def _by_turns(probes: Sequence[Probe]) -> list[Probe]:
+def _take_turns(probes: Sequence[Probe]) -> list[Probe]:
     kinds: dict[str, list[Probe]] = {}
     for probe in probes:
         kinds.setdefault(probe.kind, []).append(probe)
-    return [one for row in zip_longest(*kinds.values()) for one in row if one is not None]
+    return [probe for row in zip_longest(*kinds.values()) for probe in row if probe is not None]
 
 
 def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:
@@ -275,12 +281,12 @@ def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:
     for probe in missing:
         by_sentence.setdefault(probe.sentence, []).append(probe)
     for sentence, probes in by_sentence.items():
-        query = without(sentence, tuple(probe.text for probe in probes))
+        query = without_texts(sentence, tuple(probe.text for probe in probes))
         if content_words(query):
             yield _Question(query=query, probes=tuple(probes))
         elif len(probes) > 1:
             for probe in probes:
-                query = without(sentence, (probe.text,))
+                query = without_texts(sentence, (probe.text,))
                 if content_words(query):
                     yield _Question(query=query, probes=(probe,))
 
@@ -296,64 +302,69 @@ class _MemoryAnswers:
     """Probes whose searches did not run because the time was used up."""
 
 
-async def _asked(
+async def _ask_memory(
     questions: Sequence[_Question],
     recall: Callable[[str], Awaitable[str]],
     seconds: float,
     all_seconds: float,
 ) -> _MemoryAnswers:
-    asked = _MemoryAnswers()
+    answers = _MemoryAnswers()
     waiting = iter(questions)
     end = time.monotonic() + all_seconds
 
     async def work() -> None:
         for question in waiting:
-            asked.unchecked.update(question.probes)
-            if len(asked.failures) >= _MOST_FAILURES:
-                asked.unasked += 1
+            answers.unchecked.update(question.probes)
+            if len(answers.failures) >= _MAX_FAILURES:
+                answers.unasked += 1
                 continue
             if time.monotonic() > end:
-                asked.late += len(question.probes)
+                answers.late += len(question.probes)
                 continue
             try:
                 async with asyncio.timeout(seconds):
                     text = await recall(question.query)
             except TimeoutError:
-                asked.failures.append(f"no answer within {seconds:g} s")
+                answers.failures.append(f"no answer within {seconds:g} s")
             except (RecollectError, OSError) as error:
-                asked.failures.append(str(error) or type(error).__name__)
+                answers.failures.append(str(error) or type(error).__name__)
             else:
-                asked.unchecked.difference_update(question.probes)
-                asked.recalled.update(probe for probe in question.probes if contains(text, probe))
+                answers.unchecked.difference_update(question.probes)
+                answers.recalled.update(probe for probe in question.probes if contains(text, probe))
 
     async with asyncio.TaskGroup() as group:
         for _ in range(min(RECALLS_AT_ONCE, len(questions))):
             group.create_task(work())
-    return asked
+    return answers
 
 
 def _findings(
-    probes: Sequence[Probe], missing: frozenset[Probe], asked: _MemoryAnswers, pinned: Pinned
+    probes: Sequence[Probe],
+    missing: frozenset[Probe],
+    answers: _MemoryAnswers,
+    pinned_quotes: PinnedQuotes,
 ) -> tuple[ProbeFinding, ...]:
     """Return the outcomes that are known: not those of searches that gave no answer."""
 
     def finding(probe: Probe) -> ProbeFinding:
         standing: Standing = "lost"
-        if probe not in missing or probe in pinned.probes:
+        if probe not in missing or probe in pinned_quotes.probes:
             standing = "in summary"
-        elif probe in asked.recalled:
+        elif probe in answers.recalled:
             standing = "recallable"
-        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned.probes)
+        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned_quotes.probes)
 
     return tuple(
-        finding(probe) for probe in probes if probe not in asked.unchecked or probe in pinned.probes
+        finding(probe)
+        for probe in probes
+        if probe not in answers.unchecked or probe in pinned_quotes.probes
     )
 
 
-def _notes(asked: _MemoryAnswers) -> Iterator[str]:
-    if asked.failures:
-        errors = "; ".join(islice(dict.fromkeys(asked.failures), 3))
-        questions = len(asked.failures) + asked.unasked
+def _notes(answers: _MemoryAnswers) -> Iterator[str]:
+    if answers.failures:
+        errors = "; ".join(islice(dict.fromkeys(answers.failures), 3))
+        questions = len(answers.failures) + answers.unasked
         yield str(Reason(Cause.PROBES_UNCHECKED, questions=questions, errors=errors))
-    if asked.late:
-        yield str(Reason(Cause.PROBES_UNASKED, probes=asked.late))
+    if answers.late:
+        yield str(Reason(Cause.PROBES_UNASKED, probes=answers.late))

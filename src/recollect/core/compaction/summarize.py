@@ -45,15 +45,15 @@ from recollect.errors import ModelError, ModelOverflow, ModelRefused, ModelUnava
 from recollect.system.config.settings import Compaction
 
 SIMPLE_AFTER = 3
-MOST_FAILURES = 4
+MAX_FAILURES = 4
 MERGED_AT_ONCE = 4
 MERGED_AFTER_FAILURE = 2
 NO_HISTORY = "No prior history."
 TURN_JOINT = "\n\n---\n\n**Turn Context (split turn):**\n\n"
 _TURN_HEADING = TURN_JOINT.strip("-\n")
 VERBATIM_TURN_TOKENS = 120
-MOST_LARGE_NOTES = 8
-MOST_CALLS = 64
+MAX_LARGE_NOTES = 8
+MAX_CALLS = 64
 LARGE_HEADING = "## Too large to be read whole"
 _Stretch = tuple[tuple[Entry, ...], Kind]
 
@@ -104,7 +104,7 @@ class Summarizer:
             one_pass=settings.mode == "default",
             focus=instructions,
         )
-        self.spent: Spent = Spent(max_calls=MOST_CALLS)
+        self.costs: Spent = Spent(max_calls=MAX_CALLS)
         self._spare = 1
         self._failures = 0
         self._merged_at_once = MERGED_AT_ONCE
@@ -116,22 +116,26 @@ class Summarizer:
         self, plan: CutPlan, previous_summary: str = "", previous_carried: Carried | None = None
     ) -> Summarized | NoSummary:
         """Summarize the messages that `plan` cuts, and continue the previous summary."""
-        thinned = self._sizes.scribe.shorten_largest(plan.summarized, self._sizes.readable_tokens)
+        thinned_count = self._sizes.scribe.shorten_largest(
+            plan.summarized, self._sizes.readable_tokens
+        )
         stretches = self._stretches(plan)
-        self.spent = Spent(max_calls=self._max_calls(stretches))
-        if thinned:
-            self._note(Cause.HISTORY_THINNED, messages=thinned)
+        self.costs = Spent(max_calls=self._max_calls(stretches))
+        if thinned_count:
+            self._note(Cause.HISTORY_THINNED, messages=thinned_count)
         draft = await self._draft(stretches, plan, strip_carried(previous_summary))
         if isinstance(draft, Rejected):
-            return NoSummary(reason=draft.reason, spent=self.spent)
-        carried = await asyncio.to_thread(carry, plan.summarized, previous_carried, kept=plan.kept)
-        text = self._text(draft, carried)
+            return NoSummary(reason=draft.reason, spent=self.costs)
+        details = await asyncio.to_thread(
+            carry, plan.summarized, previous_carried, kept_entries=plan.kept
+        )
+        text = self._write_text(draft, details)
         if self._settings.audit:
-            text = await self._improve(text, draft, plan, carried, previous_summary)
+            text = await self._improve(text, draft, plan, details, previous_summary)
         return Summarized(
             text=text,
-            carried=carried,
-            spent=self.spent,
+            carried=details,
+            spent=self.costs,
             chunks=self._pieces,
             notes=tuple(map(str, self._notes)),
             oversized=len(self._oversized),
@@ -139,7 +143,7 @@ class Summarizer:
 
     def _stretches(self, plan: CutPlan) -> tuple[_Stretch, ...]:
         sizes = self._sizes
-        apart, main = share(
+        early_chunks, main_chunks = share(
             [piece.entries for piece in sizes.pieces(plan.history, "history")],
             window_tokens=sizes.window_tokens,
             max_history_share=self._settings.max_history_share,
@@ -147,7 +151,7 @@ class Summarizer:
         )
         stretches: list[_Stretch] = [
             (tuple(entry for entries in chunks for entry in entries), "history")
-            for chunks in (apart, main)
+            for chunks in (early_chunks, main_chunks)
             if chunks
         ]
         read = self._count(sizes.scribe.text(plan.turn_prefix))
@@ -156,10 +160,10 @@ class Summarizer:
         return tuple(stretches)
 
     def _max_calls(self, stretches: Sequence[_Stretch]) -> int:
-        counts = [self._sizes.most_pieces(entries, kind) for entries, kind in stretches]
+        counts = [self._sizes.count_max_pieces(entries, kind) for entries, kind in stretches]
         work = sum(2 * count - 1 for count in counts if count)
-        spare = MOST_FAILURES - 1 + 1 + (1 if self._settings.audit else 0)
-        return min(MOST_CALLS, work + spare) if work else 0
+        spare = MAX_FAILURES - 1 + 1 + (1 if self._settings.audit else 0)
+        return min(MAX_CALLS, work + spare) if work else 0
 
     async def _draft(
         self, stretches: Sequence[_Stretch], plan: CutPlan, before: str
@@ -168,18 +172,20 @@ class Summarizer:
         history = _Summary(text=previous)
         turn: _Summary | None = None
         for entries, kind in stretches:
-            done = await self._summary_of(
+            summary = await self._summary_of(
                 entries, history.text if kind == "history" else turn_before, kind
             )
-            if isinstance(done, Rejected):
-                return done
+            if isinstance(summary, Rejected):
+                return summary
             if kind == "history":
-                history = done
+                history = summary
             else:
-                turn = done
+                turn = summary
         if turn is None and plan.turn_prefix:
             text = self._sizes.scribe.text(plan.turn_prefix)
-            turn = _Summary(text="\n\n".join(other for other in (turn_before, text) if other))
+            turn = _Summary(
+                text="\n\n".join(text_part for text_part in (turn_before, text) if text_part)
+            )
         if not history.text and (turn is None or not turn.text):
             return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARIZE), terminal=True)
         return _Draft(history=history, turn=turn)
@@ -191,75 +197,75 @@ class Summarizer:
         waiting = list(self._sizes.pieces(entries, kind))
         partials: list[_Summary] = []
         while waiting:
-            done = await self._read(waiting[0], "" if partials else previous, kind)
-            if isinstance(done, Rejected):
-                if self._gives_up(done):
-                    return done
-                waiting = self._smaller(waiting, kind, done)
+            summary = await self._read(waiting[0], "" if partials else previous, kind)
+            if isinstance(summary, Rejected):
+                if self._gives_up(summary):
+                    return summary
+                waiting = self._split_smaller(waiting, kind, summary)
                 continue
-            partials.append(done)
+            partials.append(summary)
             self._oversized += waiting.pop(0).oversized
         self._pieces += len(partials)
-        return await self._merged(partials, kind) if partials else _Summary(text=previous)
+        return await self._merge_all(partials, kind) if partials else _Summary(text=previous)
 
     async def _read(self, piece: ReadPiece, previous: str, kind: Kind) -> _Summary | Rejected:
-        wanted = self._sizes.wanted(kind)
+        terms = self._sizes.make_terms(kind)
         if self._is_simple:
-            prompt = simple_prompt(piece.text, previous, wanted)
+            prompt = simple_prompt(piece.text, previous, terms)
         elif kind == "turn":
-            prompt = turn_prompt(piece.text, wanted, previous)
+            prompt = turn_prompt(piece.text, terms, previous)
         elif previous:
-            prompt = update_prompt(piece.text, previous, wanted)
+            prompt = update_prompt(piece.text, previous, terms)
         else:
-            prompt = initial_prompt(piece.text, wanted)
-        return await self._asked(prompt, piece.text, previous, piece.entries)
+            prompt = initial_prompt(piece.text, terms)
+        return await self._ask_for_summary(prompt, piece.text, previous, piece.entries)
 
-    async def _merged(self, partials: Sequence[_Summary], kind: Kind) -> _Summary | Rejected:
+    async def _merge_all(self, partials: Sequence[_Summary], kind: Kind) -> _Summary | Rejected:
         waiting = list(partials)
         while len(waiting) > 1:
             level: list[_Summary] = []
             while waiting:
-                some = waiting[: self._merged_at_once]
-                done = some[0] if len(some) == 1 else await self._merge(some, kind)
-                if isinstance(done, _Summary):
-                    level.append(done)
-                    del waiting[: len(some)]
-                elif self._gives_up(done):
-                    return done
+                group = waiting[: self._merged_at_once]
+                summary = group[0] if len(group) == 1 else await self._merge(group, kind)
+                if isinstance(summary, _Summary):
+                    level.append(summary)
+                    del waiting[: len(group)]
+                elif self._gives_up(summary):
+                    return summary
                 else:
                     self._merged_at_once = MERGED_AFTER_FAILURE
             waiting = level
         return waiting[0]
 
-    async def _merge(self, some: Sequence[_Summary], kind: Kind) -> _Summary | Rejected:
-        wanted = self._sizes.wanted(kind)
-        fitted = [fit_tokens(one.text, wanted.summary_tokens, self._count) for one in some]
-        material = "\n\n".join(fitted)
+    async def _merge(self, group: Sequence[_Summary], kind: Kind) -> _Summary | Rejected:
+        terms = self._sizes.make_terms(kind)
+        texts = [fit_tokens(summary.text, terms.summary_tokens, self._count) for summary in group]
+        material = "\n\n".join(texts)
         if self._is_simple:
-            return await self._asked(simple_prompt(material, "", wanted), material, "")
-        return await self._asked(merge_prompt(fitted, wanted, kind), material, "")
+            return await self._ask_for_summary(simple_prompt(material, "", terms), material, "")
+        return await self._ask_for_summary(merge_prompt(texts, terms, kind), material, "")
 
-    async def _asked(
+    async def _ask_for_summary(
         self, prompt: Prompt, material: str, previous: str, entries: tuple[Entry, ...] = ()
     ) -> _Summary | Rejected:
-        done = await self._answer(prompt, material, previous, entries)
-        if isinstance(done, Rejected):
-            return done
-        if done.cut_off:
+        answer = await self._answer(prompt, material, previous, entries)
+        if isinstance(answer, Rejected):
+            return answer
+        if answer.cut_off:
             self._note(Cause.SUMMARY_CUT_OFF)
         return _Summary(
-            text=done.text, prompt=prompt, material=material, previous=previous, entries=entries
+            text=answer.text, prompt=prompt, material=material, previous=previous, entries=entries
         )
 
     async def _answer(
         self, prompt: Prompt, material: str, previous: str, entries: tuple[Entry, ...]
     ) -> Accepted | Rejected:
         while True:
-            if self.spent.calls >= self.spent.max_calls:
+            if self.costs.calls >= self.costs.max_calls:
                 return Rejected(reason=Reason(Cause.CALLS_USED_UP), terminal=True)
             if time.monotonic() >= self._deadline:
                 return Rejected(reason=Reason(Cause.SUMMARY_LATE), terminal=True)
-            self.spent = replace(self.spent, calls=self.spent.calls + 1)
+            self.costs = replace(self.costs, calls=self.costs.calls + 1)
             try:
                 async with asyncio.timeout(self._deadline - time.monotonic()):
                     answer = await self._ask(prompt)
@@ -273,62 +279,62 @@ class Summarizer:
             except ModelRefused as error:
                 return Rejected(reason=Reason(Cause.MODEL_REFUSED, error=str(error)), terminal=True)
             except ModelOverflow as error:
-                found = error.overflow
-                limit = found.limit_tokens if isinstance(found, Overflow) else None
+                overflow = error.overflow
+                limit = overflow.limit_tokens if isinstance(overflow, Overflow) else None
                 return Rejected(reason=Reason(Cause.MODEL_OVERFLOW), limit_tokens=limit)
             except ModelError as error:
                 return Rejected(reason=Reason(Cause.MODEL_WRONG, error=str(error)))
             self._account(prompt, answer)
-            accepted = accept(
+            verdict = accept(
                 replace(answer, text=self._mask(answer.text)),
                 material,
                 count_tokens=self._count,
                 previous=previous,
                 focus=self._focus,
             )
-            repeats = isinstance(accepted, Accepted) and accepted.repeats_previous
+            repeats = isinstance(verdict, Accepted) and verdict.repeats_previous
             if repeats and await asyncio.to_thread(lacks_probe, previous, entries):
                 return Rejected(reason=Reason(Cause.ANSWER_UNCHANGED))
-            return accepted
+            return verdict
 
     def _account(self, prompt: Prompt, answer: Answer) -> None:
         if answer.usage is not None:
-            read, written = answer.usage.input_tokens, answer.usage.output_tokens
+            input_tokens, output_tokens = answer.usage.input_tokens, answer.usage.output_tokens
         else:
-            read = self._count(prompt.system) + self._count(prompt.text)
-            written = self._count(answer.text)
-        self.spent = replace(
-            self.spent,
-            input_tokens=self.spent.input_tokens + read,
-            output_tokens=self.spent.output_tokens + written,
+            input_tokens = self._count(prompt.system) + self._count(prompt.text)
+            output_tokens = self._count(answer.text)
+        self.costs = replace(
+            self.costs,
+            input_tokens=self.costs.input_tokens + input_tokens,
+            output_tokens=self.costs.output_tokens + output_tokens,
         )
 
     @property
     def _is_simple(self) -> bool:
         return self._failures >= SIMPLE_AFTER
 
-    def _gives_up(self, failed: Rejected) -> bool:
+    def _gives_up(self, rejection: Rejected) -> bool:
         self._failures += 1
-        if failed.terminal or self._failures >= MOST_FAILURES:
+        if rejection.terminal or self._failures >= MAX_FAILURES:
             return True
         before = self._sizes
-        self._sizes = before.after_failure(failed.limit_tokens)
+        self._sizes = before.after_failure(rejection.limit_tokens)
         if self._sizes.window_tokens < before.window_tokens:
             self._note(Cause.SUMMARY_WINDOW, tokens=self._sizes.window_tokens)
         if self._is_simple:
-            self._note(Cause.SIMPLER_PROMPT, why=failed.reason)
+            self._note(Cause.SIMPLER_PROMPT, why=rejection.reason)
         return False
 
-    def _smaller(
-        self, waiting: Sequence[ReadPiece], kind: Kind, failed: Rejected
+    def _split_smaller(
+        self, waiting: Sequence[ReadPiece], kind: Kind, rejection: Rejected
     ) -> list[ReadPiece]:
-        rest = [entry for piece in waiting for entry in piece.entries]
-        pieces = list(self._sizes.pieces(rest, kind))
+        entries = [entry for piece in waiting for entry in piece.entries]
+        pieces = list(self._sizes.pieces(entries, kind))
         if pieces[0].text != waiting[0].text:
-            self._note(Cause.SMALLER_CHUNKS, why=failed.reason)
+            self._note(Cause.SMALLER_CHUNKS, why=rejection.reason)
         elif not self._is_simple:
             self._failures = SIMPLE_AFTER
-            self._note(Cause.SIMPLER_PROMPT, why=failed.reason)
+            self._note(Cause.SIMPLER_PROMPT, why=rejection.reason)
         return pieces
 
     def _note(self, cause: Cause, **numbers: Number) -> None:
@@ -336,7 +342,7 @@ class Summarizer:
         if reason not in self._notes:
             self._notes.append(reason)
 
-    def _text(self, draft: _Draft, carried: Carried) -> str:
+    def _write_text(self, draft: _Draft, details: Carried) -> str:
         body = draft.history.text
         if notes := _large_notes(self._oversized, self._sizes.scribe):
             body = f"{body}\n\n{notes}" if body else notes
@@ -344,7 +350,7 @@ class Summarizer:
             body = f"{body or NO_HISTORY}{TURN_JOINT}{draft.turn.text}"
         return append_carried(
             body,
-            carried,
+            details,
             self._rules_text,
             most_tokens=self._sizes.summary_tokens,
             lines_tokens=self._lines_tokens,
@@ -352,27 +358,29 @@ class Summarizer:
         )
 
     async def _improve(
-        self, text: str, draft: _Draft, plan: CutPlan, carried: Carried, previous_summary: str
+        self, text: str, draft: _Draft, plan: CutPlan, details: Carried, previous_summary: str
     ) -> str:
         lacks = _audit(text, draft, plan)
         if lacks.passed:
             return text
-        again = _second(draft, lacks)
+        weak_part = _second(draft, lacks)
         if _asked_in_vain(lacks, previous_summary):
             self._note(Cause.SECOND_SPARED)
-        elif again.prompt is not None and not self._is_simple:
-            prompt = audit_prompt(again.prompt, lacks.missing())
-            done = await self._answer(prompt, again.material, again.previous, again.entries)
-            if isinstance(done, Rejected):
-                self._note(Cause.SECOND_FAILED, why=done.reason)
+        elif weak_part.prompt is not None and not self._is_simple:
+            prompt = audit_prompt(weak_part.prompt, lacks.missing())
+            answer = await self._answer(
+                prompt, weak_part.material, weak_part.previous, weak_part.entries
+            )
+            if isinstance(answer, Rejected):
+                self._note(Cause.SECOND_FAILED, why=answer.reason)
             else:
-                second = replace(again, text=done.text)
-                of_turn = again is draft.turn
+                second = replace(weak_part, text=answer.text)
+                of_turn = weak_part is draft.turn
                 better = replace(draft, turn=second) if of_turn else replace(draft, history=second)
-                other = self._text(better, carried)
-                left = _audit(other, better, plan)
-                if left.faults < lacks.faults:
-                    text, lacks = other, left
+                new_text = self._write_text(better, details)
+                new_lacks = _audit(new_text, better, plan)
+                if new_lacks.faults < lacks.faults:
+                    text, lacks = new_text, new_lacks
         if not lacks.passed:
             self._note(Cause.SUMMARY_LACKS, missing=lacks.said)
         return text
@@ -382,12 +390,12 @@ def _part(previous: str, plan: CutPlan) -> tuple[str, str]:
     """Separate the previous summary from its notes on the turn that this cut splits again."""
     if not plan.continues_turn or _TURN_HEADING not in previous:
         return previous, ""
-    body, pinned = part_pinned(previous)
+    body, quotes = part_pinned(previous)
     history, _, turn = body.partition(_TURN_HEADING)
     history = history.rstrip("-\n ")
     history = "" if history == NO_HISTORY else history
     turn = turn.replace(_TURN_HEADING, "").strip("-\n ")
-    return "\n\n".join(text for text in (history, pinned) if text), turn
+    return "\n\n".join(text for text in (history, quotes) if text), turn
 
 
 def _audit(text: str, draft: _Draft, plan: CutPlan) -> AuditResult:
@@ -415,8 +423,8 @@ def _large_notes(entries: Sequence[Entry], scribe: PieceWriter) -> str:
     lines = [
         f"[Large {entry.role} message (~{max(1, scribe.tokens(entry) // 1000)}K tokens): only its "
         "beginning and end were read]"
-        for entry in entries[:MOST_LARGE_NOTES]
+        for entry in entries[:MAX_LARGE_NOTES]
     ]
-    if len(entries) > MOST_LARGE_NOTES:
-        lines.append(f"[{len(entries) - MOST_LARGE_NOTES} more large messages]")
+    if len(entries) > MAX_LARGE_NOTES:
+        lines.append(f"[{len(entries) - MAX_LARGE_NOTES} more large messages]")
     return "\n".join([LARGE_HEADING, *lines])

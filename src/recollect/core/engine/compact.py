@@ -165,7 +165,7 @@ class Compactor:
 
     async def undo(self, session: Session, state: SessionState) -> UndoResult:
         """Undo the newest compaction and store that. The caller holds the session's lock."""
-        done = undo(state.edits, known=frozenset(state.path))
+        done = undo(state.edits, known_keys=frozenset(state.path))
         if done.undone is None:
             return done
         new = replace(state, edits=done.edits, turn=state.turn + 1, compaction_paused=True)
@@ -297,7 +297,7 @@ class Compactor:
         if isinstance(ready, Failure):
             late = issubclass(ready.error, TimeoutError)
             error = Reason(Cause.ERROR, error=ready.said)
-            spent = summarizers[0].spent if summarizers else Spent()
+            spent = summarizers[0].costs if summarizers else Spent()
             ready = replace(
                 nothing, reason=Reason(Cause.COMPACTION_LATE) if late else error, spent=spent
             )
@@ -420,7 +420,9 @@ class Compactor:
         rules_text: str,
     ) -> Summarized:
         plan = read.plan
-        carried = await asyncio.to_thread(carry, plan.summarized, read.carried, kept=plan.kept)
+        carried = await asyncio.to_thread(
+            carry, plan.summarized, read.carried, kept_entries=plan.kept
+        )
         text = append_carried(
             mask.text(supplied.text),
             carried,

@@ -355,5 +355,5 @@ async def prove(
         pin_tokens=given.estimated(int(limits.window_tokens * pin_ratio)),
         count_tokens=given.weigher.text,
     )
-    text = f"{summary.text}\n\n{made.pinned}" if made.pinned else summary.text
+    text = f"{summary.text}\n\n{made.pinned_text}" if made.pinned_text else summary.text
     return mask.text(text), made.receipt
