@@ -85,7 +85,7 @@ class Place:
                 model=model,
                 notify=lambda note: self.told.append(str(note)),
             )
-            await runner.run_due(most=most)
+            await runner.run_due(max_jobs=most)
 
     async def facts(self, *, superseded: bool = False) -> tuple[Fact, ...]:
         async with self.store() as store:

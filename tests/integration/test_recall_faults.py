@@ -78,7 +78,7 @@ def engine_with(file: Path, *embedders: Embedder) -> Engine:
     archive = DurableArchive(lambda: SQLiteStore.open(file, space="t"), None, chosen.store)
     jobs = in_process_jobs(archive, chosen, clock, embedders)
     assert jobs is not None
-    upkeep = VectorUpkeep(archive, embedders, clock, queued=jobs.wake)
+    upkeep = VectorUpkeep(archive, embedders, clock, on_queued=jobs.wake)
     recaller = MemoryRecaller(archive, chosen, QuestionVectors(embedders, seconds=0.3), upkeep)
     return Engine(
         chosen, space="t", archive=archive, jobs=jobs, recaller=recaller, embedders=embedders

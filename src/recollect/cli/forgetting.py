@@ -170,8 +170,8 @@ async def _forget(
 
 
 def _target_lines(targets: ForgetTargets) -> Iterator[str]:
-    said = [(heading(one.segment), one.segment.text) for one in targets.stored]
-    said += [(heading(one, "spooled"), one.text) for one in targets.spooled]
+    said = [(heading(one.segment), one.segment.text) for one in targets.stored_segments]
+    said += [(heading(one, "spooled"), one.text) for one in targets.spooled_segments]
     facts = [(f"fact  {when(one.at)}  {plain_line(one.id)}", one.content) for one in targets.facts]
     for line, text in (*said[:_LISTED], *facts[:_LISTED]):
         yield f"{line}\n     {plain_line(text)[:_EXCERPT_CHARS]}"
@@ -248,7 +248,7 @@ async def redact(
                 report = await redact_stored(
                     place, masks, rules, apply=apply_, progress=progress.show
                 )
-    done = report.done
+    done = report.result
     lines = [certificates.redaction_text(report)]
     if done.secrets and not apply_:
         lines.append("\nMask them with the same command and --apply.")

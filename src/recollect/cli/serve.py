@@ -236,7 +236,7 @@ class SpaceWorker:
         )
         report = partial(self.log.count_job, name)
         try:
-            return (await runner.run_due(stop=self.stop, report=report, most=most)).total()
+            return (await runner.run_due(stop=self.stop, report=report, max_jobs=most)).total()
         finally:
             await store.close()
 

@@ -51,7 +51,7 @@ class Bench:
             self.clock,
             lease_seconds=lease_seconds,
             max_attempts=max_attempts,
-            backoff=partial(retry_seconds, base=10.0, factor=2.0, most=25.0),
+            backoff=partial(retry_seconds, base=10.0, factor=2.0, max_seconds=25.0),
             day_tokens=day_tokens,
         )
 

@@ -50,7 +50,7 @@ def test_a_transcript_that_an_agent_has_open_is_told_and_left() -> None:
         done = redact_in_files(SPACE, Masks(), apply=True)
         assert TOKEN.encode() in path.read_bytes()
     assert done.kinds == {}
-    assert (done.left, done.unread) == (2, 0), "found, and still in clear"
+    assert (done.unmasked, done.unread) == (2, 0), "found, and still in clear"
     assert any("running agent" in line for line in done.cannot)
 
 
@@ -66,7 +66,7 @@ def test_notes(tmp_path: Path) -> None:
     assert (notes / "2026-02-13.md").read_text() == "- [REDACTED:own-pattern-1]\n- water\n"
     assert (notes / "mine.md").read_text() == "ACME-2\n", "the user's own"
     assert any("mine.md" in line and "contains 1" in line for line in done.cannot)
-    assert done.left == 1
+    assert done.unmasked == 1
 
 
 def test_a_link_among_the_transcripts_is_not_taken_for_clean(tmp_path: Path) -> None:
@@ -74,4 +74,4 @@ def test_a_link_among_the_transcripts_is_not_taken_for_clean(tmp_path: Path) -> 
     path.parent.mkdir(parents=True, exist_ok=True)
     path.symlink_to(tmp_path / "elsewhere.jsonl")
     done = redact_in_files(SPACE, Masks(), apply=True)
-    assert (done.left, done.unread) == (0, 1)
+    assert (done.unmasked, done.unread) == (0, 1)

@@ -77,7 +77,9 @@ def test_the_short_page_tells_what_is_particular_and_counts_one_as_one() -> None
 
 
 def found(*, applied: bool, secrets: int, left: int = 0, unread: int = 0) -> RedactionResult:
-    done = RedactionResult(applied=applied, left=left, unread=unread, cannot=["MEMORY.md holds 1"])
+    done = RedactionResult(
+        applied=applied, unmasked=left, unread=unread, cannot=["MEMORY.md holds 1"]
+    )
     if secrets:
         done.count("facts", {"github-token": secrets})
     return done

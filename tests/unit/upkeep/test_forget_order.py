@@ -147,8 +147,8 @@ async def test_a_text_is_looked_for_in_store_spools_and_facts(tmp_path: Path) ->
         order = ForgetOrder(at=AT, matching=MARKER)
         assert MARKER not in repr(order)
         meant = await find_targets(store, [spool], order)
-        assert [one.segment.id for one in meant.stored] == [stored[0].segment.id]
-        assert sorted(one.session for one in meant.spooled) == ["aside", "waits"]
+        assert [one.segment.id for one in meant.stored_segments] == [stored[0].segment.id]
+        assert sorted(one.session for one in meant.spooled_segments) == ["aside", "waits"]
         assert sorted(fact.id for fact in meant.facts) == [
             "context", "foreign", "plain", "spooled",
         ]  # fmt: skip

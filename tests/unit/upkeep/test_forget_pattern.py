@@ -240,7 +240,7 @@ async def test_a_fact_written_meanwhile_is_not_moved_to_a_text_it_is_not_of(tmp_
             return await whole(order)
 
         store.rewrite = rewrite_late  # type: ignore[method-assign]
-        assert (await redacted(store)).left == 0
+        assert (await redacted(store)).unmasked == 0
         assert await spanned(store) == "for the crane."
 
 
@@ -251,7 +251,7 @@ async def test_names_that_match_are_counted_and_nobody_is_told_all_is_clean(tmp_
         job = NewJob(kind="later", key="ACME-9", run_at=2e9)
         await store.write(Batch(at=1.0, segments=(new,), jobs=(job,)))
         done = await redacted(store, STAFF)
-        assert (done.secrets, done.left, done.in_clear) == (0, 3, 3)
+        assert (done.secrets, done.unmasked, done.in_clear) == (0, 3, 3)
         assert "No secret stands" not in headline(done)
         told = "\n".join(done.cannot)
         for what in ("names of sessions", "imported from", "keys of jobs"):

@@ -59,7 +59,7 @@ def _shape(value: object) -> object:
 def test_a_span_without_a_secret_stands_for_the_same_words(before: str, behind: str) -> None:
     marked = f"{before}<kept>{behind}"
     done = STAFF.text(marked)
-    start, end = done.moved(len(before), len(before) + len("<kept>"))
+    start, end = done.move_span(len(before), len(before) + len("<kept>"))
     assert done.text[start:end] == "<kept>"
 
 

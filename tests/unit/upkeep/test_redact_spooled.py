@@ -6,7 +6,7 @@ from tests.store_contract import examples
 
 from recollect.core.formats.stored_records import join_state
 from recollect.core.upkeep.masks import Masks
-from recollect.core.upkeep.matching import without
+from recollect.core.upkeep.matching import without_forgotten
 from recollect.core.upkeep.redact import mask_batch
 from recollect.core.values.batch import Batch
 from recollect.core.values.edit import Cut
@@ -77,6 +77,6 @@ def test_secrets_go_from_every_part_and_the_rest_stays() -> None:
 def test_a_joint_fact_goes_with_any_of_its_sources() -> None:
     before = batch()
     gone = frozenset({before.segments[0].segment.id})
-    left = without(before, frozenset(), gone)
+    left = without_forgotten(before, frozenset(), gone)
     assert [fact.id for fact in left.facts] == ["b"]
     assert [one.fact for one in left.fact_vectors[0].vectors] == ["b"]

@@ -13,7 +13,7 @@ from recollect.core.formats.stored_records import (
     split_state,
     write_batch,
 )
-from recollect.core.upkeep.matching import ForgetSet, without
+from recollect.core.upkeep.matching import ForgetSet, without_forgotten
 from recollect.core.values.batch import Batch, NewJob
 from recollect.core.values.edit import LeaveOut, Shorten
 from recollect.core.values.history import SessionState
@@ -129,6 +129,6 @@ def test_a_long_state_that_was_packed_is_kept_without_its_quotes() -> None:
     state = split_state(SessionState(turn=1, edits=(*edits, left_out)))
     assert MARKER.encode() not in state, "it is packed"
     long = replace(batch, session=replace(batch.session, state=state))
-    kept = without(long, frozenset({said.message_id}), frozenset()).session
+    kept = without_forgotten(long, frozenset({said.message_id}), frozenset()).session
     assert kept is not None
     assert join_state(kept.state, (), ()).edits == (left_out,)

@@ -368,7 +368,7 @@ class _Masking(_Walk):
 
     def advise(self, name: str, data: bytes) -> str:
         count = sum(self._note(data).does.values())
-        self.found.left += count
+        self.found.unmasked += count
         line = (
             f"{name} in the workspace contains {count:,} secrets, but is not a daily note: "
             "mask them"
@@ -387,7 +387,7 @@ class _Masking(_Walk):
         if change is None:
             self.found.unread += 1
         else:
-            self.found.left += sum(change.does.values())
+            self.found.unmasked += sum(change.does.values())
 
 
 def _note_files(root: Path) -> tuple[list[Path], list[Path]]:

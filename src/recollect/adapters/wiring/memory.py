@@ -219,7 +219,7 @@ def _recaller(
             vectors.used, seconds=deadline * QUESTION_SECONDS, pii=settings.redaction.pii
         ),
         VectorUpkeep(
-            archive, vectors.used, clock, queued=jobs.wake if jobs is not None else lambda: None
+            archive, vectors.used, clock, on_queued=jobs.wake if jobs is not None else lambda: None
         )
         # If ingest is off, write nothing, not even jobs for missing vectors.
         if settings.ingest.enabled

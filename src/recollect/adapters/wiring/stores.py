@@ -350,7 +350,7 @@ async def delete_stored_space(
         store = await open_store(url, space=space, create=not must_exist, key=key)
         try:
             if isinstance(store, DeletesItself):
-                certificate = await delete_space(store, named=space, now=time.time())
+                certificate = await delete_space(store, name=space, now=time.time())
             else:
                 stats = await store.stats()
                 engine = stats.engine

@@ -48,7 +48,7 @@ _IN_SHORT: Final = (
 _FORMAT: Final = "recollect-certificate-1"
 FILES_CANNOT: Final = ("disk blocks of replaced transcripts and notes, backups and other copies",)
 _REDACTION_FORMAT: Final = "recollect-redaction-1"
-_MOST_SESSIONS: Final = 10
+_MAX_SESSIONS: Final = 10
 COVERS: Final = (
     "the archive: messages, passages and the word index; their vectors are computed again",
     "facts",
@@ -65,14 +65,14 @@ STANDING: Final = frozenset((*CANNOT, *FILES_CANNOT))
 COVERS_NOTES: Final = "daily notes of the workspace that was named"
 
 
-def count_text(count: int, what: str) -> str:
-    return f"{count:,} {_in_number(count, what)}"
+def count_text(count: int, noun: str) -> str:
+    return f"{count:,} {_inflect(count, noun)}"
 
 
-def _in_number(count: int, what: str) -> str:
+def _inflect(count: int, noun: str) -> str:
     if count != 1:
-        return what
-    return _PLURAL.sub(lambda word: word[1] + "y" * (word[2] == "ies"), what, count=1)
+        return noun
+    return _PLURAL.sub(lambda word: word[1] + "y" * (word[2] == "ies"), noun, count=1)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,7 +83,7 @@ class RedactionResult:
     kinds: dict[str, Counter[str]] = field(default_factory=dict)
     changed: Counter[str] = field(default_factory=Counter)
     sessions: Counter[str] = field(default_factory=Counter)
-    left: int = 0
+    unmasked: int = 0
     """Secrets that were not masked, because they are in names, in records that have changed, or in
     files that are open or belong to others."""
     unread: int = 0
@@ -94,7 +94,7 @@ class RedactionResult:
         self.kinds |= other.kinds
         self.changed += other.changed
         self.sessions += other.sessions
-        self.left += other.left
+        self.unmasked += other.unmasked
         self.unread += other.unread
         self.cannot = list(dict.fromkeys([*other.cannot, *self.cannot]))
 
@@ -105,7 +105,7 @@ class RedactionResult:
     @property
     def in_clear(self) -> int:
         """Number of secrets that are not masked, in all content that could be read."""
-        return self.left + (0 if self.applied else self.secrets)
+        return self.unmasked + (0 if self.applied else self.secrets)
 
     def count(
         self,
@@ -113,10 +113,10 @@ class RedactionResult:
         kinds: Mapping[str, int],
         session: str | None = None,
         *,
-        again: bool = False,
+        is_repeat: bool = False,
     ) -> None:
-        """Count the secrets of one item; with `again`, of an item that was counted before."""
-        self.changed[place] += not again
+        """Count the secrets of one item; with `is_repeat`, of one that was counted before."""
+        self.changed[place] += not is_repeat
         self.kinds.setdefault(place, Counter()).update(kinds)
         if session is not None:
             self.sessions[session] += sum(kinds.values())
@@ -146,8 +146,8 @@ def extend_certificate(
 
 def digest_of(identities: Iterable[MessageId]) -> str:
     """Return a hash of message ids, whatever their order."""
-    listed = "\n".join(sorted(set(identities)))
-    return blake2b(listed.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    id_lines = "\n".join(sorted(set(identities)))
+    return blake2b(id_lines.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
 def certificate_json(certificate: Certificate) -> dict[str, Any]:
@@ -160,8 +160,8 @@ def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()
     """Format a certificate as text. Lines in `standing` are omitted."""
     plain = plain_line
     counts = certificate.counts.items()
-    removed = [
-        f"  {count:>8,}  {plain(_in_number(count, what))}" for what, count in counts if count
+    removed_lines = [
+        f"  {count:>8,}  {plain(_inflect(count, noun))}" for noun, count in counts if count
     ]
     cannot = [line for line in certificate.cannot if line not in standing]
     lines = [
@@ -173,7 +173,7 @@ def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()
         f"store      {plain(certificate.engine)}, Recollect {certificate.version}",
         "",
         "Removed",
-        *(removed or ["         nothing was stored of it"]),
+        *(removed_lines or ["         nothing was stored of it"]),
     ]
     if not standing:
         lines += ["", "This covers", *(f"  - {plain(line)}" for line in certificate.covers)]
@@ -186,37 +186,37 @@ def certificate_text(certificate: Certificate, *, standing: Collection[str] = ()
     return "\n".join((*lines, "", *seals, f"checksum   {certificate.checksum}"))
 
 
-def _scope_text(asked: ForgetScope) -> str:
+def _scope_text(scope: ForgetScope) -> str:
     parts = []
-    if asked.segments:
-        parts.append(count_text(asked.segments, "segments by id"))
-    if asked.identities:
-        parts.append(count_text(asked.identities, "messages by identity"))
-    if asked.sessions:
-        what = _in_number(len(asked.sessions), "sessions")
-        parts.append(f"{what} {', '.join(map(plain_line, asked.sessions))}")
-    if asked.said_before is not None:
-        parts.append(f"all messages before {_time_text(asked.said_before)}")
-    if asked.said_after is not None:
-        parts.append(f"all messages from {_time_text(asked.said_after)} on")
-    if asked.facts:
-        parts.append(count_text(asked.facts, "facts by id"))
-    if asked.whole_space:
+    if scope.segments:
+        parts.append(count_text(scope.segments, "segments by id"))
+    if scope.identities:
+        parts.append(count_text(scope.identities, "messages by identity"))
+    if scope.sessions:
+        session_count = _inflect(len(scope.sessions), "sessions")
+        parts.append(f"{session_count} {', '.join(map(plain_line, scope.sessions))}")
+    if scope.said_before is not None:
+        parts.append(f"all messages before {_time_text(scope.said_before)}")
+    if scope.said_after is not None:
+        parts.append(f"all messages from {_time_text(scope.said_after)} on")
+    if scope.facts:
+        parts.append(count_text(scope.facts, "facts by id"))
+    if scope.whole_space:
         parts.append("the whole space")
-    if asked.matching:
+    if scope.matching:
         parts.append("all messages that contain a text, which is not repeated here")
-    if asked.pattern:
+    if scope.pattern:
         parts.append("all that a pattern matches, which is not repeated here")
     return "; ".join(parts) or "nothing"
 
 
-def _time_text(at: float) -> str:
-    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _time_text(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _checksum(sealed: Mapping[str, Any]) -> str:
-    without = {name: value for name, value in sealed.items() if name != "checksum"}
-    canonical = json.dumps(without, sort_keys=True, separators=(",", ":"))
+def _checksum(record: Mapping[str, Any]) -> str:
+    fields = {name: value for name, value in record.items() if name != "checksum"}
+    canonical = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return blake2b(canonical.encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
 
@@ -224,34 +224,34 @@ def _checksum(sealed: Mapping[str, Any]) -> str:
 class RedactionReport:
     """The number of secrets per place, and what was done."""
 
-    at: float
+    redacted_at: float
     space: str
     engine: str
     version: str
-    done: RedactionResult
+    result: RedactionResult
     covers: tuple[str, ...] = COVERS
     notes: tuple[str, ...] = field(default=())
 
 
 def redaction_json(report: RedactionReport) -> dict[str, Any]:
-    done = report.done
+    result = report.result
     record = {
         "format": _REDACTION_FORMAT,
-        "at": report.at,
+        "at": report.redacted_at,
         "space": report.space,
         "engine": report.engine,
         "version": report.version,
-        "applied": done.applied,
-        "secrets": done.secrets,
-        "left": done.left,
-        "unread": done.unread,
+        "applied": result.applied,
+        "secrets": result.secrets,
+        "left": result.unmasked,
+        "unread": result.unread,
         "places": {
-            place: {"holding": done.changed.get(place, 0), "kinds": dict(kinds)}
-            for place, kinds in done.kinds.items()
+            place: {"holding": result.changed.get(place, 0), "kinds": dict(kinds)}
+            for place, kinds in result.kinds.items()
         },
-        "sessions": dict(done.sessions),
+        "sessions": dict(result.sessions),
         "covers": list(report.covers),
-        "cannot": list(done.cannot),
+        "cannot": list(result.cannot),
         "notes": list(report.notes),
     }
     return {**record, "checksum": _checksum(record)}
@@ -259,43 +259,46 @@ def redaction_json(report: RedactionReport) -> dict[str, Any]:
 
 def redaction_text(report: RedactionReport) -> str:
     """Format the report as text, without lines that are in every report."""
-    done, plain = report.done, plain_line
-    cannot = [line for line in done.cannot if line not in STANDING]
+    result, plain = report.result, plain_line
+    cannot = [line for line in result.cannot if line not in STANDING]
     lines = [
-        f"Redaction of space {plain(report.space)}, {_time_text(report.at)}",
+        f"Redaction of space {plain(report.space)}, {_time_text(report.redacted_at)}",
         f"store      {plain(report.engine)}, Recollect {report.version}",
         "",
-        headline(done),
+        headline(result),
         *(
-            f"  {done.changed.get(place, 0):>8,} {_in_number(done.changed.get(place, 0), place)}: "
+            f"  {result.changed.get(place, 0):>8,} "
+            f"{_inflect(result.changed.get(place, 0), place)}: "
             + ", ".join(f"{count:,} {kind}" for kind, count in sorted(kinds.items()))
-            for place, kinds in done.kinds.items()
+            for place, kinds in result.kinds.items()
         ),
     ]
-    if done.sessions:
-        most = sorted(done.sessions.items(), key=lambda one: (-one[1], one[0]))[:_MOST_SESSIONS]
+    if result.sessions:
+        top_sessions = sorted(result.sessions.items(), key=lambda item: (-item[1], item[0]))[
+            :_MAX_SESSIONS
+        ]
         lines += ["", "By session (the first ten; --json has all)"]
-        lines += [f"  {count:>8,} {plain(name)}" for name, count in most]
+        lines += [f"  {count:>8,} {plain(name)}" for name, count in top_sessions]
     if cannot:
         lines += ["", "This cannot cover", *(f"  - {plain(line)}" for line in cannot)]
-    if done.applied:
+    if result.applied:
         lines += ["", IN_SHORT]
     if report.notes:
         lines += ["", *report.notes]
-    if done.applied:
+    if result.applied:
         lines += ["", f"checksum   {redaction_json(report)['checksum']}"]
     return "\n".join(lines)
 
 
-def headline(done: RedactionResult) -> str:
+def headline(result: RedactionResult) -> str:
     """Summarize the result in one line, with "no secrets" only if all content was readable."""
-    found = []
-    if done.secrets:
-        masked = "masked" if done.applied else "found, nothing was changed"
-        found.append(f"{count_text(done.secrets, 'secrets')} {masked}")
-    if done.left:
-        which = "more " if found else ""
-        found.append(f"{done.left:,} {which}left unmasked: see below")
-    if not found and done.unread:
-        return f"No secret was found in what could be read; {done.unread:,} could not: see below"
-    return "; ".join(found) or "No unmasked secret was found"
+    phrases = []
+    if result.secrets:
+        outcome = "masked" if result.applied else "found, nothing was changed"
+        phrases.append(f"{count_text(result.secrets, 'secrets')} {outcome}")
+    if result.unmasked:
+        prefix = "more " if phrases else ""
+        phrases.append(f"{result.unmasked:,} {prefix}left unmasked: see below")
+    if not phrases and result.unread:
+        return f"No secret was found in what could be read; {result.unread:,} could not: see below"
+    return "; ".join(phrases) or "No unmasked secret was found"

@@ -65,13 +65,13 @@ async def embed(
 ) -> Batch:
     """Compute the vectors of the next passages or, if none needs one, of facts. Queue a job for
     further passages. The job's key is the embedder's name."""
-    embedder = next((other for other in embedders if other.name == lease.key), None)
+    embedder = next((candidate for candidate in embedders if candidate.name == lease.key), None)
     if embedder is None:
         raise GiveUp("the job is for an embedder that this worker does not have")
-    batch, more = await embed_next(store, embedder, clock, passages=passages)
-    if not more:
-        batch, more = await _with_facts(batch, store, embedder, limit=passages)
-    if not more:
+    batch, has_more = await embed_next(store, embedder, clock, passages=passages)
+    if not has_more:
+        batch, has_more = await _with_facts(batch, store, embedder, limit=passages)
+    if not has_more:
         return batch
     return replace(batch, jobs=(NewJob(kind=EMBED_JOB, key=lease.key, run_at=batch.at),))
 
@@ -81,8 +81,8 @@ async def embed_next(
 ) -> tuple[Batch, bool]:
     """Compute vectors of the next passages that have none. Also return whether some remain."""
     waiting = await store.unembedded(embedder.name, limit=passages + 1)
-    chosen = waiting[:passages]
-    values = await _vectors(embedder, [passage.text for passage in chosen])
+    next_passages = waiting[:passages]
+    values = await _vectors(embedder, [passage.text for passage in next_passages])
     vectors = tuple(
         Vector(
             segment=passage.segment,
@@ -90,10 +90,10 @@ async def embed_next(
             values=value,
             span=(passage.start, passage.end) if passage.end else None,
         )
-        for passage, value in zip(chosen, values, strict=True)
+        for passage, value in zip(next_passages, values, strict=True)
     )
-    made = VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
-    batch = Batch(at=clock.now(), vectors=(made,) if vectors else ())
+    vector_set = VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
+    batch = Batch(at=clock.now(), vectors=(vector_set,) if vectors else ())
     return batch, len(waiting) > passages
 
 
@@ -105,13 +105,16 @@ async def _with_facts(
     waiting = await store.unembedded_facts(embedder.name, limit=limit + 1)
     if not waiting:
         return batch, False
-    values = await _vectors(embedder, [one.text for one in waiting[:limit]])
+    values = await _vectors(embedder, [fact_text.text for fact_text in waiting[:limit]])
     vectors = tuple(
-        FactVector(fact=one.fact, values=value) for one, value in zip(waiting, values, strict=False)
+        FactVector(fact=fact_text.fact, values=value)
+        for fact_text, value in zip(waiting, values, strict=False)
     )
-    made = FactVectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
+    vector_set = FactVectorSet(
+        embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors
+    )
     # a fact whose text has changed must not get the vector of the old text
-    return replace(batch, fact_vectors=(made,), facts_revision=revision), len(waiting) > limit
+    return replace(batch, fact_vectors=(vector_set,), facts_revision=revision), len(waiting) > limit
 
 
 async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
@@ -140,9 +143,9 @@ async def reindex(store: Store, progress: Callable[[int, int], None] | None = No
     total = (await store.stats()).segments
     segments = passages = 0
     async for page in read_pages(store, limit=_PAGE_SEGMENTS):
-        made = {segment.segment.id: index(segment.segment) for segment in page}
-        await store.replace_passages(made)
-        passages += sum(map(len, made.values()))
+        passages_by_id = {segment.segment.id: index(segment.segment) for segment in page}
+        await store.replace_passages(passages_by_id)
+        passages += sum(map(len, passages_by_id.values()))
         segments += len(page)
         if progress is not None:
             progress(segments, total)
@@ -166,13 +169,13 @@ class VectorUpkeep:
         embedders: Sequence[Embedder],
         clock: Clock,
         *,
-        queued: Callable[[], None] = lambda: None,
+        on_queued: Callable[[], None] = lambda: None,
     ) -> None:
-        """`queued` is called after jobs were queued."""
+        """`on_queued` is called after jobs were queued."""
         self._archive = archive
         self._embedders = tuple(embedders)
         self._clock = clock
-        self._queued = queued
+        self._on_queued = on_queued
         self._looked_at = time.monotonic()
         self._has_looked = False
         self._task: asyncio.Task[None] | None = None
@@ -181,10 +184,10 @@ class VectorUpkeep:
     def look_soon(self, *, now: bool = True) -> None:
         """Start `look` in the background, unless it was started recently. Without `now`, the first
         check is delayed too."""
-        at = time.monotonic()
-        if at - self._looked_at < LOOK_SECONDS and (self._has_looked or not now):
+        looked_at = time.monotonic()
+        if looked_at - self._looked_at < LOOK_SECONDS and (self._has_looked or not now):
             return
-        self._looked_at, self._has_looked = at, True
+        self._looked_at, self._has_looked = looked_at, True
         self._task = asyncio.get_running_loop().create_task(self._look_safely(), context=Context())
 
     async def _look_safely(self) -> None:
@@ -208,7 +211,7 @@ class VectorUpkeep:
         now = self._clock.now()
         jobs = tuple(NewJob(kind=EMBED_JOB, key=embedder.name, run_at=now) for embedder in waiting)
         await self._archive.write(Batch(at=now, jobs=jobs))
-        self._queued()
+        self._on_queued()
 
     async def close(self) -> None:
         task, self._task = self._task, None
@@ -218,8 +221,10 @@ class VectorUpkeep:
 
 
 def _progress(embedder: Embedder, stats: Stats) -> Reason:
-    made = stats.vectors.get(embedder.name, 0)
-    return Reason(Cause.VECTORS_MISSING, kind=embedder.kind, made=made, passages=stats.passages)
+    vector_count = stats.vectors.get(embedder.name, 0)
+    return Reason(
+        Cause.VECTORS_MISSING, kind=embedder.kind, made=vector_count, passages=stats.passages
+    )
 
 
 async def embed_now(
@@ -228,15 +233,15 @@ async def embed_now(
     """Embed new passages with fast embedders, to write their vectors in the same batch. A job
     embeds other passages. An embedder that fails is added to `late` and not called here again."""
     passages = [
-        (new.segment, ordinal, passage)
-        for new in segments
-        for ordinal, passage in enumerate(new.passages)
+        (new_segment.segment, ordinal, passage)
+        for new_segment in segments
+        for ordinal, passage in enumerate(new_segment.passages)
         if passage.embedded
     ]
     if not 0 < len(passages) <= INLINE_PASSAGES:
         return ()
     texts = [segment.text[passage.start : passage.end] for segment, _, passage in passages]
-    made: list[VectorSet] = []
+    vector_sets: list[VectorSet] = []
     for embedder in embedders:
         if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
             continue
@@ -260,5 +265,7 @@ async def embed_now(
             )
             for (segment, ordinal, passage), value in zip(passages, values, strict=True)
         )
-        made.append(VectorSet(embedder=embedder.name, dimensions=dimensions, vectors=vectors))
-    return tuple(made)
+        vector_sets.append(
+            VectorSet(embedder=embedder.name, dimensions=dimensions, vectors=vectors)
+        )
+    return tuple(vector_sets)

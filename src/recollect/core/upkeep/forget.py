@@ -18,11 +18,11 @@ from recollect.core.upkeep.matching import (
     ForgetSet,
     ForgetTargets,
     OrderMatcher,
-    covered_facts,
-    covered_segments,
     decode_state,
     describe_damage,
     find_copies,
+    find_covered_facts,
+    find_covered_segments,
 )
 from recollect.core.upkeep.redact import mask_body
 from recollect.core.upkeep.searching_thread import select_in_thread
@@ -92,21 +92,21 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     counts: Counter[BodyKind] = Counter()
     pieces: list[MessageId] = []
     left = torn = 0
-    for body in [one async for one in _covered_bodies(store, matcher)]:
+    for body in [body async for body in _find_covered_bodies(store, matcher)]:
         if body.torn:
             torn += 1
             continue
         try:
-            masked = mask_body(body.kind, body.body, masks, Counter())
+            masked_body = mask_body(body.kind, body.body, masks, Counter())
         except FormatError:
-            masked = body.body
-        if masked == body.body:
+            masked_body = body.body
+        if masked_body == body.body:
             left += 1
             continue
-        new = NewBody(kind=body.kind, id=body.id, was=body.body, body=masked)
-        done = await store.rewrite(RewriteOrder(at=order.at, bodies=(new,)))
-        counts[body.kind] += done.bodies
-        left += not done.bodies or matcher.in_bytes(_searchable(replace(body, body=masked)))
+        new_body = NewBody(kind=body.kind, id=body.id, was=body.body, body=masked_body)
+        result = await store.rewrite(RewriteOrder(at=order.at, bodies=(new_body,)))
+        counts[body.kind] += result.bodies
+        left += not result.bodies or matcher.in_bytes(_searchable(replace(body, body=masked_body)))
         # The system prompt is in every request, so it would be stored again.
         if body.kind == "pieces":
             pieces.append(MessageId(body.id))
@@ -121,7 +121,7 @@ async def forget_in_bodies(store: Store, order: ForgetOrder) -> Forgotten:
     )
 
 
-async def _covered_bodies(store: Store, matcher: OrderMatcher) -> AsyncIterator[StoredBody]:
+async def _find_covered_bodies(store: Store, matcher: OrderMatcher) -> AsyncIterator[StoredBody]:
     """Yield the records that match, and damaged ones, which may."""
 
     def covers(body: StoredBody) -> bool:
@@ -141,20 +141,22 @@ async def forget(
     store: Store, spools: Sequence[Spool], order: ForgetOrder, *, now: float
 ) -> Certificate:
     """Forget what the order selects."""
-    gone = ForgetSet.of(order)
+    forget_set = ForgetSet.of(order)
     for spool in spools:  # the store does not know sessions that exist only in a spool
-        await spool.rewrite(gone.look_at)
-    named = await _resolve_order(store, order, gone)
-    forgotten = await _forget_in_store(store, named, gone)
-    counts = Counter(_counts(forgotten))
-    cannot = list(forgotten.cannot)
+        await spool.rewrite(forget_set.look_at)
+    resolved_order = await _resolve_order(store, order, forget_set)
+    result = await _forget_in_store(store, resolved_order, forget_set)
+    counts = Counter(_count_removed(result))
+    cannot = list(result.cannot)
     in_bodies = await forget_in_bodies(store, order)
-    counts.update(_counts(in_bodies))
+    counts.update(_count_removed(in_bodies))
     cannot += in_bodies.cannot
-    counts.update(await _forget_spooled(store, spools, order, gone))
+    counts.update(await _forget_spooled(store, spools, order, forget_set))
     cannot += describe_damage(spools)
-    if gone.unread:
-        cannot.append(f"{gone.unread} spooled batches that another version of Recollect wrote")
+    if forget_set.unread:
+        cannot.append(
+            f"{forget_set.unread} spooled batches that another version of Recollect wrote"
+        )
     return seal(
         Certificate(
             at=now,
@@ -163,7 +165,7 @@ async def forget(
             version=_version(),
             asked=_scope_of(order),
             counts=dict(counts),
-            identities_digest=digest_of(gone.message_ids),
+            identities_digest=digest_of(forget_set.message_ids),
             covers=COVERS,
             cannot=tuple(dict.fromkeys((*cannot, *CANNOT))),
         )
@@ -188,28 +190,28 @@ class DeletesItself(Protocol):
 async def delete_space(
     store: DeletesItself,
     *,
-    named: str,
+    name: str,
     now: float,
     let_go: Callable[[], Awaitable[None]] | None = None,
 ) -> Certificate:
-    """Delete a space and all its contents. The certificate calls the space `named`. `let_go`
+    """Delete a space and all its contents. The certificate calls the space `name`. `let_go`
     removes the name from a list of spaces. Batches written until then are deleted too."""
     engine = (await store.stats()).engine
     counts = Counter(await store.delete())
     if let_go is not None:
         await let_go()
         counts.update(await store.delete())
-    return certify_deletion(named, counts, engine=engine, now=now)
+    return certify_deletion(name, counts, engine=engine, now=now)
 
 
 def certify_deletion(
-    named: str, counts: Mapping[str, int], *, engine: str, now: float, in_database: bool = True
+    name: str, counts: Mapping[str, int], *, engine: str, now: float, in_database: bool = True
 ) -> Certificate:
     """Make the certificate of a deleted space. Database files keep deleted pages for some time."""
     return seal(
         Certificate(
             at=now,
-            space=named,
+            space=name,
             engine=engine,
             version=_version(),
             asked=ForgetScope(whole_space=True),
@@ -221,19 +223,19 @@ def certify_deletion(
 
 
 async def _forget_spooled(
-    store: Store, spools: Sequence[Spool], order: ForgetOrder, gone: ForgetSet
+    store: Store, spools: Sequence[Spool], order: ForgetOrder, forget_set: ForgetSet
 ) -> Counter[str]:
-    known = set(gone.message_ids)
+    known_ids = set(forget_set.message_ids)
     counts: Counter[str] = Counter()
     for spool in spools:
-        counts["spooled batches changed"] += await spool.rewrite(gone.remove)
-    if gone.message_ids != known:
+        counts["spooled batches changed"] += await spool.rewrite(forget_set.remove)
+    if forget_set.message_ids != known_ids:
         late = ForgetOrder(
             at=order.at,
-            message_ids=tuple(sorted(gone.message_ids - known)),
-            facts=tuple(sorted(gone.facts)),
+            message_ids=tuple(sorted(forget_set.message_ids - known_ids)),
+            facts=tuple(sorted(forget_set.facts)),
         )
-        counts.update(_counts(await _forget_in_store(store, late, gone)))
+        counts.update(_count_removed(await _forget_in_store(store, late, forget_set)))
     return counts
 
 
@@ -252,72 +254,79 @@ def _scope_of(order: ForgetOrder) -> ForgetScope:
 
 async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder) -> ForgetTargets:
     """Find what `forget` would remove. For a text, unreadable records count too."""
-    stored = await covered_segments(store, order)
-    copies, twins = await find_copies(store, order, stored)
-    stored += copies
-    gone = ForgetSet.of(order)
-    segments = [one.segment for one in stored]
-    by_content = await select_in_thread(gone.matcher.covers_content, segments)
-    gone.message_ids.update(segment.message_id for segment in by_content)
+    stored_segments = await find_covered_segments(store, order)
+    copies, twins = await find_copies(store, order, stored_segments)
+    stored_segments += copies
+    forget_set = ForgetSet.of(order)
+    segments = [stored_segment.segment for stored_segment in stored_segments]
+    by_content = await select_in_thread(forget_set.matcher.covers_content, segments)
+    forget_set.message_ids.update(segment.message_id for segment in by_content)
     for spool in spools:
-        await spool.rewrite(gone.look_at)
-    known = {one.segment.id for one in stored}
-    spooled = {id_: one for id_, one in gone.spooled.items() if id_ not in known}
-    facts = {fact.id: fact for fact in await covered_facts(store, order)}
-    facts.update((id_, gone.spooled_facts[id_]) for id_ in gone.facts & gone.spooled_facts.keys())
-    if removed := known | spooled.keys():
-        for fact in (*await store.facts(superseded=True), *gone.spooled_facts.values()):
-            if still_supported(fact, removed, twins) is None:
+        await spool.rewrite(forget_set.look_at)
+    known_ids = {stored_segment.segment.id for stored_segment in stored_segments}
+    spooled_segments = {
+        id_: segment for id_, segment in forget_set.spooled.items() if id_ not in known_ids
+    }
+    facts = {fact.id: fact for fact in await find_covered_facts(store, order)}
+    facts.update(
+        (id_, forget_set.spooled_facts[id_])
+        for id_ in forget_set.facts & forget_set.spooled_facts.keys()
+    )
+    if removed_ids := known_ids | spooled_segments.keys():
+        for fact in (*await store.facts(superseded=True), *forget_set.spooled_facts.values()):
+            if still_supported(fact, removed_ids, twins) is None:
                 facts.setdefault(fact.id, fact)
-    matcher = gone.matcher
+    matcher = forget_set.matcher
     records = 0
     if matcher:
-        async for body in _covered_bodies(store, matcher):
+        async for body in _find_covered_bodies(store, matcher):
             records += not body.torn or order.matching is not None
     return ForgetTargets(
-        stored=tuple(stored),
-        spooled=tuple(spooled.values()),
+        stored_segments=tuple(stored_segments),
+        spooled_segments=tuple(spooled_segments.values()),
         facts=tuple(facts.values()),
         records=records,
     )
 
 
-async def _resolve_order(store: Store, order: ForgetOrder, gone: ForgetSet) -> ForgetOrder:
-    for fact in await covered_facts(store, replace(order, facts=tuple(gone.facts))):
-        gone.facts.add(fact.id)
-        gone.message_ids.add(fact_identity(fact.id))
-    named = replace(order, pattern=None, facts=tuple(sorted(gone.facts)))
+async def _resolve_order(store: Store, order: ForgetOrder, forget_set: ForgetSet) -> ForgetOrder:
+    for fact in await find_covered_facts(store, replace(order, facts=tuple(forget_set.facts))):
+        forget_set.facts.add(fact.id)
+        forget_set.message_ids.add(fact_identity(fact.id))
+    resolved_order = replace(order, pattern=None, facts=tuple(sorted(forget_set.facts)))
     if not OrderMatcher(order):
-        return named
+        return resolved_order
     by_text = replace(order, sessions=(), said_before=None, said_after=None)
-    segment_ids = [one.segment.id for one in await covered_segments(store, by_text)]
-    return replace(named, segments=tuple(dict.fromkeys((*order.segments, *segment_ids))))
+    segment_ids = [
+        stored_segment.segment.id for stored_segment in await find_covered_segments(store, by_text)
+    ]
+    return replace(resolved_order, segments=tuple(dict.fromkeys((*order.segments, *segment_ids))))
 
 
-async def _forget_in_store(store: Store, order: ForgetOrder, gone: ForgetSet) -> Forgotten:
-    forgotten = await store.forget(
-        replace(order, message_ids=tuple(sorted({*order.message_ids, *gone.message_ids})))
+async def _forget_in_store(store: Store, order: ForgetOrder, forget_set: ForgetSet) -> Forgotten:
+    result = await store.forget(
+        replace(order, message_ids=tuple(sorted({*order.message_ids, *forget_set.message_ids})))
     )
-    gone.message_ids.update(forgotten.message_ids)
-    gone.segments.update(forgotten.segments)
-    gone.facts.update(forgotten.facts)
-    marks = set(map(fact_identity, forgotten.facts)) - gone.message_ids
+    forget_set.message_ids.update(result.message_ids)
+    forget_set.segments.update(result.segments)
+    forget_set.facts.update(result.facts)
+    marks = set(map(fact_identity, result.facts)) - forget_set.message_ids
     if marks:  # also write tombstones for removed facts, so that queries report them as forgotten
         await store.forget(ForgetOrder(at=order.at, message_ids=tuple(sorted(marks))))
-        gone.message_ids.update(marks)
-    return forgotten
+        forget_set.message_ids.update(marks)
+    return result
 
 
-def _counts(forgotten: Forgotten) -> dict[str, int]:
+def _count_removed(result: Forgotten) -> dict[str, int]:
     return {
-        "segments": len(forgotten.segments),
-        "passages": forgotten.passages,
-        "vectors": forgotten.vectors,
-        "facts": len(forgotten.facts),
-        "ledger pieces": forgotten.pieces,
-        "jobs": forgotten.jobs,
-        "session states changed": forgotten.session_states,
-        "compactions": forgotten.compactions,
+        "segments": len(result.segments),
+        "passages": result.passages,
+        "vectors": result.vectors,
+        "facts": len(result.facts),
+        "ledger pieces": result.pieces,
+        "jobs": result.jobs,
+        "session states changed": result.session_states,
+        "compactions": result.compactions,
     }
 
 

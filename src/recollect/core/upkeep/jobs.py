@@ -43,11 +43,11 @@ Answer: TypeAlias = Literal["done", "lost"] | GiveUp
 
 
 def retry_seconds(
-    lease: Lease, *, base: float = 2.0, factor: float = 4.0, most: float = 3600.0
+    lease: Lease, *, base: float = 2.0, factor: float = 4.0, max_seconds: float = 3600.0
 ) -> float:
     """Return the seconds until a failed job runs again: more each time. Jobs that failed together
     are spread over half of that time."""
-    full = min(most, base * factor ** (lease.attempt - 1))
+    full = min(max_seconds, base * factor ** (lease.attempt - 1))
     seed = blake2b(f"{lease.id}:{lease.attempt}".encode(), digest_size=4).digest()
     return full * (1 - int.from_bytes(seed) / 2**33)
 
@@ -112,12 +112,12 @@ class JobRunner:
         *,
         stop: asyncio.Event | None = None,
         report: Callable[[JobRun], None] = lambda _: None,
-        most: int | None = None,
+        max_jobs: int | None = None,
     ) -> Counter[Outcome]:
-        """Run due jobs until none is left, `most` have run, or `stop` is set. Return counts."""
+        """Run due jobs until none is left, `max_jobs` have run, or `stop` is set. Return counts."""
         stop = stop or asyncio.Event()
         outcomes: Counter[Outcome] = Counter()
-        while not stop.is_set() and (most is None or outcomes.total() < most):
+        while not stop.is_set() and (max_jobs is None or outcomes.total() < max_jobs):
             run = await self._run_unless_stopped(stop)
             if run is None:
                 break
@@ -126,15 +126,15 @@ class JobRunner:
         return outcomes
 
     async def _run_unless_stopped(self, stop: asyncio.Event) -> JobRun | None:
-        job = asyncio.create_task(self.run_once())
-        stopped = asyncio.create_task(stop.wait())
+        job_task = asyncio.create_task(self.run_once())
+        stop_task = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait({job, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if not job.done():
-                await asyncio.wait({job}, timeout=GRACE_SECONDS)
-            return job.result() if job.done() else None
+            await asyncio.wait({job_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+            if not job_task.done():
+                await asyncio.wait({job_task}, timeout=GRACE_SECONDS)
+            return job_task.result() if job_task.done() else None
         finally:
-            await _cancel_tasks(job, stopped)
+            await _cancel_tasks(job_task, stop_task)
 
     async def next_due_seconds(self, *, idle_seconds: float) -> float | None:
         """Return the seconds until a job may be due; None if no job is waiting."""
@@ -191,10 +191,10 @@ class JobRunner:
     ) -> tuple[Outcome, str]:
         reason = reason[:REASON_CHARS]
         try:
-            known = await self._store.fail(lease, reason=reason, retry_at=retry_at)
+            is_known = await self._store.fail(lease, reason=reason, retry_at=retry_at)
         except StoreError as error:
             return "lost", str(error)
-        if not known:
+        if not is_known:
             return "lost", reason
         return ("dead" if retry_at is None else "failed"), reason
 
@@ -202,11 +202,11 @@ class JobRunner:
         expires_at = lease.expires_at
         while True:
             await asyncio.sleep(self._lease_seconds / BEATS_PER_LEASE)
-            wanted = self._clock.now() + self._lease_seconds
+            new_expires_at = self._clock.now() + self._lease_seconds
             try:
-                if not await self._store.heartbeat(lease, expires_at=wanted):
+                if not await self._store.heartbeat(lease, expires_at=new_expires_at):
                     return
-                expires_at = wanted
+                expires_at = new_expires_at
             except StoreError:
                 if self._clock.now() >= expires_at:  # another worker may run the job by now
                     return
@@ -302,10 +302,10 @@ class BackgroundJobs:
         while await self._is_due(woken, stop):
             self._look_at = float("inf")  # only jobs that are queued from now on need another check
             # a failure of the store or of a job must never raise in the event loop
-            done = await attempted(self._look(runner, stop))
-            runner = None if isinstance(done, Failure) else done
-            self._on_end("all", done if isinstance(done, Failure) else None)
-            if isinstance(done, Failure):  # the jobs are still due: check again
+            result = await attempted(self._look(runner, stop))
+            runner = None if isinstance(result, Failure) else result
+            self._on_end("all", result if isinstance(result, Failure) else None)
+            if isinstance(result, Failure):  # the jobs are still due: check again
                 self._look_at = min(self._look_at, time.monotonic() + self._idle_seconds)
         self._resting.set()
 

@@ -24,15 +24,15 @@ REMAINS_KIND: Final = "cut-secret"
 COPIES_KIND: Final = "copied-secret"
 _TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]', re.DOTALL)
 _IS_KEY: Final = re.compile(r"\s*:")
-_MOST_PASSES: Final = 8
-_MOST_LEVELS: Final = 3
+_MAX_PASSES: Final = 8
+_MAX_LEVELS: Final = 3
 """Depth of JSON inside JSON strings, as in the arguments of tool calls."""
 
-LEAST_CHARS: Final = 12
-_MOST_CUT: Final = 2
-_MOST_SECRETS: Final = 500
-_MOST_CHARS: Final = 400
-_MOST_COPIES: Final = 2000
+MIN_CHARS: Final = 12
+_MAX_CUT_CHARS: Final = 2
+_MAX_SECRETS: Final = 500
+_MAX_CHARS: Final = 400
+_MAX_COPIES: Final = 2000
 
 
 class KnownTexts:
@@ -45,7 +45,9 @@ class KnownTexts:
         lengths: dict[str, set[int]] = {}
         for text in self._texts:
             lengths.setdefault(text[: self._head_chars], set()).add(len(text))
-        self._lengths_by_head = {head: sorted(some)[::-1] for head, some in lengths.items()}
+        self._lengths_by_head = {
+            head: sorted(head_lengths)[::-1] for head, head_lengths in lengths.items()
+        }
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
         start, head_chars = 0, self._head_chars
@@ -68,7 +70,7 @@ class MaskedText:
     steps: tuple[tuple[RedactedSpan, ...], ...] = ()
     """Masked spans per pass, as positions in the text before that pass."""
 
-    def moved(self, start: int, end: int) -> tuple[int, int]:
+    def move_span(self, start: int, end: int) -> tuple[int, int]:
         """Return the new position of a span of the original text, or of the mask over it."""
         for spans in self.steps:
             start, end = _shift(start, spans, is_end=False), _shift(end, spans, is_end=True)
@@ -100,33 +102,35 @@ class Masks:
     """Kinds and texts of copies of known secrets, made by `copies_of`."""
 
     def text(self, text: str) -> MaskedText:
-        changed, steps = text, []
-        for _ in range(_MOST_PASSES):
-            spans = redact(changed, pii=self.pii).spans or tuple(self._own_spans(changed))
+        masked_text, steps = text, []
+        for _ in range(_MAX_PASSES):
+            spans = redact(masked_text, pii=self.pii).spans or tuple(self._own_spans(masked_text))
             if not spans:
                 break
-            changed = splice(changed, spans)
+            masked_text = splice(masked_text, spans)
             steps.append(spans)
             if not self._own_patterns:  # a second pass is only needed after the user's patterns
                 break
-        return MaskedText(text=changed, kinds=new_masks(text, changed), steps=tuple(steps))
+        return MaskedText(text=masked_text, kinds=new_masks(text, masked_text), steps=tuple(steps))
 
     def json(self, raw: bytes, *, leave: frozenset[str] = frozenset()) -> MaskedBytes:
         """Mask secrets in JSON, or in other bytes as text. The user's patterns are not applied to
         values under the keys in `leave`. Raise FormatError if a record cannot be read."""
         texts = texts_of_outcomes(raw)
         if texts is not None:
-            done = self.json(texts, leave=leave)
-            if done.body == texts:
+            masked_texts = self.json(texts, leave=leave)
+            if masked_texts.body == texts:
                 return MaskedBytes(body=raw)
-            return MaskedBytes(body=with_texts_of_outcomes(raw, done.body), kinds=done.kinds)
+            return MaskedBytes(
+                body=with_texts_of_outcomes(raw, masked_texts.body), kinds=masked_texts.kinds
+            )
         body, _ = redact_json(raw, pii=self.pii)
-        for _ in range(_MOST_PASSES if self._own_patterns else 0):
-            masked = self._own_in_json(body, leave, _MOST_LEVELS)
-            masked, _ = redact_json(masked, pii=self.pii)
-            if masked == body:
+        for _ in range(_MAX_PASSES if self._own_patterns else 0):
+            masked_body = self._mask_own_in_json(body, leave, _MAX_LEVELS)
+            masked_body, _ = redact_json(masked_body, pii=self.pii)
+            if masked_body == body:
                 break
-            body = masked
+            body = masked_body
         if body == raw:
             return MaskedBytes(body=raw)
         return MaskedBytes(body=body, kinds=new_masks(_decode(raw), _decode(body)))
@@ -137,8 +141,8 @@ class Masks:
 
     @property
     def _own_patterns(self) -> tuple[tuple[str, TextPattern | KnownTexts], ...]:
-        own = ((f"{OWN_KIND}-{n}", pattern) for n, pattern in enumerate(self.patterns, 1))
-        return (*own, *self.copies)
+        own_patterns = ((f"{OWN_KIND}-{n}", pattern) for n, pattern in enumerate(self.patterns, 1))
+        return (*own_patterns, *self.copies)
 
     def left_in(self, raw: bytes) -> bool:
         """Return whether a pattern of the user still matches, in a key or in unchangeable text."""
@@ -148,49 +152,49 @@ class Masks:
 
     def _own_spans(self, text: str) -> Iterator[RedactedSpan]:
         masks = [match.span() for match in MASK.finditer(text)]
-        found = [
+        matches = [
             (start, -end, number, kind)
             for number, (kind, pattern) in enumerate(self._own_patterns)
             for span in pattern.spans(text)
             for start, end in _subtract(span, masks)
         ]
         done = 0
-        for start, negative_end, _, kind in sorted(found):
+        for start, negative_end, _, kind in sorted(matches):
             first, end = max(start, done), -negative_end
             if first < end:
                 mask = f"{MASK_OPENING}{kind}]"
                 yield RedactedSpan(rule=kind, start=first, end=end, replacement=mask)
                 done = end
 
-    def _own(self, text: str) -> str:
-        for _ in range(_MOST_PASSES):
+    def _mask_own(self, text: str) -> str:
+        for _ in range(_MAX_PASSES):
             spans = tuple(self._own_spans(text))
             if not spans:
                 break
             text = splice(text, spans)
         return text
 
-    def _own_in_json(self, raw: bytes, leave: frozenset[str], levels: int) -> bytes:
+    def _mask_own_in_json(self, raw: bytes, leave: frozenset[str], levels: int) -> bytes:
         if not is_json(raw):
-            return _encode(self._own(_decode(raw)))
+            return _encode(self._mask_own(_decode(raw)))
 
         def change(text: str) -> str:
             if levels > 1 and text.lstrip()[:1] in ("{", "[") and is_json(_encode(text)):
-                text = _decode(self._own_in_json(_encode(text), leave, levels - 1))
-            return self._own(text)
+                text = _decode(self._mask_own_in_json(_encode(text), leave, levels - 1))
+            return self._mask_own(text)
 
         text = _decode(raw)
         pieces: list[str] = []
         done = 0
-        for match, said in _strings(text, leave=leave):
-            new = change(said) if said else said
-            if new != said:
-                pieces += (text[done : match.start()], _json_string(new))
+        for match, string in _strings(text, leave=leave):
+            new_string = change(string) if string else string
+            if new_string != string:
+                pieces += (text[done : match.start()], _json_string(new_string))
                 done = match.end()
         return _encode("".join((*pieces, text[done:])))
 
 
-def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) -> Iterator[str]:
+def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MAX_LEVELS) -> Iterator[str]:
     """Yield every text in JSON, also in JSON inside its strings. Bytes without JSON are one
     text."""
     with suppress(FormatError):
@@ -198,62 +202,62 @@ def strings_in(raw: bytes, *, keys: bool = False, levels: int = _MOST_LEVELS) ->
     if not is_json(raw):
         yield _decode(raw)
         return
-    for _, said in _strings(_decode(raw), keys=keys):
-        if levels > 1 and said.lstrip()[:1] in ("{", "["):
-            yield from strings_in(_encode(said), keys=keys, levels=levels - 1)
-        yield said
+    for _, string in _strings(_decode(raw), keys=keys):
+        if levels > 1 and string.lstrip()[:1] in ("{", "["):
+            yield from strings_in(_encode(string), keys=keys, levels=levels - 1)
+        yield string
 
 
 def _strings(
     text: str, *, keys: bool = False, leave: frozenset[str] = frozenset()
 ) -> Iterator[tuple[re.Match[str], str]]:
     """Yield the strings of JSON with their matches, except values under the keys in `leave`."""
-    left = [False]
+    leave_stack = [False]
     for match in _TOKEN.finditer(text):
         if match[0] in ("{", "["):
-            left.append(match[0] == "[" and left[-1])
+            leave_stack.append(match[0] == "[" and leave_stack[-1])
         elif match[0] in ("}", "]"):
-            left.pop()
+            leave_stack.pop()
         else:
-            said = json.loads(match[0], strict=False)
+            string = json.loads(match[0], strict=False)
             is_key = _IS_KEY.match(text, match.end()) is not None
-            if keys if is_key else not left[-1]:
-                yield match, said
+            if keys if is_key else not leave_stack[-1]:
+                yield match, string
             if is_key:
-                left[-1] = said in leave
+                leave_stack[-1] = string in leave
 
 
 def _json_string(text: str) -> str:
-    written = json.dumps(text, ensure_ascii=False)
+    json_text = json.dumps(text, ensure_ascii=False)
     try:
-        written.encode()
+        json_text.encode()
     except UnicodeEncodeError:
         return json.dumps(text)
-    return written
+    return json_text
 
 
 def _subtract(span: tuple[int, int], masks: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    at, end = span
+    start, end = span
     for first, last in masks:
-        if last <= at or first >= end:
+        if last <= start or first >= end:
             continue
-        if at < first:
-            yield at, first
-        at = last
-    if at < end:
-        yield at, end
+        if start < first:
+            yield start, first
+        start = last
+    if start < end:
+        yield start, end
 
 
-def _shift(at: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
+def _shift(offset: int, spans: Sequence[RedactedSpan], *, is_end: bool) -> int:
     shift = 0
     for span in spans:
-        if span.start >= at:
+        if span.start >= offset:
             break
-        if span.end <= at:
+        if span.end <= offset:
             shift += len(span.replacement) - (span.end - span.start)
         else:
             return span.start + shift + (len(span.replacement) if is_end else 0)
-    return at + shift
+    return offset + shift
 
 
 def new_masks(before: str, after: str) -> Mapping[str, int]:
@@ -281,14 +285,14 @@ def _encode(text: str) -> bytes:
 def copies_of(secrets: Collection[str]) -> tuple[tuple[str, KnownTexts], ...]:
     """Return texts to find copies of these secrets, without a label or with one or two
     characters missing at one end."""
-    whole = [text for text in recognisable_secrets(secrets) if len(text) <= _MOST_CHARS]
-    telling = {text for text in secrets if LEAST_CHARS < len(text) <= _MOST_CHARS}
-    longest = sorted(telling, key=_longest_first)[:_MOST_SECRETS]
-    found = {
-        COPIES_KIND: sorted(whole, key=_longest_first)[:_MOST_COPIES],
+    full_texts = [text for text in recognisable_secrets(secrets) if len(text) <= _MAX_CHARS]
+    telling = {text for text in secrets if MIN_CHARS < len(text) <= _MAX_CHARS}
+    longest = sorted(telling, key=_longest_first)[:_MAX_SECRETS]
+    texts_by_kind = {
+        COPIES_KIND: sorted(full_texts, key=_longest_first)[:_MAX_COPIES],
         REMAINS_KIND: sorted({cut for text in longest for cut in _cuts(text)}, key=_longest_first),
     }
-    return tuple((kind, KnownTexts(texts)) for kind, texts in found.items() if texts)
+    return tuple((kind, KnownTexts(texts)) for kind, texts in texts_by_kind.items() if texts)
 
 
 def _longest_first(text: str) -> tuple[int, str]:
@@ -296,8 +300,8 @@ def _longest_first(text: str) -> tuple[int, str]:
 
 
 def _cuts(secret: str) -> Iterator[str]:
-    for cut in range(1, _MOST_CUT + 1):
-        for left in (secret[cut:], secret[:-cut]):
+    for cut in range(1, _MAX_CUT_CHARS + 1):
+        for part in (secret[cut:], secret[:-cut]):
             # a part that ends with a space would match unrelated sentences
-            if len(left) >= LEAST_CHARS and left == left.strip():
-                yield left
+            if len(part) >= MIN_CHARS and part == part.strip():
+                yield part

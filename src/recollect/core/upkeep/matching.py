@@ -33,8 +33,8 @@ from recollect.errors import FormatError
 class ForgetTargets:
     """What an order would remove, found before it runs."""
 
-    stored: tuple[StoredSegment, ...] = field(default=(), repr=False)
-    spooled: tuple[Segment, ...] = field(default=(), repr=False)
+    stored_segments: tuple[StoredSegment, ...] = field(default=(), repr=False)
+    spooled_segments: tuple[Segment, ...] = field(default=(), repr=False)
     facts: tuple[Fact, ...] = field(default=(), repr=False)
     records: int = 0
 
@@ -44,7 +44,7 @@ class ForgetTargets:
 
     @property
     def messages(self) -> int:
-        return len(self.stored) + len(self.spooled)
+        return len(self.stored_segments) + len(self.spooled_segments)
 
 
 class OrderMatcher:
@@ -85,8 +85,10 @@ class OrderMatcher:
             or self._occurs_in((segment.text,), segment.foreign)
         )
 
-    def covers(self, stored: StoredSegment) -> bool:
-        return self.covers_content(stored.segment) or self.covers_place(stored.segment)
+    def covers(self, stored_segment: StoredSegment) -> bool:
+        return self.covers_content(stored_segment.segment) or self.covers_place(
+            stored_segment.segment
+        )
 
     def covers_place(self, segment: Segment) -> bool:
         """Return whether the order covers the segment by its session, its time, or both."""
@@ -98,56 +100,56 @@ class OrderMatcher:
 
     def covers_fact(self, fact: Fact) -> bool:
         """Return whether the order covers the fact itself, not only its source."""
-        said = (fact.content, fact.context, fact.subject, fact.attribute)
+        texts = (fact.content, fact.context, fact.subject, fact.attribute)
         _, line = split_foreign(fact.foreign or "")
-        return fact.id in self._order.facts or self._occurs_in(said, line)
+        return fact.id in self._order.facts or self._occurs_in(texts, line)
 
     def _occurs_in(self, texts: tuple[str, ...], line: str | None) -> bool:
         raw = (line or "").encode("utf-8", "surrogatepass")
         return bool(self) and (any(map(self.in_text, texts)) or self.in_bytes(raw))
 
 
-async def covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegment]:
+async def find_covered_segments(store: Store, order: ForgetOrder) -> list[StoredSegment]:
     """Return the segments that an order covers, in order of arrival, by reading all segments."""
     matcher = OrderMatcher(order)
-    covered: list[StoredSegment] = []
+    segments: list[StoredSegment] = []
     async for page in read_pages(store):
-        covered += await select_in_thread(matcher.covers, page)
-    return covered
+        segments += await select_in_thread(matcher.covers, page)
+    return segments
 
 
 async def find_copies(
-    store: Store, order: ForgetOrder, meant: Sequence[StoredSegment]
+    store: Store, order: ForgetOrder, meant_segments: Sequence[StoredSegment]
 ) -> tuple[list[StoredSegment], Mapping[str, str]]:
-    """Return segments with the same words as `meant`: copies to remove too, and per segment a copy
-    that stays, which will support its facts."""
-    known = {segment.segment.id for segment in meant}
-    segments = [stored.segment for stored in meant]
+    """Return segments with the same words as `meant_segments`: copies to remove too, and a copy per
+    segment that stays, which will support its facts."""
+    known_ids = {segment.segment.id for segment in meant_segments}
+    segments = [stored_segment.segment for stored_segment in meant_segments]
     by_content = await select_in_thread(OrderMatcher(order).covers_content, segments)
     content = {segment.message_id for segment in by_content}
-    by_place = {segment.segment.message_id for segment in meant} - content
+    by_place = {segment.segment.message_id for segment in meant_segments} - content
     copies: list[StoredSegment] = []
     stays: dict[MessageId, SegmentId] = {}
-    if not known:
+    if not known_ids:
         return [], {}
     async for page in read_pages(store):
-        for stored in page:
-            identity = stored.segment.message_id
-            if stored.segment.id in known:
+        for stored_segment in page:
+            identity = stored_segment.segment.message_id
+            if stored_segment.segment.id in known_ids:
                 continue
             if identity in content:
-                copies.append(stored)
+                copies.append(stored_segment)
             elif identity in by_place:
-                stays.setdefault(identity, stored.segment.id)
+                stays.setdefault(identity, stored_segment.segment.id)
     twins: dict[str, str] = {
         segment.segment.id: stays[segment.segment.message_id]
-        for segment in meant
+        for segment in meant_segments
         if segment.segment.message_id in stays
     }
     return copies, twins
 
 
-async def covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
+async def find_covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ...]:
     matcher = OrderMatcher(order)
     if not matcher and not order.facts:
         return ()
@@ -207,20 +209,20 @@ class ForgetSet:
             self.unread += 1
             return record
         self._add(batch)
-        left = without(
+        new_batch = without_forgotten(
             batch,
             frozenset(self.message_ids),
             frozenset(self.segments),
             frozenset(self.facts),
-            quoted=frozenset(self.quoted),
+            quoted_ids=frozenset(self.quoted),
         )
-        left = self._without_sessions(self._without_text(left))
-        if left == batch:
+        new_batch = self._without_sessions(self._without_text(new_batch))
+        if new_batch == batch:
             return record
-        return None if left.empty else write_batch(left)
+        return None if new_batch.empty else write_batch(new_batch)
 
     def _add(self, batch: Batch) -> None:
-        for segment in (new.segment for new in batch.segments):
+        for segment in (new_segment.segment for new_segment in batch.segments):
             if segment.message_id in self.message_ids or self.matcher.covers_content(segment):
                 self.message_ids.add(segment.message_id)
             elif segment.id in self.segments or self.matcher.covers_place(segment):
@@ -247,29 +249,39 @@ class ForgetSet:
             batch,
             jobs=tuple(job for job in batch.jobs if not matcher.in_bytes(job.payload)),
             pieces=tuple(piece for piece in batch.pieces if not matcher.in_bytes(piece.body)),
-            compactions=tuple(one for one in batch.compactions if not matcher.in_bytes(one.body)),
+            compactions=tuple(
+                compaction
+                for compaction in batch.compactions
+                if not matcher.in_bytes(compaction.body)
+            ),
             session=None if matcher.in_bytes(state) else batch.session,
         )
 
     def _without_sessions(self, batch: Batch) -> Batch:
         if self.order.by_time or not self.order.sessions:
             return batch
-        whole = self.order.sessions
-        reading = {extract_key(name, left=left) for name in whole for left in (False, True)}
+        sessions = self.order.sessions
+        reading = {
+            extract_key(name, left=is_left) for name in sessions for is_left in (False, True)
+        }
         return replace(
             batch,
             facts=tuple(
-                replace(fact, session=None) if fact.session in whole else fact
+                replace(fact, session=None) if fact.session in sessions else fact
                 for fact in batch.facts
             ),
-            extracted=tuple(one for one in batch.extracted if one.session not in whole),
+            extracted=tuple(
+                extraction for extraction in batch.extracted if extraction.session not in sessions
+            ),
             jobs=tuple(
                 job for job in batch.jobs if job.kind != EXTRACT_JOB or job.key not in reading
             ),
-            turns=tuple(turn for turn in batch.turns if turn.session not in whole),
-            compactions=tuple(one for one in batch.compactions if one.session not in whole),
+            turns=tuple(turn for turn in batch.turns if turn.session not in sessions),
+            compactions=tuple(
+                compaction for compaction in batch.compactions if compaction.session not in sessions
+            ),
             session=batch.session
-            if batch.session is not None and batch.session.session not in whole
+            if batch.session is not None and batch.session.session not in sessions
             else None,
         )
 
@@ -279,44 +291,66 @@ def remove_vectors(
 ) -> Batch:
     """Remove the vectors of these segments and facts, and sets without vectors."""
     vectors = [
-        replace(one, vectors=tuple(each for each in one.vectors if each.segment not in segments))
-        for one in batch.vectors
+        replace(
+            vector_set,
+            vectors=tuple(
+                vector for vector in vector_set.vectors if vector.segment not in segments
+            ),
+        )
+        for vector_set in batch.vectors
     ]
     fact_vectors = [
-        replace(one, vectors=tuple(each for each in one.vectors if each.fact not in facts))
-        for one in batch.fact_vectors
+        replace(
+            vector_set,
+            vectors=tuple(vector for vector in vector_set.vectors if vector.fact not in facts),
+        )
+        for vector_set in batch.fact_vectors
     ]
     return replace(
         batch,
-        vectors=tuple(one for one in vectors if one.vectors),
-        fact_vectors=tuple(one for one in fact_vectors if one.vectors),
+        vectors=tuple(vector_set for vector_set in vectors if vector_set.vectors),
+        fact_vectors=tuple(vector_set for vector_set in fact_vectors if vector_set.vectors),
     )
 
 
-def without(
+def without_forgotten(
     batch: Batch,
     message_ids: frozenset[MessageId],
     segments: frozenset[SegmentId],
     facts: frozenset[FactId] = frozenset(),
     *,
-    quoted: frozenset[MessageId] = frozenset(),
+    quoted_ids: frozenset[MessageId] = frozenset(),
 ) -> Batch:
     """Remove these messages and facts from the batch, and everything that quotes them or the
-    messages in `quoted`."""
-    quoted |= message_ids
-    dropped = {new.segment.id for new in batch.segments if new.segment.message_id in message_ids}
-    gone = segments | dropped
-    supported = {fact.id: still_supported(fact, gone) for fact in batch.facts}
-    kept = {id_: fact for id_, fact in supported.items() if fact is not None and id_ not in facts}
-    lost = facts | (supported.keys() - kept.keys())
+    messages in `quoted_ids`."""
+    quoted_ids |= message_ids
+    dropped_ids = {
+        new_segment.segment.id
+        for new_segment in batch.segments
+        if new_segment.segment.message_id in message_ids
+    }
+    gone_segments = segments | dropped_ids
+    supported_facts = {fact.id: still_supported(fact, gone_segments) for fact in batch.facts}
+    kept_facts = {
+        id_: fact for id_, fact in supported_facts.items() if fact is not None and id_ not in facts
+    }
+    lost_facts = facts | (supported_facts.keys() - kept_facts.keys())
     return replace(
-        remove_vectors(batch, gone, lost),
-        segments=tuple(new for new in batch.segments if new.segment.id not in gone),
-        facts=tuple(kept.values()),
-        jobs=tuple(job for job in batch.jobs if quoted.isdisjoint(job.about)),
-        pieces=tuple(piece for piece in batch.pieces if quoted.isdisjoint(piece.about)),
-        compactions=tuple(one for one in batch.compactions if quoted.isdisjoint(one.about)),
-        session=None if batch.session is None else _session(batch.session, quoted),
+        remove_vectors(batch, gone_segments, lost_facts),
+        segments=tuple(
+            new_segment
+            for new_segment in batch.segments
+            if new_segment.segment.id not in gone_segments
+        ),
+        facts=tuple(kept_facts.values()),
+        jobs=tuple(job for job in batch.jobs if quoted_ids.isdisjoint(job.about)),
+        pieces=tuple(piece for piece in batch.pieces if quoted_ids.isdisjoint(piece.about)),
+        compactions=tuple(
+            compaction
+            for compaction in batch.compactions
+            if quoted_ids.isdisjoint(compaction.about)
+        ),
+        session=None if batch.session is None else _session(batch.session, quoted_ids),
     )
 
 

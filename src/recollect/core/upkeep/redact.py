@@ -40,7 +40,7 @@ from recollect.errors import FormatError, StaleFacts
 __all__ = ["CANNOT", "PLACES", "Progress", "RedactionResult", "redact"]
 
 
-Moved: TypeAlias = Mapping[SegmentId, MaskedText]
+MaskedTexts: TypeAlias = Mapping[SegmentId, MaskedText]
 
 _IDS: Final[Mapping[BodyKind, frozenset[str]]] = {
     "compactions": frozenset({"source", "key", "first_kept", "kind", "standing", "trigger"}),
@@ -48,43 +48,43 @@ _IDS: Final[Mapping[BodyKind, frozenset[str]]] = {
 }
 
 _PAGE_SEGMENTS: Final = 200
-_FACTS_AT_ONCE: Final = 200
-_MOST_RACES: Final = 5
-_MOST_JOBS: Final = 100_000
+_FACTS_PER_WRITE: Final = 200
+_MAX_RACES: Final = 5
+_MAX_JOBS: Final = 100_000
 
 
 def mask_segment(
     segment: Segment, masks: Masks, kinds: Counter[str]
 ) -> tuple[Segment, MaskedText | None]:
-    masked = masks.text(segment.text)
+    masked_text = masks.text(segment.text)
     tool = masks.text(segment.tool or "")
     line = masks.json((segment.foreign or "").encode("utf-8", "surrogateescape"))
-    found = Counter(masked.kinds) + Counter(tool.kinds) or line.kinds
-    if not found:
+    found_kinds = Counter(masked_text.kinds) + Counter(tool.kinds) or line.kinds
+    if not found_kinds:
         return segment, None
-    kinds.update(found)
-    left = replace(
+    kinds.update(found_kinds)
+    masked_segment = replace(
         segment,
-        text=masked.text,
+        text=masked_text.text,
         tool=segment.tool and tool.text,
         foreign=segment.foreign and line.body.decode("utf-8", "surrogateescape"),
     )
-    return left, masked
+    return masked_segment, masked_text
 
 
-def mask_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fact:
+def mask_fact(fact: Fact, masks: Masks, masked_texts: MaskedTexts, kinds: Counter[str]) -> Fact:
     """Mask a fact, and adapt its evidence to the masked texts."""
     texts = (fact.content, fact.context, fact.subject, fact.attribute)
     content, context, subject, attribute = (masks.text(text) for text in texts)
-    number, imported = split_foreign(fact.foreign or "")
-    line = masks.json(imported.encode("utf-8", "surrogateescape"))
-    found: Counter[str] = Counter()
-    for masked in (content, context, subject, attribute):
-        found.update(masked.kinds)
-    left = fact
-    if found or line.kinds:
-        kinds.update(found or line.kinds)
-        left = replace(
+    number, imported_line = split_foreign(fact.foreign or "")
+    line = masks.json(imported_line.encode("utf-8", "surrogateescape"))
+    found_kinds: Counter[str] = Counter()
+    for masked_text in (content, context, subject, attribute):
+        found_kinds.update(masked_text.kinds)
+    masked_fact = fact
+    if found_kinds or line.kinds:
+        kinds.update(found_kinds or line.kinds)
+        masked_fact = replace(
             fact,
             content=content.text,
             context=context.text,
@@ -95,58 +95,71 @@ def mask_fact(fact: Fact, masks: Masks, moved: Moved, kinds: Counter[str]) -> Fa
         )
     evidence = []
     for span in fact.evidence:
-        text = moved.get(span.segment)
-        start, end = (span.start, span.end) if text is None else text.moved(span.start, span.end)
+        text = masked_texts.get(span.segment)
+        start, end = (
+            (span.start, span.end) if text is None else text.move_span(span.start, span.end)
+        )
         evidence.append(replace(span, start=start, end=end))
-    return left if tuple(evidence) == fact.evidence else replace(left, evidence=tuple(evidence))
+    return (
+        masked_fact
+        if tuple(evidence) == fact.evidence
+        else replace(masked_fact, evidence=tuple(evidence))
+    )
 
 
 def mask_body(kind: BodyKind, body: bytes, masks: Masks, kinds: Counter[str]) -> bytes:
     """Mask a stored record. Raise FormatError if a session's state cannot be read."""
 
     def change(text: str) -> str:
-        done = masks.text(text)
-        kinds.update(done.kinds)
-        return done.text
+        masked_text = masks.text(text)
+        kinds.update(masked_text.kinds)
+        return masked_text.text
 
     if kind == "states":
         return with_texts(body, change)
     if kind == "job reasons":
         return change(body.decode("utf-8", "surrogatepass")).encode("utf-8", "surrogatepass")
-    done = masks.json(body, leave=_IDS.get(kind, frozenset()))
-    kinds.update(done.kinds)
-    return done.body
+    masked_json = masks.json(body, leave=_IDS.get(kind, frozenset()))
+    kinds.update(masked_json.kinds)
+    return masked_json.body
 
 
 def mask_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
     """Mask a spooled batch. Vectors of changed texts are removed and computed again later."""
-    moved: dict[SegmentId, MaskedText] = {}
+    masked_texts: dict[SegmentId, MaskedText] = {}
     segments: list[NewSegment] = []
-    for new in batch.segments:
-        segment, text = mask_segment(new.segment, masks, kinds)
+    for new_segment in batch.segments:
+        segment, text = mask_segment(new_segment.segment, masks, kinds)
         if text is not None:
-            moved[segment.id] = text
+            masked_texts[segment.id] = text
             # a message without passages is not indexed now
-            new = NewSegment(segment=segment, passages=index(segment) if new.passages else ())
-        segments.append(new)
-    facts = [mask_fact(fact, masks, moved, kinds) for fact in batch.facts]
-    changed = {new.id for new, old in zip(facts, batch.facts, strict=True) if new != old}
+            new_segment = NewSegment(
+                segment=segment, passages=index(segment) if new_segment.passages else ()
+            )
+        segments.append(new_segment)
+    facts = [mask_fact(fact, masks, masked_texts, kinds) for fact in batch.facts]
+    changed_ids = {
+        new_fact.id
+        for new_fact, old_fact in zip(facts, batch.facts, strict=True)
+        if new_fact != old_fact
+    }
 
     def body(kind: BodyKind, raw: bytes) -> bytes:
         return mask_body(kind, raw, masks, kinds)
 
-    left = replace(
-        remove_vectors(batch, moved, changed),
+    masked_batch = replace(
+        remove_vectors(batch, masked_texts, changed_ids),
         segments=tuple(segments),
         facts=tuple(facts),
         jobs=tuple(replace(job, payload=body("jobs", job.payload)) for job in batch.jobs),
         pieces=tuple(_piece(piece, body("pieces", piece.body)) for piece in batch.pieces),
         compactions=tuple(
-            replace(one, body=body("compactions", one.body)) for one in batch.compactions
+            replace(compaction, body=body("compactions", compaction.body))
+            for compaction in batch.compactions
         ),
         session=None if batch.session is None else _session(batch.session, masks, kinds),
     )
-    return left if kinds else batch
+    return masked_batch if kinds else batch
 
 
 def _piece(piece: LedgerPiece, body: bytes) -> LedgerPiece:
@@ -160,7 +173,7 @@ def _session(write: SessionWrite, masks: Masks, kinds: Counter[str]) -> SessionW
         return None  # Do not write an unreadable session state: the stored state remains.
 
 
-async def _masked(
+async def _mask_items(
     mask: Callable[[ItemT, Counter[str]], ResultT], items: Sequence[ItemT]
 ) -> list[tuple[ItemT, ResultT, Counter[str]]]:
     """Mask each item in the thread. Return it with the result and the kinds of its masks."""
@@ -192,8 +205,8 @@ async def redact(
     await walk.facts()
     for kind in BODY_KINDS:
         await walk.bodies(kind)
-    await walk.check_names(JOB_KEYS, [job.key for job in await store.jobs(limit=_MOST_JOBS)])
-    if apply and walk.found.changed:
+    await walk.check_names(JOB_KEYS, [job.key for job in await store.jobs(limit=_MAX_JOBS)])
+    if apply and walk.counts.changed:
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
         await store.write(Batch(at=now, jobs=jobs))
         # The last step also reports whether the files still contain replaced bytes.
@@ -205,18 +218,18 @@ class _RedactionWalk:
     def __init__(
         self, store: Store, masks: Masks, *, now: float, apply: bool, progress: Progress | None
     ) -> None:
-        self.found = RedactionResult(applied=apply)
+        self.counts = RedactionResult(applied=apply)
         self.cannot: dict[str, None] = {}
         self._progress = progress
         self._looked_at: Counter[str] = Counter()
-        self._unread: Counter[str] = Counter()
+        self._unread_counts: Counter[str] = Counter()
         self._raced = 0
         self._store = store
         self._masks = masks
         self._now = now
         self._apply = apply
         self._facts_before: tuple[Fact, ...] = ()
-        self._masked: set[SegmentId] = set()
+        self._masked_ids: set[SegmentId] = set()
         self._named: set[tuple[str, str]] = set()
         self._names: dict[str, set[str]] = {}
         self._secrets: dict[str, set[str]] = {}
@@ -227,11 +240,11 @@ class _RedactionWalk:
         try:
             batch = mask_batch(read_batch(record), self._masks, kinds)
         except FormatError:
-            self._unread[SPOOL] += 1
+            self._unread_counts[SPOOL] += 1
             return record
         if not kinds:
             return record
-        self.found.count(SPOOL, kinds)
+        self.counts.count(SPOOL, kinds)
         return write_batch(batch) if self._apply else record
 
     async def segments(self) -> None:
@@ -239,8 +252,12 @@ class _RedactionWalk:
         total = (await self._store.stats()).segments
         self._facts_before = await self._store.facts(superseded=True)
         async for page in read_pages(self._store, limit=_PAGE_SEGMENTS):
-            await self.check_names(SESSION_NAMES, [one.segment.session for one in page])
-            await self.check_names(ORIGINS, [one.segment.origin for one in page])
+            await self.check_names(
+                SESSION_NAMES, [stored_segment.segment.session for stored_segment in page]
+            )
+            await self.check_names(
+                ORIGINS, [stored_segment.segment.origin for stored_segment in page]
+            )
             await self._mask_segments(page, self._masks)
             self._step(SEGMENTS, len(page), total)
 
@@ -252,51 +269,58 @@ class _RedactionWalk:
                 continue
             async for page in read_pages(self._store, session=session, limit=_PAGE_SEGMENTS):
                 await self._mask_segments(page, masks, only=(REMAINS_KIND, COPIES_KIND))
-        every = {secret for secrets in self._secrets.values() for secret in secrets}
-        self._masks = replace(self._masks, copies=await asyncio.to_thread(copies_of, every))
+        all_secrets = {secret for secrets in self._secrets.values() for secret in secrets}
+        self._masks = replace(self._masks, copies=await asyncio.to_thread(copies_of, all_secrets))
         self._secrets.clear()
 
     async def _mask_segments(
         self, page: Sequence[StoredSegment], masks: Masks, only: tuple[str, ...] = ()
     ) -> None:
-        moved: dict[SegmentId, MaskedText] = {}
+        masked_texts: dict[SegmentId, MaskedText] = {}
         order: list[NewSegment] = []
         segments = [stored_segment.segment for stored_segment in page]
-        masked = await _masked(lambda one, kinds: mask_segment(one, masks, kinds), segments)
-        for segment, (new, text), every in masked:
-            kinds = {kind: count for kind, count in every.items() if not only or kind in only}
+        masked_segments = await _mask_items(
+            lambda segment, kinds: mask_segment(segment, masks, kinds), segments
+        )
+        for segment, (new_segment, text), all_kinds in masked_segments:
+            kinds = {kind: count for kind, count in all_kinds.items() if not only or kind in only}
             if text is None or not kinds:
                 continue
-            self.found.count(SEGMENTS, kinds, segment.session, again=segment.id in self._masked)
-            self._masked.add(segment.id)
+            self.counts.count(
+                SEGMENTS, kinds, segment.session, is_repeat=segment.id in self._masked_ids
+            )
+            self._masked_ids.add(segment.id)
             if not only:
                 secrets = self._secrets.setdefault(segment.session, set())
                 secrets.update(text.secrets_masked_in(segment.text))
             if not self._apply:
                 continue
-            moved[segment.id] = text
+            masked_texts[segment.id] = text
             # a message without passages is not indexed now
-            indexed = await self._store.passages(segment.id)
-            passages = await asyncio.to_thread(index, new) if indexed else ()
-            order.append(NewSegment(segment=new, passages=passages))
-        await self._rewrite_segments(order, moved, masks)
+            old_passages = await self._store.passages(segment.id)
+            passages = await asyncio.to_thread(index, new_segment) if old_passages else ()
+            order.append(NewSegment(segment=new_segment, passages=passages))
+        await self._rewrite_segments(order, masked_texts, masks)
 
     async def _rewrite_segments(
-        self, new: Sequence[NewSegment], moved: dict[SegmentId, MaskedText], masks: Masks
+        self,
+        new_segments: Sequence[NewSegment],
+        masked_texts: dict[SegmentId, MaskedText],
+        masks: Masks,
     ) -> None:
-        if not new:
+        if not new_segments:
             return
-        for _ in range(_MOST_RACES):
+        for _ in range(_MAX_RACES):
             revision = await self._store.facts_revision()
             resting = [
-                (fact, mask_fact(fact, masks, moved, Counter()))
+                (fact, mask_fact(fact, masks, masked_texts, Counter()))
                 for fact in await self._store.facts(superseded=True)
-                if not moved.keys().isdisjoint(rests_on(fact))
+                if not masked_texts.keys().isdisjoint(rests_on(fact))
             ]
             order = RewriteOrder(
                 at=self._now,
-                segments=tuple(new),
-                facts=tuple(now for was, now in resting if now != was),
+                segments=tuple(new_segments),
+                facts=tuple(new_fact for old_fact, new_fact in resting if new_fact != old_fact),
                 facts_revision=revision,
             )
             try:
@@ -304,17 +328,17 @@ class _RedactionWalk:
             except StaleFacts:
                 continue
             return
-        self._raced += len(new)
+        self._raced += len(new_segments)
 
     async def facts(self) -> None:
         """Mask facts. If another process writes facts meanwhile, nothing is written."""
         await self.check_names(SESSION_NAMES, [fact.session for fact in self._facts_before])
-        for fact, _, kinds in await self._masked_facts(self._facts_before):
+        for fact, _, kinds in await self._mask_facts(self._facts_before):
             if kinds:
-                self.found.count(FACTS, kinds, fact.session)
+                self.counts.count(FACTS, kinds, fact.session)
         self._step(FACTS, len(self._facts_before), len(self._facts_before))
         races = 0
-        while self._apply and races < _MOST_RACES:
+        while self._apply and races < _MAX_RACES:
             try:
                 if not await self._write_some_facts():
                     return
@@ -326,54 +350,58 @@ class _RedactionWalk:
 
     async def _write_some_facts(self) -> bool:
         revision = await self._store.facts_revision()
-        facts = await self._masked_facts(await self._store.facts(superseded=True))
-        left = [new for fact, new, _ in facts if new != fact][:_FACTS_AT_ONCE]
-        if left:
+        facts = await self._mask_facts(await self._store.facts(superseded=True))
+        changed_facts = [new_fact for fact, new_fact, _ in facts if new_fact != fact][
+            :_FACTS_PER_WRITE
+        ]
+        if changed_facts:
             await self._rewrite(
-                RewriteOrder(at=self._now, facts=tuple(left), facts_revision=revision)
+                RewriteOrder(at=self._now, facts=tuple(changed_facts), facts_revision=revision)
             )
-        return bool(left)
+        return bool(changed_facts)
 
-    async def _masked_facts(self, facts: Sequence[Fact]) -> list[tuple[Fact, Fact, Counter[str]]]:
-        return await _masked(lambda one, kinds: mask_fact(one, self._masks, {}, kinds), facts)
+    async def _mask_facts(self, facts: Sequence[Fact]) -> list[tuple[Fact, Fact, Counter[str]]]:
+        return await _mask_items(lambda fact, kinds: mask_fact(fact, self._masks, {}, kinds), facts)
 
     async def bodies(self, kind: BodyKind) -> None:
         def mask(body: StoredBody, kinds: Counter[str]) -> tuple[bytes, bool]:
             try:
-                left = b"" if body.torn else mask_body(kind, body.body, self._masks, kinds)
+                masked_body = b"" if body.torn else mask_body(kind, body.body, self._masks, kinds)
             except FormatError:
-                left = b""
-            return left, kind != "states" and self._masks.left_in(left)
+                masked_body = b""
+            return masked_body, kind != "states" and self._masks.left_in(masked_body)
 
         async for page in read_bodies(self._store, kind):
             order: list[NewBody] = []
             await self.check_names(SESSION_NAMES, [body.session for body in page])
-            for body, (left, is_name), kinds in await _masked(mask, page):
-                if not left:
-                    self._unread[PLACES[kind]] += bool(body.torn or body.body)
+            for body, (masked_body, is_name), kinds in await _mask_items(mask, page):
+                if not masked_body:
+                    self._unread_counts[PLACES[kind]] += bool(body.torn or body.body)
                     continue
                 if is_name:
                     self._keep_name(RECORD_NAMES, f"{kind}:{body.id}")
                 if kinds:
-                    self.found.count(PLACES[kind], kinds, body.session)
-                    order.append(NewBody(kind=kind, id=body.id, was=body.body, body=left))
+                    self.counts.count(PLACES[kind], kinds, body.session)
+                    order.append(NewBody(kind=kind, id=body.id, was=body.body, body=masked_body))
             if self._apply and order:
                 await self._rewrite(RewriteOrder(at=self._now, bodies=tuple(order)))
             self._step(PLACES[kind], len(page), None)
 
     async def _rewrite(self, order: RewriteOrder) -> None:
-        done = await self._store.rewrite(order)
-        self._raced += len(order.bodies) - done.bodies
-        self.cannot.update(dict.fromkeys(done.cannot))
+        result = await self._store.rewrite(order)
+        self._raced += len(order.bodies) - result.bodies
+        self.cannot.update(dict.fromkeys(result.cannot))
 
-    async def check_names(self, what: str, names: Iterable[str | None]) -> None:
-        new = [name for name in dict.fromkeys(names) if name and (what, name) not in self._named]
-        self._named.update((what, name) for name in new)
-        for name in await select_in_thread(self._masks.name, new):
-            self._keep_name(what, name)
+    async def check_names(self, place: str, names: Iterable[str | None]) -> None:
+        new_names = [
+            name for name in dict.fromkeys(names) if name and (place, name) not in self._named
+        ]
+        self._named.update((place, name) for name in new_names)
+        for name in await select_in_thread(self._masks.name, new_names):
+            self._keep_name(place, name)
 
-    def _keep_name(self, what: str, name: str) -> None:
-        self._names.setdefault(what, set()).add(name)
+    def _keep_name(self, place: str, name: str) -> None:
+        self._names.setdefault(place, set()).add(name)
 
     def _step(self, place: str, count: int, total: int | None) -> None:
         self._looked_at[place] += count
@@ -382,16 +410,17 @@ class _RedactionWalk:
 
     def result(self) -> RedactionResult:
         lines = [
-            f"{count:,} {place} that could not be read" for place, count in self._unread.items()
+            f"{count:,} {place} that could not be read"
+            for place, count in self._unread_counts.items()
         ]
         if self._raced:
             lines.append(f"{self._raced:,} that changed in the meantime: redact again")
         lines += [
-            f"{len(names):,} {what} that contain text to mask: they connect records and stay; "
+            f"{len(names):,} {place} that contain text to mask: they connect records and stay; "
             "forget the records that they belong to"
-            for what, names in self._names.items()
+            for place, names in self._names.items()
         ]
-        self.found.left = self._raced + sum(map(len, self._names.values()))
-        self.found.unread = sum(self._unread.values())
-        self.found.cannot = [*lines, *self.cannot, *(CANNOT if self._apply else ())]
-        return self.found
+        self.counts.unmasked = self._raced + sum(map(len, self._names.values()))
+        self.counts.unread = sum(self._unread_counts.values())
+        self.counts.cannot = [*lines, *self.cannot, *(CANNOT if self._apply else ())]
+        return self.counts

@@ -25,9 +25,9 @@ ResultT = TypeVar("ResultT")
 async def map_in_thread(work: Callable[[ItemT], ResultT], items: Iterable[ItemT]) -> list[ResultT]:
     """Call `work` with each item in the thread."""
     results: list[ResultT] = []
-    left, loop = iter(items), asyncio.get_running_loop()
+    iterator, loop = iter(items), asyncio.get_running_loop()
     began = loop.time()
-    while part := await loop.run_in_executor(_thread(), _work_for_a_slice, work, left):
+    while part := await loop.run_in_executor(_thread(), _work_for_a_slice, work, iterator):
         results += part
         await asyncio.sleep((loop.time() - began) * pause_share.get())
         began = loop.time()

@@ -143,7 +143,10 @@ async def forget(view: PageView) -> Response:
     if any(view.given(name) for name in _FORGET_FIELDS):
         async with view.open() as opened:
             plan = await plan_forgetting(_place(opened), await _order(view, opened), look=True)
-        said = [*(one.segment for one in plan.targets.stored), *plan.targets.spooled]
+        said = [
+            *(one.segment for one in plan.targets.stored_segments),
+            *plan.targets.spooled_segments,
+        ]
     return view.render(
         "forget.html",
         spaces=spaces,
@@ -214,7 +217,7 @@ async def redact(view: PageView) -> Response:
         spaces=spaces,
         pii=bool(view.given("pii")),
         pattern=view.given("pattern"),
-        secrets=None if report is None else report.done.secrets,
+        secrets=None if report is None else report.result.secrets,
         block="" if report is None else plain_block(redaction_text(report)),
     )
 
@@ -223,7 +226,7 @@ async def redact_now(view: PageView) -> Response:
     """Mask the secrets, and show the report."""
     report = await _redacted(view, apply=True)
     await view.visitor.spaces.note("secrets masked", view.space)
-    left = report.done.in_clear
+    left = report.result.in_clear
     title = f"{left:,} secrets remain unmasked" if left else "Masked"
     back = (view.link("redact", space=view.space), "Redact")
     text = "Masked text is gone from the store. The rest of each message stays."

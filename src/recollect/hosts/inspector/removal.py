@@ -78,16 +78,16 @@ async def plan_forgetting(place: RemovalPlace, order: ForgetOrder, *, look: bool
     """Find what a request to forget would remove. With `look`, also search the files."""
     from recollect.adapters.session.clean_files import FilesOrder, forget_in_files
     from recollect.core.upkeep.forget import find_targets
-    from recollect.core.upkeep.matching import ForgetTargets, covered_facts
+    from recollect.core.upkeep.matching import ForgetTargets, find_covered_facts
 
     if order.facts and not order.segments:
-        targets = ForgetTargets(facts=await covered_facts(place.store, order))
+        targets = ForgetTargets(facts=await find_covered_facts(place.store, order))
         return ForgetPlan(order=order, targets=targets)
     targets = ForgetTargets()
     if look or place.workspace is not None or order.segments:
         # otherwise it is not necessary to read all messages
         targets = await find_targets(place.store, place.spools, order)
-    segments = [*(one.segment for one in targets.stored), *targets.spooled]
+    segments = [*(one.segment for one in targets.stored_segments), *targets.spooled_segments]
     files = FilesOrder(
         order=order,
         said=tuple({one.text for one in segments if one.id in frozenset(order.segments)}),
@@ -165,11 +165,11 @@ async def redact_stored(
         notes.append(_NO_PII)
     noted = () if place.workspace is None else (certificates.COVERS_NOTES,)
     return certificates.RedactionReport(
-        at=now,
+        redacted_at=now,
         space=place.space,
         engine=(await place.store.stats()).engine,
         version=__version__,
-        done=done,
+        result=done,
         covers=certificates.COVERS + noted,
         notes=tuple(notes),
     )

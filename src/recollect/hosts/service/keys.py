@@ -169,10 +169,10 @@ class Administration:
     async def delete_space(self, tenant: Tenant, name: str) -> AsyncGenerator[Certificate]:
         """Delete a space. Yield its certificate, and a second one if a client wrote meanwhile."""
         store = await self.fleet.space(tenant_space(tenant.id, name))
-        yield await delete_space(store, named=name, now=time.time())
+        yield await delete_space(store, name=name, now=time.time())
         await self.records.remove_space(tenant, name, actor=self.actor, at=time.time())
         # a node that has the key in its cache may have written until now
-        late = await delete_space(store, named=name, now=time.time())
+        late = await delete_space(store, name=name, now=time.time())
         if any(late.counts.values()):
             yield late
 

@@ -239,7 +239,7 @@ class TenantMemories:
         stored = mark is not None or await fleet.has_space(named)
         listed = await fleet.tenants().add_space(tenant, space, at=time.time(), limited=not stored)
         if stored and not listed:
-            await delete_space(await fleet.space(named), named=space, now=time.time())
+            await delete_space(await fleet.space(named), name=space, now=time.time())
         if fleet.made.get(named) is mark:
             fleet.made.pop(named, None)
         if not listed:

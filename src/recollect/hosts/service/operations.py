@@ -379,8 +379,8 @@ async def forget(call: Call) -> m.ForgottenAnswer:
 
 def _preview(meant: ForgetTargets) -> m.ForgetPreview:
     return m.ForgetPreview(
-        segments=len(meant.stored),
-        segment_ids=[one.segment.id for one in meant.stored[: m.MOST_PREVIEWED]],
+        segments=len(meant.stored_segments),
+        segment_ids=[one.segment.id for one in meant.stored_segments[: m.MOST_PREVIEWED]],
         facts=len(meant.facts),
         fact_ids=[one.id for one in meant.facts[: m.MOST_PREVIEWED]],
         records=meant.records,
@@ -408,7 +408,7 @@ async def delete(call: Call) -> m.CertificateAnswer:
     store = await fleet.space(tenant_space(call.tenant.id, call.space))
     actor = actor_of(call)
     let_go = partial(records.remove_space, call.tenant, call.space, actor=actor, at=call.now)
-    certificate = await delete_space(store, named=call.space, now=call.now, let_go=let_go)
+    certificate = await delete_space(store, name=call.space, now=call.now, let_go=let_go)
     return m.CertificateAnswer(certificate=certificate_json(certificate))
 
 
