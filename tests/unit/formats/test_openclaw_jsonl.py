@@ -13,9 +13,9 @@ from tests.sizes import at_size
 from recollect.core.formats.json_text import stringify
 from recollect.core.formats.openclaw_files import (
     foreign_of,
-    in_order,
     read_knowledge_lines,
     read_segment_lines,
+    sort_facts,
     write_knowledge_line,
     write_segment_line,
 )
@@ -152,6 +152,6 @@ def test_files_of_node_come_back_byte_for_byte(tmp_path: Path) -> None:
             ]
         by_time = sorted(facts, key=lambda fact: (fact.at, fact.id))
         assert by_time != facts
-        kept = "".join(write_knowledge_line(fact) for fact in in_order(by_time))
+        kept = "".join(write_knowledge_line(fact) for fact in sort_facts(by_time))
         assert kept.encode() == (tmp_path / "knowledge.jsonl").read_bytes()
         assert told == []

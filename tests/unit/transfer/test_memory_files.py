@@ -349,7 +349,7 @@ async def test_what_is_not_followed_is_told_and_has_nothing_stored(tmp_path: Pat
             ("memory/c.md", "it is not UTF-8")
         ]
         space.put("memory/a.md", b"\xff\xfe", age=30.0)
-        space.put("memory/b.md", "x" * (followed_files.MOST_BYTES + 1), age=30.0)
+        space.put("memory/b.md", "x" * (followed_files.MAX_BYTES + 1), age=30.0)
         look = await files.look()
         assert {one.file for one in look.skipped} == {"memory/a.md", "memory/b.md", "memory/c.md"}
         assert "2 MiB" in next(one.reason for one in look.skipped if one.file == "memory/b.md")
@@ -398,12 +398,12 @@ async def test_too_many_files_are_told(tmp_path: Path, monkeypatch: pytest.Monke
         for n in range(6):
             space.put(f"memory/{n}.md", f"Note {n} about herons.\n")
         await space.files().look()
-        monkeypatch.setattr(followed_files, "MOST_FILES", 4)
+        monkeypatch.setattr(followed_files, "MAX_FILES", 4)
         look = await space.files().look()
         assert len(look.files) == 4
         assert "more than 4 files" in look.skipped[0].reason
         assert len(await space.held()) == 6
-        monkeypatch.setattr(followed_files, "MOST_ENTRIES", 3)
+        monkeypatch.setattr(followed_files, "MAX_ENTRIES", 3)
         look = await space.files().look()
         assert any("more than 3 names" in one.reason for one in look.skipped)
         assert len(await space.held()) == 6

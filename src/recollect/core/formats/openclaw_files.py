@@ -333,7 +333,7 @@ def _update_line(fact: Fact, line: str) -> str:
     return stringify({**value, **new_keys}) + "\n"
 
 
-def in_order(facts: Iterable[Fact]) -> list[Fact]:
+def sort_facts(facts: Iterable[Fact]) -> list[Fact]:
     """Sort facts: imported ones by line number, then others by time and id."""
 
     def place(fact: Fact) -> tuple[int, int, float, str]:

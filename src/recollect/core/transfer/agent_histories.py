@@ -83,13 +83,13 @@ class FoundHistories:
 
 def find_histories() -> FoundHistories:
     """Find the sessions of every agent, sorted by space and then by date."""
-    found = FoundHistories()
-    _find_claude_code(found)
-    _find_codex(found)
-    _find_files(found, "pi", pi_folder() / "sessions", "*/*.jsonl")
-    _find_openclaw(found)
-    found.histories.sort(key=lambda one: (one.space, one.last_at, one.name))
-    return found
+    result = FoundHistories()
+    _find_claude_code(result)
+    _find_codex(result)
+    _find_files(result, "pi", pi_folder() / "sessions", "*/*.jsonl")
+    _find_openclaw(result)
+    result.histories.sort(key=lambda history: (history.space, history.last_at, history.name))
+    return result
 
 
 def _project_of(agent: HistoryAgent, fields: Fields) -> str | None:
@@ -110,43 +110,43 @@ def first_folder(agent: HistoryAgent, path: Path) -> str | None:
         return None
 
 
-def _find_claude_code(found: FoundHistories) -> None:
+def _find_claude_code(result: FoundHistories) -> None:
     projects = claude_code_folder() / "projects"
     for path in _find_sorted(projects, "*/agent-*.jsonl"):
-        _leave_out(found, "claude-code", path, LeftOutReason.SUBAGENT)
+        _leave_out(result, "claude-code", path, LeftOutReason.SUBAGENT)
     for path in _find_sorted(projects, "*/*/subagents/agent-*.jsonl"):
-        _leave_out(found, "claude-code", path, LeftOutReason.SUBAGENT)
+        _leave_out(result, "claude-code", path, LeftOutReason.SUBAGENT)
     main = (
         path for path in _find_sorted(projects, "*/*.jsonl") if not path.name.startswith("agent-")
     )
-    _take_files(found, "claude-code", main)
+    _take_files(result, "claude-code", main)
 
 
-def _find_codex(found: FoundHistories) -> None:
+def _find_codex(result: FoundHistories) -> None:
     folder = codex_folder()
     for name in ("sessions", "archived_sessions"):
-        _find_files(found, "codex", folder / name, "**/rollout-*.jsonl*")
+        _find_files(result, "codex", folder / name, "**/rollout-*.jsonl*")
     for path in _find_sorted(folder, "thread_history*.sqlite"):
-        _leave_out(found, "codex", path, LeftOutReason.SAME_THREADS)
+        _leave_out(result, "codex", path, LeftOutReason.SAME_THREADS)
 
 
-def _find_files(found: FoundHistories, agent: HistoryAgent, folder: Path, pattern: str) -> None:
-    _take_files(found, agent, _find_sorted(folder, pattern))
+def _find_files(result: FoundHistories, agent: HistoryAgent, folder: Path, pattern: str) -> None:
+    _take_files(result, agent, _find_sorted(folder, pattern))
 
 
-def _take_files(found: FoundHistories, agent: HistoryAgent, paths: Iterable[Path]) -> None:
+def _take_files(result: FoundHistories, agent: HistoryAgent, paths: Iterable[Path]) -> None:
     for path in paths:
         try:
             project = _head(path, agent)
             stat = path.stat()
         except (OSError, FormatError, MissingExtra) as problem:
             detail = getattr(problem, "strerror", None) or str(problem)
-            _leave_out(found, agent, path, LeftOutReason.UNREADABLE, detail)
+            _leave_out(result, agent, path, LeftOutReason.UNREADABLE, detail)
             continue
         if project is None:
-            _leave_out(found, agent, path, LeftOutReason.NO_PROJECT)
+            _leave_out(result, agent, path, LeftOutReason.NO_PROJECT)
             continue
-        found.histories.append(
+        result.histories.append(
             AgentHistory(
                 agent=agent,
                 project=project,
@@ -185,13 +185,13 @@ def _find_sorted(folder: Path, pattern: str) -> list[Path]:
 
 
 def _leave_out(
-    found: FoundHistories, agent: HistoryAgent, path: Path, reason: LeftOutReason, detail: str = ""
+    result: FoundHistories, agent: HistoryAgent, path: Path, reason: LeftOutReason, detail: str = ""
 ) -> None:
     try:
         size = path.stat().st_size
     except OSError:
         size = 0
-    found.left_out.append(
+    result.left_out.append(
         LeftOutFile(agent=agent, name=str(path), reason=reason, detail=detail, size_bytes=size)
     )
 
@@ -213,14 +213,14 @@ def _seconds(milliseconds: object) -> float | None:
     return milliseconds / 1000 if isinstance(milliseconds, int | float) else None
 
 
-def _find_openclaw(found: FoundHistories) -> None:
+def _find_openclaw(result: FoundHistories) -> None:
     agents = openclaw_folder() / "agents"
-    _find_files(found, "openclaw", agents, "*/sessions/*.jsonl")
+    _find_files(result, "openclaw", agents, "*/sessions/*.jsonl")
     for path in _find_sorted(agents, "*/agent/openclaw-agent.sqlite"):
         try:
-            found.histories.extend(list(_openclaw_sessions(path)))
+            result.histories.extend(list(_openclaw_sessions(path)))
         except (sqlite3.Error, OSError) as problem:
-            _leave_out(found, "openclaw", path, LeftOutReason.UNREADABLE, str(problem))
+            _leave_out(result, "openclaw", path, LeftOutReason.UNREADABLE, str(problem))
 
 
 _OPENCLAW_SESSIONS: Final = """
@@ -233,7 +233,7 @@ def _openclaw_sessions(path: Path) -> Iterator[AgentHistory]:
     with closing(open_read_only(path)) as database:
         for session, size, last in database.execute(_OPENCLAW_SESSIONS):
             header = database.execute(f"{_OPENCLAW_EVENTS} LIMIT 1", (session,)).fetchone()
-            fields = object_fields(_openclaw_line(*header)) or {}
+            fields = object_fields(_read_openclaw_line(*header)) or {}
             yield AgentHistory(
                 agent="openclaw",
                 project=_project_of("openclaw", fields) or str(openclaw_folder() / "workspace"),
@@ -254,14 +254,14 @@ def _openclaw_lines(path: Path, session: str) -> bytes:
     """Write the events of a session as the lines that older versions of OpenClaw wrote."""
     with closing(open_read_only(path)) as database:
         rows = database.execute(_OPENCLAW_EVENTS, (session,))
-        return b"\n".join(_openclaw_line(*row) for row in rows)
+        return b"\n".join(_read_openclaw_line(*row) for row in rows)
 
 
-def _openclaw_line(text: object, packed: object) -> bytes:
+def _read_openclaw_line(text: object, packed_text: object) -> bytes:
     """Decode an event; an unreadable one becomes a line that the reader reports as skipped."""
-    if isinstance(packed, bytes) and text is None:
+    if isinstance(packed_text, bytes) and text is None:
         try:
-            return unpack(packed)
+            return unpack(packed_text)
         except (FormatError, MissingExtra):
             return b"packed with Zstandard"
     if isinstance(text, bytes):

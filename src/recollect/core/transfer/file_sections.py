@@ -35,7 +35,7 @@ from recollect.system.durable import open_plain
 SECTION_CHARS = 4_000
 HEADING_CHARS = 200
 
-_LEAST_BODY_CHARS = 1_000
+_MIN_BODY_CHARS = 1_000
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 
@@ -62,7 +62,7 @@ class MarkdownLines:
         self.lines: list[str] = [line.removesuffix("\r") for line in text.split("\n")]
         self.sizes: list[int] = [0, *accumulate(len(line) + 1 for line in self.lines)]
         self.fenced: set[int] = set()
-        self.headings: dict[int, tuple[int, str]] = dict(self._headings())
+        self.headings: dict[int, tuple[int, str]] = dict(self._find_headings())
         """Level and title of each heading, by its line from 0."""
 
     def sections(self) -> Iterator[FileSection]:
@@ -70,21 +70,29 @@ class MarkdownLines:
         marks = [*sorted(self.headings), len(self.lines)]
         yield from self._section((), 0, 0, marks[0])
         above: list[tuple[int, str]] = []
-        for at, following in pairwise(marks):
-            level, title = self.headings[at]
-            above = [*(one for one in above if one[0] < level), (level, title)]
-            path = tuple(one[:HEADING_CHARS] for _, one in above if one)
-            next_level, _ = self.headings.get(following, (0, ""))
-            body = at if len(title) > HEADING_CHARS else at + 1
-            yield from self._section(path, at, body, following, alone=next_level <= level)
+        for heading_line, next_line in pairwise(marks):
+            level, title = self.headings[heading_line]
+            above = [*(heading for heading in above if heading[0] < level), (level, title)]
+            path = tuple(text[:HEADING_CHARS] for _, text in above if text)
+            next_level, _ = self.headings.get(next_line, (0, ""))
+            body_line = heading_line if len(title) > HEADING_CHARS else heading_line + 1
+            yield from self._section(
+                path, heading_line, body_line, next_line, alone=next_level <= level
+            )
 
     def _section(
-        self, path: tuple[str, ...], at: int, body: int, end: int, *, alone: bool = False
+        self,
+        path: tuple[str, ...],
+        heading_line: int,
+        body_line: int,
+        end_line: int,
+        *,
+        alone: bool = False,
     ) -> Iterator[FileSection]:
         crumbs = " › ".join(path)
-        most_chars = max(SECTION_CHARS - len(crumbs), _LEAST_BODY_CHARS)
-        first: int | None = at
-        for start, last, words in self._pieces(body, end, most_chars):
+        most_chars = max(SECTION_CHARS - len(crumbs), _MIN_BODY_CHARS)
+        first: int | None = heading_line
+        for start, last, words in self._pieces(body_line, end_line, most_chars):
             yield FileSection(
                 headings=path,
                 text=f"{crumbs}\n\n{words}" if crumbs else words,
@@ -93,7 +101,9 @@ class MarkdownLines:
             )
             first = None
         if first is not None and alone and crumbs:
-            yield FileSection(headings=path, text=crumbs, first_line=at + 1, last_line=body)
+            yield FileSection(
+                headings=path, text=crumbs, first_line=heading_line + 1, last_line=body_line
+            )
 
     def _pieces(self, body: int, end: int, most_chars: int) -> Iterator[tuple[int, int, str]]:
         begun: tuple[int, int] | None = None
@@ -112,11 +122,14 @@ class MarkdownLines:
             if self._size(first, last) <= most_chars:
                 yield first, last
             else:
-                yield from ((at, at) for at in range(first, last + 1) if self.lines[at].strip())
+                yield from (
+                    (line, line) for line in range(first, last + 1) if self.lines[line].strip()
+                )
 
     def _blocks(self, body: int, end: int) -> Iterator[tuple[int, int]]:
         for has_text, run in groupby(
-            range(body, end), lambda at: at in self.fenced or bool(self.lines[at].strip())
+            range(body, end),
+            lambda line_index: line_index in self.fenced or bool(self.lines[line_index].strip()),
         ):
             if has_text:
                 lines = list(run)
@@ -130,29 +143,29 @@ class MarkdownLines:
             yield first, last, "\n".join(self.lines[first : last + 1])
             return
         line = self.lines[first]
-        at = 0
-        while at < len(line):
-            stop = at + most_chars
-            space = line.rfind(" ", at + most_chars // 2, stop) if stop < len(line) else -1
+        offset = 0
+        while offset < len(line):
+            stop = offset + most_chars
+            space = line.rfind(" ", offset + most_chars // 2, stop) if stop < len(line) else -1
             stop = space if space > 0 else stop
-            if words := line[at:stop].strip():
+            if words := line[offset:stop].strip():
                 yield first, last, words
-            at = stop
+            offset = stop
 
-    def _headings(self) -> Iterator[tuple[int, tuple[int, str]]]:
+    def _find_headings(self) -> Iterator[tuple[int, tuple[int, str]]]:
         """Yield the line of each heading, its level and its title."""
         fence = ""
-        for at, line in enumerate(self.lines):
+        for line_index, line in enumerate(self.lines):
             if fence:
-                self.fenced.add(at)
-                stripped = line.strip()
-                closes = stripped.startswith(fence) and not stripped.strip(fence[0])
+                self.fenced.add(line_index)
+                bare_line = line.strip()
+                closes = bare_line.startswith(fence) and not bare_line.strip(fence[0])
                 if closes and not line.startswith("    "):
                     fence = ""
-            elif opened := _FENCE.match(line):
-                fence = opened[1]
+            elif fence_match := _FENCE.match(line):
+                fence = fence_match[1]
             elif atx := _ATX.fullmatch(line):
-                yield at, (len(atx[1]), (atx[2] or "").strip())
+                yield line_index, (len(atx[1]), (atx[2] or "").strip())
 
 
 SESSION_PREFIX = FILE_SESSIONS
@@ -163,7 +176,7 @@ _OUTSIDE = "0" * 8
 _OWNER_BYTES = 4
 _KEY_BYTES = 12
 _DATE = re.compile(r"(?<!\d)(\d{4})[-_](\d{2})[-_](\d{2})(?!\d)")
-_NOON = 12
+_NOON_HOUR = 12
 _BLANK_LINES = re.compile(r"\n{3,}")  # left over if a secret of several lines was masked
 
 # Other kinds of noise exist only in chats: in a file, such text is content.
@@ -242,15 +255,15 @@ def owner_of(workspace: Path, *, outside: bool) -> str:
     outside. Two workspaces in one space thus never remove each other's sections."""
     if outside:
         return _OUTSIDE
-    named = os.fsencode(workspace)
-    return blake2b(named, digest_size=_OWNER_BYTES, person=b"recollect-work").hexdigest()
+    path_bytes = os.fsencode(workspace)
+    return blake2b(path_bytes, digest_size=_OWNER_BYTES, person=b"recollect-work").hexdigest()
 
 
 def time_of(file: FoundFile, *, now: float) -> float:
     """Return the time for a file's sections: the date in its name, else its modification time."""
-    for dated in _DATE.finditer(file.path.stem):
+    for match in _DATE.finditer(file.path.stem):
         try:
-            day = datetime(int(dated[1]), int(dated[2]), int(dated[3]), _NOON, tzinfo=UTC)
+            day = datetime(int(match[1]), int(match[2]), int(match[3]), _NOON_HOUR, tzinfo=UTC)
         except ValueError:
             continue
         return day.timestamp()  # at noon in UTC, the date is the same almost everywhere
@@ -265,9 +278,9 @@ def _read(found_file: FoundFile) -> bytes | Unread:
             after = os.fstat(file.fileno())
     except OSError as error:
         return Unread(reason=f"it cannot be read: {error.strerror or type(error).__name__}")
-    expected = (found_file.device, found_file.inode, found_file.size, found_file.mtime_ns)
+    expected_signature = (found_file.device, found_file.inode, found_file.size, found_file.mtime_ns)
     if (
-        any(_signature(stat) != expected for stat in (before, after))
+        any(_signature(stat) != expected_signature for stat in (before, after))
         or len(data) != found_file.size
     ):
         return Unread(reason="it was changed while it was read; the next scan reads it again")
@@ -280,18 +293,18 @@ def _signature(stat: os.stat_result) -> tuple[int, int, int, int]:
 
 def _replace_spans(text: str, spans: Sequence[RedactedSpan]) -> str:
     pieces: list[str] = []
-    at = 0
+    offset = 0
     for span in spans:
         lines = text.count("\n", span.start, span.end)
-        pieces += (text[at : span.start], span.replacement, "\n" * lines)
-        at = span.end
-    return "".join([*pieces, text[at:]])
+        pieces += (text[offset : span.start], span.replacement, "\n" * lines)
+        offset = span.end
+    return "".join([*pieces, text[offset:]])
 
 
 def _name_sections(
     sections: Sequence[FileSection],
     text: str,
-    masked: Sequence[RedactedSpan],
+    masked_spans: Sequence[RedactedSpan],
     label: str,
     owner: str,
     rules: FileRules,
@@ -300,7 +313,7 @@ def _name_sections(
     `text`, so that a tombstone applies even if masks change."""
     lines = text.split("\n")
     starts = [0, *accumulate(len(line) + 1 for line in lines)]
-    masked_lines = [bisect_right(starts, span.start) for span in masked]
+    masked_lines = [bisect_right(starts, span.start) for span in masked_spans]
     like: Counter[EntryKey] = Counter()
     for section in sections:
         first, last = section.first_line, section.last_line
@@ -332,8 +345,8 @@ def _message(text: str) -> Message:
 
 def _key(owner: str, identity: MessageId, headings: Sequence[str], occurrence: int) -> EntryKey:
     text = "\0".join((identity, str(occurrence), *headings))
-    hashed = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES)
-    return EntryKey(f"{owner}{hashed.hexdigest()}")
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES)
+    return EntryKey(f"{owner}{digest.hexdigest()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -341,24 +354,24 @@ class FileChange:
     """The differences between a file and its stored sections."""
 
     unchanged: int = 0
-    fresh: tuple[ReadSection, ...] = ()
-    moved: tuple[ReadSection, ...] = ()
-    gone: tuple[SegmentId, ...] = ()
-    forgotten: tuple[ReadSection, ...] = ()
+    new_sections: tuple[ReadSection, ...] = ()
+    moved_sections: tuple[ReadSection, ...] = ()
+    gone_ids: tuple[SegmentId, ...] = ()
+    forgotten_sections: tuple[ReadSection, ...] = ()
 
     @property
     def is_none(self) -> bool:
-        return not (self.fresh or self.moved or self.gone)
+        return not (self.new_sections or self.moved_sections or self.gone_ids)
 
 
-async def stored_sections(
+async def read_stored_sections(
     archive: Archive, session: str, owner: str
 ) -> Mapping[SegmentId, Segment]:
     return {
-        stored.segment.id: stored.segment
+        stored_segment.segment.id: stored_segment.segment
         async for page in read_pages(archive, session=session)
-        for stored in page
-        if stored.segment.source == "file" and stored.segment.key.startswith(owner)
+        for stored_segment in page
+        if stored_segment.segment.source == "file" and stored_segment.segment.key.startswith(owner)
     }
 
 
@@ -368,21 +381,27 @@ async def compare(
     ids = {section.id for section in read.sections}
     present = [section for section in read.sections if section.id in segments]
     missing = [section for section in read.sections if section.id not in segments]
-    moved = [one for one in present if segments[one.id].origin != one.origin]
+    moved_sections = [
+        section for section in present if segments[section.id].origin != section.origin
+    ]
     marks = await archive.tombstoned(
         [MessageId(mark) for section in missing for mark in (section.id, section.entry.id)]
     )
-    forgotten = [one for one in missing if not marks.isdisjoint((one.id, one.entry.id))]
+    forgotten_sections = [
+        section for section in missing if not marks.isdisjoint((section.id, section.entry.id))
+    ]
     return FileChange(
-        unchanged=len(present) - len(moved),
-        fresh=tuple(one for one in missing if marks.isdisjoint((one.id, one.entry.id))),
-        moved=tuple(moved),
-        gone=tuple(id_ for id_ in segments if id_ not in ids),
-        forgotten=tuple(forgotten),
+        unchanged=len(present) - len(moved_sections),
+        new_sections=tuple(
+            section for section in missing if marks.isdisjoint((section.id, section.entry.id))
+        ),
+        moved_sections=tuple(moved_sections),
+        gone_ids=tuple(id_ for id_ in segments if id_ not in ids),
+        forgotten_sections=tuple(forgotten_sections),
     )
 
 
-def new_segments(
+def make_segments(
     file: FoundFile,
     change: FileChange,
     segments: Mapping[SegmentId, Segment],
@@ -392,10 +411,14 @@ def new_segments(
 ) -> list[NewSegment]:
     """Return the segments to write for a change, in the order of the file. A section that moved is
     written again with its first time."""
-    sections = sorted((*change.fresh, *change.moved), key=lambda section: section.line)
-    said_at = dict.fromkeys((one.entry.key for one in sections), time_of(file, now=now))
-    said_at.update((one.entry.key, segments[one.id].said_at) for one in change.moved)
-    made = ingest(
+    sections = sorted(
+        (*change.new_sections, *change.moved_sections), key=lambda section: section.line
+    )
+    said_at = dict.fromkeys((section.entry.key for section in sections), time_of(file, now=now))
+    said_at.update(
+        (section.entry.key, segments[section.id].said_at) for section in change.moved_sections
+    )
+    ingest_result = ingest(
         [section.entry for section in sections],
         session=session_of(file.label),
         source="file",
@@ -404,11 +427,11 @@ def new_segments(
         now=now,
         origins={section.entry.key: section.origin for section in sections},
     )
-    return [_index_as_content(new) for new in made.segments]
+    return [_index_as_content(new_segment) for new_segment in ingest_result.segments]
 
 
-def _index_as_content(new: NewSegment) -> NewSegment:
-    if new.segment.noise in _WORDLESS:
-        return new
-    segment = replace(new.segment, noise=None)
+def _index_as_content(new_segment: NewSegment) -> NewSegment:
+    if new_segment.segment.noise in _WORDLESS:
+        return new_segment
+    segment = replace(new_segment.segment, noise=None)
     return NewSegment(segment=segment, passages=index(segment))

@@ -26,23 +26,23 @@ Pattern: TypeAlias = tuple[str, ...]
 
 _MAGIC = frozenset("*?[")
 
-MOST_FILES = 5_000
-MOST_BYTES = 2 * 1024 * 1024
-MOST_ENTRIES = 200_000
+MAX_FILES = 5_000
+MAX_BYTES = 2 * 1024 * 1024
+MAX_ENTRIES = 200_000
 """Limit of the names that `find` lists, because a path in the settings may be a whole disk."""
 _OWN_FILES = ("MEMORY.md", "memory.md")
 _OWN_FOLDER = "memory"
 _SUFFIX = ".md"
 
 
-def _root_of(named: str, workspace: Path) -> tuple[Path, Pattern]:
+def _root_of(path_setting: str, workspace: Path) -> tuple[Path, Pattern]:
     """Return the resolved root of a path in the settings, and the glob below it (empty if none)."""
-    path = workspace / os.path.expanduser(named)  # noqa: PTH111 - never raises
-    if not _MAGIC.intersection(named) or os.path.lexists(path):
+    path = workspace / os.path.expanduser(path_setting)  # noqa: PTH111 - never raises
+    if not _MAGIC.intersection(path_setting) or os.path.lexists(path):
         return Path(os.path.realpath(path)), ()
     parts = path.parts
-    fixed = next(at for at, part in enumerate(parts) if _MAGIC.intersection(part))
-    return Path(os.path.realpath(Path(*parts[:fixed]))), parts[fixed:]
+    fixed_count = next(index for index, part in enumerate(parts) if _MAGIC.intersection(part))
+    return Path(os.path.realpath(Path(*parts[:fixed_count]))), parts[fixed_count:]
 
 
 def _matches(names: Pattern, pattern: Pattern) -> bool:
@@ -51,8 +51,10 @@ def _matches(names: Pattern, pattern: Pattern) -> bool:
     fits = [False] * len(pattern) + [True]  # whether the rest of the pattern fits these names
     for name in reversed(names):
         row = [True]
-        for part, same, following in reversed([*zip(pattern, fits, fits[1:], strict=False)]):
-            row.append((row[-1] or same) if part == "**" else following and fnmatchcase(name, part))
+        for part, fits_here, fits_next in reversed([*zip(pattern, fits, fits[1:], strict=False)]):
+            row.append(
+                (row[-1] or fits_here) if part == "**" else fits_next and fnmatchcase(name, part)
+            )
         fits = row[::-1]
     return fits[0]
 
@@ -76,10 +78,10 @@ class FoundFiles:
     """The files that were found, and the paths that were skipped."""
 
     files: list[FoundFile] = field(default_factory=list)
-    skipped: list[SkippedFile] = field(default_factory=list)
+    skipped_files: list[SkippedFile] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
     """Labels of files that are not followed as they are now, for example too large."""
-    unlisted: list[str] = field(default_factory=list)
+    unlisted_folders: list[str] = field(default_factory=list)
     """Labels of folders that could not be listed. An empty label means all folders."""
 
 
@@ -107,7 +109,7 @@ class FollowedFiles:
             walk.name(self.workspace / _OWN_FOLDER)
         for path, pattern in self._roots:
             walk.root(path, pattern)
-        return walk.found
+        return walk.result
 
     def is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
         """Return whether the stored sections of a file that was not found must be removed."""
@@ -121,7 +123,7 @@ class FollowedFiles:
             return any(root.parent.exists() for root in roots) and _is_missing(path)
         listed = not any(
             not folder or label == folder or label.startswith(f"{folder}/")
-            for folder in files.unlisted
+            for folder in files.unlisted_folders
         )
         return listed or _is_missing(path)
 
@@ -142,10 +144,10 @@ class FollowedFiles:
 
 
 class _FileWalk:
-    def __init__(self, followed: FollowedFiles, allowed: Sequence[Path]) -> None:
-        self._followed = followed
-        self._allowed = allowed
-        self.found = FoundFiles()
+    def __init__(self, followed_files: FollowedFiles, allowed_roots: Sequence[Path]) -> None:
+        self._followed_files = followed_files
+        self._allowed_roots = allowed_roots
+        self.result = FoundFiles()
         self._files: set[object] = set()
         self._folders: set[tuple[int, int, Pattern]] = set()
         self._entries = 0
@@ -186,16 +188,16 @@ class _FileWalk:
     def _walk(self, folder: Path, pattern: Pattern = ()) -> None:
         waiting: list[tuple[Path, Pattern]] = [(folder, ())]
         while waiting and not self._full:
-            at, above = waiting.pop()
-            for entry in self._list_folder(at, pattern):
+            folder_path, above = waiting.pop()
+            for entry in self._list_folder(folder_path, pattern):
                 self._entries += 1
-                if self._entries > MOST_ENTRIES:
-                    self._end(f"more than {MOST_ENTRIES:,} names; the rest is not indexed")
+                if self._entries > MAX_ENTRIES:
+                    self._end(f"more than {MAX_ENTRIES:,} names; the rest is not indexed")
                     break
                 names = (*above, entry.name)
-                wanted = _is_markdown(entry.name) and _matches(names, pattern)
-                if wanted or _may_be_folder(entry):
-                    inner = self._visit(Path(entry.path), wanted=wanted)
+                is_wanted = _is_markdown(entry.name) and _matches(names, pattern)
+                if is_wanted or _may_be_folder(entry):
+                    inner = self._visit(Path(entry.path), wanted=is_wanted)
                     waiting += [] if inner is None else [(inner, names)]
 
     def _list_folder(self, folder: Path, pattern: Pattern) -> list[os.DirEntry[str]]:
@@ -215,7 +217,7 @@ class _FileWalk:
     def _follow_link(self, link: Path) -> Path | None:
         """Return the target of a link; None (and report it) if the link must not be followed."""
         real = Path(os.path.realpath(link))
-        if any(real.is_relative_to(root) for root in self._allowed):
+        if any(real.is_relative_to(root) for root in self._allowed_roots):
             return real
         self._skip(link, "it is a link out of the workspace; add its target to index.extra_paths")
         return None
@@ -224,32 +226,32 @@ class _FileWalk:
         """Report an unreadable file. An unreadable file exists, so its sections are not removed."""
         if not _is_missing(path):
             self._skip(path, f"it cannot be read: {error.strerror or type(error).__name__}")
-            self.found.unlisted.append(self._followed.label_of(path))
+            self.result.unlisted_folders.append(self._followed_files.label_of(path))
 
     def _file(self, path: Path, found_stat: os.stat_result) -> None:
-        label = self._followed.label_of(path)
+        label = self._followed_files.label_of(path)
         if not stat.S_ISREG(found_stat.st_mode):
             self._skip(path, "it is not a regular file")
             return
         # some network drives have no inode numbers, so compare names
-        same = (
+        file_id = (
             (found_stat.st_dev, found_stat.st_ino) if found_stat.st_ino else os.path.normcase(path)
         )
-        if same in self._files:
+        if file_id in self._files:
             return
-        if found_stat.st_size > MOST_BYTES:
-            self._skip(path, f"it is larger than {MOST_BYTES // 1024**2} MiB")
-            self.found.refused.add(label)
+        if found_stat.st_size > MAX_BYTES:
+            self._skip(path, f"it is larger than {MAX_BYTES // 1024**2} MiB")
+            self.result.refused.add(label)
             return
-        if len(self._files) == MOST_FILES:
-            self._end(f"there are more than {MOST_FILES:,} files; the rest is not indexed")
+        if len(self._files) == MAX_FILES:
+            self._end(f"there are more than {MAX_FILES:,} files; the rest is not indexed")
             return
-        self._files.add(same)
-        self.found.files.append(
+        self._files.add(file_id)
+        self.result.files.append(
             FoundFile(
                 path=path,
                 label=label,
-                outside=not path.is_relative_to(self._followed.workspace),
+                outside=not path.is_relative_to(self._followed_files.workspace),
                 device=found_stat.st_dev,
                 inode=found_stat.st_ino,
                 size=found_stat.st_size,
@@ -260,13 +262,15 @@ class _FileWalk:
     def _end(self, reason: str) -> None:
         if not self._full:
             self._full = True
-            self.found.skipped.append(
-                SkippedFile(file=str(self._followed.workspace), reason=reason)
+            self.result.skipped_files.append(
+                SkippedFile(file=str(self._followed_files.workspace), reason=reason)
             )
-            self.found.unlisted.append("")
+            self.result.unlisted_folders.append("")
 
     def _skip(self, path: Path, reason: str) -> None:
-        self.found.skipped.append(SkippedFile(file=self._followed.label_of(path), reason=reason))
+        self.result.skipped_files.append(
+            SkippedFile(file=self._followed_files.label_of(path), reason=reason)
+        )
 
 
 def _is_markdown(name: str) -> bool:
@@ -304,18 +308,18 @@ class ThreadRunner:
         earlier call is still running."""
         if self._late is not None and not self._late.done():
             raise TimeoutError
-        done: Future[T] = Future()
-        done.set_running_or_notify_cancel()
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
 
         def run() -> None:
             try:
-                done.set_result(work())
+                future.set_result(work())
             except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-                done.set_exception(error)
+                future.set_exception(error)
 
         threading.Thread(target=run, name="recollect-files", daemon=True).start()
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(done), self._seconds)
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._seconds)
         finally:
-            if not done.done():
-                self._late = done
+            if not future.done():
+                self._late = future

@@ -22,11 +22,11 @@ from recollect.core.transfer.file_sections import (
     FileRules,
     ReadFile,
     compare,
-    new_segments,
+    make_segments,
     owner_of,
     read_file,
+    read_stored_sections,
     session_of,
-    stored_sections,
 )
 from recollect.core.transfer.file_walk import FollowedFiles, FoundFile, FoundFiles, ThreadRunner
 from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
@@ -65,7 +65,7 @@ LEAST_SECONDS = 1.0
 class _Settled:
     """A session that scans skip until its file or the store changes."""
 
-    stored: SessionSummary | None
+    summary: SessionSummary | None
     file: FoundFile | None = None
     """The file; None if the session belongs to a file of another workspace."""
     sections: int = 0
@@ -74,25 +74,25 @@ class _Settled:
 @dataclass(slots=True, kw_only=True)
 class _Scan:
     archive: Archive
-    found: FoundFiles
+    found_files: FoundFiles
     now: float
     files: list[MemoryFileResult] = field(default_factory=list)
-    skipped: list[SkippedFile] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
+    skipped_files: list[SkippedFile] = field(default_factory=list)
+    forgotten_origins: list[str] = field(default_factory=list)
     redacted: int = 0
 
     def skip(self, label: str, reason: str) -> None:
-        self.skipped.append(SkippedFile(file=label, reason=reason))
+        self.skipped_files.append(SkippedFile(file=label, reason=reason))
 
     def tell(self, label: str, outcome: FileOutcome, change: FileChange) -> None:
-        self.forgotten.extend(section.origin for section in change.forgotten)
+        self.forgotten_origins.extend(section.origin for section in change.forgotten_sections)
         self.files.append(
             MemoryFileResult(
                 file=label,
                 outcome=outcome,
-                added=len(change.fresh),
-                moved=len(change.moved),
-                withdrawn=len(change.gone),
+                added=len(change.new_sections),
+                moved=len(change.moved_sections),
+                withdrawn=len(change.gone_ids),
                 unchanged=change.unchanged,
             )
         )
@@ -114,7 +114,7 @@ class MemoryFiles:
     ) -> None:
         """With `own_files`, follow the workspace's `MEMORY.md`, `memory.md` and
         `memory/**/*.md`."""
-        self._followed = FollowedFiles(workspace, extra_paths, own_files=own_files)
+        self._followed_files = FollowedFiles(workspace, extra_paths, own_files=own_files)
         self._open_archive = open_archive
         self._clock = clock
         self._rules = rules
@@ -122,7 +122,7 @@ class MemoryFiles:
         self._write = write
         self._settled: dict[str, _Settled] = {}
         self._owners = {
-            outside: owner_of(self._followed.workspace, outside=outside)
+            outside: owner_of(self._followed_files.workspace, outside=outside)
             for outside in (False, True)
         }
 
@@ -131,64 +131,67 @@ class MemoryFiles:
     ) -> MemoryFilesResult:
         """Scan all files once. Raise StoreError if the store does not answer. `withdraw` removes
         all sections of the workspace's files, without reading the files."""
-        found = FoundFiles() if withdraw else await self._walk()
-        if isinstance(found, SkippedFile):
-            return MemoryFilesResult(skipped=(found,))
+        found_files = FoundFiles() if withdraw else await self._walk()
+        if isinstance(found_files, SkippedFile):
+            return MemoryFilesResult(skipped=(found_files,))
         look = _Scan(
             archive=await self._open_archive(),
-            found=found,
+            found_files=found_files,
             now=self._clock.now(),
-            skipped=list(found.skipped),
+            skipped_files=list(found_files.skipped_files),
         )
-        listed = await look.archive.sessions()
-        stored = {
+        sessions = await look.archive.sessions()
+        summary_by_name = {
             session.session: session
-            for session in listed
+            for session in sessions
             if session.session.startswith(SESSION_PREFIX)
         }
-        names = {session_of(file.label) for file in found.files}
-        absent = [session for name, session in stored.items() if name not in names]
-        total = len(found.files) + len(absent)
+        names = {session_of(file.label) for file in found_files.files}
+        absent = [session for name, session in summary_by_name.items() if name not in names]
+        total = len(found_files.files) + len(absent)
         answers = True
-        for done, file in enumerate(found.files, 1):
-            answers = await self._look_at(file, stored.get(session_of(file.label)), look)
+        for number, file in enumerate(found_files.files, 1):
+            answers = await self._look_at(file, summary_by_name.get(session_of(file.label)), look)
             if not answers:
                 break
             if progress is not None:
-                progress(done, total)
+                progress(number, total)
         for summary in absent if answers else ():
             await self._look_for(summary, look, withdraw=withdraw)
         if progress is not None:
             progress(total, total)
         return MemoryFilesResult(
             files=tuple(look.files),
-            skipped=tuple(look.skipped),
-            forgotten=tuple(look.forgotten),
+            skipped=tuple(look.skipped_files),
+            forgotten=tuple(look.forgotten_origins),
             redacted=look.redacted,
         )
 
     async def _walk(self) -> FoundFiles | SkippedFile:
         try:
-            return await self._thread.run(self._followed.find)
+            return await self._thread.run(self._followed_files.find)
         except OSError as error:
             text = error.strerror or "it does not answer"
-            return SkippedFile(file=str(self._followed.workspace), reason=text)
+            return SkippedFile(file=str(self._followed_files.workspace), reason=text)
 
-    async def _look_at(self, file: FoundFile, stored: SessionSummary | None, look: _Scan) -> bool:
+    async def _look_at(self, file: FoundFile, summary: SessionSummary | None, look: _Scan) -> bool:
         """Scan one file. Return False if the disk does not answer, to stop the scan."""
-        known = self._settled.get(session_of(file.label))
-        if known is not None and (known.file, known.stored) == (file, stored):
-            look.tell(file.label, "unchanged", FileChange(unchanged=known.sections))
+        settled_file = self._settled.get(session_of(file.label))
+        if settled_file is not None and (settled_file.file, settled_file.summary) == (
+            file,
+            summary,
+        ):
+            look.tell(file.label, "unchanged", FileChange(unchanged=settled_file.sections))
             return True
         try:
             owner = self._owners[file.outside]
             read = await self._thread.run(lambda: read_file(file, owner=owner, rules=self._rules))
             if isinstance(read, ReadFile):
-                await self._keep(file, read, stored, look)
+                await self._keep(file, read, summary, look)
                 return True
             look.skip(file.label, read.reason)
-            if read.refused and stored is not None:
-                segments = await stored_sections(look.archive, stored.session, owner)
+            if read.refused and summary is not None:
+                segments = await read_stored_sections(look.archive, summary.session, owner)
                 await self._withdraw(file.label, segments, look)
         except TimeoutError:
             look.skip(
@@ -198,19 +201,19 @@ class MemoryFiles:
         return True
 
     async def _keep(
-        self, file: FoundFile, read: ReadFile, stored: SessionSummary | None, look: _Scan
+        self, file: FoundFile, read: ReadFile, summary: SessionSummary | None, look: _Scan
     ) -> None:
         if read.left_out:
             look.skip(file.label, f"{read.left_out:,} of its sections: it has more than the limit")
         segments: Mapping[SegmentId, Segment] = {}
-        if stored is not None:
+        if summary is not None:
             owner = self._owners[file.outside]
-            segments = await stored_sections(look.archive, stored.session, owner)
+            segments = await read_stored_sections(look.archive, summary.session, owner)
         change = await compare(look.archive, read, segments)
         if not change.is_none:
             await self._carry_out(file, change, segments, look)
         look.tell(file.label, _outcome(change, known=bool(segments)), change)
-        self._settle(file, stored, change)
+        self._settle(file, summary, change)
 
     async def _carry_out(
         self,
@@ -219,32 +222,40 @@ class MemoryFiles:
         segments: Mapping[SegmentId, Segment],
         look: _Scan,
     ) -> None:
-        new = await self._thread.run(
-            lambda: new_segments(
+        new_segments = await self._thread.run(
+            lambda: make_segments(
                 file, change, segments, redaction=self._rules.redaction, now=look.now
             )
         )
-        if change.gone:
-            await look.archive.withdraw(change.gone)
-        moved = {section.id for section in change.moved}
-        for at in range(0, len(new), BATCH_SEGMENTS):
-            batch = tuple(new[at : at + BATCH_SEGMENTS])
-            again = [one.segment.id for one in batch if one.segment.id in moved]
-            if again:  # a store ignores known ids, so remove the old segments first
-                await look.archive.withdraw(again)
-            embedded = any(passage.embedded for one in batch for passage in one.passages)
-            names = self._rules.embedders if embedded else ()
+        if change.gone_ids:
+            await look.archive.withdraw(change.gone_ids)
+        moved_ids = {section.id for section in change.moved_sections}
+        for index in range(0, len(new_segments), BATCH_SEGMENTS):
+            batch = tuple(new_segments[index : index + BATCH_SEGMENTS])
+            old_ids = [
+                new_segment.segment.id
+                for new_segment in batch
+                if new_segment.segment.id in moved_ids
+            ]
+            if old_ids:  # a store ignores known ids, so remove the old segments first
+                await look.archive.withdraw(old_ids)
+            has_embedded = any(
+                passage.embedded for new_segment in batch for passage in new_segment.passages
+            )
+            names = self._rules.embedders if has_embedded else ()
             jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=look.now) for name in names)
             await self._write(Batch(at=look.now, segments=batch, jobs=jobs))
-        look.redacted += sum(section.masked for section in (*change.fresh, *change.moved))
+        look.redacted += sum(
+            section.masked for section in (*change.new_sections, *change.moved_sections)
+        )
 
-    def _settle(self, file: FoundFile, stored: SessionSummary | None, change: FileChange) -> None:
+    def _settle(self, file: FoundFile, summary: SessionSummary | None, change: FileChange) -> None:
         """Record that later scans may skip this file, unless it changed in the last two seconds."""
-        fresh = time.time() - file.mtime_ns / 1e9 < _SETTLED_SECONDS
+        is_fresh = time.time() - file.mtime_ns / 1e9 < _SETTLED_SECONDS
         # never skip a file with forgotten sections: report them, or store them without a tombstone
-        if change.is_none and not change.forgotten and not fresh:
+        if change.is_none and not change.forgotten_sections and not is_fresh:
             self._settled[session_of(file.label)] = _Settled(
-                file=file, stored=stored, sections=change.unchanged
+                file=file, summary=summary, sections=change.unchanged
             )
         else:
             self._settled.pop(session_of(file.label), None)
@@ -252,29 +263,29 @@ class MemoryFiles:
     async def _look_for(self, summary: SessionSummary, look: _Scan, *, withdraw: bool) -> None:
         """Handle a stored file that was not found: it was deleted, its folder could not be listed,
         or it belongs to another workspace."""
-        known = self._settled.get(summary.session)
-        if known == _Settled(stored=summary) and not withdraw:
+        settled_file = self._settled.get(summary.session)
+        if settled_file == _Settled(summary=summary) and not withdraw:
             return
         label = summary.session.removeprefix(SESSION_PREFIX)
-        ours = False
+        is_ours = False
         for outside, owner in self._owners.items():
-            segments = await stored_sections(look.archive, summary.session, owner)
+            segments = await read_stored_sections(look.archive, summary.session, owner)
             if not segments:
                 continue
-            ours = True
+            is_ours = True
             if withdraw:
-                gone = self._followed.is_within(label, outside=outside)
+                gone = self._followed_files.is_within(label, outside=outside)
             else:
-                gone = await self._is_gone(label, look.found, outside=outside)
+                gone = await self._is_gone(label, look.found_files, outside=outside)
             if gone:
                 await self._withdraw(label, segments, look)
-        if not ours:
-            self._settled[summary.session] = _Settled(stored=summary)
+        if not is_ours:
+            self._settled[summary.session] = _Settled(summary=summary)
 
     async def _is_gone(self, label: str, files: FoundFiles, *, outside: bool) -> bool:
         try:
             return await self._thread.run(
-                lambda: self._followed.is_gone(label, files, outside=outside)
+                lambda: self._followed_files.is_gone(label, files, outside=outside)
             )
         except OSError:
             return False
@@ -282,7 +293,7 @@ class MemoryFiles:
     async def _withdraw(self, label: str, segments: Iterable[SegmentId], look: _Scan) -> None:
         gone = tuple(segments)
         if gone:
-            look.tell(label, "withdrawn", FileChange(gone=gone))
+            look.tell(label, "withdrawn", FileChange(gone_ids=gone))
             await look.archive.withdraw(gone)
 
 
@@ -291,7 +302,11 @@ def _outcome(change: FileChange, *, known: bool) -> FileOutcome:
         return "unchanged"
     if not known:
         return "added"
-    return "changed" if change.fresh or change.moved or change.unchanged else "withdrawn"
+    return (
+        "changed"
+        if change.new_sections or change.moved_sections or change.unchanged
+        else "withdrawn"
+    )
 
 
 class Following:
@@ -304,7 +319,7 @@ class Following:
         self.interval_seconds: float = max(interval_seconds, LEAST_SECONDS)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self._stop, self._looked = asyncio.Event(), asyncio.Event()
+        self._stop, self._scan_event = asyncio.Event(), asyncio.Event()
         self._due = asyncio.Event()
         self._closed = False
         self.last: MemoryFilesResult | Failure | None = None
@@ -323,8 +338,10 @@ class Following:
         if self.last is None or not self.last.skipped:
             return None
         first = self.last.skipped[0]
-        if more := len(self.last.skipped) - 1:
-            return Reason(Cause.FILES_PASSED_OVER, file=first.file, why=first.reason, more=more)
+        if more_count := len(self.last.skipped) - 1:
+            return Reason(
+                Cause.FILES_PASSED_OVER, file=first.file, why=first.reason, more=more_count
+            )
         return Reason(Cause.FILE_PASSED_OVER, file=first.file, why=first.reason)
 
     def wake(self) -> None:
@@ -334,7 +351,7 @@ class Following:
         loop = asyncio.get_running_loop()
         if self._loop is not loop:  # a task of another event loop ended with that loop
             self._loop, self._task = loop, None
-            self._stop, self._looked = asyncio.Event(), asyncio.Event()
+            self._stop, self._scan_event = asyncio.Event(), asyncio.Event()
             self._due = asyncio.Event()
         if not self.running:
             self._task = loop.create_task(self._follow(self._stop))
@@ -342,11 +359,11 @@ class Following:
     async def look_now(self) -> None:
         """Start a scan, and wait for its end for a limited time."""
         self.wake()
-        self._looked.clear()
+        self._scan_event.clear()
         self._due.set()
         if self.running:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._looked.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._scan_event.wait(), LOOK_SECONDS)
 
     async def close(self) -> None:
         """Stop the scans. The next start completes an interrupted scan."""
@@ -366,7 +383,7 @@ class Following:
             self._due.clear()
             self.last = await attempted(self._look())
             if not self._due.is_set():  # else a scan was asked for while this one ran
-                self._looked.set()
+                self._scan_event.set()
             if isinstance(self.last, Failure):
                 # Failures of the store are reported by its own component.
                 if not issubclass(self.last.error, StoreError):

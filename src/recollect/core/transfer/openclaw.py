@@ -23,12 +23,12 @@ from recollect.core.formats.openclaw_files import (
     SegmentLine,
     VectorFile,
     foreign_of,
-    in_order,
     own_keys,
     read_fact_file,
     read_knowledge_lines,
     read_line_id,
     read_segment_lines,
+    sort_facts,
     with_own_keys,
     write_knowledge_line,
     write_segment_line,
@@ -59,7 +59,7 @@ from recollect.core.values.segment import (
 from recollect.system.config.settings import Redaction
 
 T = TypeVar("T")
-Embed: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[bytes]]]
+EmbedTexts: TypeAlias = Callable[[Sequence[str]], Awaitable[Sequence[bytes]]]
 HASH_DIMENSIONS: Final = 384
 """Dimensions of OpenClaw's hash embedder."""
 NO_VECTORS: Final = VectorFile(dimensions=0, offsets={}, data=b"")
@@ -89,25 +89,25 @@ async def import_segments(
     rules: ImportRules,
     session: str | None = None,
     vectors: VectorFile = NO_VECTORS,
-    embed: Embed,
+    embed: EmbedTexts,
     progress: Progress | None = None,
 ) -> FileCounts:
     """Write the lines of a `segments.jsonl`. `session` overrides the session that a line names.
     `embed` is OpenClaw's hash embedder."""
     passed_over = list(vectors.passed_over)
     places = {name: number for number, name in enumerate(vectors.offsets, 1)}
-    unused = set(places)
+    unused_ids = set(places)
     counts = FileCounts()
     done = 0
     for chunk in chunks(read_segment_lines(lines, passed_over)):
         segments = [(line, _segment(line, rules, session, places.get(line.id))) for line in chunk]
         counts = counts.plus(await _write_lines(store, segments, rules, vectors, embed))
-        unused.difference_update(line.id for line in chunk)
+        unused_ids.difference_update(line.id for line in chunk)
         done += len(chunk)
         if progress is not None:
             progress(done, done)
-    if unused:
-        passed_over.append(f"vectors.bin: {len(unused):,} vectors belong to no message")
+    if unused_ids:
+        passed_over.append(f"vectors.bin: {len(unused_ids):,} vectors belong to no message")
     return replace(counts, passed_over=tuple(passed_over))
 
 
@@ -116,46 +116,48 @@ async def _write_lines(
     lines: Sequence[tuple[SegmentLine, Segment]],
     rules: ImportRules,
     vectors: VectorFile,
-    embed: Embed,
+    embed: EmbedTexts,
 ) -> FileCounts:
     # If the file is an export of this space, segments may be stored under the lines' own ids.
-    own = {segment.id: SegmentId(clean_text(line.id)) for line, segment in lines}
-    known = await store.known({*own, *own.values()})
-    fresh = {
+    own_ids = {segment.id: SegmentId(clean_text(line.id)) for line, segment in lines}
+    known_ids = await store.known({*own_ids, *own_ids.values()})
+    new_by_id = {
         segment.id: _new_segment(line, segment, rules)
         for line, segment in lines
-        if known.isdisjoint((segment.id, own[segment.id]))
+        if known_ids.isdisjoint((segment.id, own_ids[segment.id]))
     }
-    if not fresh:
+    if not new_by_id:
         return FileCounts(messages=ImportCounts(read=len(lines), known=len(lines)))
-    segments = tuple(new for new, _ in fresh.values())
-    jobs = rules.reading(dict.fromkeys(new.segment.session for new in segments))
-    given = {
+    segments = tuple(new_segment for new_segment, _ in new_by_id.values())
+    jobs = rules.reading(dict.fromkeys(new_segment.segment.session for new_segment in segments))
+    given_vectors = {
         segment.id: vectors.values(line.id)
         for line, segment in lines
-        if segment.id in fresh and not fresh[segment.id][1] and line.id in vectors.offsets
+        if segment.id in new_by_id and not new_by_id[segment.id][1] and line.id in vectors.offsets
     }
-    computed = await embed([fresh[id_][0].segment.text for id_ in given])
-    found = tuple(
+    own_vectors = await embed([new_by_id[id_][0].segment.text for id_ in given_vectors])
+    foreign_vectors = tuple(
         Vector(segment=id_, ordinal=0, values=values)
-        for (id_, values), own in zip(given.items(), computed, strict=True)
-        if values != own
+        for (id_, values), own_vector in zip(given_vectors.items(), own_vectors, strict=True)
+        if values != own_vector
     )
     name = f"{IMPORTED_VECTORS}{vectors.dimensions}"
-    made = VectorSet(embedder=name, dimensions=vectors.dimensions, vectors=found)
-    batch = Batch(at=rules.now, segments=segments, jobs=jobs, vectors=(made,) if found else ())
-    written = await store.write(batch)
-    stored, forgotten = set(written.stored), set(written.forgotten)
-    kept = [fresh[id_] for id_ in fresh.keys() & stored]
+    vector_set = VectorSet(embedder=name, dimensions=vectors.dimensions, vectors=foreign_vectors)
+    batch = Batch(
+        at=rules.now, segments=segments, jobs=jobs, vectors=(vector_set,) if foreign_vectors else ()
+    )
+    write_result = await store.write(batch)
+    stored_ids, forgotten_ids = set(write_result.stored), set(write_result.forgotten)
+    new_segments = [new_by_id[id_] for id_ in new_by_id.keys() & stored_ids]
     return FileCounts(
         messages=ImportCounts(
             read=len(lines),
-            stored=len(stored),
-            known=len(lines) - len(stored) - len(forgotten),
-            forgotten=len(forgotten),
-            noise=sum(new.segment.noise is not None for new, _ in kept),
+            stored=len(stored_ids),
+            known=len(lines) - len(stored_ids) - len(forgotten_ids),
+            forgotten=len(forgotten_ids),
+            noise=sum(new_segment.segment.noise is not None for new_segment, _ in new_segments),
         ),
-        altered=sum(altered for _, altered in kept),
+        altered=sum(altered for _, altered in new_segments),
     )
 
 
@@ -170,9 +172,9 @@ def _segment(
     because a line has no position in a history."""
     message = Message(role=line.role, parts=(Text(text=line.content),), raw=b"")
     identity = identify(message, rules.secret)
-    named = line.id.encode("utf-8", "surrogatepass")
-    hashed = blake2b(named, digest_size=16, person=b"recollect-line").hexdigest()
-    key = chain(EntryKey(hashed), identity)
+    id_bytes = line.id.encode("utf-8", "surrogatepass")
+    digest = blake2b(id_bytes, digest_size=16, person=b"recollect-line").hexdigest()
+    key = chain(EntryKey(digest), identity)
     session = clean_text(line.session if session is None else session)
     return Segment(
         id=segment_id(session, key),
@@ -227,13 +229,13 @@ def mask_object(
 def _mask_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask) -> dict[str, Any]:
     masked: dict[str, Any] = {}
     for key, item in value.items():
-        done = _mask_value(item, mask)
+        masked_item = _mask_value(item, mask)
         if key not in fields:  # the name of an unknown field may announce a secret
-            pair = f"{stringify(key)}:{stringify(done)}"
-            named = redact(pair, pii=mask.settings.pii, known=mask.secrets)
-            mask.secrets.update(secrets_in(pair, named.spans))
-            done = named.spans[0].replacement if named.spans else done
-        masked[key] = done
+            pair = f"{stringify(key)}:{stringify(masked_item)}"
+            redaction = redact(pair, pii=mask.settings.pii, known=mask.secrets)
+            mask.secrets.update(secrets_in(pair, redaction.spans))
+            masked_item = redaction.spans[0].replacement if redaction.spans else masked_item
+        masked[key] = masked_item
     return masked
 
 
@@ -244,9 +246,9 @@ def _mask_value(item: Any, mask: TextMask) -> Any:
         return [_mask_value(inner, mask) for inner in item]
     if isinstance(item, dict):
         masked = {mask.text(key): _mask_value(inner, mask) for key, inner in item.items()}
-        spelled = stringify(masked)
-        done = mask.json(spelled)  # a key may announce that its value is a secret
-        return masked if done == spelled else decode(done.encode())
+        json_text = stringify(masked)
+        masked_text = mask.json(json_text)  # a key may announce that its value is a secret
+        return masked if masked_text == json_text else decode(masked_text.encode())
     return item
 
 
@@ -263,27 +265,34 @@ async def import_facts(
     passed_over: list[str] = []
     counts = FileCounts()
     for chunk in chunks(read_knowledge_lines(lines, passed_over)):
-        made = {one[0].id: one for one in (_fact(line, rules, restored=restore) for line in chunk)}
-        known = {fact.id: fact for fact in await store.facts(list(made), superseded=True)}
-        forgotten = await store.tombstoned(map(fact_identity, made))
-        fresh = [
+        facts_by_id = {
+            fact_pair[0].id: fact_pair
+            for fact_pair in (_fact(line, rules, restored=restore) for line in chunk)
+        }
+        known_facts = {
+            fact.id: fact for fact in await store.facts(list(facts_by_id), superseded=True)
+        }
+        forgotten_ids = await store.tombstoned(map(fact_identity, facts_by_id))
+        new_facts = [
             (fact, altered)
-            for fact, altered in made.values()
-            if fact_identity(fact.id) not in forgotten
-            and (fact.id not in known or (restore and _is_imported(known[fact.id], fact)))
+            for fact, altered in facts_by_id.values()
+            if fact_identity(fact.id) not in forgotten_ids
+            and (
+                fact.id not in known_facts or (restore and _is_imported(known_facts[fact.id], fact))
+            )
         ]
-        out = sum(fact_identity(id_) in forgotten for id_ in made)
-        if fresh:
-            await store.write(Batch(at=rules.now, facts=tuple(fact for fact, _ in fresh)))
+        out = sum(fact_identity(id_) in forgotten_ids for id_ in facts_by_id)
+        if new_facts:
+            await store.write(Batch(at=rules.now, facts=tuple(fact for fact, _ in new_facts)))
         counts = counts.plus(
             FileCounts(
                 messages=ImportCounts(
                     read=len(chunk),
-                    stored=len(fresh),
-                    known=len(chunk) - len(fresh) - out,
+                    stored=len(new_facts),
+                    known=len(chunk) - len(new_facts) - out,
                     forgotten=out,
                 ),
-                altered=sum(altered for _, altered in fresh),
+                altered=sum(altered for _, altered in new_facts),
             )
         )
     return replace(counts, passed_over=tuple(passed_over))
@@ -311,7 +320,7 @@ async def import_fact_file(
     while newest.superseded_by is not None and newest.superseded_by in facts:
         newest = facts[newest.superseded_by]
     outcome = "known"
-    if (text, kind) not in [(one.content.strip(), one.type) for one in (fact, newest)]:
+    if (text, kind) not in [(version.content.strip(), version.type) for version in (fact, newest)]:
         written = await book.edit(newest.id, text, type=kind)
         outcome, newest = written.outcome, written.fact or newest
     elif text != newest.content.strip():  # a later version was made elsewhere
@@ -327,9 +336,9 @@ async def import_fact_file(
     return outcome if outcome != "known" else "pinned" if line["pinned"] else "unpinned"
 
 
-def _is_imported(stored: Fact, fact: Fact) -> bool:
+def _is_imported(stored_fact: Fact, fact: Fact) -> bool:
     """Return whether the stored fact was imported without `restore`, and so has lower trust."""
-    return stored.made_by == "import" and own_keys(stored) != own_keys(fact)
+    return stored_fact.made_by == "import" and own_keys(stored_fact) != own_keys(fact)
 
 
 def _fact(line: KnowledgeLine, rules: ImportRules, *, restored: bool) -> tuple[Fact, bool]:
@@ -362,7 +371,7 @@ async def export_segments(
     store: Store,
     file: BinaryIO,
     vector_file: BinaryIO,
-    embed: Embed,
+    embed: EmbedTexts,
     progress: Callable[[int], None] | None = None,
 ) -> int:
     """Write all messages in order of arrival as `segments.jsonl`, and their vectors. Return the
@@ -370,22 +379,24 @@ async def export_segments(
     computes the others, unless another embedder made the imported ones."""
     counts = (await store.stats()).vectors
     names = [name for name in counts if name.startswith(IMPORTED_VECTORS) and counts[name]]
-    imported = {v.segment: v.values for name in names[:1] for v in await store.vectors(name)}
+    imported_vectors = {
+        v.segment: v.values for name in names[:1] for v in await store.vectors(name)
+    }
     written, lines = 0, _Lines(file)
     vectors: list[tuple[float, str, bytes]] = []
     by_hash: list[tuple[float, str, bytes]] = []
     async for page in read_pages(store):
-        computed = await embed([stored.segment.text for stored in page])
-        for stored, hashed in zip(page, computed, strict=True):
-            segment = stored.segment
+        hash_vectors = await embed([stored_segment.segment.text for stored_segment in page])
+        for stored_segment, hash_vector in zip(page, hash_vectors, strict=True):
+            segment = stored_segment.segment
             line = write_segment_line(segment, _metadata(segment))
             lines.write(line)
             place = (segment.origin or "").partition(VECTOR_PLACE)[2]
             vector = float(place or "inf"), read_line_id(line)
-            if segment.id in imported:
-                vectors.append((*vector, imported[segment.id]))
+            if segment.id in imported_vectors:
+                vectors.append((*vector, imported_vectors[segment.id]))
             elif place or segment.noise is None:
-                by_hash.append((*vector, hashed))
+                by_hash.append((*vector, hash_vector))
         written += len(page)
         if progress is not None:
             progress(written)
@@ -393,8 +404,8 @@ async def export_segments(
     imported_by_hash = sum(place < inf for place, _, _ in by_hash)
     if dimensions != HASH_DIMENSIONS or len(vectors) > imported_by_hash:
         by_hash = []  # another embedder made the imported vectors
-    ordered = sorted([*vectors, *by_hash], key=lambda vector: vector[0])
-    pairs = [(name, values) for _, name, values in ordered]
+    sorted_vectors = sorted([*vectors, *by_hash], key=lambda vector: vector[0])
+    pairs = [(name, values) for _, name, values in sorted_vectors]
     vector_file.writelines(write_vectors(pairs, dimensions=dimensions))
     return written
 
@@ -406,7 +417,7 @@ def _metadata(segment: Segment) -> dict[str, Any]:
 
 async def export_facts(store: Store, file: BinaryIO) -> int:
     """Write all facts, also replaced ones, as `knowledge.jsonl`. Return the number of facts."""
-    facts = in_order(await store.facts(superseded=True))
+    facts = sort_facts(await store.facts(superseded=True))
     lines = _Lines(file)
     for fact in facts:
         lines.write(write_knowledge_line(fact))

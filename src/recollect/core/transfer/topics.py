@@ -57,16 +57,18 @@ def topics_of(text: str) -> list[str]:
     words = {*_ENGLISH_WORDS.findall(text.lower()), *_chinese_words().findall(text)}
     counts = Counter(topic_by_word[word] for word in words & topic_by_word.keys())
     least = 2 if len(text) > _LONG_CHARS else 1
-    ranked = sorted((-count, topic) for topic, count in counts.items() if count >= least)
-    return [topic for _, topic in ranked[:_MAX_TOPICS]]
+    ranked_topics = sorted((-count, topic) for topic, count in counts.items() if count >= least)
+    return [topic for _, topic in ranked_topics[:_MAX_TOPICS]]
 
 
 def entities_of(text: str) -> list[str]:
     """Return what a text names, the most often named first: identifiers, quoted names, people."""
     text = text[:_HEAD_CHARS]
-    named = Counter(shapes_in(text))
-    named.update((quoted[1] or quoted[2]).strip() for quoted in _QUOTED.finditer(text))
-    named.update(name for name in _PROPER.findall(text) if not _DAY_OR_MONTH.fullmatch(name))
-    named.update(_HANDLE.findall(text))
-    kept = [name for name in named if 1 < len(name) <= _MAX_ENTITY_CHARS and _MASK not in name]
-    return sorted(kept, key=lambda name: -named[name])[:_MAX_ENTITIES]
+    name_counts = Counter(shapes_in(text))
+    name_counts.update((match[1] or match[2]).strip() for match in _QUOTED.finditer(text))
+    name_counts.update(name for name in _PROPER.findall(text) if not _DAY_OR_MONTH.fullmatch(name))
+    name_counts.update(_HANDLE.findall(text))
+    names = [
+        name for name in name_counts if 1 < len(name) <= _MAX_ENTITY_CHARS and _MASK not in name
+    ]
+    return sorted(names, key=lambda name: -name_counts[name])[:_MAX_ENTITIES]

@@ -51,17 +51,17 @@ class PlacedItems:
 
 
 def place_items(
-    transcript: RecordedSession, readings: Sequence[Reading], known: SessionState | None = None
+    transcript: RecordedSession, readings: Sequence[Reading], live_state: SessionState | None = None
 ) -> PlacedItems:
-    """Find the key of every item. `known` is the state of a live session with some items."""
+    """Find the key of every item. `live_state` is that of a session with some items."""
     contexts = [tuple(item for run in runs for item in run) for runs in _contexts(transcript)]
     keys: dict[int, EntryKey] = {}
     aliases: Mapping[EntryKey, EntryKey] = {}
-    if known is not None:
-        aliases = known.aliases
-        # start with the newest history, because `known` is most likely its state
+    if live_state is not None:
+        aliases = live_state.aliases
+        # start with the newest history, because `live_state` is most likely its state
         for context in reversed(contexts):
-            for item, key in _recognize(known, context, readings):
+            for item, key in _recognize(live_state, context, readings):
                 keys.setdefault(item, key)
     state = SessionState(aliases=aliases)
     for context in contexts:
@@ -69,8 +69,8 @@ def place_items(
     parent = ROOT
     for item, reading in enumerate(readings):  # also items that no request contains
         parent = keys.setdefault(item, chain(parent, reading.id))
-    placed = tuple([keys[item] for item in range(len(readings))])
-    return PlacedItems(keys=placed, state=state)
+    item_keys = tuple([keys[item] for item in range(len(readings))])
+    return PlacedItems(keys=item_keys, state=state)
 
 
 def _follow(
@@ -79,23 +79,23 @@ def _follow(
     readings: Sequence[Reading],
     keys: dict[int, EntryKey],
 ) -> SessionState:
-    recognised = dict(_recognize(state, context, readings)) if state.path else {}
+    known_keys = dict(_recognize(state, context, readings)) if state.path else {}
     aliases = dict(state.aliases)
     path: list[EntryKey] = []
     parent = ROOT
     for item in context:
-        chained = chain(parent, readings[item].id)
-        key = keys.get(item) or recognised.get(item) or aliases.get(chained, chained)
-        if key != chained:
-            aliases[chained] = key
+        chained_key = chain(parent, readings[item].id)
+        key = keys.get(item) or known_keys.get(item) or aliases.get(chained_key, chained_key)
+        if key != chained_key:
+            aliases[chained_key] = key
         keys.setdefault(item, key)
         path.append(key)
         parent = key
-    shown = set(path)
+    path_keys = set(path)
     return SessionState(
         path=tuple(path),
         ids=tuple([readings[item].id for item in context]),
-        aliases={alias: key for alias, key in aliases.items() if key in shown},
+        aliases={alias: key for alias, key in aliases.items() if key in path_keys},
     )
 
 
@@ -143,15 +143,15 @@ def _singles(items: Sequence[int]) -> list[range]:
 
 
 def _merge_runs(runs: Sequence[range]) -> list[range]:
-    merged: list[range] = []
+    merged_runs: list[range] = []
     for run in runs:
         if not run:
             continue
-        if merged and merged[-1].stop == run.start:
-            merged[-1] = range(merged[-1].start, run.stop)
+        if merged_runs and merged_runs[-1].stop == run.start:
+            merged_runs[-1] = range(merged_runs[-1].start, run.stop)
         else:
-            merged.append(run)
-    return merged
+            merged_runs.append(run)
+    return merged_runs
 
 
 def _begins_with(longer: Runs, shorter: Runs) -> bool:
@@ -227,13 +227,19 @@ async def _session_name(store: Store, session: str, kind: str, readings: Sequenc
     if kind not in _UNNAMED_KINDS or await store.session(session) is not None:
         return session
     # without tool output, which each format writes differently
-    ids = [one.id for one in readings if one.message.role in _SPEAKING]
+    ids = [reading.id for reading in readings if reading.message.role in _SPEAKING]
     starts = tuple(unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
-    alike = [one.session for one in await store.sessions() if one.session.startswith(starts)]
-    for candidate in alike:
+    sessions = [
+        summary.session for summary in await store.sessions() if summary.session.startswith(starts)
+    ]
+    for candidate in sessions:
         page = await store.page(limit=_PAGE_SEGMENTS, session=candidate)
-        said = {one.segment.message_id for one in page if one.segment.role in _SPEAKING}
-        if said and said <= set(ids):
+        message_ids = {
+            stored_segment.segment.message_id
+            for stored_segment in page
+            if stored_segment.segment.role in _SPEAKING
+        }
+        if message_ids and message_ids <= set(ids):
             return candidate
     return session
 
@@ -257,20 +263,20 @@ async def import_transcript(
     codec = CODECS[transcript.format]
     readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
     session = await _session_name(store, session, transcript.kind, readings)
-    stored = await store.session(session)
-    live = _live_state(stored)
-    placed = place_items(transcript, readings, live)
+    stored_session = await store.session(session)
+    live = _live_state(stored_session)
+    placed_items = place_items(transcript, readings, live)
     items = [(item.timestamp, f"{file}:{item.line}") for item in transcript.items]
-    writing = _Writing(store, rules, session, readings, placed.keys)
+    writing = _Writing(store, rules, session, readings, placed_items.keys)
     writing.set_origins(items, file_said_at)
-    if stored is not None and (transcript.compactions or (live is not None and look_again)):
+    if stored_session is not None and (transcript.compactions or (live is not None and look_again)):
         await writing.find_elsewhere()
     counts = ImportCounts(read=len(readings), known=len(readings) - len(writing.places))
     for part in write_ranges([len(raws[place]) for place in writing.places]):
         counts = counts.plus(await writing.write(writing.places[part]))
         if progress is not None:
             progress(part.stop, len(writing.places))
-    write = _session_write(session, placed.state, stored)
+    write = _session_write(session, placed_items.state, stored_session)
     if write is not None:
         await store.write(Batch(at=rules.now, session=write))
     return counts
@@ -297,13 +303,13 @@ class _Writing:
         for place, id_ in enumerate(self._ids):  # a recording may contain a message twice
             first.setdefault(id_, place)
         self.places = list(first.values())
-        parts = [part for one in readings if one.calls for part in one.message.parts]
+        parts = [part for reading in readings if reading.calls for part in reading.message.parts]
         self._tool_names = {part.id: part.name for part in parts if isinstance(part, ToolCall)}
-        self._fetched = fetched_calls(parts)
+        self._fetched_ids = fetched_calls(parts)
         self._said_at: dict[EntryKey, float] = {}
         self._origins: dict[EntryKey, str] = {}
         self._secrets: dict[str, None] = {}
-        self._elsewhere: Counter[_Said] = Counter()
+        self._elsewhere_counts: Counter[_Said] = Counter()
         """Number of messages that the session stores under other keys, by role and text."""
 
     def set_origins(self, items: Iterable[tuple[float | None, str]], said_at: float) -> None:
@@ -320,21 +326,23 @@ class _Writing:
         compared, because the gateway stores other details differently."""
         if len(await self._store.known(self._ids)) == len(self.places):
             return
-        ours = set(self._ids)
+        own_ids = set(self._ids)
         async for page in read_pages(self._store, session=self._session):
-            self._elsewhere.update(
-                _words_of(one.segment) for one in page if one.segment.id not in ours
+            self._elsewhere_counts.update(
+                _words_of(stored_segment.segment)
+                for stored_segment in page
+                if stored_segment.segment.id not in own_ids
             )
 
     async def write(self, places: Sequence[int]) -> ImportCounts:
         """Write the messages at these positions, unless they are stored already."""
         known = await self._store.known([self._ids[place] for place in places])
-        fresh = [place for place in places if self._ids[place] not in known]
-        if not fresh:
+        new_places = [place for place in places if self._ids[place] not in known]
+        if not new_places:
             return ImportCounts(known=len(known))
-        made = await asyncio.to_thread(  # hooks of other sessions share this event loop
+        ingest_result = await asyncio.to_thread(  # hooks of other sessions share this event loop
             ingest,
-            [enter(self._readings[place], self._keys[place]) for place in fresh],
+            [enter(self._readings[place], self._keys[place]) for place in new_places],
             session=self._session,
             source="import",
             said_at=self._said_at,
@@ -342,32 +350,42 @@ class _Writing:
             now=self._rules.now,
             origins=self._origins,
             tool_names=self._tool_names,
-            fetched=self._fetched,
+            fetched=self._fetched_ids,
             secrets=self._secrets,
         )
-        segments = [new for new in made.segments if not self._is_elsewhere(new.segment)]
+        segments = [
+            new_segment
+            for new_segment in ingest_result.segments
+            if not self._is_elsewhere(new_segment.segment)
+        ]
         if not segments:
-            return ImportCounts(known=len(known) + len(made.segments), skipped=len(made.skipped))
-        jobs = (*made.jobs, *self._rules.reading([self._session]))
+            return ImportCounts(
+                known=len(known) + len(ingest_result.segments), skipped=len(ingest_result.skipped)
+            )
+        jobs = (*ingest_result.jobs, *self._rules.reading([self._session]))
         batch = Batch(at=self._rules.now, segments=tuple(segments), jobs=jobs)
-        written = await self._store.write(batch)
-        stored = set(written.stored)
+        write_result = await self._store.write(batch)
+        stored = set(write_result.stored)
         return ImportCounts(
-            stored=len(written.stored),
-            known=len(known) + len(written.known) + len(made.segments) - len(segments),
-            forgotten=len(written.forgotten),
-            skipped=len(made.skipped),
+            stored=len(write_result.stored),
+            known=len(known)
+            + len(write_result.known)
+            + len(ingest_result.segments)
+            - len(segments),
+            forgotten=len(write_result.forgotten),
+            skipped=len(ingest_result.skipped),
             noise=sum(
-                new.segment.noise is not None and new.segment.id in stored for new in segments
+                new_segment.segment.noise is not None and new_segment.segment.id in stored
+                for new_segment in segments
             ),
-            redacted=made.redacted if stored else 0,
+            redacted=ingest_result.redacted if stored else 0,
         )
 
     def _is_elsewhere(self, segment: Segment) -> bool:
-        said = _words_of(segment)
-        if self._elsewhere[said] <= 0:
+        words = _words_of(segment)
+        if self._elsewhere_counts[words] <= 0:
             return False
-        self._elsewhere[said] -= 1
+        self._elsewhere_counts[words] -= 1
         return True
 
 
@@ -377,26 +395,28 @@ def _words_of(segment: Segment) -> _Said:
     return segment.role, without_reminders(segment.text).strip() or segment.message_id
 
 
-def _live_state(stored: StoredSession | None) -> SessionState | None:
+def _live_state(stored_session: StoredSession | None) -> SessionState | None:
     """Return the state of a live session; None if only imports, which can be repeated, wrote it."""
-    if stored is None:
+    if stored_session is None:
         return None
     try:
-        state = join_state(stored.state, stored.path, stored.ids)
+        state = join_state(stored_session.state, stored_session.path, stored_session.ids)
     except FormatError:  # a newer version wrote it: its path is enough to identify messages
-        return SessionState(turn=stored.turn, path=stored.path, ids=stored.ids)
+        return SessionState(
+            turn=stored_session.turn, path=stored_session.path, ids=stored_session.ids
+        )
     return None if state.sent_at is None else state
 
 
 def _session_write(
-    session: str, state: SessionState, stored: StoredSession | None
+    session: str, state: SessionState, stored_session: StoredSession | None
 ) -> SessionWrite | None:
     """Return the state to store for aligning later requests; None if it need not change."""
-    if _live_state(stored) is not None or not state.path:
+    if _live_state(stored_session) is not None or not state.path:
         return None
-    if stored is not None and stored.path == state.path:
+    if stored_session is not None and stored_session.path == state.path:
         return None
-    turn = 0 if stored is None else stored.turn + 1
+    turn = 0 if stored_session is None else stored_session.turn + 1
     return SessionWrite(
         session=session,
         turn=turn,
