@@ -195,11 +195,11 @@ def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
     fates: dict[int, Fate] = {}
     for place, entry in enumerate(report.entries):
         if not outcomes.is_summarized(place):
-            fate = outcomes.at(place)
+            fate = outcomes.outcome_at(place)
         elif (known := before.get(place)) and _is_summary_of(known, entry):
             fate = known
         else:  # the reason of all summarized messages is recorded once
-            fate = replace(outcomes.at(place), reasons=())
+            fate = replace(outcomes.outcome_at(place), reasons=())
         if fate.fate != "kept":
             fates[place] = fate
     return fates

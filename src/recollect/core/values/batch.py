@@ -80,8 +80,8 @@ EXTRACT_JOB: Final = "extract"
 def extract_key(session: str, *, left: bool) -> str:
     """Return the key of the job that extracts facts from a session. The key holds a hash, because a
     session's name may have any length; the payload holds the name."""
-    named = session.encode("utf-8", "surrogatepass")
-    mark = blake2b(named, digest_size=12, person=b"recollect-job").hexdigest()
+    name_bytes = session.encode("utf-8", "surrogatepass")
+    mark = blake2b(name_bytes, digest_size=12, person=b"recollect-job").hexdigest()
     return f"{'left' if left else 'idle'}:{mark}"
 
 
@@ -209,7 +209,11 @@ class Batch:
 
     @property
     def empty(self) -> bool:
-        names = (one.name for one in fields(self) if one.name not in ("at", "facts_revision"))
+        names = (
+            batch_field.name
+            for batch_field in fields(self)
+            if batch_field.name not in ("at", "facts_revision")
+        )
         return not any(getattr(self, name) for name in names)
 
 

@@ -231,8 +231,8 @@ class CompactionResult:
         if not self.compacted:
             return f"{self.convergence}: {self.reason}"
         text = f"{self.tokens_before:,} to {self.tokens_after:,} tokens in {self.seconds:.1f} s"
-        known = "" if self.receipt is None else f"\n{self.receipt}"
-        return f"compaction {self.number}: {self.reason}, {text}{known}"
+        receipt_text = "" if self.receipt is None else f"\n{self.receipt}"
+        return f"compaction {self.number}: {self.reason}, {text}{receipt_text}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON, which quotes the summary and the receipt."""

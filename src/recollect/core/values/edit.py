@@ -135,32 +135,32 @@ class Cut:
 
 Edit: TypeAlias = LeaveOut | Shorten | Insert | Cut
 
-_AT_ONCE: Final = 256
+_SLICE_EDITS: Final = 256
 
 
-def edits_only_in(edits: Sequence[Edit], others: Sequence[Edit]) -> tuple[Edit, ...]:
+def edits_only_in(edits: Sequence[Edit], other_edits: Sequence[Edit]) -> tuple[Edit, ...]:
     """Return the edits that are not among the others. Objects are compared by identity first,
     because most edits are the same object in each turn."""
-    if edits is others:
+    if edits is other_edits:
         return ()
-    shared = _shared(edits, others)
-    same = set(map(id, others[shared:]))
-    new = [edit for edit in edits[shared:] if id(edit) not in same]
-    if not new:
+    shared = _count_shared(edits, other_edits)
+    other_ids = set(map(id, other_edits[shared:]))
+    new_edits = [edit for edit in edits[shared:] if id(edit) not in other_ids]
+    if not new_edits:
         return ()
-    anchors = {edit.anchor for edit in new}
-    known = {edit for edit in others if edit.anchor in anchors}
-    return tuple([edit for edit in new if edit not in known])
+    anchors = {edit.anchor for edit in new_edits}
+    known_edits = {edit for edit in other_edits if edit.anchor in anchors}
+    return tuple([edit for edit in new_edits if edit not in known_edits])
 
 
-def _shared(edits: Sequence[Edit], others: Sequence[Edit]) -> int:
+def _count_shared(edits: Sequence[Edit], other_edits: Sequence[Edit]) -> int:
     """Count equal edits at the start of both, in whole slices: the count may be too low."""
     shared = 0
     while shared < len(edits):
-        some = edits[shared : shared + _AT_ONCE]
-        if some != others[shared : shared + _AT_ONCE]:
+        edit_slice = edits[shared : shared + _SLICE_EDITS]
+        if edit_slice != other_edits[shared : shared + _SLICE_EDITS]:
             break
-        shared += len(some)
+        shared += len(edit_slice)
     return shared
 
 

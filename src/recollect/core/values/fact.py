@@ -181,23 +181,25 @@ class ExtractedTo:
     sequence: int
 
 
-def _day(at: float) -> str:
-    return datetime.fromtimestamp(at, tz=UTC).date().isoformat()
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).date().isoformat()
 
 
 def fact_identity(id: FactId) -> MessageId:  # noqa: A002
     """Return the id under which a tombstone blocks a forgotten fact."""
-    named = id.encode("utf-8", "surrogatepass")
-    return MessageId(blake2b(named, digest_size=16, person=b"recollect-fact").hexdigest())
+    id_bytes = id.encode("utf-8", "surrogatepass")
+    return MessageId(blake2b(id_bytes, digest_size=16, person=b"recollect-fact").hexdigest())
 
 
 def fact_id(evidence: tuple[EvidenceSpan, ...], content: str) -> FactId:
     """Return the id of an extracted fact. A statement in one message always gets the same id."""
-    named = "\0".join([*(span.segment for span in evidence), " ".join(content.casefold().split())])
-    hashed = blake2b(
-        named.encode("utf-8", "surrogatepass"), digest_size=12, person=b"recollect-facts"
+    identity_text = "\0".join(
+        [*(span.segment for span in evidence), " ".join(content.casefold().split())]
     )
-    return FactId(hashed.hexdigest())
+    digest = blake2b(
+        identity_text.encode("utf-8", "surrogatepass"), digest_size=12, person=b"recollect-facts"
+    )
+    return FactId(digest.hexdigest())
 
 
 _NO_TWINS: Final[Mapping[str, str]] = {}
@@ -214,25 +216,25 @@ def all_rest_on(facts: Iterable[Fact]) -> set[str]:
 
 
 def still_supported(
-    fact: Fact, gone: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
+    fact: Fact, gone_ids: AbstractSet[str], twins: Mapping[str, str] = _NO_TWINS
 ) -> Fact | None:
     """Remove deleted segments from the fact. Return None if no remaining segment supports the fact.
     Another segment with the same words (`twins`) replaces a deleted one."""
-    named = rests_on(fact)
-    lost = {text for text in named if text in gone and text not in twins}
-    if not named & gone:
+    source_ids = rests_on(fact)
+    lost_ids = {text for text in source_ids if text in gone_ids and text not in twins}
+    if not source_ids & gone_ids:
         return fact
-    if lost and (fact.joint or lost == named):
+    if lost_ids and (fact.joint or lost_ids == source_ids):
         return None
 
-    def now(segment: SegmentId) -> SegmentId:
-        return SegmentId(twins[segment]) if segment in gone else segment
+    def find_twin(segment: SegmentId) -> SegmentId:
+        return SegmentId(twins[segment]) if segment in gone_ids else segment
 
-    sources = (now(segment_id) for segment_id in fact.sources if segment_id not in lost)
+    sources = (find_twin(segment_id) for segment_id in fact.sources if segment_id not in lost_ids)
     evidence = (
-        replace(span, segment=now(span.segment))
+        replace(span, segment=find_twin(span.segment))
         for span in fact.evidence
-        if span.segment not in lost
+        if span.segment not in lost_ids
     )
     return replace(
         fact, sources=tuple(dict.fromkeys(sources)), evidence=tuple(dict.fromkeys(evidence))

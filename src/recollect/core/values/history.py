@@ -64,22 +64,22 @@ class TokenCalibration:
         """Return the calibration after another count by the provider, which is ignored if
         implausible."""
         if 0 < estimated_tokens < _TELLING_TOKENS:
-            return self._anchored(estimated_tokens, reported_tokens)
+            return self._with_anchor(estimated_tokens, reported_tokens)
         if not _is_plausible(estimated_tokens, reported_tokens):
             return self
-        seen = reported_tokens / estimated_tokens
+        ratio = reported_tokens / estimated_tokens
         weight = max(_NEWEST_WEIGHT, 1 / (self.samples + 1))
         return TokenCalibration(
-            ratio=self.ratio + weight * (seen - self.ratio),
+            ratio=self.ratio + weight * (ratio - self.ratio),
             samples=self.samples + 1,
             reported_tokens=reported_tokens,
             estimated_tokens=estimated_tokens,
-            earlier=self._grown_into(estimated_tokens, reported_tokens),
+            earlier=self._next_steps(estimated_tokens, reported_tokens),
         )
 
-    def _anchored(self, estimated_tokens: int, reported_tokens: int) -> TokenCalibration:
-        unseen = reported_tokens - estimated_tokens
-        if reported_tokens <= 0 or unseen > _MOST_UNSEEN_TOKENS:
+    def _with_anchor(self, estimated_tokens: int, reported_tokens: int) -> TokenCalibration:
+        unseen_tokens = reported_tokens - estimated_tokens
+        if reported_tokens <= 0 or unseen_tokens > _MOST_UNSEEN_TOKENS:
             return self
         return replace(
             self, reported_tokens=reported_tokens, estimated_tokens=estimated_tokens, earlier=()
@@ -92,18 +92,18 @@ class TokenCalibration:
         estimated_tokens = max(0, estimated_tokens)
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ceil(self.ratio * estimated_tokens)
-        added = estimated_tokens - self.estimated_tokens
-        if added >= 0:
-            return self.reported_tokens + ceil(self.ratio * added)
-        return self.reported_tokens - floor(self._cost_of_oldest(-added))
+        added_tokens = estimated_tokens - self.estimated_tokens
+        if added_tokens >= 0:
+            return self.reported_tokens + ceil(self.ratio * added_tokens)
+        return self.reported_tokens - floor(self._cost_of_oldest(-added_tokens))
 
-    def _grown_into(self, estimated: int, reported: int) -> tuple[tuple[int, int], ...]:
+    def _next_steps(self, estimated: int, reported: int) -> tuple[tuple[int, int], ...]:
         if self.reported_tokens is None or self.estimated_tokens is None:
             return ()
-        grown = (estimated - self.estimated_tokens, reported - self.reported_tokens)
-        if grown == (0, 0):
+        growth = (estimated - self.estimated_tokens, reported - self.reported_tokens)
+        if growth == (0, 0):
             return self.earlier
-        if not _is_plausible(*grown):
+        if not _is_plausible(*growth):
             return ()
         steps = (*self.earlier, (self.estimated_tokens, self.reported_tokens))
         return steps if len(steps) <= _MOST_STEPS else steps[1::2]
@@ -178,17 +178,17 @@ class CacheUse:
         with the same messages as the previous one."""
         if not usage.reports_cache or usage.input_tokens < _LEAST_CACHED_TOKENS:
             return self
-        read, written = usage.cache_read_tokens, usage.cache_write_tokens
-        if not read and not written:
+        read_tokens, write_tokens = usage.cache_read_tokens, usage.cache_write_tokens
+        if not read_tokens and not write_tokens:
             misses = self.misses + 1 if went_on else self.misses
             return CacheUse(misses=misses, lives_seconds=self.lives_seconds)
         lives = self.lives_seconds
-        if pause_seconds is not None and 2 * read > usage.input_tokens:
+        if pause_seconds is not None and 2 * read_tokens > usage.input_tokens:
             lives = max(lives, pause_seconds)
         # if cache writes are free, providers do not report them: assume that the whole request is
         # cached
-        held = read + written if written else usage.input_tokens
-        return CacheUse(lives_seconds=lives, held_tokens=held)
+        held_tokens = read_tokens + write_tokens if write_tokens else usage.input_tokens
+        return CacheUse(lives_seconds=lives, held_tokens=held_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -254,12 +254,12 @@ def behind_cut(entries: Sequence[Entry], edits: Sequence[Edit]) -> frozenset[Ent
     cut = newest_cut(edits)
     if cut is None:
         return frozenset()
-    covered, hidden = frozenset(cut.covers), set[EntryKey]()
+    covered_ids, hidden_keys = frozenset(cut.covers), set[EntryKey]()
     for entry in entries:
         if entry.key == cut.anchor:
-            return frozenset(hidden)
-        if entry.id in covered and entry.role != "system":
-            hidden.add(entry.key)
+            return frozenset(hidden_keys)
+        if entry.id in covered_ids and entry.role != "system":
+            hidden_keys.add(entry.key)
     return frozenset()
 
 

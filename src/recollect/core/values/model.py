@@ -52,13 +52,13 @@ class Usage:
     """True if the provider reports cache use."""
 
 
-def add_usage(one: Usage, other: Usage) -> Usage:
+def add_usage(first: Usage, second: Usage) -> Usage:
     return Usage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-        cache_read_tokens=one.cache_read_tokens + other.cache_read_tokens,
-        cache_write_tokens=one.cache_write_tokens + other.cache_write_tokens,
-        reports_cache=one.reports_cache or other.reports_cache,
+        input_tokens=first.input_tokens + second.input_tokens,
+        output_tokens=first.output_tokens + second.output_tokens,
+        cache_read_tokens=first.cache_read_tokens + second.cache_read_tokens,
+        cache_write_tokens=first.cache_write_tokens + second.cache_write_tokens,
+        reports_cache=first.reports_cache or second.reports_cache,
     )
 
 

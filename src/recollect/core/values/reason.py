@@ -418,8 +418,8 @@ class Reason:
         return _SENTENCES.vformat(self.cause.value, (), self.numbers)
 
     def __repr__(self) -> str:
-        given = "".join(f", {name}={value!r}" for name, value in self.numbers.items())
-        return f"Reason({self.cause.name}{given})"
+        arguments = "".join(f", {name}={value!r}" for name, value in self.numbers.items())
+        return f"Reason({self.cause.name}{arguments})"
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Reason):

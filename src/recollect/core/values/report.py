@@ -185,15 +185,15 @@ class Report:
 
     def summary(self) -> str:
         """Return three lines for people: the request, the changes, the failures or pauses."""
-        sent = f"Turn {self.turn}: {_many(len(self.view.rows), 'message')}, "
+        sent = f"Turn {self.turn}: {_count_text(len(self.view.rows), 'message')}, "
         sent += f"{self.tokens_after:,} of {self.limit_tokens:,} tokens"
         if self.tokens_before != self.tokens_after:
             sent += f" ({self.tokens_before:,} received)"
         done = self.done() or ["sent unchanged"]
         done += [text] if (text := self.not_recalled()) else []
-        failed = join_lines(self.failures)
-        problems = [f"Failed: {failed}"] if failed else []
-        problems += [f"Paused: {paused}"] if (paused := self._paused()) else []
+        failed_text = join_lines(self.failures)
+        problems = [f"Failed: {failed_text}"] if failed_text else []
+        problems += [f"Paused: {paused_text}"] if (paused_text := self._write_pause()) else []
         last = "; ".join(problems) or "No failures"
         return "\n".join((sent, f"Done: {', '.join(done)}", last))
 
@@ -201,23 +201,37 @@ class Report:
         """Return the changes to the request, one phrase each; empty if it is sent unchanged."""
         fates = self.fates() if self.edits or self.repairs else ()
         counts = Counter(fate.fate for fate in fates)
-        left, behind = counts["left out"], counts["summarized"]
-        changed = {fate.key for fate in fates if fate.fate == "changed"}
-        shortened = {edit.anchor for edit in self.edits if isinstance(edit, Shorten)} & changed
+        left_count, summarized_count = counts["left out"], counts["summarized"]
+        changed_keys = {fate.key for fate in fates if fate.fate == "changed"}
+        shortened_keys = {
+            edit.anchor for edit in self.edits if isinstance(edit, Shorten)
+        } & changed_keys
         blocks = [edit for edit in self.new_edits if isinstance(edit, Insert)]
         moment = self.moment
         edited = any(not isinstance(edit, Insert) for edit in self.new_edits)
         compacted = any(line.stage == "compact" and line.outcome == "done" for line in self.lines)
         return [
-            *([f"{_many(left, 'message')} left out"] if left else []),
-            *([f"{_many(len(shortened), 'message')} shortened"] if shortened else []),
-            *([f"{_many(behind, 'message')} shown as a summary"] if behind else []),
+            *([f"{_count_text(left_count, 'message')} left out"] if left_count else []),
+            *(
+                [f"{_count_text(len(shortened_keys), 'message')} shortened"]
+                if shortened_keys
+                else []
+            ),
+            *(
+                [f"{_count_text(summarized_count, 'message')} shown as a summary"]
+                if summarized_count
+                else []
+            ),
             *(["compacted just now"] if compacted else []),
             *([f"edited now: {moment.reason}; {moment.price}"] if moment and edited else []),
             *(str(edit.reason) for edit in blocks if edit.stage == "stand"),
             *(str(edit.reason) for edit in blocks if edit.stage != "stand"),
             *(line.said for line in self.lines if line.cause in _WORTH_TELLING),
-            *([f"repaired for the provider: {_counted(self.repairs)}"] if self.repairs else []),
+            *(
+                [f"repaired for the provider: {_write_repairs(self.repairs)}"]
+                if self.repairs
+                else []
+            ),
         ]
 
     def not_recalled(self) -> str:
@@ -225,21 +239,21 @@ class Report:
         lines = (line for line in self.lines if line.cause is Cause.NOT_RECALLED)
         return next((str(line.reasons[0]) for line in lines), "")
 
-    def _paused(self) -> str:
+    def _write_pause(self) -> str:
         whys = (line.reasons[0].numbers.get("why") for line in self.lines)
-        paused = (w for w in whys if isinstance(w, Reason) and w.cause in PAUSING)
-        return str(next(paused, ""))
+        pauses = (w for w in whys if isinstance(w, Reason) and w.cause in PAUSING)
+        return str(next(pauses, ""))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as a dictionary for JSON, without message content."""
-        given = (
+        names = (
             *("session", "turn", "format", "model", "window_tokens", "window_source"),
             *("reserve_tokens", "limit_tokens", "fixed_tokens", "tokens_before", "tokens_after"),
             *("over_limit", "calibration_ratio"),
         )
         moment = self.moment
         return {
-            **{name: getattr(self, name) for name in given},
+            **{name: getattr(self, name) for name in names},
             "messages": len(self.view.rows),
             "moment": None
             if moment is None
@@ -266,16 +280,24 @@ def join_lines(lines: Sequence[StageLine]) -> str:
     """Join lines into text for people. Stages with the same text get one line."""
     stages: dict[str, list[str]] = {}
     for line in lines:
-        named = stages.setdefault(line.said, [])
-        if line.stage not in named:
-            named.append(line.stage)
-    return "; ".join(f"{', '.join(named)}: {text}" for text, named in stages.items())
+        stage_names = stages.setdefault(line.said, [])
+        if line.stage not in stage_names:
+            stage_names.append(line.stage)
+    return "; ".join(f"{', '.join(stage_names)}: {text}" for text, stage_names in stages.items())
 
 
 class Outcomes:
     """Outcomes of a request's messages, by position in the received request."""
 
-    __slots__ = ("_as_it_came", "_covered", "_cut", "_cut_place", "_entries", "_reasons", "_shares")
+    __slots__ = (
+        "_as_it_came",
+        "_covered_ids",
+        "_cut",
+        "_cut_place",
+        "_entries",
+        "_reasons",
+        "_shares",
+    )
 
     def __init__(self, entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> None:
         self._entries = entries
@@ -283,31 +305,31 @@ class Outcomes:
         self._reasons = _reasons(view, edits)
         self._shares = _shares(entries, view)
         self._cut = newest_cut(edits)
-        self._covered: frozenset[str] = frozenset()
+        self._covered_ids: frozenset[str] = frozenset()
         self._cut_place = 0
         if self._cut is not None:
             anchor = self._cut.anchor
-            places = (at for at, entry in enumerate(entries) if entry.key == anchor)
+            places = (index for index, entry in enumerate(entries) if entry.key == anchor)
             self._cut_place = next(places, 0)
-            self._covered = frozenset(self._cut.covers)
+            self._covered_ids = frozenset(self._cut.covers)
 
-    def at(self, place: int) -> Fate:
+    def outcome_at(self, place: int) -> Fate:
         entry = self._entries[place]
-        why = self._reasons.get(entry.key, [])
+        reasons = self._reasons.get(entry.key, [])
         if id(entry) in self._as_it_came:
-            why = [reason for reason in why if reason.cause is Cause.RESULT_AWAY]
-            kind: FateKind = "changed" if why else "kept"
+            reasons = [reason for reason in reasons if reason.cause is Cause.RESULT_AWAY]
+            kind: FateKind = "changed" if reasons else "kept"
             after, otherwise = entry.tokens, Cause.AS_IT_CAME
         elif entry.key in self._shares:
             kind, after, otherwise = "changed", self._shares[entry.key], Cause.WITH_NEIGHBOR
         elif self._cut is not None and self.is_summarized(place):
-            kind, after, why, otherwise = "summarized", 0, [self._cut.reason], Cause.NOT_SHOWN
+            kind, after, reasons, otherwise = "summarized", 0, [self._cut.reason], Cause.NOT_SHOWN
         else:
             kind, after, otherwise = "left out", 0, Cause.NOT_SHOWN
         return Fate(
             fate=kind,
             role=entry.role,
-            reasons=tuple(why) or (Reason(otherwise),),
+            reasons=tuple(reasons) or (Reason(otherwise),),
             key=entry.key,
             place=place,
             tokens_before=entry.tokens,
@@ -319,7 +341,7 @@ class Outcomes:
         entry = self._entries[place]
         return (
             place < self._cut_place
-            and entry.id in self._covered
+            and entry.id in self._covered_ids
             and entry.role != "system"
             and id(entry) not in self._as_it_came
             and entry.key not in self._shares
@@ -327,11 +349,11 @@ class Outcomes:
 
 
 def _fates(entries: Sequence[Entry], view: View, edits: Sequence[Edit]) -> tuple[Fate, ...]:
-    outcomes, own = Outcomes(entries, view, edits), own_rows(view)
-    fates: list[Fate] = list(own.get(None, ()))
+    outcomes, own_outcomes = Outcomes(entries, view, edits), own_rows(view)
+    fates: list[Fate] = list(own_outcomes.get(None, ()))
     for place, entry in enumerate(entries):
-        fates.append(outcomes.at(place))
-        fates.extend(own.get(entry.key, ()))
+        fates.append(outcomes.outcome_at(place))
+        fates.extend(own_outcomes.get(entry.key, ()))
     return tuple(fates)
 
 
@@ -349,17 +371,17 @@ def _reasons(view: View, edits: Sequence[Edit]) -> dict[EntryKey, list[Reason]]:
 
 
 def _add(reasons: dict[EntryKey, list[Reason]], key: EntryKey, reason: Reason) -> None:
-    known = reasons.setdefault(key, [])
-    if reason not in known:
-        known.append(reason)
+    known_reasons = reasons.setdefault(key, [])
+    if reason not in known_reasons:
+        known_reasons.append(reason)
 
 
 def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
-    composed = [row for row in view.rows if isinstance(row, Slot) and row.sources]
-    sources = {key for row in composed for key in row.sources}
+    composed_slots = [row for row in view.rows if isinstance(row, Slot) and row.sources]
+    sources = {key for row in composed_slots for key in row.sources}
     weight = {entry.key: entry.tokens for entry in entries if entry.key in sources}
     shares: dict[EntryKey, int] = {}
-    for row in composed:
+    for row in composed_slots:
         total = sum(weight.get(key, 0) for key in row.sources) or 1
         for key in row.sources:
             part = row.tokens * weight.get(key, 0) // total
@@ -369,7 +391,7 @@ def _shares(entries: Sequence[Entry], view: View) -> dict[EntryKey, int]:
 
 def own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
     """Return the messages that Recollect added, by the received message before each."""
-    own: dict[EntryKey | None, list[Fate]] = {}
+    own_outcomes: dict[EntryKey | None, list[Fate]] = {}
     last: EntryKey | None = None
     for row in view.rows:
         if isinstance(row, Entry):
@@ -377,7 +399,7 @@ def own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
         elif row.sources:
             last = row.sources[-1]
         else:
-            own.setdefault(last, []).append(
+            own_outcomes.setdefault(last, []).append(
                 Fate(
                     fate="inserted",
                     role=row.role,
@@ -388,7 +410,7 @@ def own_rows(view: View) -> dict[EntryKey | None, list[Fate]]:
                     tokens_after=row.tokens,
                 )
             )
-    return own
+    return own_outcomes
 
 
 _OWN = {
@@ -416,15 +438,16 @@ _REPAIRED: Final[Mapping[RepairKind, tuple[str, str]]] = {
 }
 
 
-def _counted(repairs: Sequence[Repair]) -> str:
+def _write_repairs(repairs: Sequence[Repair]) -> str:
     counts = Counter(repair.kind for repair in repairs)
     return ", ".join(
-        f"{_many(count, _REPAIRED[kind][0])} {_REPAIRED[kind][1]}" for kind, count in counts.items()
+        f"{_count_text(count, _REPAIRED[kind][0])} {_REPAIRED[kind][1]}"
+        for kind, count in counts.items()
     )
 
 
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}" + ("" if count == 1 else "s")
+def _count_text(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
 def _reason_dict(reason: Reason) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Tenant:
     def limits(self) -> dict[LimitName, int | None]:
         return {name: getattr(self, name) for name in LIMITS}
 
-    def limited(self, limits: Mapping[LimitName, int | None]) -> Tenant:
+    def with_limits(self, limits: Mapping[LimitName, int | None]) -> Tenant:
         changed: dict[str, Any] = {str(name): limit for name, limit in limits.items()}
         return replace(self, **changed)
 
@@ -69,8 +69,8 @@ class ApiKey:
     revoked_at: float | None = None
 
     def is_valid(self, now: float) -> bool:
-        ends = [at for at in (self.expires_at, self.revoked_at) if at is not None]
-        return all(now < at for at in ends)
+        ends = [end for end in (self.expires_at, self.revoked_at) if end is not None]
+        return all(now < end for end in ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

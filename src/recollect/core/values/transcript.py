@@ -55,11 +55,11 @@ class ShownItems(Sequence[int]):
         return any(index in run for run in self.runs())
 
     @overload
-    def __getitem__(self, at: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, at: slice) -> tuple[int, ...]: ...
-    def __getitem__(self, at: int | slice) -> int | tuple[int, ...]:
-        return tuple(self)[at]
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        return tuple(self)[index]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShownItems) and self.runs() == other.runs()

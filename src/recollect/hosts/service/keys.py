@@ -119,7 +119,7 @@ class Administration:
     ) -> Tenant:
         if not name.strip():
             raise RecollectError("a tenant's name must have at least one character")
-        made = new_tenant(name, now=time.time()).limited(limits or {})
+        made = new_tenant(name, now=time.time()).with_limits(limits or {})
         if not await self.records.add_tenant(made, actor=self.actor):
             raise RecollectError(
                 f"the tenant {plain_line(name)!r} already exists: choose another name"
