@@ -247,7 +247,7 @@ class FileSpool:
     def _put_back(self, database: Database) -> int:
         self._adopt(database)
         database.run(_PUT_BACK, (self._owner,))
-        moved = database.changed()
+        moved = database.count_changes()
         database.run("DELETE FROM spooled WHERE refused IS NOT NULL")
         return moved
 
@@ -325,7 +325,7 @@ def replace_damaged(file: connection.SpaceFile, table: str, aside: Path) -> None
     with connection.store_errors(path):
         if _is_sound(file):
             return
-        with connection.folder_locked(file), contextlib.ExitStack() as ends:
+        with connection.lock_folder(file), contextlib.ExitStack() as ends:
             if _is_sound(file):
                 return  # another process replaced it meanwhile
             damaged = _open_damaged(file, ends)

@@ -69,8 +69,8 @@ def add_passages(db: Database, segments: NewRows) -> list[Row]:
         for ordinal, passage in enumerate(passages):
             length = len(passage.words)
             id_ = number << LENGTH_BITS | min(length, LENGTH_MAX)
-            embedded = int(passage.embedded)
-            rows.append((id_, segment, ordinal, passage.start, passage.end, length, embedded))
+            is_embedded = int(passage.embedded)
+            rows.append((id_, segment, ordinal, passage.start, passage.end, length, is_embedded))
             bags.append((id_, columns.bag_of(passage.words)))
             number += 1
             words += length
@@ -95,10 +95,10 @@ def remove_passages(db: Database, passages: dict[int, int]) -> None:
     if passages:
         numbers = columns.json_list(passages)
         bags = bags_of(db, passages)
-        many = len(bags) >= _REBUILD_FROM
-        if many and len(bags) * _REBUILD_SHARE >= db.value("SELECT count(*) FROM words_bag"):
+        may_rebuild = len(bags) >= _REBUILD_FROM
+        if may_rebuild and len(bags) * _REBUILD_SHARE >= db.value("SELECT count(*) FROM words_bag"):
             db.run(_DROP_BAG, (numbers,))
-            rebuild(db)
+            rebuild_index(db)
         else:
             db.run_many(_UNINDEX, bags)
             db.run(_DROP_BAG, (numbers,))
@@ -110,7 +110,7 @@ def bags_of(db: Database, passages: Iterable[int]) -> list[Row]:
     return db.rows(_BAGS, (columns.json_list(passages),))
 
 
-def rebuild(db: Database) -> None:
+def rebuild_index(db: Database) -> None:
     db.run("INSERT INTO words (words) VALUES ('rebuild')")
 
 
@@ -122,15 +122,19 @@ WHERE segment IN (SELECT value FROM json_each(?))
 
 
 def replace_passages(db: Database, passages: Mapping[SegmentId, tuple[NewPassage, ...]]) -> None:
-    known = db.rows(_FIND, (columns.json_list(passages),))
-    sequences = [sequence for _, sequence in known]
-    before = _spans(db, sequences)
-    remove_passages(db, dict(before.values()))
-    new = [(sequence, passages[SegmentId(id_)]) for id_, sequence in known]
-    index_words(db, add_passages(db, new))
-    after = _spans(db, sequences)
+    segment_rows = db.rows(_FIND, (columns.json_list(passages),))
+    sequences = [sequence for _, sequence in segment_rows]
+    old_spans = _spans(db, sequences)
+    remove_passages(db, dict(old_spans.values()))
+    new_rows = [(sequence, passages[SegmentId(id_)]) for id_, sequence in segment_rows]
+    index_words(db, add_passages(db, new_rows))
+    new_spans = _spans(db, sequences)
     vectors.renumber_vectors(
-        db, {old: after[span][0] if span in after else None for span, (old, _) in before.items()}
+        db,
+        {
+            passage: new_spans[span][0] if span in new_spans else None
+            for span, (passage, _) in old_spans.items()
+        },
     )
 
 
@@ -144,7 +148,7 @@ def _spans(db: Database, sequences: list[int]) -> dict[tuple[int, int, int], tup
 _KNOWN: Final = "SELECT id FROM segment WHERE id IN (SELECT value FROM json_each(?))"
 _IS_KNOWN: Final = "SELECT 1 FROM segment WHERE id = ?"
 # One query per value is faster than building and reading a list.
-_FEW: Final = 5
+_MAX_SINGLE_QUERIES: Final = 5
 _COUNT_ADDED: Final = """
 UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
   tokens = tokens + ?
@@ -154,19 +158,21 @@ UPDATE totals SET next_sequence = ?, segments = segments + ?, noise = noise + ?,
 def write_batch(db: Database, batch: Batch) -> WriteResult:
     invariants.require_storable(batch)
     facts.require_revision(db, batch.facts_revision)
-    tombstones = sessions.tombstoned(db, invariants.identities_of(batch))
-    stored = known(db, (new.segment.id for new in batch.segments))
-    segments = invariants.SortedSegments.of(batch, known=stored, tombstones=tombstones)
+    tombstones = sessions.find_tombstones(db, invariants.identities_of(batch))
+    stored_ids = find_known(db, (new_segment.segment.id for new_segment in batch.segments))
+    segments = invariants.SortedSegments.of(batch, known=stored_ids, tombstones=tombstones)
     sessions.add_forgotten(db, segments.forgotten.items())
-    forgotten = tombstones.union(segments.forgotten.values())
+    forgotten_ids = tombstones.union(segments.forgotten.values())
     # The same messages forbid the record of a compaction and the state with its cut.
-    covered = {message_id for record in batch.compactions for message_id in record.about}
-    unquoted = forgotten | (sessions.unquotable(db, covered) - segments.message_ids)
+    covered_ids = {message_id for record in batch.compactions for message_id in record.about}
+    unquotable_ids = forgotten_ids | (
+        sessions.find_unquotable(db, covered_ids) - segments.message_ids
+    )
     outcome, stale = invariants.SessionOutcome(), None
     if batch.session is not None:
-        outcome = sessions.write_session(db, batch.session, unquoted, segments.message_ids)
+        outcome = sessions.write_session(db, batch.session, unquotable_ids, segments.message_ids)
         stale = batch.session.session if outcome.stale else None
-    bags = _insert(db, segments.new) if segments.new else []
+    bags = _insert_segments(db, segments.new) if segments.new else []
     for new_vectors in batch.vectors:
         vectors.write_vectors(db, new_vectors)
     if batch.facts:
@@ -175,42 +181,47 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
         facts.write_fact_vectors(db, fact_vectors)
     facts.write_positions(db, batch.extracted)
     new_jobs = segments.jobs_of(batch)
-    jobs.add_jobs(db, new_jobs, forgotten)
-    ledger.add_pieces(db, batch.pieces, forgotten)
+    jobs.add_jobs(db, new_jobs, forgotten_ids)
+    ledger.add_pieces(db, batch.pieces, forgotten_ids)
     ledger.add_turns(db, [turn for turn in batch.turns if turn.session != stale])
     current = [record for record in batch.compactions if record.session != stale]
-    ledger.add_compactions(db, current, unquoted)
+    ledger.add_compactions(db, current, unquotable_ids)
     index_words(db, bags)
     return segments.result(outcome, new_jobs)
 
 
-def known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-    asked = set(ids)
-    if len(asked) <= _FEW:
-        return frozenset(id_ for id_ in asked if db.rows(_IS_KNOWN, (id_,)))
-    return frozenset(SegmentId(id_) for (id_,) in db.rows(_KNOWN, (columns.json_list(asked),)))
+def find_known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
+    wanted_ids = set(ids)
+    if len(wanted_ids) <= _MAX_SINGLE_QUERIES:
+        return frozenset(id_ for id_ in wanted_ids if db.rows(_IS_KNOWN, (id_,)))
+    return frozenset(SegmentId(id_) for (id_,) in db.rows(_KNOWN, (columns.json_list(wanted_ids),)))
 
 
-def tombstoned(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
-    return frozenset(map(MessageId, sessions.tombstoned(db, ids)))
+def find_tombstones(db: Database, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+    return frozenset(map(MessageId, sessions.find_tombstones(db, ids)))
 
 
-def _insert(db: Database, segments: Sequence[NewSegment]) -> list[Row]:
+def _insert_segments(db: Database, segments: Sequence[NewSegment]) -> list[Row]:
     numbers = {
         name: sessions.session_number(db, name)
-        for name in dict.fromkeys(new.segment.session for new in segments)
+        for name in dict.fromkeys(new_segment.segment.session for new_segment in segments)
     }
-    numbered = list(enumerate(segments, db.value("SELECT next_sequence FROM totals")))
+    numbered_segments = list(enumerate(segments, db.value("SELECT next_sequence FROM totals")))
     rows = [
-        columns.segment_row(new.segment, sequence, numbers[new.segment.session])
-        for sequence, new in numbered
+        columns.segment_row(new_segment.segment, sequence, numbers[new_segment.segment.session])
+        for sequence, new_segment in numbered_segments
     ]
     db.run_many(columns.INSERT_SEGMENT, rows)
-    noise = sum(new.segment.noise is not None for new in segments)
-    tokens = sum(new.segment.tokens for new in segments)
-    db.run(_COUNT_ADDED, (numbered[-1][0] + 1, len(rows), noise, tokens))
+    noise = sum(new_segment.segment.noise is not None for new_segment in segments)
+    tokens = sum(new_segment.segment.tokens for new_segment in segments)
+    db.run(_COUNT_ADDED, (numbered_segments[-1][0] + 1, len(rows), noise, tokens))
     return add_passages(
-        db, ((sequence, new.passages) for sequence, new in numbered if new.segment.noise is None)
+        db,
+        (
+            (sequence, new_segment.passages)
+            for sequence, new_segment in numbered_segments
+            if new_segment.segment.noise is None
+        ),
     )
 
 
@@ -243,9 +254,7 @@ _BEYOND_ALL: Final = (1 << 63) - 1
 
 def read_segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     rows = db.rows(_SEGMENTS, (columns.json_list(ids),))
-    by_id = {
-        stored.segment.id: stored for stored in columns.read_rows(rows, columns.stored_segment)
-    }
+    by_id = {stored.segment.id: stored for stored in columns.read_rows(rows, columns.read_segment)}
     return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
@@ -258,15 +267,17 @@ def read_page(
     descending: bool = False,
 ) -> tuple[StoredSegment, ...]:
     edge = (after or _BEYOND_ALL) if descending else after
-    which, named = ("1", ()) if session is None else (_IN_SESSION, (columns.pack_text(session),))
-    beyond, order = ("<", "DESC") if descending else (">", "ASC")
-    query = _PAGE.format(which=which, beyond=beyond, order=order)
+    condition, values = (
+        ("1", ()) if session is None else (_IN_SESSION, (columns.pack_text(session),))
+    )
+    comparison, order = ("<", "DESC") if descending else (">", "ASC")
+    query = _PAGE.format(which=condition, beyond=comparison, order=order)
     stored_segments: list[StoredSegment] = []
     while len(stored_segments) < limit:  # an unreadable row must not end the page early
-        wanted = limit - len(stored_segments)
-        rows = db.rows(query, (*named, edge, wanted))
-        stored_segments += columns.read_rows(rows, columns.stored_segment)
-        if len(rows) < wanted:
+        row_limit = limit - len(stored_segments)
+        rows = db.rows(query, (*values, edge, row_limit))
+        stored_segments += columns.read_rows(rows, columns.read_segment)
+        if len(rows) < row_limit:
             break
         edge = rows[-1][0]
     return tuple(stored_segments)
@@ -286,32 +297,32 @@ def list_sessions(db: Database) -> tuple[SessionSummary, ...]:
 
 def read_passages(db: Database, id: SegmentId) -> tuple[NewPassage, ...]:  # noqa: A002
     return tuple(
-        NewPassage(start=start, end=stop, words=(), embedded=bool(embedded))
-        for start, stop, embedded in db.rows(_PASSAGES, (id,))
+        NewPassage(start=start, end=stop, words=(), embedded=bool(is_embedded))
+        for start, stop, is_embedded in db.rows(_PASSAGES, (id,))
     )
 
 
-def unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
+def find_unembedded(db: Database, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
     (number, complete), *_ = (*db.rows(_EMBEDDER, (embedder,)), (None, 0))
-    found: list[PassageText] = []
-    while len(found) < limit:  # unreadable rows must not block the others
-        wanted = limit - len(found)
-        rows = db.rows(vectors.WAITING, (complete, number, wanted))
+    passage_texts: list[PassageText] = []
+    while len(passage_texts) < limit:  # unreadable rows must not block the others
+        row_limit = limit - len(passage_texts)
+        rows = db.rows(vectors.WAITING, (complete, number, row_limit))
         for sequence, passages in groupby(rows, key=lambda row: row[1]):
             texts = columns.read_rows(
                 db.rows(_TEXT, (sequence,)), lambda row: (row[0], columns.unpack_long_text(row[1]))
             )
-            found += (
+            passage_texts += (
                 PassageText(
                     segment=id_, ordinal=ordinal, text=text[start:stop], start=start, end=stop
                 )
                 for id_, text in texts
                 for _, _, ordinal, start, stop in passages
             )
-        if len(rows) < wanted:
+        if len(rows) < row_limit:
             break
         complete = rows[-1][0]
-    return tuple(found)
+    return tuple(passage_texts)
 
 
 def read_facts(
@@ -322,7 +333,11 @@ def read_facts(
     subjects: Collection[str] | None = None,
 ) -> tuple[Fact, ...]:
     if ids is None:
-        about = None if subjects is None else columns.json_list(subjects)
-        return tuple(columns.read_rows(db.rows(_FACTS, (superseded, about)), columns.stored_fact))
-    found = columns.read_rows(db.rows(_SOME_FACTS, (columns.json_list(ids),)), columns.stored_fact)
-    return invariants.select_facts(found, ids, superseded=superseded, subjects=subjects)
+        subject_list = None if subjects is None else columns.json_list(subjects)
+        return tuple(
+            columns.read_rows(db.rows(_FACTS, (superseded, subject_list)), columns.read_fact)
+        )
+    stored_facts = columns.read_rows(
+        db.rows(_SOME_FACTS, (columns.json_list(ids),)), columns.read_fact
+    )
+    return invariants.select_facts(stored_facts, ids, superseded=superseded, subjects=subjects)

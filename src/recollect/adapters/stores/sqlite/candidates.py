@@ -30,8 +30,8 @@ from recollect.adapters.stores.sqlite.facts import MEMBERS, load_fact_vectors
 from recollect.adapters.stores.sqlite.vectors import (
     Matrices,
     VectorSearch,
-    asked_vectors,
-    number_list,
+    parse_numbers,
+    prepare_searches,
 )
 from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
 from recollect.core.values.recall import (
@@ -64,8 +64,8 @@ def postings_of(db: Database, words: Sequence[str]) -> list[Postings]:
     distinct_words = list(dict.fromkeys(words))
     rows = db.rows(_OCCURRENCES, (json_list(map(form_of, distinct_words)),))
     postings = []
-    for word, (joined,) in zip(distinct_words, rows, strict=True):
-        passages, counts = _counted(number_list(joined))
+    for word, (number_text,) in zip(distinct_words, rows, strict=True):
+        passages, counts = _count_occurrences(parse_numbers(number_text))
         postings.append(Postings(word=word, passages=passages, counts=counts))
     return postings
 
@@ -76,66 +76,70 @@ def scores_of(
     *,
     documents: int,
     average_length: float,
-    allowed: Numbers | None,
+    allowed_numbers: Numbers | None,
     left_out: Numbers,
 ) -> tuple[Numbers, Scores]:
     """Score the passages that contain any of the words, in ascending order. Each passage must be in
-    `allowed` (None for all) and not in `left_out`, which are both in ascending order."""
-    stored_postings = [other for other in postings if len(other.passages)]
+    `allowed_numbers` (None for all) and not in `left_out`, which are both in ascending order."""
+    stored_postings = [posting for posting in postings if len(posting.passages)]
     if not stored_postings:
         return NO_NUMBERS, np.empty(0)
-    every = np.concatenate([postings.passages for postings in stored_postings])
-    counts = np.concatenate([postings.counts for postings in stored_postings]).astype(np.float64)
-    worths = [
-        inverse_document_frequency(document_frequency=len(postings.passages), documents=documents)
-        for postings in stored_postings
+    all_passages = np.concatenate([posting.passages for posting in stored_postings])
+    counts = np.concatenate([posting.counts for posting in stored_postings]).astype(np.float64)
+    weights = [
+        inverse_document_frequency(document_frequency=len(posting.passages), documents=documents)
+        for posting in stored_postings
     ]
-    lengths = _lengths(db, every).astype(np.float64)
+    lengths = _read_lengths(db, all_passages).astype(np.float64)
     damping = length_damping(lengths, average_length)
-    gains = np.repeat(worths, [len(postings.passages) for postings in stored_postings]) * saturated(
+    gains = np.repeat(weights, [len(posting.passages) for posting in stored_postings]) * saturated(
         counts, damping
     )
-    passages, at = _places(every)
+    passages, indexes = _distinct_with_indexes(all_passages)
     # Add the scores in the order of the words.
-    scores: Scores = np.bincount(at, weights=gains).astype(np.float64, copy=False)
-    if allowed is not None:
-        among = _positions(passages, allowed)[0]
-        passages, scores = passages[among], scores[among]
+    scores: Scores = np.bincount(indexes, weights=gains).astype(np.float64, copy=False)
+    if allowed_numbers is not None:
+        allowed_indexes = _find_positions(passages, allowed_numbers)[0]
+        passages, scores = passages[allowed_indexes], scores[allowed_indexes]
     if len(left_out):
-        allowed_here = np.ones(len(passages), dtype=np.bool_)
-        allowed_here[_positions(passages, left_out)[0]] = False
-        passages, scores = passages[allowed_here], scores[allowed_here]
+        is_eligible = np.ones(len(passages), dtype=np.bool_)
+        is_eligible[_find_positions(passages, left_out)[0]] = False
+        passages, scores = passages[is_eligible], scores[is_eligible]
     return passages, scores
 
 
-def _places(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
+def _distinct_with_indexes(numbers: Numbers) -> tuple[Numbers, npt.NDArray[np.intp]]:
     """Return the different numbers in ascending order, and the index of each given number among
     them. The numbers consist of a few ascending runs, which a stable sort merges in half the time
     of a search for each number."""
     order = np.argsort(numbers, kind="stable")
     ascending = numbers[order]
-    new = np.concatenate(([True], ascending[1:] != ascending[:-1]))
-    at = np.empty(len(numbers), dtype=np.intp)
-    at[order] = np.cumsum(new) - 1
-    return ascending[new], at
+    is_first = np.concatenate(([True], ascending[1:] != ascending[:-1]))
+    indexes = np.empty(len(numbers), dtype=np.intp)
+    indexes[order] = np.cumsum(is_first) - 1
+    return ascending[is_first], indexes
 
 
 def counts_in(postings: Sequence[Postings], passages: Numbers) -> list[dict[str, int]]:
     counts: list[dict[str, int]] = [{} for _ in range(len(passages))]
-    for one in postings:
-        at, hits = _positions(one.passages, passages)
-        for hit, count in zip(hits.tolist(), one.counts[at].tolist(), strict=True):
-            counts[hit][one.word] = count
+    for posting in postings:
+        indexes, passage_indexes = _find_positions(posting.passages, passages)
+        for index, count in zip(
+            passage_indexes.tolist(), posting.counts[indexes].tolist(), strict=True
+        ):
+            counts[index][posting.word] = count
     return counts
 
 
-def _positions(held: Numbers, wanted: Numbers) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    if not len(held):
-        nowhere = np.empty(0, dtype=np.intp)
-        return nowhere, nowhere
-    at = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
-    hits = np.flatnonzero(held[at] == wanted)
-    return at[hits], hits
+def _find_positions(
+    sorted_numbers: Numbers, searched_numbers: Numbers
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    if not len(sorted_numbers):
+        no_indexes = np.empty(0, dtype=np.intp)
+        return no_indexes, no_indexes
+    indexes = np.minimum(np.searchsorted(sorted_numbers, searched_numbers), len(sorted_numbers) - 1)
+    matches = np.flatnonzero(sorted_numbers[indexes] == searched_numbers)
+    return indexes[matches], matches
 
 
 def distinct(numbers: Numbers) -> Numbers:
@@ -146,7 +150,7 @@ def distinct(numbers: Numbers) -> Numbers:
     return numbers[np.concatenate(([True], numbers[1:] != numbers[:-1]))]
 
 
-def _counted(occurrences: Numbers) -> tuple[Numbers, Numbers]:
+def _count_occurrences(occurrences: Numbers) -> tuple[Numbers, Numbers]:
     if not len(occurrences):
         return occurrences, occurrences
     starts = np.flatnonzero(np.concatenate(([True], occurrences[1:] != occurrences[:-1])))
@@ -154,7 +158,7 @@ def _counted(occurrences: Numbers) -> tuple[Numbers, Numbers]:
     return occurrences[starts], counts.astype(np.int64)
 
 
-def _lengths(db: Database, passages: Numbers) -> Numbers:
+def _read_lengths(db: Database, passages: Numbers) -> Numbers:
     lengths = passages & LENGTH_MAX
     long = np.flatnonzero(lengths == LENGTH_MAX)
     if len(long):
@@ -184,8 +188,8 @@ WHERE {_OF_FILE} AND (?5 IS NULL OR g.said_at > ?5) AND (?6 IS NULL OR g.said_at
 """  # noqa: S608
 # Number of cached queries: several turns of a space may run at once. In a large space (16 bytes per
 # entry), only the last query is cached.
-_KEPT: Final = 4
-_KEPT_ENTRIES: Final = 1_000_000
+_MAX_CACHED: Final = 4
+_MAX_CACHED_ENTRIES: Final = 1_000_000
 
 
 class LeftOut(NamedTuple):
@@ -214,30 +218,32 @@ class Caches:
             self._postings.clear()
             self._left_out.clear()
 
-    def postings(self, db: Database, words: tuple[str, ...]) -> list[Postings]:
-        found = self._postings.pop(words, None)
-        if found is None:
-            found = postings_of(db, words)
-        self._postings[words] = found
-        while len(self._postings) > 1 and self._too_much():
+    def find_postings(self, db: Database, words: tuple[str, ...]) -> list[Postings]:
+        postings = self._postings.pop(words, None)
+        if postings is None:
+            postings = postings_of(db, words)
+        self._postings[words] = postings
+        while len(self._postings) > 1 and self._is_full():
             del self._postings[next(iter(self._postings))]
-        return found
+        return postings
 
-    def _too_much(self) -> bool:
-        entries = sum(len(one.passages) for found in self._postings.values() for one in found)
-        return len(self._postings) > _KEPT or entries > _KEPT_ENTRIES
+    def _is_full(self) -> bool:
+        entries = sum(
+            len(posting.passages) for postings in self._postings.values() for posting in postings
+        )
+        return len(self._postings) > _MAX_CACHED or entries > _MAX_CACHED_ENTRIES
 
-    def left_out(self, db: Database, ids: frozenset[SegmentId]) -> LeftOut:
+    def find_left_out(self, db: Database, ids: frozenset[SegmentId]) -> LeftOut:
         if not ids:
             return LeftOut(NO_NUMBERS, NO_NUMBERS)
-        found = self._left_out.pop(ids, None)
-        if found is None:
+        left_out = self._left_out.pop(ids, None)
+        if left_out is None:
             lists = db.row(_LEFT_OUT, (json_list(ids),))
-            found = LeftOut(*(np.sort(number_list(joined)) for joined in lists))
-        self._left_out[ids] = found
-        if len(self._left_out) > _KEPT:
+            left_out = LeftOut(*(np.sort(parse_numbers(number_text)) for number_text in lists))
+        self._left_out[ids] = left_out
+        if len(self._left_out) > _MAX_CACHED:
             del self._left_out[next(iter(self._left_out))]
-        return found
+        return left_out
 
 
 COLUMNS: Final = """
@@ -251,19 +257,19 @@ p.start, p.stop, p.length, CAST(g.tool AS BLOB)
 _SLOTS: Final = tuple(getattr(Candidate, field.name).__set__ for field in fields(Candidate))
 
 
-def described(
-    rows: Sequence[Row], postings: Sequence[Postings], asked: Sequence[VectorSearch | None]
+def build_candidates(
+    rows: Sequence[Row], postings: Sequence[Postings], searches: Sequence[VectorSearch | None]
 ) -> tuple[Candidate, ...]:
     """Build the candidates of these passages from rows of `COLUMNS`, in their order."""
     try:
-        return _described(rows, postings, asked)
+        return _build_candidates(rows, postings, searches)
     except (ValueError, TypeError):
         legible = read_rows(rows, lambda row: (row, text_of(row[4]), unpack_text(row[12])))
-        return _described([row for row, _, _ in legible], postings, asked)
+        return _build_candidates([row for row, _, _ in legible], postings, searches)
 
 
-def _described(
-    rows: Sequence[Row], postings: Sequence[Postings], asked: Sequence[VectorSearch | None]
+def _build_candidates(
+    rows: Sequence[Row], postings: Sequence[Postings], searches: Sequence[VectorSearch | None]
 ) -> tuple[Candidate, ...]:
     if not rows:
         return ()
@@ -272,13 +278,13 @@ def _described(
         length, tool,
     ) = zip(*rows, strict=True)  # fmt: skip
     passages = np.array(numbers, dtype=np.int64)
-    sessions = {packed: text_of(packed) for packed in set(session)}
-    tools = {packed: unpack_text(packed) for packed in set(tool)}
+    sessions = {blob: text_of(blob) for blob in set(session)}
+    tools = {blob: unpack_text(blob) for blob in set(tool)}
     columns: tuple[Iterable[Any], ...] = (
         segment,
         ordinal,
         key,
-        [sessions[packed] for packed in session],
+        [sessions[blob] for blob in session],
         sequence,
         role,
         said_at,
@@ -287,23 +293,24 @@ def _described(
         end,
         length,
         counts_in(postings, passages),
-        _similarities(asked, passages),
-        [tools[packed] for packed in tool],
+        _compare_vectors(searches, passages),
+        [tools[blob] for blob in tool],
     )
-    made = [object.__new__(Candidate) for _ in rows]
-    for put, column in zip(_SLOTS, columns, strict=True):
-        deque(map(put, made, column), maxlen=0)
-    return tuple(made)
+    candidates = [object.__new__(Candidate) for _ in rows]
+    for set_field, column in zip(_SLOTS, columns, strict=True):
+        deque(map(set_field, candidates, column), maxlen=0)
+    return tuple(candidates)
 
 
-def _similarities(
-    asked: Sequence[VectorSearch | None], passages: Numbers
+def _compare_vectors(
+    searches: Sequence[VectorSearch | None], passages: Numbers
 ) -> Iterable[tuple[float | None, ...]]:
-    if not asked:
+    if not searches:
         return repeat((), len(passages))
-    nowhere = [None] * len(passages)
+    no_cosines = [None] * len(passages)
     return zip(
-        *(nowhere if search is None else search.cosines(passages) for search in asked), strict=True
+        *(no_cosines if search is None else search.cosines(passages) for search in searches),
+        strict=True,
     )
 
 
@@ -329,29 +336,31 @@ def find_candidates(db: Database, caches: Caches, query: CandidateQuery) -> Cand
     caches.refresh(db)
     documents, words = db.row(_TOTALS)
     average = words / documents if documents else 0.0
-    allowed = _find_allowed(db, query)
-    left_out = caches.left_out(db, query.leave_out).passages
-    postings = caches.postings(db, query.words)
-    by_words, scores = scores_of(
+    allowed_numbers = _find_allowed(db, query)
+    left_out = caches.find_left_out(db, query.leave_out).passages
+    postings = caches.find_postings(db, query.words)
+    word_matches, scores = scores_of(
         db,
         postings,
         documents=documents,
         average_length=average,
-        allowed=allowed,
+        allowed_numbers=allowed_numbers,
         left_out=left_out,
     )
-    chosen = [_best(db, by_words, scores, query.lexical_limit)]
-    asked = asked_vectors(db, caches.passages, query.vectors)
-    for search in asked:
+    chosen_numbers = [_choose_best(db, word_matches, scores, query.lexical_limit)]
+    searches = prepare_searches(db, caches.passages, query.vectors)
+    for search in searches:
         if search is not None and query.vector_limit > 0:
-            near = search.near(query.vector_limit, allowed=allowed, left_out=left_out)
-            chosen.append(_best(db, *near, query.vector_limit))
-    rows = db.rows(_ROWS, (json_list(distinct(np.concatenate(chosen)).tolist()),))
+            nearest = search.find_nearest(
+                query.vector_limit, allowed_numbers=allowed_numbers, left_out=left_out
+            )
+            chosen_numbers.append(_choose_best(db, *nearest, query.vector_limit))
+    rows = db.rows(_ROWS, (json_list(distinct(np.concatenate(chosen_numbers)).tolist()),))
     return Candidates(
-        passages=described(rows, postings, asked),
+        passages=build_candidates(rows, postings, searches),
         documents=documents,
         average_length=average,
-        document_frequencies={other.word: len(other.passages) for other in postings},
+        document_frequencies={posting.word: len(posting.passages) for posting in postings},
     )
 
 
@@ -360,19 +369,19 @@ def _find_allowed(db: Database, query: CandidateQuery) -> Numbers | None:
     if query.session is None:
         if times == (None, None):
             return None
-        return np.sort(number_list(db.value(_ALLOWED, times)))
-    own = number_list(db.value(_ALLOWED_IN_SESSION, (*times, pack_text(query.session))))
+        return np.sort(parse_numbers(db.value(_ALLOWED, times)))
+    own_ids = parse_numbers(db.value(_ALLOWED_IN_SESSION, (*times, pack_text(query.session))))
     if not query.with_files:
-        return np.sort(own)
-    in_files = number_list(db.value(_IN_FILES, (*_FILE_NAMES, *times)))
-    return distinct(np.concatenate([own, in_files]))  # the session may itself be a memory file
+        return np.sort(own_ids)
+    in_files = parse_numbers(db.value(_IN_FILES, (*_FILE_NAMES, *times)))
+    return distinct(np.concatenate([own_ids, in_files]))  # the session may itself be a memory file
 
 
-def _best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Numbers:
-    chosen, tied, wanted = best_of(passages, scores, limit)
-    rows = db.rows(_PLACES, (json_list(tied.tolist()),)) if wanted else []
-    first = sorted(rows, key=lambda row: row[1:])[:wanted]
-    return np.array([*chosen.tolist(), *(row[0] for row in first)], dtype=np.int64)
+def _choose_best(db: Database, passages: Numbers, scores: Scores, limit: int) -> Numbers:
+    chosen_numbers, tied_numbers, missing_count = best_of(passages, scores, limit)
+    rows = db.rows(_PLACES, (json_list(tied_numbers.tolist()),)) if missing_count else []
+    first = sorted(rows, key=lambda row: row[1:])[:missing_count]
+    return np.array([*chosen_numbers.tolist(), *(row[0] for row in first)], dtype=np.int64)
 
 
 _WALK: Final = """
@@ -401,7 +410,7 @@ Walk = tuple[str, list[int], list[int]]
 """A segment, and the places before and after it, nearest first."""
 
 
-def find_around(
+def find_surroundings(
     db: Database,
     caches: Caches,
     ids: Sequence[SegmentId],
@@ -411,57 +420,64 @@ def find_around(
     passages_each: int = 3,
 ) -> Surroundings:
     caches.refresh(db)
-    asked = asked_vectors(db, caches.passages, query.vectors)
+    searches = prepare_searches(db, caches.passages, query.vectors)
     if not ids or reach <= 0:
         return Surroundings()
-    left_out = caches.left_out(db, query.leave_out).sequences.tolist()
-    named, walks = _walks(db, ids, left_out, reach)
-    places = {near for _, before, behind in walks for near in (*before, *behind)}
-    rows = db.rows(_NEIGHBOUR_ROWS, (json_list(sorted(places - named.keys())), passages_each))
-    named.update((row[5], row[1]) for row in rows)
+    left_out = caches.find_left_out(db, query.leave_out).sequences.tolist()
+    id_by_sequence, walks = _find_walks(db, ids, left_out, reach)
+    sequences = {sequence for _, before, after in walks for sequence in (*before, *after)}
+    rows = db.rows(
+        _NEIGHBOUR_ROWS, (json_list(sorted(sequences - id_by_sequence.keys())), passages_each)
+    )
+    id_by_sequence.update((row[5], row[1]) for row in rows)
     passages = [row for row in rows if row[0] is not None]
-    postings = caches.postings(db, query.words) if passages else []
+    postings = caches.find_postings(db, query.words) if passages else []
     return Surroundings(
-        neighbours=_neighbours(walks, named), passages=described(passages, postings, asked)
+        neighbours=_list_neighbours(walks, id_by_sequence),
+        passages=build_candidates(passages, postings, searches),
     )
 
 
-def _walks(
+def _find_walks(
     db: Database, ids: Sequence[str], left_out: list[int], reach: int
 ) -> tuple[dict[int, str], list[Walk]]:
     """Return the stored segments by sequence, and the neighbors of each. Passing exclusions to
     SQLite is slow, so only the few segments with an excluded one near them are searched again."""
     rows = db.rows(_NEAR, (json_list(dict.fromkeys(ids)), "[]", reach))
-    walks = {row[0]: _walk(row) for row in rows}
-    avoided = frozenset(left_out)
-    meeting = [
-        of for of, before, behind in walks.values() if not avoided.isdisjoint((*before, *behind))
+    walks = {row[0]: _walk_from_row(row) for row in rows}
+    left_out_set = frozenset(left_out)
+    blocked_ids = [
+        segment_id
+        for segment_id, before, after in walks.values()
+        if not left_out_set.isdisjoint((*before, *after))
     ]
-    if meeting:
-        again = db.rows(_NEAR, (json_list(meeting), json_list(left_out), reach))
-        walks.update((row[0], _walk(row)) for row in again)
+    if blocked_ids:
+        new_rows = db.rows(_NEAR, (json_list(blocked_ids), json_list(left_out), reach))
+        walks.update((row[0], _walk_from_row(row)) for row in new_rows)
     return {row[1]: row[0] for row in rows}, list(walks.values())
 
 
-def _walk(row: Row) -> Walk:
-    return row[0], _numbers(row[2])[::-1], _numbers(row[3])
+def _walk_from_row(row: Row) -> Walk:
+    return row[0], _parse_numbers(row[2])[::-1], _parse_numbers(row[3])
 
 
-def _numbers(joined: str | None) -> list[int]:
-    return [] if joined is None else sorted(map(int, joined.split(",")))
+def _parse_numbers(number_text: str | None) -> list[int]:
+    return [] if number_text is None else sorted(map(int, number_text.split(",")))
 
 
-def _neighbours(walks: list[Walk], named: dict[int, str]) -> tuple[Neighbour, ...]:
+def _list_neighbours(walks: list[Walk], id_by_sequence: dict[int, str]) -> tuple[Neighbour, ...]:
     neighbours: list[Neighbour] = []
-    for of, before, behind in walks:
-        for step, places in ((-1, before), (1, behind)):
+    for segment_id, before, after in walks:
+        for step, sequences in ((-1, before), (1, after)):
             distance = 0
-            for near in places:
+            for sequence in sequences:
                 distance += step
-                if near in named:
+                if sequence in id_by_sequence:
                     neighbours.append(
                         Neighbour(
-                            segment=SegmentId(named[near]), of=SegmentId(of), distance=distance
+                            segment=SegmentId(id_by_sequence[sequence]),
+                            of=SegmentId(segment_id),
+                            distance=distance,
                         )
                     )
     return tuple(neighbours)
@@ -474,13 +490,13 @@ JOIN segment AS g ON g.sequence = p.segment WHERE v.embedder = ? ORDER BY g.id, 
 
 
 def read_vectors(db: Database, caches: Caches, embedder: str) -> tuple[Vector, ...]:
-    matrix = caches.passages.fresh(db, embedder)
+    matrix = caches.passages.load_matrix(db, embedder)
     if matrix is None:
         return ()
-    places = db.rows(_VECTORS, (matrix.embedder,))
-    rows = matrix.find(np.array([place[0] for place in places], dtype=np.int64))
+    passage_rows = db.rows(_VECTORS, (matrix.embedder,))
+    matrix_rows = matrix.find(np.array([row[0] for row in passage_rows], dtype=np.int64))
     return tuple(
-        Vector(segment=SegmentId(id_), ordinal=ordinal, values=matrix.values[row].tobytes())
-        for (_, id_, ordinal), row in zip(places, rows.tolist(), strict=True)
-        if row >= 0
+        Vector(segment=SegmentId(id_), ordinal=ordinal, values=matrix.values[matrix_row].tobytes())
+        for (_, id_, ordinal), matrix_row in zip(passage_rows, matrix_rows.tolist(), strict=True)
+        if matrix_row >= 0
     )

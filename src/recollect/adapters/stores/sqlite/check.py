@@ -65,14 +65,14 @@ LEFT JOIN vector_block AS b ON b.embedder = e.number GROUP BY e.number HAVING su
 
 def check(db: Database) -> CheckResult:
     checks: dict[str, Callable[[Database], Iterator[str]]] = {
-        "SQLite's integrity check": _integrity,
-        "the word index": _word_index,
-        "segments, passages and counters": _counters,
-        "vectors": _vectors,
-        "facts": _facts,
-        "records can be read": _records,
-        "session paths": _paths,
-        "ledger": _ledger,
+        "SQLite's integrity check": _check_integrity,
+        "the word index": _check_words,
+        "segments, passages and counters": _check_counters,
+        "vectors": _check_vectors,
+        "facts": _check_facts,
+        "records can be read": _check_records,
+        "session paths": _check_paths,
+        "ledger": _check_ledger,
     }
     problems: list[str] = []
     before = db.unreadable_rows
@@ -86,31 +86,31 @@ def check(db: Database) -> CheckResult:
     return CheckResult(checked=tuple(checks), problems=tuple(problems))
 
 
-def _count(db: Database, problems: Mapping[str, str]) -> Iterator[str]:
+def _report_counts(db: Database, problems: Mapping[str, str]) -> Iterator[str]:
     """Report each problem that has rows. `problems` maps sentences to SQL for the wrong rows."""
     for sentence, rows in problems.items():
         if count := db.value(f"SELECT count(*) FROM {rows}"):  # noqa: S608
             yield f"{count} {sentence}"
 
 
-def _integrity(db: Database) -> Iterator[str]:
-    for (said,) in db.rows("PRAGMA integrity_check"):
-        if said != "ok":
-            yield f"SQLite: {said}"
+def _check_integrity(db: Database) -> Iterator[str]:
+    for (message,) in db.rows("PRAGMA integrity_check"):
+        if message != "ok":
+            yield f"SQLite: {message}"
     for table, row, *_ in db.rows("PRAGMA foreign_key_check"):
         yield f"row {row} of {table} refers to a missing row"
 
 
-def _word_index(db: Database) -> Iterator[str]:
+def _check_words(db: Database) -> Iterator[str]:
     if _count_indexed_words(db) != _count_words(db):
         yield "the word index lacks words of its passages: run `recollect memory reindex`"
-    indexed = "SELECT 1 FROM words_bag AS w WHERE w.id = p.id"
-    stored = "SELECT 1 FROM passage AS p WHERE p.id = w.id"
+    bag_query = "SELECT 1 FROM words_bag AS w WHERE w.id = p.id"
+    passage_query = "SELECT 1 FROM passage AS p WHERE p.id = w.id"
     problems = {
-        "passages are not in the word index": f"passage AS p WHERE NOT EXISTS ({indexed})",
-        "indexed passages are not stored": f"words_bag AS w WHERE NOT EXISTS ({stored})",
+        "passages are not in the word index": f"passage AS p WHERE NOT EXISTS ({bag_query})",
+        "indexed passages are not stored": f"words_bag AS w WHERE NOT EXISTS ({passage_query})",
     }
-    yield from _count(db, problems)
+    yield from _report_counts(db, problems)
 
 
 def _count_indexed_words(db: Database) -> dict[str, tuple[int, int]]:
@@ -133,18 +133,18 @@ def _count_words(db: Database) -> dict[str, tuple[int, int]]:
     return {word: (count, totals[word]) for word, count in counts.items()}
 
 
-def _counters(db: Database) -> Iterator[str]:
+def _check_counters(db: Database) -> Iterator[str]:
     orphans = "passage WHERE segment NOT IN (SELECT sequence FROM segment)"
-    yield from _count(db, {"passages have no segment": orphans})
-    stored, counted = db.row(_TOTALS), db.row(_COUNTED)
-    if stored != counted:
-        yield f"the stored counters are {stored}, but must be {counted}"
+    yield from _report_counts(db, {"passages have no segment": orphans})
+    stored_totals, counted_totals = db.row(_TOTALS), db.row(_COUNTED)
+    if stored_totals != counted_totals:
+        yield f"the stored counters are {stored_totals}, but must be {counted_totals}"
 
 
-def _facts(db: Database) -> Iterator[str]:
+def _check_facts(db: Database) -> Iterator[str]:
     unindexed = sum(
         [word for (word,) in db.rows(_FACT_WORDS, (number,))] != word_numbers(fact.words)
-        for number, fact in columns.read_rows(db.rows(columns.SELECT_FACT), columns.numbered_fact)
+        for number, fact in columns.read_rows(db.rows(columns.SELECT_FACT), columns.read_numbered)
         if fact.current
     )
     if unindexed:
@@ -162,10 +162,10 @@ def _facts(db: Database) -> Iterator[str]:
               OR v.fact NOT IN (SELECT number FROM fact WHERE current)
         """,
     }
-    yield from _count(db, problems)
+    yield from _report_counts(db, problems)
 
 
-def _vectors(db: Database) -> Iterator[str]:
+def _check_vectors(db: Database) -> Iterator[str]:
     problems = {
         "vectors belong to no passage": "vector_at WHERE passage NOT IN (SELECT id FROM passage)",
         "passages are marked as embedded, but have no vector": """
@@ -175,7 +175,7 @@ def _vectors(db: Database) -> Iterator[str]:
             )
         """,
     }
-    yield from _count(db, problems)
+    yield from _report_counts(db, problems)
     for embedder, name in db.rows("SELECT number, name FROM embedder"):
         members = []
         for count, passages, size, dimensions in db.rows(_BLOCKS, (embedder,)):
@@ -184,30 +184,32 @@ def _vectors(db: Database) -> Iterator[str]:
                 yield f"a block of vectors of {name} is damaged"
                 continue
             members.append(np.frombuffer(passages, dtype="<i8"))
-        present = np.sort(np.concatenate(members)) if members else NO_NUMBERS
-        named = np.array([value for (value,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64)
-        if not np.array_equal(present, named):
+        stored_passages = np.sort(np.concatenate(members)) if members else NO_NUMBERS
+        listed_passages = np.array(
+            [value for (value,) in db.rows(_VECTORS_AT, (embedder,))], dtype=np.int64
+        )
+        if not np.array_equal(stored_passages, listed_passages):
             yield f"the stored vectors of {name} differ from the list of its vectors"
 
 
-def _records(db: Database) -> Iterator[str]:
+def _check_records(db: Database) -> Iterator[str]:
     ids = ledger.SharedIds(db)
     readers: tuple[tuple[str, str, Callable[[Any], object]], ...] = (
-        ("segment", columns.SELECT_SEGMENT, columns.stored_segment),
-        ("fact", columns.SELECT_FACT, columns.stored_fact),
+        ("segment", columns.SELECT_SEGMENT, columns.read_segment),
+        ("fact", columns.SELECT_FACT, columns.read_fact),
         ("piece", "SELECT hash, about FROM piece", lambda row: ids.unpack(row[1])),
         ("job", "SELECT number, about FROM job", lambda row: columns.unpack_ids(row[1])),
-        ("compaction", ledger.SELECT_COMPACTION, partial(ledger.stored_compaction, ids)),
+        ("compaction", ledger.SELECT_COMPACTION, partial(ledger.compaction_from_row, ids)),
         ("quoted", "SELECT ids FROM quoted", lambda row: columns.unpack_ids(row[0])),
         ("session", "SELECT CAST(name AS BLOB) FROM session", lambda row: columns.text_of(row[0])),
     )
     for kind, query, read in readers:
         rows = db.rows(query)
-        if bad := len(rows) - len(columns.read_rows(rows, read)):
-            yield f"{bad} records of kind {kind} cannot be read"
+        if unreadable_count := len(rows) - len(columns.read_rows(rows, read)):
+            yield f"{unreadable_count} records of kind {kind} cannot be read"
 
 
-def _paths(db: Database) -> Iterator[str]:
+def _check_paths(db: Database) -> Iterator[str]:
     for number, length in db.rows("SELECT number, length FROM session"):
         try:
             keys, ids = read_path(db, number)
@@ -218,14 +220,14 @@ def _paths(db: Database) -> Iterator[str]:
             yield f"the path of session {number} does not have its recorded length"
 
 
-def _ledger(db: Database) -> Iterator[str]:
-    for packed, number in db.rows(_NEWEST_TURNS):
-        names = columns.read_rows([(packed,)], lambda row: columns.text_of(row[0]))
-        if names and ledger.rebuilt_turn(db, names[0], number) is None:
+def _check_ledger(db: Database) -> Iterator[str]:
+    for packed_name, number in db.rows(_NEWEST_TURNS):
+        names = columns.read_rows([(packed_name,)], lambda row: columns.text_of(row[0]))
+        if names and ledger.rebuild_turn(db, names[0], number) is None:
             yield f"turn {number} of a session cannot be rebuilt"
 
 
-def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
+def read_stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
     counts: dict[str, int] = dict(zip(_STAT_NAMES, db.row(_STATS), strict=True))
     return Stats(
         space=space,
@@ -239,14 +241,14 @@ def stats(db: Database, *, space: str, path: Path, encrypted: bool) -> Stats:
 def read_summary(path: Path, *, key: EncryptionKey | None = None) -> SpaceSummary:
     """Read the space's name and counts, without changing the file or migrating an older schema.
     Return only the size of a file with a passphrase: reading it needs the space's name."""
-    found = SpaceSummary(space=None, file=str(path), bytes_on_disk=_bytes_on_disk(path))
+    summary = SpaceSummary(space=None, file=str(path), bytes_on_disk=_bytes_on_disk(path))
     try:
         with store_errors(path), closing(read_only(path, key)) as connection:
             rows: list[Any] = [*connection.execute(_SPACE), *connection.execute(_SUMMARY)]
     except RecollectError as error:
-        return replace(found, unread=str(error))
+        return replace(summary, unread=str(error))
     (space,), (sessions, segments, last) = rows
-    return replace(found, space=space, sessions=sessions, segments=segments, last_said_at=last)
+    return replace(summary, space=space, sessions=sessions, segments=segments, last_said_at=last)
 
 
 def _bytes_on_disk(path: Path) -> int:

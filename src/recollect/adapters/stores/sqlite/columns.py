@@ -22,22 +22,22 @@ from recollect.core.values.segment import Segment, Source, StoredSegment, Trust
 
 
 def pack_ids(ids: Sequence[str]) -> bytes | str | None:
-    packed = join_keys(ids) if ids else None
-    return json.dumps(packed) if isinstance(packed, list) else packed
+    packed_ids = join_keys(ids) if ids else None
+    return json.dumps(packed_ids) if isinstance(packed_ids, list) else packed_ids
 
 
-def unpack_ids(packed: bytes | str | None) -> list[str]:
-    return split_keys(packed) if isinstance(packed, bytes) else unpack_list(packed)
+def unpack_ids(packed_ids: bytes | str | None) -> list[str]:
+    return split_keys(packed_ids) if isinstance(packed_ids, bytes) else unpack_list(packed_ids)
 
 
 def pack_list(items: Sequence[str]) -> str | None:
     return json.dumps(list(items)) if items else None
 
 
-def unpack_list(packed: str | bytes | None) -> list[str]:
-    if packed is None:
+def unpack_list(packed_list: str | bytes | None) -> list[str]:
+    if packed_list is None:
         return []
-    items = json.loads(packed)
+    items = json.loads(packed_list)
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
         raise ValueError("not a list of texts")
     return items
@@ -53,28 +53,28 @@ def pack_text(text: str | None) -> str | bytes | None:
     return text
 
 
-def unpack_text(packed: str | bytes | None) -> str | None:
+def unpack_text(packed_text: str | bytes | None) -> str | None:
     """Decode a text that `pack_text` encoded. Columns of free text are read as bytes."""
-    if packed is None or isinstance(packed, str):
-        return packed
-    return packed.decode("utf-8", "surrogatepass")
+    if packed_text is None or isinstance(packed_text, str):
+        return packed_text
+    return packed_text.decode("utf-8", "surrogatepass")
 
 
-def text_of(packed: Any) -> str:
-    text = unpack_text(packed)
+def text_of(packed_text: Any) -> str:
+    text = unpack_text(packed_text)
     if text is None:
         raise ValueError("a text is missing")
     return text
 
 
 def pack_long_text(text: str) -> str | bytes | None:
-    plain = text.encode("utf-8", "surrogatepass")
-    packed = pack_body(plain)
-    return packed if packed is not plain else pack_text(text)
+    plain_text = text.encode("utf-8", "surrogatepass")
+    packed_text = pack_body(plain_text)
+    return packed_text if packed_text is not plain_text else pack_text(text)
 
 
-def unpack_long_text(packed: bytes) -> str:
-    return text_of(unpack_body(packed))
+def unpack_long_text(packed_text: bytes) -> str:
+    return text_of(unpack_body(packed_text))
 
 
 def json_list(items: Iterable[Any]) -> str:
@@ -101,30 +101,30 @@ T = TypeVar("T")
 
 def read_rows(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
     """Decode each row, and skip rows that cannot be decoded."""
-    found = []
+    values = []
     for row in rows:
         try:
-            found.append(read(row))
+            values.append(read(row))
         except (ValueError, TypeError):
             continue
-    return found
+    return values
 
 
-def rows_quoting(
+def find_quoting_keys(
     rows: Iterable[Row],
-    forgotten: AbstractSet[str],
+    forgotten_ids: AbstractSet[str],
     unpack: Callable[[bytes | str | None], list[str]] = unpack_ids,
 ) -> list[Any]:
     """Return the keys of rows (key, packed ids) that quote such a message or cannot be read."""
-    found = []
-    for key, packed in rows:
+    keys = []
+    for key, packed_ids in rows:
         try:
-            quotes = not forgotten.isdisjoint(unpack(packed))
+            quotes = not forgotten_ids.isdisjoint(unpack(packed_ids))
         except (ValueError, TypeError):
             quotes = True
         if quotes:
-            found.append(key)
-    return found
+            keys.append(key)
+    return keys
 
 
 class _Column(NamedTuple):
@@ -133,19 +133,21 @@ class _Column(NamedTuple):
     pack: Callable[[Any], Any]
     read: Callable[[Any], Any]
 
-    def selected(self, table: str = "") -> str:
-        return f"CAST({table}{self.name} AS BLOB)" if self.pack is not _same else table + self.name
+    def to_sql(self, table: str = "") -> str:
+        return (
+            f"CAST({table}{self.name} AS BLOB)" if self.pack is not _identity else table + self.name
+        )
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
 def _one_of(words: Any) -> Callable[[Any], Any]:
-    allowed = frozenset(get_args(words))
+    allowed_words = frozenset(get_args(words))
 
     def read(value: Any) -> Any:
-        if value not in allowed:
+        if value not in allowed_words:
             raise ValueError("not one of the allowed words")
         return value
 
@@ -156,8 +158,8 @@ def _optional(read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None else read(value)
 
 
-def _column(name: str, read: Callable[[Any], Any] = _same, *, field: str = "") -> _Column:
-    return _Column(name, field or name, _same, read)
+def _column(name: str, read: Callable[[Any], Any] = _identity, *, field: str = "") -> _Column:
+    return _Column(name, field or name, _identity, read)
 
 
 def _text(name: str, read: Callable[[Any], Any] = text_of, *, field: str = "") -> _Column:
@@ -216,12 +218,12 @@ def _insert(table: str, first: str, columns: Sequence[_Column]) -> str:
 INSERT_SEGMENT: Final = _insert("segment", "sequence, session", _SEGMENT)
 INSERT_FACT: Final = _insert("fact", "number, current", _FACT)
 SELECT_SEGMENT: Final = f"""
-SELECT g.sequence, CAST(s.name AS BLOB), {", ".join(c.selected("g.") for c in _SEGMENT)}
+SELECT g.sequence, CAST(s.name AS BLOB), {", ".join(c.to_sql("g.") for c in _SEGMENT)}
 FROM segment AS g JOIN session AS s ON s.number = g.session
 """  # noqa: S608
-SELECT_FACT: Final = f"SELECT number, {', '.join(c.selected() for c in _FACT)} FROM fact "  # noqa: S608
+SELECT_FACT: Final = f"SELECT number, {', '.join(c.to_sql() for c in _FACT)} FROM fact "  # noqa: S608
 _NAMING: Final = [
-    at for at, column in enumerate(_FACT, 1) if column.name in ("sources", "evidence")
+    index for index, column in enumerate(_FACT, 1) if column.name in ("sources", "evidence")
 ]
 
 
@@ -229,7 +231,7 @@ def segment_row(segment: Segment, sequence: int, session: int) -> Row:
     return (sequence, session, *_pack_columns(segment, _SEGMENT))
 
 
-def stored_segment(row: Row) -> StoredSegment:
+def read_segment(row: Row) -> StoredSegment:
     """Decode a row of `SELECT_SEGMENT`. Raise ValueError or TypeError for a damaged row."""
     sequence, session, *values = row
     segment = Segment(session=text_of(session), **_unpack_columns(values, _SEGMENT))
@@ -240,19 +242,19 @@ def fact_row(fact: Fact, number: int) -> Row:
     return (number, fact.current, *_pack_columns(fact, _FACT))
 
 
-def stored_fact(row: Row) -> Fact:
+def read_fact(row: Row) -> Fact:
     """Decode a row of `SELECT_FACT`. Raise ValueError or TypeError for a damaged row."""
     return Fact(**_unpack_columns(row[1:], _FACT))
 
 
-def numbered_fact(row: Row) -> tuple[int, Fact]:
-    return row[0], stored_fact(row)
+def read_numbered(row: Row) -> tuple[int, Fact]:
+    return row[0], read_fact(row)
 
 
-def named_in(row: Row, segments: Sequence[bytes]) -> bool:
+def names_segment(row: Row, segments: Sequence[bytes]) -> bool:
     """Return True if an unreadable row of `SELECT_FACT` names one of these segments."""
-    raw = b"".join(row[at] for at in _NAMING if isinstance(row[at], bytes))
-    return any(segment in raw for segment in segments)
+    raw_columns = b"".join(row[index] for index in _NAMING if isinstance(row[index], bytes))
+    return any(segment in raw_columns for segment in segments)
 
 
 def _pack_columns(value: Segment | Fact, columns: Sequence[_Column]) -> Iterator[Any]:
@@ -266,9 +268,9 @@ def _unpack_columns(values: Sequence[Any], columns: Sequence[_Column]) -> dict[s
 # Bodies in the ledger are compressed with a dictionary of common content, which never changes: a
 # new one would need a new mark. An earlier version wrote bodies without the mark.
 _MARK: Final = b"\x01Z"
-_LEAST_BYTES: Final = 64
+_MIN_BYTES: Final = 64
 # The most common content is last (RFC 1950): a typical report, and a message.
-_KNOWN: Final = (
+_DICTIONARY: Final = (
     b'{"tool_calls":[{"function":{"name":"arguments"}}],"function_call_output","call_id":"call_'
     b'"is_error":true,"thinking":"signature":"cache_control":{"type":"ephemeral"}'
     b'["trim","done",["compact","skipped",["ingest","failed",["stand","done",["check","failed",'
@@ -296,19 +298,19 @@ _KNOWN: Final = (
 
 
 def pack_body(body: bytes) -> bytes:
-    if len(body) < _LEAST_BYTES and not body.startswith(_MARK):
+    if len(body) < _MIN_BYTES and not body.startswith(_MARK):
         return body
-    packer = zlib.compressobj(zdict=_KNOWN)
-    packed = _MARK + packer.compress(body) + packer.flush()
-    return packed if len(packed) < len(body) or body.startswith(_MARK) else body
+    packer = zlib.compressobj(zdict=_DICTIONARY)
+    packed_body = _MARK + packer.compress(body) + packer.flush()
+    return packed_body if len(packed_body) < len(body) or body.startswith(_MARK) else body
 
 
-def unpack_body(stored: bytes) -> bytes:
-    if not stored.startswith(_MARK):
-        return stored
+def unpack_body(packed_body: bytes) -> bytes:
+    if not packed_body.startswith(_MARK):
+        return packed_body
     try:
-        unpacker = zlib.decompressobj(zdict=_KNOWN)
-        body = unpacker.decompress(stored[len(_MARK) :]) + unpacker.flush()
+        unpacker = zlib.decompressobj(zdict=_DICTIONARY)
+        body = unpacker.decompress(packed_body[len(_MARK) :]) + unpacker.flush()
     except zlib.error as error:
         raise ValueError("a body is incomplete") from error
     if not unpacker.eof:

@@ -48,7 +48,7 @@ _LOG_PAGES = 128
 _CIPHER = "aegis"
 """SQLite's cipher. On processors with AES this cipher costs no time; chacha20 is three times
 slower."""
-_STATEMENTS = 200
+_MAX_STATEMENTS = 200
 FileNumber: TypeAlias = tuple[int, int]
 """Device and inode, which identify a file."""
 _VERSION = "schema"
@@ -190,7 +190,7 @@ class SpaceFile:
 class BusyWait:
     """The remaining time for which one operation may wait for other processes."""
 
-    __slots__ = ("_ended", "_seconds", "_until")
+    __slots__ = ("_deadline", "_ended", "_seconds")
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -198,7 +198,7 @@ class BusyWait:
         self.renew()
 
     def renew(self, seconds: float | None = None) -> None:
-        self._until = time.monotonic() + (self._seconds if seconds is None else seconds)
+        self._deadline = time.monotonic() + (self._seconds if seconds is None else seconds)
 
     def end(self) -> None:
         """Stop all waiting, because the store is being closed."""
@@ -207,7 +207,7 @@ class BusyWait:
     def wait(self, _tries: int = 0) -> bool:
         """Wait a moment. Return False after the time limit. Pauses are short and random: with
         SQLite's own, of up to 100 ms, a process gets no turn next to eight busy writers."""
-        if self._ended or time.monotonic() >= self._until:
+        if self._ended or time.monotonic() >= self._deadline:
             return False
         time.sleep(random.uniform(0.0005, 0.006))  # noqa: S311 - not for secrets
         return True
@@ -216,8 +216,8 @@ class BusyWait:
 def space_file(
     path: Path, *, space: str, key: EncryptionKey | None, create: bool, busy_seconds: float
 ) -> SpaceFile:
-    raw = None if key is None else key.raw(space)
-    file = SpaceFile(path=path, space=space, key=raw, busy_seconds=busy_seconds)
+    raw_key = None if key is None else key.raw(space)
+    file = SpaceFile(path=path, space=space, key=raw_key, busy_seconds=busy_seconds)
     require_file(file, create=create)
     return replace(file, number=file_number(path))
 
@@ -232,7 +232,7 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
                     f"there is no memory at {path}: check the path or --space; `recollect space "
                     "list` lists the memories"
                 )
-            _make(file)
+            _create_file(file)
         elif not path.is_file():
             raise StoreError(f"{path} must be a regular file: name another path")
         elif path.stat().st_size == 0:
@@ -241,50 +241,50 @@ def require_file(file: SpaceFile, *, create: bool) -> None:
             )
 
 
-def _make(file: SpaceFile) -> None:
+def _create_file(file: SpaceFile) -> None:
     """Create the file with its tables under a temporary name, then rename it. Interrupted creation
     leaves no empty file, so an empty file must be damaged, and is not treated as a new memory."""
     path = file.path
     make_folder(path.parent)
-    with temporary_file(file) as apart, folder_locked(file):
+    with temporary_file(file) as temporary, lock_folder(file):
         if not path.exists():  # if another process was first, use its file
-            empty_log(apart)
-            put_in_place(apart.path, path)
+            empty_log(temporary)
+            put_in_place(temporary.path, path)
 
 
 @contextmanager
 def temporary_file(file: SpaceFile) -> Iterator[SpaceFile]:
     """Create a temporary file with the tables of the space, and remove it when the block ends."""
-    number, made = tempfile.mkstemp(dir=file.path.parent, prefix=f".{file.path.name}.")
-    os.close(number)
+    descriptor, name = tempfile.mkstemp(dir=file.path.parent, prefix=f".{file.path.name}.")
+    os.close(descriptor)
     try:
-        apart = replace(file, path=Path(made), number=None)
-        connect(apart, BusyWait(file.busy_seconds)).close()
-        yield apart
+        temporary = replace(file, path=Path(name), number=None)
+        connect(temporary, BusyWait(file.busy_seconds)).close()
+        yield temporary
     finally:
-        for ending in ("", "-wal", "-shm"):
-            Path(f"{made}{ending}").unlink(missing_ok=True)
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{name}{suffix}").unlink(missing_ok=True)
 
 
 def empty_log(file: SpaceFile) -> None:
     """Move the log into the file. Raise an error if moving fails: closing a connection would ignore
     the error, and leave a file that is damaged without its log."""
-    with store_errors(file.path), closing(connect(file, BusyWait(file.busy_seconds))) as opened:
-        ((is_busy, _, _),) = opened.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with store_errors(file.path), closing(connect(file, BusyWait(file.busy_seconds))) as connection:
+        ((is_busy, _, _),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if is_busy:
             raise StoreUnavailable(f"another process uses {file.path}: try again when it has ended")
 
 
-def put_in_place(made: Path, path: Path) -> None:
+def put_in_place(new_file: Path, path: Path) -> None:
     """Rename a new file whose log is empty. The caller must have locked the folder."""
-    for left in ("-wal", "-shm"):  # these logs belong to a deleted file, not to the new one
-        Path(f"{path}{left}").unlink(missing_ok=True)
-    made.rename(path)
+    for suffix in ("-wal", "-shm"):  # these logs belong to a deleted file, not to the new one
+        Path(f"{path}{suffix}").unlink(missing_ok=True)
+    new_file.rename(path)
     sync_folder(path.parent)
 
 
 @contextmanager
-def folder_locked(file: SpaceFile) -> Iterator[None]:
+def lock_folder(file: SpaceFile) -> Iterator[None]:
     """Lock the folder, so that no other process creates or replaces a store there."""
     descriptor = os.open(file.path.parent, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -326,11 +326,13 @@ def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> ap
         try:
             with store_errors(file.path):
                 connection = apsw.Connection(
-                    str(file.path), flags=apsw.SQLITE_OPEN_READWRITE, statementcachesize=_STATEMENTS
+                    str(file.path),
+                    flags=apsw.SQLITE_OPEN_READWRITE,
+                    statementcachesize=_MAX_STATEMENTS,
                 )
-                _prepare(connection, file, patience)
+                _configure(connection, file, patience)
                 if not damaged:
-                    _bring_up_to_date(connection, file)
+                    _migrate(connection, file)
         except BaseException as error:
             if connection is not None:
                 connection.close(True)
@@ -343,15 +345,15 @@ def connect(file: SpaceFile, patience: BusyWait, *, damaged: bool = False) -> ap
 
 def read_only(path: Path, key: EncryptionKey | None) -> apsw.Connection:
     """Open a read-only connection to a file whose space is unknown."""
-    with path.open("rb") as opened:
-        plain = opened.read(len(_PLAIN_HEADER)) == _PLAIN_HEADER
-    if not plain and (key is None or not key.is_raw):
+    with path.open("rb") as stream:
+        is_plain = stream.read(len(_PLAIN_HEADER)) == _PLAIN_HEADER
+    if not is_plain and (key is None or not key.is_raw):
         raise WrongKey(
             f"{path} is encrypted, or is not a memory: open it with its space and its key"
         )
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(_GLANCE_MILLISECONDS)
-    if key is not None and not plain:
+    if key is not None and not is_plain:
         check_encryption()
         connection.pragma("cipher", _CIPHER)
         connection.pragma("key", f"raw:{key.raw('').hex()}")
@@ -359,12 +361,12 @@ def read_only(path: Path, key: EncryptionKey | None) -> apsw.Connection:
             connection.pragma("schema_version")
         except apsw.NotADBError as error:
             connection.close()
-            wrong = WrongKey(f"{path} is encrypted with another key, or is not a database")
-            raise wrong from error
+            key_error = WrongKey(f"{path} is encrypted with another key, or is not a database")
+            raise key_error from error
     return connection
 
 
-def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -> None:
+def _configure(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -> None:
     connection.set_busy_handler(patience.wait)
     if file.key is not None:
         connection.pragma("cipher", _CIPHER)
@@ -373,8 +375,8 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
         mode = connection.pragma("journal_mode")
     except apsw.NotADBError as error:
         raise _key_error(file) or error from error
-    if file.key is not None and (wrong := _key_error(file, readable=True)):
-        raise wrong
+    if file.key is not None and (key_error := _key_error(file, readable=True)):
+        raise key_error
     # Keep temporary tables in RAM, because content must not reach other files.
     connection.pragma("temp_store", 2)
     connection.pragma("cache_size", -_CACHE_KIB)
@@ -390,8 +392,8 @@ def _prepare(connection: apsw.Connection, file: SpaceFile, patience: BusyWait) -
 
 def _key_error(file: SpaceFile, *, readable: bool = False) -> WrongKey | None:
     path = file.path
-    with path.open("rb") as opened:
-        header = opened.read(len(_PLAIN_HEADER))
+    with path.open("rb") as stream:
+        header = stream.read(len(_PLAIN_HEADER))
     if not header:
         return None
     if header == _PLAIN_HEADER:
@@ -407,24 +409,24 @@ def _key_error(file: SpaceFile, *, readable: bool = False) -> WrongKey | None:
     )
 
 
-def _bring_up_to_date(connection: apsw.Connection, file: SpaceFile) -> None:
-    if _version(connection, file) == VERSION:
+def _migrate(connection: apsw.Connection, file: SpaceFile) -> None:
+    if _read_version(connection, file) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = _version(connection, file)
+        version = _read_version(connection, file)
         steps = [MIGRATIONS[number] for number in range(version, VERSION)] if version else [TABLES]
         for statements in steps:
             connection.execute(statements).fetchall()
-        expected = {_SPACE: file.space, _VERSION: VERSION}
-        connection.executemany("REPLACE INTO meta (key, value) VALUES (?, ?)", expected.items())
+        meta = {_SPACE: file.space, _VERSION: VERSION}
+        connection.executemany("REPLACE INTO meta (key, value) VALUES (?, ?)", meta.items())
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
 
 
-def _version(connection: apsw.Connection, file: SpaceFile) -> int:
+def _read_version(connection: apsw.Connection, file: SpaceFile) -> int:
     # Use one statement, because another process may create the tables between two.
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema")}
     if "meta" not in tables:

@@ -41,7 +41,7 @@ class Database:
         self.unreadable_rows: int = 0
 
     def run(self, statement: str, values: Sequence[Any] = ()) -> None:
-        self._begun(statement, values).fetchall()
+        self._execute(statement, values).fetchall()
 
     def run_many(self, statement: str, rows: Iterable[Sequence[Any]]) -> None:
         try:
@@ -50,7 +50,7 @@ class Database:
             raise _refusal(error) from None
 
     def rows(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
-        cursor = self._begun(query, values)
+        cursor = self._execute(query, values)
         try:
             rows: list[Row] = cursor.fetchall()
         except UnicodeDecodeError:
@@ -59,7 +59,7 @@ class Database:
             return self._decodable_rows(query, values)
         return rows
 
-    def _begun(self, statement: str, values: Sequence[Any]) -> apsw.Cursor:
+    def _execute(self, statement: str, values: Sequence[Any]) -> apsw.Cursor:
         try:
             return self.connection.execute(statement, values)
         except UNSTORABLE as error:
@@ -84,7 +84,7 @@ class Database:
         rows = self.rows(query, values)
         return rows[0][0] if rows else None
 
-    def changed(self) -> int:
+    def count_changes(self) -> int:
         return self.connection.changes()
 
     def last_number(self) -> int:
@@ -124,32 +124,32 @@ class Lane:
         self._writes = 0
 
     async def run(self, work: Work[T]) -> T:
-        return await self._later(self._run, work)
+        return await self._run_in_thread(self._run, work)
 
     async def read(self, work: Work[T]) -> T:
-        return await self._later(self._read, work)
+        return await self._run_in_thread(self._read, work)
 
     async def read_separately(self, work: Work[T]) -> T:
         """Run the work on a separate connection in one snapshot, for long reads."""
         if self._closed:
             raise StoreError(_CLOSED)
-        apart = Lane(self._file, name="apart")
+        separate_lane = Lane(self._file, name="apart")
         try:
-            result = await apart.read(work)
+            result = await separate_lane.read(work)
         except BaseException:
-            apart.abandon()
+            separate_lane.abandon()
             raise
-        await apart.close()
+        await separate_lane.close()
         return result
 
     async def write(self, work: Work[T]) -> T:
-        return await self._later(self._write, work)
+        return await self._run_in_thread(self._write, work)
 
     async def run_after(self, work: Work[T], then: Callable[[Database, T], T]) -> T:
-        def both(_: Database) -> T:
+        def write_and_follow(_: Database) -> T:
             return then(self._connect(), self._write(work))
 
-        return await self._later(self._run, both)
+        return await self._run_in_thread(self._run, write_and_follow)
 
     async def close(self) -> None:
         """End thread and connection after operations that run, but wait for no locks."""
@@ -166,13 +166,13 @@ class Lane:
         self._executor.submit(self._disconnect)
         self._executor.shutdown(wait=False)
 
-    async def _later(self, how: Callable[[Work[T]], T], work: Work[T]) -> T:
+    async def _run_in_thread(self, runner: Callable[[Work[T]], T], work: Work[T]) -> T:
         if self._process.is_other:
             leave_to_parent(self._database)
             raise StoreError(FORKED)
         if self._closed:
             raise StoreError(_CLOSED)
-        return await asyncio.get_running_loop().run_in_executor(self._executor, how, work)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, runner, work)
 
     def _connect(self) -> Database:
         try:

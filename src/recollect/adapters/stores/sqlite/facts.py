@@ -15,14 +15,14 @@ import numpy as np
 from recollect.adapters.stores import invariants
 from recollect.adapters.stores.sqlite import columns
 from recollect.adapters.stores.sqlite.database import Database
-from recollect.adapters.stores.sqlite.sessions import gone_segments, put_tombstones
+from recollect.adapters.stores.sqlite.sessions import find_gone_segments, put_tombstones
 from recollect.adapters.stores.sqlite.vectors import (
     FLOAT_BYTES,
     Matrices,
     Matrix,
-    asked_vectors,
     embedder_number,
-    number_list,
+    parse_numbers,
+    prepare_searches,
 )
 from recollect.core.values.fact import (
     ExtractedTo,
@@ -66,24 +66,24 @@ def write_fact_vectors(db: Database, vectors: FactVectorSet) -> None:
     numbers: dict[str, int] = dict(
         db.rows(_CURRENT, (columns.json_list(vector.fact for vector in vectors.vectors),))
     )
-    new = [vector for vector in vectors.vectors if vector.fact in numbers]
-    if any(len(vector.values) != size for vector in new):
+    new_vectors = [vector for vector in vectors.vectors if vector.fact in numbers]
+    if any(len(vector.values) != size for vector in new_vectors):
         raise StoreError(
             f"a vector of {vectors.embedder} does not have {vectors.dimensions} dimensions"
         )
-    db.run_many(_PUT, [(embedder, numbers[vector.fact], vector.values) for vector in new])
+    db.run_many(_PUT, [(embedder, numbers[vector.fact], vector.values) for vector in new_vectors])
 
 
-def unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactText, ...]:
+def find_unembedded_facts(db: Database, embedder: str, *, limit: int) -> tuple[FactText, ...]:
     texts: list[FactText] = []
     last = ""
     while len(texts) < limit:  # unreadable rows must not block the others
-        wanted = limit - len(texts)
-        rows = db.rows(_WAITING, (last, embedder, wanted))
+        row_limit = limit - len(texts)
+        rows = db.rows(_WAITING, (last, embedder, row_limit))
         texts += columns.read_rows(
             rows, lambda row: FactText(fact=FactId(row[0]), text=columns.text_of(row[1]))
         )
-        if len(rows) < wanted:
+        if len(rows) < row_limit:
             break
         last = rows[-1][0]
     return tuple(texts)
@@ -119,14 +119,14 @@ ON CONFLICT (session) DO UPDATE SET sequence = max(sequence, excluded.sequence)
 _READ: Final = "SELECT sequence FROM extracted WHERE session = ?"
 
 
-def facts_revision(db: Database) -> int:
+def read_revision(db: Database) -> int:
     revision: int = db.value(_REVISION)
     return revision
 
 
 def require_revision(db: Database, revision: int | None) -> None:
     """Raise StaleFacts if facts have changed since `revision`, unless that is None."""
-    if revision is not None and facts_revision(db) != revision:
+    if revision is not None and read_revision(db) != revision:
         raise StaleFacts("other facts were written in the meantime: read the facts and try again")
 
 
@@ -136,28 +136,28 @@ def raise_revision(db: Database) -> None:
 
 
 def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str]) -> None:
-    removed = gone_segments(db, all_rest_on(facts))
+    gone_ids = find_gone_segments(db, all_rest_on(facts))
     rows = db.rows(_NAMED, (columns.json_list({fact.id for fact in facts}),))
-    stored_facts = {fact.id: fact for _, fact in columns.read_rows(rows, columns.numbered_fact)}
-    _replace(db, invariants.writable(facts, stored_facts, tombstones=tombstones, gone=removed))
+    stored_facts = {fact.id: fact for _, fact in columns.read_rows(rows, columns.read_numbered)}
+    _replace(db, invariants.writable(facts, stored_facts, tombstones=tombstones, gone=gone_ids))
 
 
-def forget_facts(db: Database, forgotten: Iterable[str], twins: Mapping[str, str]) -> list[str]:
+def forget_facts(db: Database, forgotten_ids: Iterable[str], twins: Mapping[str, str]) -> list[str]:
     """Remove the facts whose sources were all forgotten. A fact with other sources loses only the
     forgotten sources. `twins` maps a forgotten segment to another with the same words, the new
     source. An unreadable fact is removed together with any segment that it names."""
     rows = db.rows(_RESTING)
-    resting = [fact for _, fact in columns.read_rows(rows, columns.numbered_fact)]
-    known = {fact.id for fact in resting}
-    names = [text.encode("utf-8", "surrogatepass") for text in forgotten]
-    unread = [row for row in rows if row[1] not in known]
-    removed = [row[1] for row in unread if columns.named_in(row, names)]
-    gone = gone_segments(db, all_rest_on(resting))
-    left = [(fact, still_supported(fact, gone, twins)) for fact in resting]
-    removed += [fact.id for fact, now in left if now is None]
-    _remove(db, removed)
-    _replace(db, [now for fact, now in left if now is not None and now is not fact])
-    return sorted(removed)
+    sourced_facts = [fact for _, fact in columns.read_rows(rows, columns.read_numbered)]
+    known_ids = {fact.id for fact in sourced_facts}
+    names = [text.encode("utf-8", "surrogatepass") for text in forgotten_ids]
+    unread_rows = [row for row in rows if row[1] not in known_ids]
+    removed_ids = [row[1] for row in unread_rows if columns.names_segment(row, names)]
+    gone_ids = find_gone_segments(db, all_rest_on(sourced_facts))
+    updates = [(fact, still_supported(fact, gone_ids, twins)) for fact in sourced_facts]
+    removed_ids += [fact.id for fact, update in updates if update is None]
+    _remove(db, removed_ids)
+    _replace(db, [update for fact, update in updates if update is not None and update is not fact])
+    return sorted(removed_ids)
 
 
 def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
@@ -165,29 +165,27 @@ def leave_sessions(db: Database, sessions: Iterable[str]) -> None:
     changed = 0
     for session in sessions:
         db.run(_LEAVE_SESSION, (columns.pack_text(session),))
-        changed += db.changed()
+        changed += db.count_changes()
     if changed:
         raise_revision(db)
 
 
-def forget_named_facts(db: Database, ids: Sequence[FactId], at: float) -> list[str]:
+def forget_named_facts(db: Database, ids: Sequence[FactId], forgotten_at: float) -> list[str]:
     if not ids:
         return []
-    put_tombstones(db, map(fact_identity, ids), at)
-    found = _remove(db, ids)
-    if found:
+    put_tombstones(db, map(fact_identity, ids), forgotten_at)
+    removed_ids = _remove(db, ids)
+    if removed_ids:
         raise_revision(db)
-    return found
+    return removed_ids
 
 
-def write_positions(db: Database, extracted: Iterable[ExtractedTo]) -> None:
+def write_positions(db: Database, ends: Iterable[ExtractedTo]) -> None:
     """Store up to which message facts were extracted from each session."""
-    db.run_many(
-        _READ_TO, [(invariants.session_mark(one.session), one.sequence) for one in extracted]
-    )
+    db.run_many(_READ_TO, [(invariants.session_mark(end.session), end.sequence) for end in ends])
 
 
-def extracted_to(db: Database, session: str) -> int:
+def read_position(db: Database, session: str) -> int:
     return db.value(_READ, (invariants.session_mark(session),)) or 0
 
 
@@ -241,31 +239,43 @@ _CHOSEN: Final = f"""
 
 def find_fact_candidates(db: Database, matrices: Matrices, query: FactQuery) -> FactCandidates:
     documents: int = db.value(_DOCUMENTS)
-    allowed = _find_allowed(db, query.session)
+    allowed_numbers = _find_allowed(db, query.session)
     words = tuple(dict.fromkeys(query.words))
-    postings = [number_list(db.value(_HOLDING, (invariants.word_number(word),))) for word in words]
-    by_words = invariants.among(*invariants.scores_by_words(postings, documents), allowed)
-    chosen = [_find_pinned(db, allowed), _best(db, *by_words, query.limit)]
+    postings = [
+        parse_numbers(db.value(_HOLDING, (invariants.word_number(word),))) for word in words
+    ]
+    word_matches = invariants.among(
+        *invariants.scores_by_words(postings, documents), allowed_numbers
+    )
+    chosen_numbers = [
+        _find_pinned(db, allowed_numbers),
+        _choose_best(db, *word_matches, query.limit),
+    ]
     if query.types:
         session = None if query.session is None else columns.pack_text(query.session)
-        given = (columns.json_list(query.types), session is None, session, max(0, query.limit))
-        chosen.append(number_list(db.value(_OF_TYPES, given)))
-    asked = asked_vectors(db, matrices, query.vectors)
-    for search in asked:
+        values = (columns.json_list(query.types), session is None, session, max(0, query.limit))
+        chosen_numbers.append(parse_numbers(db.value(_OF_TYPES, values)))
+    searches = prepare_searches(db, matrices, query.vectors)
+    for search in searches:
         if search is not None and query.limit > 0:
-            near = search.near(query.limit, allowed=allowed, left_out=invariants.NO_NUMBERS)
-            chosen.append(_best(db, *near, query.limit))
-    numbers = columns.json_list(np.unique(np.concatenate(chosen)).tolist())
-    found = columns.read_rows(db.rows(_CHOSEN, (numbers,)), columns.numbered_fact)
-    places = np.array([number for number, _ in found], dtype=np.int64)
-    near_to = [
-        [None] * len(found) if search is None else search.cosines(places) for search in asked
+            nearest = search.find_nearest(
+                query.limit, allowed_numbers=allowed_numbers, left_out=invariants.NO_NUMBERS
+            )
+            chosen_numbers.append(_choose_best(db, *nearest, query.limit))
+    numbers = columns.json_list(np.unique(np.concatenate(chosen_numbers)).tolist())
+    numbered_facts = columns.read_rows(db.rows(_CHOSEN, (numbers,)), columns.read_numbered)
+    fact_numbers = np.array([number for number, _ in numbered_facts], dtype=np.int64)
+    cosine_columns = [
+        [None] * len(numbered_facts) if search is None else search.cosines(fact_numbers)
+        for search in searches
     ]
-    similarities = zip(*near_to, strict=True) if near_to else [()] * len(found)
+    similarities = (
+        zip(*cosine_columns, strict=True) if cosine_columns else [()] * len(numbered_facts)
+    )
     return FactCandidates(
         facts=tuple(
-            FactCandidate(fact=fact, similarities=tuple(near))
-            for (_, fact), near in zip(found, similarities, strict=True)
+            FactCandidate(fact=fact, similarities=tuple(cosines))
+            for (_, fact), cosines in zip(numbered_facts, similarities, strict=True)
         ),
         documents=documents,
         document_frequencies={
@@ -277,17 +287,25 @@ def find_fact_candidates(db: Database, matrices: Matrices, query: FactQuery) -> 
 def _find_allowed(db: Database, session: str | None) -> invariants.Numbers | None:
     if session is None:
         return None
-    return np.sort(number_list(db.value(_IN_SESSION, (columns.pack_text(session),))))
+    return np.sort(parse_numbers(db.value(_IN_SESSION, (columns.pack_text(session),))))
 
 
-def _find_pinned(db: Database, allowed: invariants.Numbers | None) -> invariants.Numbers:
-    pinned = number_list(db.value(_PINNED))
-    return pinned if allowed is None else pinned[np.isin(pinned, allowed)]
+def _find_pinned(db: Database, allowed_numbers: invariants.Numbers | None) -> invariants.Numbers:
+    pinned_numbers = parse_numbers(db.value(_PINNED))
+    return (
+        pinned_numbers
+        if allowed_numbers is None
+        else pinned_numbers[np.isin(pinned_numbers, allowed_numbers)]
+    )
 
 
-def _best(
+def _choose_best(
     db: Database, facts: invariants.Numbers, scores: invariants.Scores, limit: int
 ) -> invariants.Numbers:
-    chosen, tied, wanted = invariants.best_of(facts, scores, limit)
-    rows = sorted(db.rows(_IDS, (columns.json_list(tied.tolist()),))) if wanted else []
-    return np.array([*chosen.tolist(), *(number for _, number in rows[:wanted])], dtype=np.int64)
+    chosen_numbers, tied_numbers, missing_count = invariants.best_of(facts, scores, limit)
+    rows = (
+        sorted(db.rows(_IDS, (columns.json_list(tied_numbers.tolist()),))) if missing_count else []
+    )
+    return np.array(
+        [*chosen_numbers.tolist(), *(number for _, number in rows[:missing_count])], dtype=np.int64
+    )

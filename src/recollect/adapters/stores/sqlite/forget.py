@@ -58,20 +58,20 @@ LOG_IN_USE: Final = (
 COPIES: Final = "Copies of the file (backups, snapshots) are out of reach."
 # A shorter prefix reveals too little about a word.
 _TELLING_BYTES: Final = 5
-Removed = TypeVar("Removed", Forgotten, Rewritten)
+Removal = TypeVar("Removal", Forgotten, Rewritten)
 
 
 def forget(db: Database, order: ForgetOrder) -> Forgotten:
     targets = _find_targets(db, order)
     rows = targets.rows
-    removed = _remove(db, rows)
+    removed = _remove_segments(db, rows)
     marks = sorted({*targets.identities, *(row[1] for row in targets.places)})
     sessions.put_tombstones(db, marks, order.at)
     sessions.add_forgotten(db, [(row[1], row[2]) for row in rows])
-    forgotten = _remove_quotes(db, order, targets)
+    result = _remove_quotes(db, order, targets)
     clear_separators(db, removed.words)
     return replace(
-        forgotten,
+        result,
         segments=tuple(SegmentId(row[1]) for row in rows),
         message_ids=tuple(map(MessageId, sorted(targets.identities))),
         passages=removed.passages,
@@ -82,10 +82,10 @@ def forget(db: Database, order: ForgetOrder) -> Forgotten:
 def withdraw(db: Database, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
     """Remove segments within the caller's transaction, but keep their quotes, and write no
     tombstones. Return the number of removed segments."""
-    found = db.rows(_OF_IDS, (columns.json_list(ids),))
-    rows = [row for row in found if up_to is None or row[0] <= up_to]
+    found_rows = db.rows(_OF_IDS, (columns.json_list(ids),))
+    rows = [row for row in found_rows if up_to is None or row[0] <= up_to]
     if rows:
-        clear_separators(db, _remove(db, rows).words)
+        clear_separators(db, _remove_segments(db, rows).words)
         facts.raise_revision(db)
     return len(rows)
 
@@ -98,11 +98,11 @@ class _Removed:
     """Words of the segments, as they are in the index."""
 
 
-def _remove(db: Database, rows: list[Row]) -> _Removed:
+def _remove_segments(db: Database, rows: list[Row]) -> _Removed:
     sequences = [row[0] for row in rows]
     removed = _remove_passages(db, sequences)
     db.run(_DELETE_SEGMENTS, (columns.json_list(sequences),))
-    counts = (len(rows), *(sum(row[at] for row in rows) for at in (3, 4)))
+    counts = (len(rows), *(sum(row[column] for row in rows) for column in (3, 4)))
     db.run(_COUNT_FORGOTTEN, counts)
     return removed
 
@@ -134,8 +134,10 @@ def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
     identities.update(
         value for (value,) in db.rows(_BY_SEGMENT, (columns.json_list(order.segments),))
     )
-    named = (sessions.known_session(db, session) for session in dict.fromkeys(order.sessions))
-    numbers = [number for number in named if number is not None]
+    known_numbers = (
+        sessions.find_session(db, session) for session in dict.fromkeys(order.sessions)
+    )
+    numbers = [number for number in known_numbers if number is not None]
     rows = {row[0]: row for row in db.rows(_OF_IDENTITIES, (columns.json_list(identities),))}
     places: list[Row] = []
     conditions: dict[str, object] = {}
@@ -147,8 +149,8 @@ def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
         conditions["said_at < ?"] = order.said_before
     if conditions:
         query = f"{_ROWS} WHERE {' AND '.join(conditions)}"  # an index serves each condition
-        given = tuple(conditions.values())
-        places = [row for row in db.rows(query, given) if row[0] not in rows]
+        values = tuple(conditions.values())
+        places = [row for row in db.rows(query, values) if row[0] not in rows]
     rows.update((row[0], row) for row in places)
     return _Targets(
         identities=identities,
@@ -159,24 +161,26 @@ def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
 
 
 def _remove_quotes(db: Database, order: ForgetOrder, targets: _Targets) -> Forgotten:
-    asked = columns.json_list({row[2] for row in targets.places})
-    twins: dict[str, str] = {other: twin for other, twin, _ in db.rows(_TWINS, (asked,))}
-    unsaid = targets.identities | {row[2] for row in targets.places if row[2] not in twins}
-    resting = {row[1]: twins[row[2]] for row in targets.places if row[2] in twins}
+    message_list = columns.json_list({row[2] for row in targets.places})
+    twins: dict[str, str] = {
+        message_id: twin for message_id, twin, _ in db.rows(_TWINS, (message_list,))
+    }
+    unsaid_ids = targets.identities | {row[2] for row in targets.places if row[2] not in twins}
+    twin_by_segment = {row[1]: twins[row[2]] for row in targets.places if row[2] in twins}
     removed_facts = facts.forget_named_facts(db, order.facts, order.at)
     if targets.rows:
-        removed_facts += facts.forget_facts(db, [row[1] for row in targets.rows], resting)
+        removed_facts += facts.forget_facts(db, [row[1] for row in targets.rows], twin_by_segment)
         facts.raise_revision(db)
-    pieces, dropped_jobs = ledger.forget_pieces(db, unsaid), jobs.forget_jobs(db, unsaid)
-    emptied = _find_emptied(db, order, targets)
-    dropped_jobs += jobs.forget_jobs_of_sessions(db, emptied)
-    facts.leave_sessions(db, emptied)
-    compactions = _remove_compactions(db, order, targets, unsaid)
+    pieces, dropped_jobs = ledger.forget_pieces(db, unsaid_ids), jobs.forget_jobs(db, unsaid_ids)
+    empty_sessions = _find_empty_sessions(db, order, targets)
+    dropped_jobs += jobs.forget_jobs_of_sessions(db, empty_sessions)
+    facts.leave_sessions(db, empty_sessions)
+    compactions = _remove_compactions(db, order, targets, unsaid_ids)
     states = 0
     for session in targets.sessions:
         pieces += ledger.forget_turns(db, session)
         states += sessions.forget_session(db, session)
-    states += sessions.forget_quotes(db, unsaid)
+    states += sessions.forget_quotes(db, unsaid_ids)
     if order.matching:
         text = SoughtText(order.matching)
         removed = ledger.forget_text_in_pieces(db, text)
@@ -194,46 +198,48 @@ def _remove_quotes(db: Database, order: ForgetOrder, targets: _Targets) -> Forgo
     )
 
 
-def _find_emptied(db: Database, order: ForgetOrder, targets: _Targets) -> list[str]:
+def _find_empty_sessions(db: Database, order: ForgetOrder, targets: _Targets) -> list[str]:
     numbers = columns.json_list({row[5] for row in targets.places})
-    left = columns.read_rows(
+    session_names = columns.read_rows(
         db.rows(_EMPTY_SESSIONS, (numbers,)), lambda row: columns.text_of(row[0])
     )
-    return list(dict.fromkeys([*(() if order.by_time else order.sessions), *left]))
+    return list(dict.fromkeys([*(() if order.by_time else order.sessions), *session_names]))
 
 
 def _remove_compactions(
-    db: Database, order: ForgetOrder, targets: _Targets, unsaid: set[str]
+    db: Database, order: ForgetOrder, targets: _Targets, unsaid_ids: set[str]
 ) -> int:
-    places: dict[int, set[str]] = {}
+    ids_by_session: dict[int, set[str]] = {}
     for row in targets.places:
-        places.setdefault(row[5], set()).add(row[2])
-    removed = ledger.forget_compactions(db, unsaid, places, set(targets.sessions))
+        ids_by_session.setdefault(row[5], set()).add(row[2])
+    removed = ledger.forget_compactions(db, unsaid_ids, ids_by_session, set(targets.sessions))
     if order.matching:
         removed += ledger.forget_text_in_compactions(db, SoughtText(order.matching))
     sessions.put_tombstones(db, marks_of(removed, but_about=targets.identities), order.at)
     return len(removed)
 
 
-def clear_separators(db: Database, said: set[bytes]) -> None:
+def clear_separators(db: Database, words: set[bytes]) -> None:
     """Rebuild the index if its inner pages still contain a prefix of a forgotten word. FTS5 does
     not overwrite the separators between pages, which rarely contain such a prefix."""
-    beginnings = {word[:end] for word in said for end in range(_TELLING_BYTES, len(word) + 1)}
-    marks = (bytes(mark)[1:] for (mark,) in db.rows("SELECT term FROM words_idx"))
-    if any(mark in beginnings and not _still_said(db, mark) for mark in marks):
-        archive.rebuild(db)
+    prefixes = {word[:end] for word in words for end in range(_TELLING_BYTES, len(word) + 1)}
+    separators = (bytes(separator)[1:] for (separator,) in db.rows("SELECT term FROM words_idx"))
+    if any(
+        separator in prefixes and not _is_prefix_used(db, separator) for separator in separators
+    ):
+        archive.rebuild_index(db)
 
 
-def _still_said(db: Database, beginning: bytes) -> bool:
-    first = beginning.decode("utf-8", "ignore")
+def _is_prefix_used(db: Database, prefix: bytes) -> bool:
+    first = prefix.decode("utf-8", "ignore")
     return bool(db.rows(_STILL_SAID, (first, first + "\U0010ffff")))
 
 
-def after_change(db: Database, done: Removed) -> Removed:
-    return done if empty_log(db) else replace(done, cannot=(LOG_IN_USE, *done.cannot))
+def finish_change(db: Database, result: Removal) -> Removal:
+    return result if empty_log(db) else replace(result, cannot=(LOG_IN_USE, *result.cannot))
 
 
-def after_withdrawing(db: Database, removed: int) -> int:
+def finish_withdrawal(db: Database, removed: int) -> int:
     if removed:
         empty_log(db)
     return removed
@@ -244,12 +250,12 @@ def empty_log(db: Database) -> bool:
 
 
 def scrub(db: Database) -> ScrubResult:
-    archive.rebuild(db)
+    archive.rebuild_index(db)
     db.run("VACUUM")
-    done = "the word index was rewritten", "the file was rewritten"
+    steps = "the word index was rewritten", "the file was rewritten"
     if not empty_log(db):
-        return ScrubResult(done=done, cannot=(LOG_IN_USE, COPIES))
-    return ScrubResult(done=(*done, "the write-ahead log was emptied"), cannot=(COPIES,))
+        return ScrubResult(done=steps, cannot=(LOG_IN_USE, COPIES))
+    return ScrubResult(done=(*steps, "the write-ahead log was emptied"), cannot=(COPIES,))
 
 
 class _Place(NamedTuple):
@@ -297,10 +303,10 @@ def read_bodies(
         WHERE {place.body} IS NOT NULL AND {place.id} > ? ORDER BY {place.id} LIMIT ?
     """  # noqa: S608
     first: Any = (after or "") if kind == "pieces" else int(after or 0)
-    return tuple(_stored_body(kind, row) for row in db.rows(query, (first, limit)))
+    return tuple(_body_from_row(kind, row) for row in db.rows(query, (first, limit)))
 
 
-def _stored_body(kind: BodyKind, row: Row) -> StoredBody:
+def _body_from_row(kind: BodyKind, row: Row) -> StoredBody:
     id_, name, stored_type, body = row
     torn = kind != "job reasons" and stored_type != "blob"
     session: str | None = None
@@ -317,44 +323,53 @@ def rewrite(db: Database, order: RewriteOrder) -> Rewritten:
     if order.facts or order.facts_revision is not None:
         batch = Batch(at=order.at, facts=order.facts, facts_revision=order.facts_revision)
         archive.write_batch(db, batch)
-    bodies = sum(_replace_body(db, new) for new in order.bodies)
-    given = {new.segment.id: new for new in order.segments}
-    found = {
+    bodies = sum(_replace_body(db, new_body) for new_body in order.bodies)
+    new_by_id = {new_segment.segment.id: new_segment for new_segment in order.segments}
+    row_by_id = {
         SegmentId(id_): (sequence, tokens)
-        for id_, sequence, tokens in db.rows(_FIND, (columns.json_list(given),))
+        for id_, sequence, tokens in db.rows(_FIND, (columns.json_list(new_by_id),))
     }
-    vectors = _reindex(db, [(found[id_][0], given[id_]) for id_ in given if id_ in found])
-    for id_, (sequence, tokens) in found.items():
-        _put_segment(db, given[id_].segment, sequence)
-        db.run(_COUNT_TOKENS, (given[id_].segment.tokens - tokens,))
-    if found:  # a fact extracted from the old text would bring it back
+    vectors = _reindex(
+        db, [(row_by_id[id_][0], new_by_id[id_]) for id_ in new_by_id if id_ in row_by_id]
+    )
+    for id_, (sequence, tokens) in row_by_id.items():
+        _put_segment(db, new_by_id[id_].segment, sequence)
+        db.run(_COUNT_TOKENS, (new_by_id[id_].segment.tokens - tokens,))
+    if row_by_id:  # a fact extracted from the old text would bring it back
         facts.raise_revision(db)
     return Rewritten(
-        segments=tuple(id_ for id_ in given if id_ in found), bodies=bodies, vectors=vectors
+        segments=tuple(id_ for id_ in new_by_id if id_ in row_by_id), bodies=bodies, vectors=vectors
     )
 
 
-def _replace_body(db: Database, new: NewBody) -> bool:
+def _replace_body(db: Database, new_body: NewBody) -> bool:
     """Replace a body that has not changed. Compare the unpacked bodies: packing is not unique."""
-    place = _PLACES[new.kind]
-    id_: Any = new.id if new.kind == "pieces" else int(new.id)
+    place = _PLACES[new_body.kind]
+    id_: Any = new_body.id if new_body.kind == "pieces" else int(new_body.id)
     query = f"SELECT CAST({place.body} AS BLOB) FROM {place.table} WHERE {place.id} = ?"  # noqa: S608
-    stored = db.value(query, (id_,))
-    if stored is None or (columns.unpack_body(stored) if place.packed else stored) != new.was:
+    stored_body = db.value(query, (id_,))
+    if (
+        stored_body is None
+        or (columns.unpack_body(stored_body) if place.packed else stored_body) != new_body.was
+    ):
         return False
-    body: Any = columns.pack_body(new.body) if place.packed else new.body
-    if new.kind == "job reasons":
-        body = columns.pack_text(new.body.decode("utf-8", "surrogatepass"))
+    body: Any = columns.pack_body(new_body.body) if place.packed else new_body.body
+    if new_body.kind == "job reasons":
+        body = columns.pack_text(new_body.body.decode("utf-8", "surrogatepass"))
     db.run(f"UPDATE {place.table} SET {place.body} = ? WHERE {place.id} = ?", (body, id_))  # noqa: S608
-    if new.kind == "pieces":
+    if new_body.kind == "pieces":
         db.run("UPDATE piece SET exact = 0 WHERE hash = ?", (id_,))
     return True
 
 
-def _reindex(db: Database, given: Sequence[tuple[int, NewSegment]]) -> int:
-    removed = _remove_passages(db, [sequence for sequence, _ in given])
-    new_ones = [(at, new.passages) for at, new in given if new.segment.noise is None]
-    archive.index_words(db, archive.add_passages(db, new_ones))
+def _reindex(db: Database, numbered_segments: Sequence[tuple[int, NewSegment]]) -> int:
+    removed = _remove_passages(db, [sequence for sequence, _ in numbered_segments])
+    new_rows = [
+        (sequence, new_segment.passages)
+        for sequence, new_segment in numbered_segments
+        if new_segment.segment.noise is None
+    ]
+    archive.index_words(db, archive.add_passages(db, new_rows))
     clear_separators(db, removed.words)
     return removed.vectors
 

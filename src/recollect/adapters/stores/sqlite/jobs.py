@@ -88,11 +88,11 @@ _NO_LIMIT: Final = (1 << 63) - 1
 
 def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None:
     for job in jobs:
-        named = job.kind, columns.pack_text(job.key)
-        if tombstones.isdisjoint(job.about) and not db.rows(_WAITS, named):
-            about = columns.pack_ids(job.about)
-            more = job.run_at, job.cost_tokens, about, job.payload
-            db.run(_ADD, (db.value(_NEXT), *named, *more))
+        job_key = job.kind, columns.pack_text(job.key)
+        if tombstones.isdisjoint(job.about) and not db.rows(_WAITS, job_key):
+            packed_about = columns.pack_ids(job.about)
+            values = job.run_at, job.cost_tokens, packed_about, job.payload
+            db.run(_ADD, (db.value(_NEXT), *job_key, *values))
 
 
 def claim(
@@ -107,8 +107,8 @@ def claim(
 ) -> Lease | None:
     names = columns.json_list(kinds)
     db.run(_BURY_LOST, (now, max_attempts, names))
-    left = _NO_LIMIT if day_tokens is None else max(0, day_tokens - db.value(_SPENT, (day,)))
-    rows = db.rows(_DUE, (now, names, left))
+    left_tokens = _NO_LIMIT if day_tokens is None else max(0, day_tokens - db.value(_SPENT, (day,)))
+    rows = db.rows(_DUE, (now, names, left_tokens))
     if not rows:
         return None
     number, kind, key, payload, cost, attempts = rows[0]
@@ -129,27 +129,27 @@ def claim(
 
 
 def heartbeat(db: Database, lease: Lease, *, expires_at: float) -> bool:
-    db.run(_KEEP, (expires_at, _number(lease.id), lease.token))
-    return db.changed() == 1
+    db.run(_KEEP, (expires_at, _number_of(lease.id), lease.token))
+    return db.count_changes() == 1
 
 
 def finish(db: Database, lease: Lease) -> bool:
-    db.run(_DONE, (_number(lease.id), lease.token))
-    return db.changed() == 1
+    db.run(_DONE, (_number_of(lease.id), lease.token))
+    return db.count_changes() == 1
 
 
 def fail(db: Database, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-    db.run(_GIVE_BACK, (retry_at, columns.pack_text(reason), _number(lease.id), lease.token))
-    leased = db.changed() == 1
+    db.run(_GIVE_BACK, (retry_at, columns.pack_text(reason), _number_of(lease.id), lease.token))
+    leased = db.count_changes() == 1
     db.run(_JOIN_TWINS)
     return leased
 
 
 def list_jobs(db: Database, *, limit: int = 100) -> tuple[JobRecord, ...]:
-    return tuple(columns.read_rows(db.rows(_LIST, (limit,)), _record))
+    return tuple(columns.read_rows(db.rows(_LIST, (limit,)), _record_from_row))
 
 
-def _record(row: Row) -> JobRecord:
+def _record_from_row(row: Row) -> JobRecord:
     number, kind, key, state, attempts, run_at, cost, reason = row
     return JobRecord(
         id=JobId(str(number)),
@@ -163,7 +163,7 @@ def _record(row: Row) -> JobRecord:
     )
 
 
-def queue_state(db: Database, *, day: str = "") -> QueueState:
+def read_queue(db: Database, *, day: str = "") -> QueueState:
     rows = db.rows(_COUNTS)
     counts = {state: count for state, count, _ in rows}
     return QueueState(
@@ -181,10 +181,12 @@ def add_model_use(db: Database, use: ModelUse, *, day: str) -> None:
     db.run(_ADD_USE, (day, use.purpose, *counts))
 
 
-def model_use(db: Database, *, since: str = "") -> tuple[ModelUse, ...]:
+def read_model_use(db: Database, *, since: str = "") -> tuple[ModelUse, ...]:
     return tuple(
-        ModelUse(purpose=purpose, calls=calls, input_tokens=read, output_tokens=written)
-        for purpose, calls, read, written in db.rows(_USE, (since,))
+        ModelUse(
+            purpose=purpose, calls=calls, input_tokens=input_tokens, output_tokens=output_tokens
+        )
+        for purpose, calls, input_tokens, output_tokens in db.rows(_USE, (since,))
     )
 
 
@@ -198,15 +200,15 @@ def resume(db: Database, kind: str = "*") -> None:
 
 def revive(db: Database, *, at: float) -> int:
     db.run(_REVIVE, (at,))
-    revived = db.changed()
+    revived_count = db.count_changes()
     db.run(_JOIN_TWINS)
-    return revived
+    return revived_count
 
 
 def forget_jobs(db: Database, forgotten: set[str]) -> int:
     if not forgotten:
         return 0
-    return _drop(db, columns.rows_quoting(db.rows(_ABOUT), forgotten))
+    return _drop(db, columns.find_quoting_keys(db.rows(_ABOUT), forgotten))
 
 
 def _drop(db: Database, numbers: Sequence[int]) -> int:
@@ -226,5 +228,5 @@ def forget_text_in_jobs(db: Database, text: SoughtText) -> int:
     return _drop(db, [row[0] for row in rows if any(map(text.occurs_in, row[1:]))])
 
 
-def _number(id_: str) -> int:
+def _number_of(id_: str) -> int:
     return int(id_) if id_.isascii() and id_.isdigit() else -1

@@ -14,17 +14,17 @@ from typing import Any, Final
 
 from recollect.adapters.stores.invariants import compaction_mark, rows_of_turn
 from recollect.adapters.stores.sqlite.columns import (
+    find_quoting_keys,
     json_list,
     pack_body,
     pack_ids,
     read_rows,
-    rows_quoting,
     text_of,
     unpack_body,
     unpack_ids,
 )
 from recollect.adapters.stores.sqlite.database import Database, Row
-from recollect.adapters.stores.sqlite.sessions import known_session, session_number
+from recollect.adapters.stores.sqlite.sessions import find_session, session_number
 from recollect.core.formats.stored_records import SoughtText
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord
 from recollect.core.values.compaction import CompactionRecord
@@ -86,51 +86,58 @@ class SharedIds:
 
     def __init__(self, db: Database) -> None:
         self._db = db
-        self._read: dict[bytes, list[str]] = {}
+        self._ids_by_hash: dict[bytes, list[str]] = {}
 
     def pack(self, ids: Sequence[str]) -> bytes | str | None:
-        packed = pack_ids(ids)
-        if not isinstance(packed, bytes) or len(packed) < _CHUNK_BYTES:
-            return packed
-        end = len(packed) // _CHUNK_BYTES * _CHUNK_BYTES
-        chunks = [packed[at : at + _CHUNK_BYTES] for at in range(0, end, _CHUNK_BYTES)]
+        packed_ids = pack_ids(ids)
+        if not isinstance(packed_ids, bytes) or len(packed_ids) < _CHUNK_BYTES:
+            return packed_ids
+        end = len(packed_ids) // _CHUNK_BYTES * _CHUNK_BYTES
+        chunks = [
+            packed_ids[offset : offset + _CHUNK_BYTES] for offset in range(0, end, _CHUNK_BYTES)
+        ]
         hashes = [_hash(chunk) for chunk in chunks]
         self._db.run_many(_ADD_CHUNK, list(zip(hashes, chunks, strict=True)))
-        return len(hashes).to_bytes(_COUNT_BYTES) + b"".join(hashes) + packed[end:]
+        return len(hashes).to_bytes(_COUNT_BYTES) + b"".join(hashes) + packed_ids[end:]
 
-    def unpack(self, packed: bytes | str | None) -> list[str]:
+    def unpack(self, packed_ids: bytes | str | None) -> list[str]:
         ids: list[str] = []
-        hashes = _chunk_hashes(packed)
+        hashes = _hashes_of(packed_ids)
         for hash_ in hashes:
-            if hash_ not in self._read:
+            if hash_ not in self._ids_by_hash:
                 chunk = self._db.value(_CHUNK, (hash_,))
                 if not isinstance(chunk, bytes) or _hash(chunk) != hash_:
                     raise ValueError("a chunk of ids is missing or torn")
-                self._read[hash_] = unpack_ids(chunk)
-            ids += self._read[hash_]
-        if hashes and isinstance(packed, bytes):
-            packed = packed[_COUNT_BYTES + len(hashes) * _HASH_BYTES :] or None
-        return ids + unpack_ids(packed)
+                self._ids_by_hash[hash_] = unpack_ids(chunk)
+            ids += self._ids_by_hash[hash_]
+        if hashes and isinstance(packed_ids, bytes):
+            packed_ids = packed_ids[_COUNT_BYTES + len(hashes) * _HASH_BYTES :] or None
+        return ids + unpack_ids(packed_ids)
 
     def drop_unused(self) -> None:
-        stored = {hash_ for (hash_,) in self._db.rows("SELECT hash FROM id_chunk")}
-        if not stored:
+        unused_hashes = {hash_ for (hash_,) in self._db.rows("SELECT hash FROM id_chunk")}
+        if not unused_hashes:
             return
-        for (packed,) in self._db.rows(_LONG_LISTS):
-            stored.difference_update(_chunk_hashes(packed))
-        self._db.run_many("DELETE FROM id_chunk WHERE hash = ?", [(hash_,) for hash_ in stored])
+        for (packed_ids,) in self._db.rows(_LONG_LISTS):
+            unused_hashes.difference_update(_hashes_of(packed_ids))
+        self._db.run_many(
+            "DELETE FROM id_chunk WHERE hash = ?", [(hash_,) for hash_ in unused_hashes]
+        )
 
 
 def _hash(chunk: bytes) -> bytes:
     return blake2b(chunk, digest_size=_HASH_BYTES).digest()
 
 
-def _chunk_hashes(packed: bytes | str | None) -> list[bytes]:
-    if not isinstance(packed, bytes) or len(packed) % _HASH_BYTES != _COUNT_BYTES:
+def _hashes_of(packed_ids: bytes | str | None) -> list[bytes]:
+    if not isinstance(packed_ids, bytes) or len(packed_ids) % _HASH_BYTES != _COUNT_BYTES:
         return []
-    end = _COUNT_BYTES + int.from_bytes(packed[:_COUNT_BYTES]) * _HASH_BYTES
-    end = min(end, len(packed))  # the list may be truncated; an invalid hash finds no chunk
-    return [packed[at : at + _HASH_BYTES] for at in range(_COUNT_BYTES, end, _HASH_BYTES)]
+    end = _COUNT_BYTES + int.from_bytes(packed_ids[:_COUNT_BYTES]) * _HASH_BYTES
+    end = min(end, len(packed_ids))  # the list may be truncated; an invalid hash finds no chunk
+    return [
+        packed_ids[offset : offset + _HASH_BYTES]
+        for offset in range(_COUNT_BYTES, end, _HASH_BYTES)
+    ]
 
 
 def add_pieces(db: Database, pieces: Sequence[LedgerPiece], tombstones: set[str]) -> None:
@@ -150,100 +157,104 @@ def add_turns(db: Database, turns: Sequence[TurnRecord]) -> None:
         head = {name: getattr(turn, name) for name in ("format", "model", *_NAMED)}
         if turn.outcomes:
             head["outcomes"] = "".join(turn.outcomes)
-        written = json.dumps({name: value for name, value in head.items() if value is not None})
-        packed = pack_body(written.encode())
+        head_text = json.dumps({name: value for name, value in head.items() if value is not None})
+        packed_head = pack_body(head_text.encode())
         session = session_number(db, turn.session)
         rows = pack_ids(turn.rows) or b""
-        db.run(_ADD_TURN, (session, turn.number, turn.at, turn.kept_rows, packed, rows))
+        db.run(_ADD_TURN, (session, turn.number, turn.at, turn.kept_rows, packed_head, rows))
 
 
-def turn_numbers(db: Database, session: str) -> tuple[int, ...]:
-    number = known_session(db, session)
+def list_turns(db: Database, session: str) -> tuple[int, ...]:
+    number = find_session(db, session)
     return tuple(value for (value,) in db.rows(_NUMBERS, (number,)))
 
 
-def rebuilt_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
+def rebuild_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
     """Rebuild a turn with all its rows; None if it is not stored or cannot be read."""
-    back = db.rows(_BACK_FROM, (known_session(db, session), number))
-    if not back or back[0][0] != number:
+    turn_rows = db.rows(_BACK_FROM, (find_session(db, session), number))
+    if not turn_rows or turn_rows[0][0] != number:
         return None
     try:
-        record = _record(session, back[0])
-        rows = rows_of_turn((row[2], unpack_ids(row[4] or None)) for row in back)
+        record = _record_from_row(session, turn_rows[0])
+        rows = rows_of_turn((row[2], unpack_ids(row[4] or None)) for row in turn_rows)
     except (ValueError, TypeError, KeyError):
         return None
     return None if rows is None else RebuiltTurn(record=record, rows=tuple(map(PieceHash, rows)))
 
 
-def turn_records(db: Database, session: str) -> tuple[TurnRecord, ...]:
-    rows = db.rows(_RECORDS, (known_session(db, session),))
-    return tuple(read_rows(rows, partial(_record, session)))
+def list_records(db: Database, session: str) -> tuple[TurnRecord, ...]:
+    rows = db.rows(_RECORDS, (find_session(db, session),))
+    return tuple(read_rows(rows, partial(_record_from_row, session)))
 
 
 def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     rows = db.rows(_PIECES, (json_list(hashes),))
-    read = partial(_piece, SharedIds(db))
+    read = partial(_piece_from_row, SharedIds(db))
     return {piece.hash: piece for piece in read_rows(rows, read)}
 
 
-def rows_about(db: Database, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
-    quoting = rows_quoting(db.rows(_ROWS_ABOUT), set(ids), SharedIds(db).unpack)
-    return tuple(map(PieceHash, quoting))
+def find_rows_about(db: Database, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
+    quoting_hashes = find_quoting_keys(db.rows(_ROWS_ABOUT), set(ids), SharedIds(db).unpack)
+    return tuple(map(PieceHash, quoting_hashes))
 
 
-def _piece(ids: SharedIds, row: Row) -> LedgerPiece:
-    hash_, kind, exact, about, body = row
-    quoted = tuple(map(MessageId, ids.unpack(about)))
+def _piece_from_row(ids: SharedIds, row: Row) -> LedgerPiece:
+    hash_, kind, exact, packed_about, body = row
+    quoted_ids = tuple(map(MessageId, ids.unpack(packed_about)))
     return LedgerPiece(
-        hash=PieceHash(hash_), kind=kind, body=unpack_body(body), about=quoted, exact=bool(exact)
+        hash=PieceHash(hash_),
+        kind=kind,
+        body=unpack_body(body),
+        about=quoted_ids,
+        exact=bool(exact),
     )
 
 
 def expire(db: Database, *, before: float) -> int:
-    removed, named = 0, set()
+    removed, named_hashes = 0, set()
     for (session,) in db.rows(_EXPIRING, (before,)):
-        expired, freed = _expire_session(db, session, before)
-        removed += expired
-        named |= freed
-    if named:
-        named -= _named_by_all(db)
-        drop_pieces(db, named)
+        turn_count, freed_hashes = _expire_session(db, session, before)
+        removed += turn_count
+        named_hashes |= freed_hashes
+    if named_hashes:
+        named_hashes -= _find_named_pieces(db)
+        drop_pieces(db, named_hashes)
         SharedIds(db).drop_unused()
     return removed
 
 
 def _expire_session(db: Database, session: int, before: float) -> tuple[int, set[str]]:
-    full: list[str] = []
-    resting: list[str] = []  # the rows of the last turn that stays
-    removed, named, handed = 0, set(), False
-    for number, at, kept, head, packed in db.rows(_TURNS_OF_SESSION, (session,)):
-        own = _ids(packed)
-        full = full[:kept] + own
-        if at < before:
+    turn_rows: list[str] = []
+    last_rows: list[str] = []  # the rows of the last turn that stays
+    removed, named_hashes, must_hand_on = 0, set(), False
+    for number, sent_at, kept_rows, head, packed_rows in db.rows(_TURNS_OF_SESSION, (session,)):
+        own_rows = _read_ids(packed_rows)
+        turn_rows = turn_rows[:kept_rows] + own_rows
+        if sent_at < before:
             db.run(_DROP_TURN, (session, number))
-            named |= {*own, *_named_by(head)}
-            removed, handed = removed + 1, True
+            named_hashes |= {*own_rows, *_pieces_of_head(head)}
+            removed, must_hand_on = removed + 1, True
             continue
-        if handed:
-            shared = _shared_length(resting, full)
-            rows = pack_ids(full[shared:]) or b""
-            db.run(_HAND_ON, (shared, rows, session, number))
-            handed = False
-        resting = full
-    return removed, named
+        if must_hand_on:
+            shared_count = _count_shared(last_rows, turn_rows)
+            rows = pack_ids(turn_rows[shared_count:]) or b""
+            db.run(_HAND_ON, (shared_count, rows, session, number))
+            must_hand_on = False
+        last_rows = turn_rows
+    return removed, named_hashes
 
 
-def _shared_length(before: Sequence[str], after: Sequence[str]) -> int:
+def _count_shared(before: Sequence[str], after: Sequence[str]) -> int:
     pairs = enumerate(zip(before, after, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(before), len(after)))
+    return next((index for index, (a, b) in pairs if a != b), min(len(before), len(after)))
 
 
-def _named_by_all(db: Database) -> set[str]:
-    named: set[str] = set()
+def _find_named_pieces(db: Database) -> set[str]:
+    hashes: set[str] = set()
     for head, rows in db.rows("SELECT head, rows FROM turn"):
-        named.update(_ids(rows))
-        named.update(_named_by(head))
-    return named
+        hashes.update(_read_ids(rows))
+        hashes.update(_pieces_of_head(head))
+    return hashes
 
 
 def drop_pieces(db: Database, hashes: set[str]) -> None:
@@ -253,20 +264,20 @@ def drop_pieces(db: Database, hashes: set[str]) -> None:
 def forget_pieces(db: Database, forgotten: set[str]) -> int:
     if not forgotten:
         return 0
-    removed = set(rows_quoting(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
+    removed = set(find_quoting_keys(db.rows(_PIECES_ABOUT), forgotten, SharedIds(db).unpack))
     drop_pieces(db, removed)
     return len(removed)
 
 
 def forget_turns(db: Database, session: int) -> int:
-    named: set[str] = set()
+    hashes: set[str] = set()
     for _, _, _, head, rows in db.rows(_TURNS_OF_SESSION, (session,)):
-        named.update(_ids(rows), _named_by(head))
+        hashes.update(_read_ids(rows), _pieces_of_head(head))
     db.run("DELETE FROM turn WHERE session = ?", (session,))
-    if not named:
+    if not hashes:
         return 0
-    drop_pieces(db, named - _named_by_all(db))
-    return db.changed()
+    drop_pieces(db, hashes - _find_named_pieces(db))
+    return db.count_changes()
 
 
 def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
@@ -277,48 +288,53 @@ def forget_text_in_pieces(db: Database, text: SoughtText) -> set[str]:
     return removed
 
 
-def _holds(stored: bytes, text: SoughtText) -> bool:
+def _holds(stored_body: bytes, text: SoughtText) -> bool:
     try:
-        return text.occurs_in(unpack_body(stored))
+        return text.occurs_in(unpack_body(stored_body))
     except ValueError:
         return True  # the list is truncated, but its first part is readable
 
 
-def _ids(packed: bytes | str | None) -> list[str]:
+def _read_ids(packed_ids: bytes | str | None) -> list[str]:
     try:
-        return unpack_ids(packed or None)
+        return unpack_ids(packed_ids or None)
     except (ValueError, TypeError):
         return []
 
 
-def _head(stored: str | bytes) -> dict[str, Any]:
-    head: dict[str, Any] = json.loads(stored if isinstance(stored, str) else unpack_body(stored))
+def _read_head(stored_head: str | bytes) -> dict[str, Any]:
+    head: dict[str, Any] = json.loads(
+        stored_head if isinstance(stored_head, str) else unpack_body(stored_head)
+    )
     return head
 
 
-def _named_by(head: str | bytes) -> list[str]:
+def _pieces_of_head(head: str | bytes) -> list[str]:
     try:
-        row = _head(head)
-        return [*[row[name] for name in _NAMED if name in row], *_outcomes(row)]
+        row = _read_head(head)
+        return [*[row[name] for name in _NAMED if name in row], *_outcomes_of(row)]
     except (ValueError, TypeError):
         return []
 
 
-def _outcomes(head: Mapping[str, Any]) -> tuple[PieceHash, ...]:
-    joined = head.get("outcomes", "")
-    names = [joined[at : at + _HASH_CHARS] for at in range(0, len(joined), _HASH_CHARS)]
+def _outcomes_of(head: Mapping[str, Any]) -> tuple[PieceHash, ...]:
+    joined_hashes = head.get("outcomes", "")
+    names = [
+        joined_hashes[offset : offset + _HASH_CHARS]
+        for offset in range(0, len(joined_hashes), _HASH_CHARS)
+    ]
     return tuple(map(PieceHash, names))
 
 
-def _record(session: str, row: tuple[Any, ...]) -> TurnRecord:
-    number, at, kept, head, rows = row
-    stored_row = _head(head)
-    stored_row["outcomes"] = _outcomes(stored_row)
+def _record_from_row(session: str, row: tuple[Any, ...]) -> TurnRecord:
+    number, sent_at, kept_rows, head, rows = row
+    stored_row = _read_head(head)
+    stored_row["outcomes"] = _outcomes_of(stored_row)
     return TurnRecord(
         session=session,
         number=number,
-        at=at,
-        kept_rows=kept,
+        at=sent_at,
+        kept_rows=kept_rows,
         rows=tuple(map(PieceHash, unpack_ids(rows or None))),
         **stored_row,
     )
@@ -338,48 +354,51 @@ _DROP: Final = "DELETE FROM compaction WHERE id = ?"
 
 
 def add_compactions(
-    db: Database, records: Sequence[CompactionRecord], refused: AbstractSet[str]
+    db: Database, records: Sequence[CompactionRecord], refused_keys: AbstractSet[str]
 ) -> None:
-    """Store new compactions, except those whose mark, or a message of which, is in `refused`."""
+    """Store new compactions, except those whose mark, or a message of which, is in
+    `refused_keys`."""
     for record in records:
-        if refused.isdisjoint((compaction_mark(record), *record.about)):
+        if refused_keys.isdisjoint((compaction_mark(record), *record.about)):
             session = session_number(db, record.session)
-            packed = SharedIds(db).pack(record.about)
+            packed_about = SharedIds(db).pack(record.about)
             body = pack_body(record.body)
-            db.run(_ADD, (session, record.number, record.at, packed, body))
+            db.run(_ADD, (session, record.number, record.at, packed_about, body))
 
 
 def read_compactions(db: Database, session: str) -> tuple[CompactionRecord, ...]:
-    rows = db.rows(_OF_SESSION, (known_session(db, session),))
-    return tuple(read_rows(rows, partial(stored_compaction, SharedIds(db))))
+    rows = db.rows(_OF_SESSION, (find_session(db, session),))
+    return tuple(read_rows(rows, partial(compaction_from_row, SharedIds(db))))
 
 
-def stored_compaction(ids: SharedIds, row: Row) -> CompactionRecord:
-    _, name, number, at, about, body = row
+def compaction_from_row(ids: SharedIds, row: Row) -> CompactionRecord:
+    _, name, number, compacted_at, packed_about, body = row
     return CompactionRecord(
         session=text_of(name),
         number=int(number),
-        at=float(at),
+        at=float(compacted_at),
         body=unpack_body(bytes(body)),
-        about=tuple(map(MessageId, ids.unpack(about))),
+        about=tuple(map(MessageId, ids.unpack(packed_about))),
     )
 
 
 def forget_compactions(
     db: Database,
-    unsaid: AbstractSet[str],
-    places: Mapping[int, AbstractSet[str]],
-    whole: AbstractSet[int],
+    unsaid_ids: AbstractSet[str],
+    ids_by_session: Mapping[int, AbstractSet[str]],
+    whole_sessions: AbstractSet[int],
 ) -> list[CompactionRecord | None]:
-    """Remove compactions that cover a message in `unsaid` or one of `places`, or whose session is
-    in `whole`. Return the removed compactions, with None for each unreadable one."""
-    if not (unsaid or places or whole):
+    """Remove compactions that cover a message in `unsaid_ids` or one of `ids_by_session`, or whose
+    session is in `whole_sessions`. Return the removed compactions, with None for each unreadable
+    one."""
+    if not (unsaid_ids or ids_by_session or whole_sessions):
         return []
     ids = SharedIds(db)
     removed = [
         id_
-        for id_, session, packed in db.rows(_ABOUT)
-        if session in whole or _covers(ids, packed, unsaid, places.get(session, frozenset()))
+        for id_, session, packed_about in db.rows(_ABOUT)
+        if session in whole_sessions
+        or _covers(ids, packed_about, unsaid_ids, ids_by_session.get(session, frozenset()))
     ]
     return [_drop_compaction(db, id_) for id_ in removed]
 
@@ -392,16 +411,19 @@ def forget_text_in_compactions(db: Database, text: SoughtText) -> list[Compactio
 
 
 def _covers(
-    ids: SharedIds, packed: bytes | str | None, unsaid: AbstractSet[str], places: AbstractSet[str]
+    ids: SharedIds,
+    packed_about: bytes | str | None,
+    unsaid_ids: AbstractSet[str],
+    place_ids: AbstractSet[str],
 ) -> bool:
     try:
-        about = ids.unpack(packed)
+        covered_ids = ids.unpack(packed_about)
     except (ValueError, TypeError):
         return True  # the record does not name the messages that it covers
-    return not (unsaid.isdisjoint(about) and places.isdisjoint(about))
+    return not (unsaid_ids.isdisjoint(covered_ids) and place_ids.isdisjoint(covered_ids))
 
 
 def _drop_compaction(db: Database, id_: int) -> CompactionRecord | None:
-    compactions = read_rows(db.rows(_ONE, (id_,)), partial(stored_compaction, SharedIds(db)))
+    compactions = read_rows(db.rows(_ONE, (id_,)), partial(compaction_from_row, SharedIds(db)))
     db.run(_DROP, (id_,))
     return compactions[0] if compactions else None

@@ -37,29 +37,29 @@ WHERE g.message_id IN (SELECT value FROM json_each(?))
 """
 
 
-def tombstoned(db: Database, ids: Iterable[str]) -> set[str]:
+def find_tombstones(db: Database, ids: Iterable[str]) -> set[str]:
     if not db.value(_ANY_TOMBSTONE):
         return set()
     rows = db.rows(_TOMBSTONES, (json_list(set(ids)),))
     return {row[0] for row in rows}
 
 
-def unquotable(db: Database, ids: Iterable[str]) -> set[str]:
+def find_unquotable(db: Database, ids: Iterable[str]) -> set[str]:
     """Return the messages that no record may quote: they were forgotten or are not stored."""
-    asked = set(ids)
-    if not asked:
+    searched_ids = set(ids)
+    if not searched_ids:
         return set()
-    found = tombstoned(db, asked)
+    banned_ids = find_tombstones(db, searched_ids)
     if db.value(_ANY_FORGOTTEN):
-        found.update(value for (value,) in db.rows(_UNSAID, (json_list(asked),)))
-    return found
+        banned_ids.update(value for (value,) in db.rows(_UNSAID, (json_list(searched_ids),)))
+    return banned_ids
 
 
-def put_tombstones(db: Database, ids: Iterable[str], at: float) -> None:
-    db.run_many(_PUT_TOMBSTONE, [(other, at) for other in ids])
+def put_tombstones(db: Database, ids: Iterable[str], forgotten_at: float) -> None:
+    db.run_many(_PUT_TOMBSTONE, [(id_, forgotten_at) for id_ in ids])
 
 
-def gone_segments(db: Database, ids: Iterable[str]) -> set[str]:
+def find_gone_segments(db: Database, ids: Iterable[str]) -> set[str]:
     return {row[0] for row in db.rows(_FORGOTTEN, (json_list(set(ids)),))}
 
 
@@ -80,17 +80,17 @@ Chunks: TypeAlias = list[tuple[bytes | str | None, Sequence[str]]]
 """Message ids in chunks. For each chunk: the stored column, and the ids."""
 
 
-def in_chunks(ids: Sequence[str]) -> Chunks:
-    cut = (ids[at : at + _CHUNK] for at in range(0, len(ids), _CHUNK))
-    return [(pack_ids(some), some) for some in cut]
+def to_chunks(ids: Sequence[str]) -> Chunks:
+    parts = (ids[index : index + _CHUNK] for index in range(0, len(ids), _CHUNK))
+    return [(pack_ids(part), part) for part in parts]
 
 
 def write_quoted(db: Database, session: int, chunks: Chunks) -> None:
-    stored = [packed for (packed,) in db.rows(_HELD, (session,))]
-    for number, (packed, _) in enumerate(chunks):
-        if number >= len(stored) or stored[number] != packed:
-            db.run(_PUT, (session, number, packed))
-    if len(stored) > len(chunks):
+    stored_chunks = [packed_ids for (packed_ids,) in db.rows(_HELD, (session,))]
+    for number, (packed_ids, _) in enumerate(chunks):
+        if number >= len(stored_chunks) or stored_chunks[number] != packed_ids:
+            db.run(_PUT, (session, number, packed_ids))
+    if len(stored_chunks) > len(chunks):
         drop_quoted(db, session, first=len(chunks))
 
 
@@ -98,17 +98,17 @@ def drop_quoted(db: Database, session: int, *, first: int = 0) -> None:
     db.run(_DROP_QUOTED, (session, first))
 
 
-def _new_quotes(db: Database, session: int, chunks: Chunks) -> list[str]:
+def _find_new_quotes(db: Database, session: int, chunks: Chunks) -> list[str]:
     """Return the ids of chunks that are not stored yet."""
-    stored = {packed for (packed,) in db.rows(_HELD, (session,))}
-    return [text for packed, some in chunks if packed not in stored for text in some]
+    stored_chunks = {packed_ids for (packed_ids,) in db.rows(_HELD, (session,))}
+    return [id_ for packed_ids, ids in chunks if packed_ids not in stored_chunks for id_ in ids]
 
 
-def all_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
+def read_quoted(db: Database) -> Iterator[tuple[int, list[str] | None]]:
     """Yield each session with the messages that its state quotes; None if they are unreadable."""
     for session, rows in groupby(db.rows(_ALL), key=lambda row: int(row[0])):
         try:
-            yield session, [other for _, packed in rows for other in unpack_ids(packed)]
+            yield session, [id_ for _, packed_ids in rows for id_ in unpack_ids(packed_ids)]
         except (ValueError, TypeError):
             yield session, None
 
@@ -129,35 +129,35 @@ _CLEAN_STATE: Final = "UPDATE session SET state = ? WHERE number = ?"
 
 
 def session_number(db: Database, name: str) -> int:
-    number = known_session(db, name)
+    number = find_session(db, name)
     if number is None:
         db.run(_ADD, (pack_text(name),))
         number = db.last_number()
     return number
 
 
-def known_session(db: Database, name: str) -> int | None:
+def find_session(db: Database, name: str) -> int | None:
     rows = db.rows(_FIND, (pack_text(name),))
     return int(rows[0][0]) if rows else None
 
 
 def write_session(
-    db: Database, write: SessionWrite, forgotten: AbstractSet[str], said: AbstractSet[str]
+    db: Database, write: SessionWrite, forgotten_ids: AbstractSet[str], said_ids: AbstractSet[str]
 ) -> SessionOutcome:
     """Store a session's state. The result is stale if the session has advanced or the write does
     not follow the stored state. An unreadable stored state never makes a write stale, or the
-    session could not be written again. The state must quote no message in `forgotten`; `said` are
-    the messages that this batch stores."""
+    session could not be written again. The state must quote no message in `forgotten_ids`;
+    `said_ids` are the messages that this batch stores."""
     rows = db.rows(_FIND, (pack_text(write.session),))
     number, turn, length = rows[0] if rows else (None, None, 0)
     if write.path_from > length:
         return SessionOutcome(stale=True)
-    chunks = in_chunks(write.about)
+    chunks = to_chunks(write.about)
     if turn is not None and write.turn <= turn and read_session(db, write.session) is not None:
         if write.turn < turn:
             return SessionOutcome(stale=True)
         return _compare_repeated(
-            db, number, write, _find_forgotten(db, number, chunks, forgotten, said)
+            db, number, write, _find_forgotten(db, number, chunks, forgotten_ids, said_ids)
         )
     if number is None:
         number = session_number(db, write.session)
@@ -167,13 +167,15 @@ def write_session(
         forget_state(db, number)
         return SessionOutcome(stale=True)
     state: bytes | None = write.state
-    quoted = _find_forgotten(db, number, chunks, forgotten, said)
-    if quoted:
-        state = _clean(db, number, write.state, quoted)
+    quoted_ids = _find_forgotten(db, number, chunks, forgotten_ids, said_ids)
+    if quoted_ids:
+        state = _clean_state(db, number, write.state, quoted_ids)
         if state is None:
             forget_state(db, number)
             return SessionOutcome(stale=True, cleaned=True)
-        chunks = in_chunks([message_id for message_id in write.about if message_id not in quoted])
+        chunks = to_chunks(
+            [message_id for message_id in write.about if message_id not in quoted_ids]
+        )
     length = write.path_from + len(write.path)
     db.run(_PUT_STATE, (write.turn, length, state, number))
     write_quoted(db, number, chunks)
@@ -181,20 +183,28 @@ def write_session(
 
 
 def _find_forgotten(
-    db: Database, number: int, chunks: Chunks, forgotten: AbstractSet[str], said: AbstractSet[str]
+    db: Database,
+    number: int,
+    chunks: Chunks,
+    forgotten_ids: AbstractSet[str],
+    said_ids: AbstractSet[str],
 ) -> set[str]:
-    banned = forgotten | (unquotable(db, _new_quotes(db, number, chunks)) - said)
-    return {text for _, some in chunks for text in some if text in banned} if banned else set()
+    banned_ids = forgotten_ids | (
+        find_unquotable(db, _find_new_quotes(db, number, chunks)) - said_ids
+    )
+    return {id_ for _, ids in chunks for id_ in ids if id_ in banned_ids} if banned_ids else set()
 
 
 def _compare_repeated(
-    db: Database, number: int, write: SessionWrite, quoted: set[str]
+    db: Database, number: int, write: SessionWrite, quoted_ids: set[str]
 ) -> SessionOutcome:
-    stored = db.value(_STATE, (number,))
-    if stored == write.state:
+    stored_state = db.value(_STATE, (number,))
+    if stored_state == write.state:
         return SessionOutcome()
-    again = bool(quoted) and _clean(db, number, write.state, quoted) == stored
-    return SessionOutcome(stale=not again, cleaned=again)
+    is_repeat = (
+        bool(quoted_ids) and _clean_state(db, number, write.state, quoted_ids) == stored_state
+    )
+    return SessionOutcome(stale=not is_repeat, cleaned=is_repeat)
 
 
 def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> None:
@@ -205,14 +215,14 @@ def _write_path(db: Database, number: int, write: SessionWrite, length: int) -> 
         last = db.rows(_LAST_CHUNK, (number, start))
         db.run(_DROP_FROM, (number, start))
         if last and last[0][0] + last[0][1] > start:  # the path branches inside a chunk
-            at, _, held_keys, held_ids = last[0]
-            keys = unpack_ids(held_keys)[: start - at] + keys
-            ids = unpack_ids(held_ids)[: start - at] + ids
-            start = at
-    for at in range(0, len(keys), _CHUNK):
-        some = keys[at : at + _CHUNK]
-        packed = pack_ids(some), pack_ids(ids[at : at + _CHUNK])
-        db.run(_PUT_CHUNK, (number, start + at, len(some), *packed))
+            offset, _, held_keys, held_ids = last[0]
+            keys = unpack_ids(held_keys)[: start - offset] + keys
+            ids = unpack_ids(held_ids)[: start - offset] + ids
+            start = offset
+    for offset in range(0, len(keys), _CHUNK):
+        chunk_keys = keys[offset : offset + _CHUNK]
+        columns = pack_ids(chunk_keys), pack_ids(ids[offset : offset + _CHUNK])
+        db.run(_PUT_CHUNK, (number, start + offset, len(chunk_keys), *columns))
 
 
 def read_session(db: Database, session: str) -> StoredSession | None:
@@ -256,50 +266,54 @@ def forget_state(db: Database, number: int) -> None:
     db.run(_PUT_STATE, (None, 0, None, number))
 
 
-def forget_quotes(db: Database, forgotten: set[str]) -> int:
+def forget_quotes(db: Database, forgotten_ids: set[str]) -> int:
     changed = 0
-    for number, about in list(all_quoted(db)) if forgotten else ():
+    for number, listed_ids in list(read_quoted(db)) if forgotten_ids else ():
         # A state that does not list its quoted messages is treated as if it quoted all.
-        quoted = forgotten if about is None else forgotten.intersection(about)
-        if not quoted:
+        quoted_ids = forgotten_ids if listed_ids is None else forgotten_ids.intersection(listed_ids)
+        if not quoted_ids:
             continue
         changed += 1
-        cleaned = _clean(db, number, db.value(_STATE, (number,)), quoted)
-        if cleaned is None:
+        clean_state = _clean_state(db, number, db.value(_STATE, (number,)), quoted_ids)
+        if clean_state is None:
             forget_state(db, number)
             continue
-        write_quoted(db, number, in_chunks([text for text in about or () if text not in quoted]))
-        db.run(_CLEAN_STATE, (cleaned, number))
+        write_quoted(
+            db, number, to_chunks([id_ for id_ in listed_ids or () if id_ not in quoted_ids])
+        )
+        db.run(_CLEAN_STATE, (clean_state, number))
     return changed
 
 
 def forget_session(db: Database, number: int) -> int:
     """Remove a session that has no segments and turns. Return 1 if it had a state, else 0."""
-    remembered = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
+    had_state = db.value("SELECT turn FROM session WHERE number = ?", (number,)) is not None
     forget_state(db, number)
     db.run("DELETE FROM session WHERE number = ?", (number,))
-    return int(remembered)
+    return int(had_state)
 
 
 def forget_text_in_states(db: Database, text: SoughtText) -> int:
     changed = 0
     for number, state in db.rows("SELECT number, state FROM session WHERE state IS NOT NULL"):
-        cleaned = text.remove_from(state) if isinstance(state, bytes) else None
-        if cleaned == state:
+        clean_state = text.remove_from(state) if isinstance(state, bytes) else None
+        if clean_state == state:
             continue
         changed += 1
-        if cleaned is None:
+        if clean_state is None:
             forget_state(db, number)
         else:
             drop_quoted(db, number)
-            db.run(_CLEAN_STATE, (cleaned, number))
+            db.run(_CLEAN_STATE, (clean_state, number))
     return changed
 
 
-def _clean(db: Database, number: int, state: bytes, quoted: set[str]) -> bytes | None:
+def _clean_state(db: Database, number: int, state: bytes, quoted_ids: set[str]) -> bytes | None:
     try:
         keys, ids = read_path(db, number)
-        cut = frozenset(EntryKey(k) for k, text in zip(keys, ids, strict=True) if text in quoted)
-        return without_quotes(state, cut)
+        cut_keys = frozenset(
+            EntryKey(key) for key, id_ in zip(keys, ids, strict=True) if id_ in quoted_ids
+        )
+        return without_quotes(state, cut_keys)
     except (ValueError, TypeError, FormatError):
         return None

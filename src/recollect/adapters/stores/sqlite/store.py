@@ -31,15 +31,15 @@ _FIRST_MARK: Final = "INSERT OR IGNORE INTO meta (key, value) VALUES ('secret ma
 
 
 def _reads(work: Callable[Concatenate[Database, P], T]) -> Operation[P, T]:
-    async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
-        return await store._reader.read(lambda db: work(db, *args, **given))
+    async def call(store: SQLiteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._reader.read(lambda db: work(db, *args, **kwargs))
 
     return call
 
 
 def _searches(work: Callable[Concatenate[Database, search.Caches, P], T]) -> Operation[P, T]:
-    async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
-        return await store._searcher.read(lambda db: work(db, store._caches, *args, **given))
+    async def call(store: SQLiteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await store._searcher.read(lambda db: work(db, store._caches, *args, **kwargs))
 
     return call
 
@@ -47,9 +47,9 @@ def _searches(work: Callable[Concatenate[Database, search.Caches, P], T]) -> Ope
 def _writes(
     work: Callable[Concatenate[Database, P], T], then: Callable[[Database, T], T] | None = None
 ) -> Operation[P, T]:
-    async def call(store: SQLiteStore, /, *args: P.args, **given: P.kwargs) -> T:
+    async def call(store: SQLiteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         def step(db: Database) -> T:
-            return work(db, *args, **given)
+            return work(db, *args, **kwargs)
 
         if then is None:
             return await store._writer.write(step)
@@ -120,20 +120,20 @@ class SQLiteStore:
 
     sessions: Final = _reads(archive.list_sessions)
     segments: Final = _reads(archive.read_segments)
-    known: Final = _reads(archive.known)
-    tombstoned: Final = _reads(archive.tombstoned)
+    known: Final = _reads(archive.find_known)
+    tombstoned: Final = _reads(archive.find_tombstones)
     page: Final = _reads(archive.read_page)
     passages: Final = _reads(archive.read_passages)
     replace_passages: Final = _writes(archive.replace_passages)
-    unembedded: Final = _reads(archive.unembedded)
-    withdraw: Final = _writes(removal.withdraw, removal.after_withdrawing)
+    unembedded: Final = _reads(archive.find_unembedded)
+    withdraw: Final = _writes(removal.withdraw, removal.finish_withdrawal)
     facts: Final = _reads(archive.read_facts)
-    facts_revision: Final = _reads(fact_table.facts_revision)
-    unembedded_facts: Final = _reads(fact_table.unembedded_facts)
-    extracted_to: Final = _reads(fact_table.extracted_to)
+    facts_revision: Final = _reads(fact_table.read_revision)
+    unembedded_facts: Final = _reads(fact_table.find_unembedded_facts)
+    extracted_to: Final = _reads(fact_table.read_position)
 
     candidates: Final = _searches(search.find_candidates)
-    around: Final = _searches(search.find_around)
+    around: Final = _searches(search.find_surroundings)
     vectors: Final = _searches(search.read_vectors)
 
     async def fact_candidates(self, query: FactQuery) -> FactCandidates:
@@ -146,9 +146,9 @@ class SQLiteStore:
     heartbeat: Final = _writes(job_queue.heartbeat)
     fail: Final = _writes(job_queue.fail)
     jobs: Final = _reads(job_queue.list_jobs)
-    queue: Final = _reads(job_queue.queue_state)
+    queue: Final = _reads(job_queue.read_queue)
     add_model_use: Final = _writes(job_queue.add_model_use)
-    model_use: Final = _reads(job_queue.model_use)
+    model_use: Final = _reads(job_queue.read_model_use)
     pause: Final = _writes(job_queue.pause)
     resume: Final = _writes(job_queue.resume)
     revive: Final = _writes(job_queue.revive)
@@ -162,17 +162,17 @@ class SQLiteStore:
 
         return await self._writer.write(finish)
 
-    turns: Final = _reads(ledger.turn_numbers)
-    turn: Final = _reads(ledger.rebuilt_turn)
-    records: Final = _reads(ledger.turn_records)
-    quoting: Final = _reads(ledger.rows_about)
+    turns: Final = _reads(ledger.list_turns)
+    turn: Final = _reads(ledger.rebuild_turn)
+    records: Final = _reads(ledger.list_records)
+    quoting: Final = _reads(ledger.find_rows_about)
     pieces: Final = _reads(ledger.read_pieces)
     compactions: Final = _reads(ledger.read_compactions)
     expire: Final = _writes(ledger.expire)
 
-    forget: Final = _writes(removal.forget, removal.after_change)
+    forget: Final = _writes(removal.forget, removal.finish_change)
     bodies: Final = _reads(removal.read_bodies)
-    rewrite: Final = _writes(removal.rewrite, removal.after_change)
+    rewrite: Final = _writes(removal.rewrite, removal.finish_change)
 
     async def scrub(self) -> ScrubResult:
         return await self._writer.run(removal.scrub)
@@ -183,7 +183,7 @@ class SQLiteStore:
     async def stats(self) -> Stats:
         file = self._file
         return await self._reader.read(
-            lambda db: check.stats(
+            lambda db: check.read_stats(
                 db, space=self.space, path=file.path, encrypted=file.key is not None
             )
         )

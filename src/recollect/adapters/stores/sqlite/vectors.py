@@ -31,7 +31,7 @@ _SMALL_SHARE: Final = 16
 _JOIN_FROM: Final = 16
 FLOAT_BYTES: Final = 4
 HALF_BYTES: Final = 2
-_NOBODY: Final = -1
+_NO_PASSAGE: Final = -1
 # Within these bounds, a vector in float32 has length one. Others are scaled when compared.
 _UNIT_MARGIN: Final = 2e-6
 
@@ -80,17 +80,17 @@ def write_vectors(db: Database, vectors: VectorSet) -> None:
     if not vectors.vectors:
         return
     embedder = embedder_number(db, vectors)
-    new = _new_vectors(db, embedder, vectors.vectors)
-    if not new:
+    new_values = _find_new_vectors(db, embedder, vectors.vectors)
+    if not new_values:
         return
     size = FLOAT_BYTES * vectors.dimensions
-    if any(len(values) != size for values in new.values()):
+    if any(len(values) != size for values in new_values.values()):
         raise StoreError(
             f"a vector of {vectors.embedder} does not have {vectors.dimensions} dimensions"
         )
-    passages = np.fromiter(sorted(new), dtype="<i8", count=len(new))
-    joined = b"".join([new[passage] for passage in passages.tolist()])
-    numbers = np.frombuffer(joined, dtype="<f4").reshape(-1, vectors.dimensions)
+    passages = np.fromiter(sorted(new_values), dtype="<i8", count=len(new_values))
+    joined_values = b"".join([new_values[passage] for passage in passages.tolist()])
+    numbers = np.frombuffer(joined_values, dtype="<f4").reshape(-1, vectors.dimensions)
     _put_blocks(db, embedder, passages, numbers)
     db.run_many(_PUT_AT, [(embedder, passage) for passage in passages.tolist()])
     _join_small(db, embedder, vectors.dimensions)
@@ -119,39 +119,39 @@ def embedder_number(db: Database, vectors: VectorSet | FactVectorSet) -> int:
     return int(number)
 
 
-def _new_vectors(db: Database, embedder: int, vectors: Sequence[Vector]) -> dict[int, bytes]:
+def _find_new_vectors(db: Database, embedder: int, vectors: Sequence[Vector]) -> dict[int, bytes]:
     segments = json_list({vector.segment for vector in vectors})
-    known = {row[:2]: row[2:] for row in db.rows(_PASSAGES, (segments,))}
-    new: dict[int, bytes] = {}
+    passage_rows = {row[:2]: row[2:] for row in db.rows(_PASSAGES, (segments,))}
+    new_values: dict[int, bytes] = {}
     for vector in vectors:
-        stored_row = known.get((vector.segment, vector.ordinal))
+        stored_row = passage_rows.get((vector.segment, vector.ordinal))
         if stored_row is not None and vector.span in (None, stored_row[1:]):
-            new.setdefault(stored_row[0], vector.values)
-    for (passage,) in db.rows(_HELD, (embedder, json_list(new))):
-        del new[passage]
-    return new
+            new_values.setdefault(stored_row[0], vector.values)
+    for (passage,) in db.rows(_HELD, (embedder, json_list(new_values))):
+        del new_values[passage]
+    return new_values
 
 
-def _block_vectors(dimensions: int) -> int:
+def _vectors_per_block(dimensions: int) -> int:
     return max(1, _BLOCK_BYTES // (FLOAT_BYTES * dimensions))
 
 
 def _put_blocks(db: Database, embedder: int, passages: Numbers, numbers: Floats) -> None:
-    most = _block_vectors(numbers.shape[1])
-    for start in range(0, len(passages), most):
-        some, values = passages[start : start + most], numbers[start : start + most]
+    block_size = _vectors_per_block(numbers.shape[1])
+    for start in range(0, len(passages), block_size):
+        members, values = passages[start : start + block_size], numbers[start : start + block_size]
         lengths = np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64))
         unit = bool(np.all(np.abs(lengths - 1.0) < _UNIT_MARGIN))
         block = db.value(_NEXT_BLOCK, (embedder,))
-        row = (embedder, block, len(some), unit, some.tobytes(), _pack(values))
+        row = (embedder, block, len(members), unit, members.tobytes(), _pack(values))
         db.run(_PUT_BLOCK, row)
 
 
 def _join_small(db: Database, embedder: int, dimensions: int) -> None:
-    full = _block_vectors(dimensions)
-    for least, most in ((1, full // _SMALL_SHARE), (full // _SMALL_SHARE, full)):
+    full = _vectors_per_block(dimensions)
+    for min_count, max_count in ((1, full // _SMALL_SHARE), (full // _SMALL_SHARE, full)):
         sizes = db.rows(_SIZES, (embedder,))
-        small = [block for block, count in sizes if least <= count < most]
+        small = [block for block, count in sizes if min_count <= count < max_count]
         if len(small) < _JOIN_FROM:
             continue
         blocks = [_read_block(db, embedder, block, dimensions) for block in small]
@@ -161,8 +161,8 @@ def _join_small(db: Database, embedder: int, dimensions: int) -> None:
 
 
 def _read_block(db: Database, embedder: int, block: int, dimensions: int) -> tuple[Numbers, Floats]:
-    packed, numbers = db.row(_BLOCK, (embedder, block))
-    passages = np.frombuffer(packed, dtype="<i8")
+    packed_passages, numbers = db.row(_BLOCK, (embedder, block))
+    passages = np.frombuffer(packed_passages, dtype="<i8")
     return passages, _unpack(numbers, len(passages), dimensions)
 
 
@@ -187,27 +187,29 @@ def renumber_vectors(db: Database, numbers: Mapping[int, int | None]) -> int:
     """Assign passages' vectors to other passages, or drop them. Return the number dropped."""
     if not numbers:
         return 0
-    old = np.fromiter(sorted(numbers), dtype="<i8", count=len(numbers))
-    new = np.array([numbers[row] or _NOBODY for row in old.tolist()], dtype="<i8")
+    old_numbers = np.fromiter(sorted(numbers), dtype="<i8", count=len(numbers))
+    new_numbers = np.array(
+        [numbers[row] or _NO_PASSAGE for row in old_numbers.tolist()], dtype="<i8"
+    )
     removed = 0
     for embedder, dimensions in db.rows("SELECT number, dimensions FROM embedder"):
         changed = False
         for block, stored_row in db.rows(_MEMBERS, (embedder,)):
             members = np.frombuffer(stored_row, dtype="<i8")
-            at = np.minimum(np.searchsorted(old, members), len(old) - 1)
-            touched = old[at] == members
-            if not touched.any():
+            indexes = np.minimum(np.searchsorted(old_numbers, members), len(old_numbers) - 1)
+            is_touched = old_numbers[indexes] == members
+            if not is_touched.any():
                 continue
-            members = np.where(touched, new[at], members)
-            remain = members != _NOBODY
+            members = np.where(is_touched, new_numbers[indexes], members)
+            remain = members != _NO_PASSAGE
             _, values = _read_block(db, embedder, block, dimensions)
             db.run(_DROP_BLOCK, (embedder, block))
             _put_blocks(db, embedder, members[remain], values[remain])
-            db.run_many(_PUT_AT, [(embedder, row) for row in members[touched & remain].tolist()])
+            db.run_many(_PUT_AT, [(embedder, row) for row in members[is_touched & remain].tolist()])
             removed += int(len(members) - remain.sum())
             changed = True
         if changed:
-            db.run(_DROP_AT, (embedder, json_list(old.tolist())))
+            db.run(_DROP_AT, (embedder, json_list(old_numbers.tolist())))
             db.run(_CHANGED, (embedder,))
     return removed
 
@@ -236,7 +238,7 @@ class Matrix:
     _scales: Floats = field(default_factory=lambda: np.empty(0, dtype="<f4"))
     scaled: bool = False
     """True if a vector's length is not one, so that `scales` must multiply similarities."""
-    _sorted: tuple[Numbers, npt.NDArray[np.intp]] | None = None
+    _sorted_passages: tuple[Numbers, npt.NDArray[np.intp]] | None = None
 
     @property
     def values(self) -> Floats:
@@ -254,12 +256,12 @@ class Matrix:
         """Return the rows of these passages; -1 for a passage without a vector."""
         if not self.rows:
             return np.full(len(passages), -1, dtype=np.intp)
-        if self._sorted is None:
+        if self._sorted_passages is None:
             order = np.argsort(self.passages, kind="stable")
-            self._sorted = self.passages[order], order
-        numbers, order = self._sorted
-        at = np.minimum(np.searchsorted(numbers, passages), self.rows - 1)
-        return np.where(numbers[at] == passages, order[at], -1)
+            self._sorted_passages = self.passages[order], order
+        numbers, order = self._sorted_passages
+        indexes = np.minimum(np.searchsorted(numbers, passages), self.rows - 1)
+        return np.where(numbers[indexes] == passages, order[indexes], -1)
 
     def reserve_rows(self, rows: int) -> None:
         if rows <= len(self._passages):
@@ -274,16 +276,16 @@ class Matrix:
         self._values, self._passages, self._scales = values, passages, scales
 
     def append(self, block: int, *, unit: bool, passages: bytes, numbers: bytes) -> None:
-        held = np.frombuffer(passages, dtype="<i8")
-        start, stop = self.rows, self.rows + len(held)
-        values = _unpack(numbers, len(held), self.dimensions)
+        members = np.frombuffer(passages, dtype="<i8")
+        start, stop = self.rows, self.rows + len(members)
+        values = _unpack(numbers, len(members), self.dimensions)
         self._values[start:stop] = values
-        self._passages[start:stop] = held
+        self._passages[start:stop] = members
         self._scales[start:stop] = 1.0 if unit else _scales_of(values)
         self.scaled = self.scaled or not unit
-        self.blocks[block] = start, len(held)
+        self.blocks[block] = start, len(members)
         self.rows = stop
-        self._sorted = None
+        self._sorted_passages = None
 
     def keep(self, blocks: set[int]) -> None:
         spans = [span for block, span in self.blocks.items() if block in blocks]
@@ -297,7 +299,7 @@ class Matrix:
             for block, start, (_, count) in zip(remaining, starts, spans, strict=False)
         }
         self.rows = len(rows)
-        self._sorted = None
+        self._sorted_passages = None
 
 
 class Matrices:
@@ -309,16 +311,16 @@ class Matrices:
     ) -> None:
         self._change = change
         self._load = load or _load_blocks
-        self._held: dict[str, Matrix] = {}
+        self._matrices: dict[str, Matrix] = {}
 
-    def fresh(self, db: Database, embedder: str) -> Matrix | None:
+    def load_matrix(self, db: Database, embedder: str) -> Matrix | None:
         rows = db.rows(_EMBEDDER, (embedder,))
         if not rows:
             return None
         number, dimensions = rows[0]
-        matrix = self._held.get(embedder)
+        matrix = self._matrices.get(embedder)
         if matrix is None or matrix.dimensions != dimensions:
-            matrix = self._held[embedder] = Matrix(number, dimensions)
+            matrix = self._matrices[embedder] = Matrix(number, dimensions)
         change = db.value(self._change, (number,))
         if matrix.change is None or matrix.change != change:
             matrix.change = None  # if loading fails midway, the next call loads again
@@ -327,10 +329,10 @@ class Matrices:
         return matrix
 
 
-def number_list(joined: str | int | None) -> Numbers:
-    if joined is None:
+def parse_numbers(number_text: str | int | None) -> Numbers:
+    if number_text is None:
         return NO_NUMBERS
-    return np.fromstring(str(joined), dtype=np.int64, sep=",")
+    return np.fromstring(str(number_text), dtype=np.int64, sep=",")
 
 
 def _load_blocks(db: Database, matrix: Matrix) -> None:
@@ -356,7 +358,7 @@ def _scales_of(values: Floats) -> Floats:
 
 # Sums of a few thousand float32 products are exact within this. Values closer than this at the last
 # place are compared again in float64.
-_NEAR: Final = 1e-5
+_TIE_MARGIN: Final = 1e-5
 
 Similarities = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.intp]
@@ -370,22 +372,24 @@ class VectorSearch:
     direction: Similarities
     """The query's vector, scaled to length one."""
 
-    def exact(self, rows: Rows) -> Similarities:
+    def exact_cosines(self, rows: Rows) -> Similarities:
         return cosines(self.matrix.values[rows], self.direction)
 
     def cosines(self, passages: Numbers) -> list[float | None]:
-        at = self.matrix.find(passages)
-        present = np.flatnonzero(at >= 0)
-        if len(present) == len(at):
-            found: list[float | None] = self.exact(at).tolist()
-            return found
-        found = [None] * len(at)
-        for which, cosine in zip(present.tolist(), self.exact(at[present]).tolist(), strict=True):
-            found[which] = cosine
-        return found
+        rows = self.matrix.find(passages)
+        present = np.flatnonzero(rows >= 0)
+        if len(present) == len(rows):
+            values: list[float | None] = self.exact_cosines(rows).tolist()
+            return values
+        values = [None] * len(rows)
+        for index, cosine in zip(
+            present.tolist(), self.exact_cosines(rows[present]).tolist(), strict=True
+        ):
+            values[index] = cosine
+        return values
 
-    def near(
-        self, limit: int, *, allowed: Numbers | None, left_out: Numbers
+    def find_nearest(
+        self, limit: int, *, allowed_numbers: Numbers | None, left_out: Numbers
     ) -> tuple[Numbers, Similarities]:
         """Return the passages that may be among the nearest `limit`, each with its cosine."""
         matrix = self.matrix
@@ -394,23 +398,25 @@ class VectorSearch:
         similarities = np.vecdot(matrix.values, self.direction.astype(np.float32))
         if matrix.scaled:
             similarities = np.where(matrix.scales > 0, similarities * matrix.scales, np.float32(0))
-        rows = _eligible(matrix, allowed, left_out)
+        rows = _find_eligible(matrix, allowed_numbers, left_out)
         if rows is None:
             rows = np.arange(matrix.rows)
         else:
             similarities = similarities[rows]
         if len(rows) > limit:
             last = np.partition(similarities, len(rows) - limit)[len(rows) - limit]
-            rows = rows[similarities >= last - _NEAR]
-        return matrix.passages[rows], self.exact(rows)
+            rows = rows[similarities >= last - _TIE_MARGIN]
+        return matrix.passages[rows], self.exact_cosines(rows)
 
 
-def _eligible(matrix: Matrix, allowed: Numbers | None, left_out: Numbers) -> Rows | None:
-    if allowed is None and not len(left_out):
+def _find_eligible(
+    matrix: Matrix, allowed_numbers: Numbers | None, left_out: Numbers
+) -> Rows | None:
+    if allowed_numbers is None and not len(left_out):
         return None
-    eligible = np.full(matrix.rows, allowed is None)
-    if allowed is not None:
-        eligible[_rows_of(matrix, allowed)] = True
+    eligible = np.full(matrix.rows, allowed_numbers is None)
+    if allowed_numbers is not None:
+        eligible[_rows_of(matrix, allowed_numbers)] = True
     if len(left_out):
         eligible[_rows_of(matrix, left_out)] = False
     return np.flatnonzero(eligible)
@@ -421,7 +427,7 @@ def _rows_of(matrix: Matrix, passages: Numbers) -> Rows:
     return rows[rows >= 0]
 
 
-def asked_vectors(
+def prepare_searches(
     db: Database, matrices: Matrices, vectors: Sequence[AskedVector]
 ) -> list[VectorSearch | None]:
     """Pair each vector with its matrix; None if the matrix has no vectors."""
@@ -429,7 +435,7 @@ def asked_vectors(
 
 
 def _search_of(db: Database, matrices: Matrices, vector: AskedVector) -> VectorSearch | None:
-    matrix = matrices.fresh(db, vector.embedder)
+    matrix = matrices.load_matrix(db, vector.embedder)
     if matrix is None or not matrix.rows:
         return None
     if len(vector.values) != FLOAT_BYTES * matrix.dimensions:
