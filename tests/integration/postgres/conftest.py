@@ -17,4 +17,4 @@ def database(server: PostgresServer) -> TestDatabase:
 async def own_store(url: str, *, space: str, pool_size: int = 8) -> PostgresStore:
     """A store with a fleet of its own, as another process has it."""
     fleet = await PostgresFleet.open(url, pool_size=pool_size)
-    return PostgresStore(fleet, space, closed=fleet.close)
+    return PostgresStore(fleet, space, when_closed=fleet.close)

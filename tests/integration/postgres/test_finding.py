@@ -15,7 +15,7 @@ from tests.harness.waiting import wait_until
 from tests.store_contract import examples
 
 from recollect.adapters.stores.postgres import vectors
-from recollect.adapters.stores.postgres.driver import escaped, plain
+from recollect.adapters.stores.postgres.driver import escape, unescape
 from recollect.adapters.stores.postgres.sessions import chunks_from, join_chunks
 from recollect.adapters.stores.postgres.store import PostgresFleet
 from recollect.adapters.stores.postgres.vectors import Layout
@@ -215,10 +215,10 @@ def clustered(count: int, dimensions: int) -> Any:
 
 @given(st.text(st.characters(codec=None)))
 def test_any_text_can_be_written(text: str) -> None:
-    stored = escaped(text)
+    stored = escape(text)
     assert "\x00" not in stored
     assert stored.encode().decode() == stored
-    assert plain(stored) == text
+    assert unescape(stored) == text
 
 
 @pytest.mark.parametrize("dimensions", [1, 8, 100, 256, 384, 3_072, 16_000])

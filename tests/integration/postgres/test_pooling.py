@@ -43,11 +43,11 @@ class Discarding(Pool):
     """Each transaction on another connection, which forgets everything after it."""
 
     @asynccontextmanager
-    async def _link(self) -> AsyncIterator[Link]:
+    async def _borrow_link(self) -> AsyncIterator[Link]:
         random.shuffle(self._idle)
-        async with super()._link() as link:
+        async with super()._borrow_link() as link:
             yield link
-            if await link.usable():
+            if await link.is_usable():
                 discard = Statement(link.connection, "DISCARD ALL", ())
                 await link.run((discard,))
 
@@ -169,7 +169,7 @@ async def test_no_state_is_left_on_a_connection(shared: TestDatabase) -> None:
     assert await store.session("s") is None
     assert fleet.pool.traffic.since(before).statements == 2  # the space, and the query
     (link,) = fleet.pool._idle
-    assert await link.usable()
+    assert await link.is_usable()
     for setting in ("app.space_id", "app.worker"):
         asked = Statement(
             link.connection, f"SELECT coalesce(current_setting('{setting}', true), '')", ()
@@ -202,7 +202,7 @@ async def test_links_whose_statements_were_forgotten_are_replaced(shared: TestDa
     links = list(fleet.pool._idle)
     assert len(links) == 4
     for link in links:
-        assert await link.usable()
+        assert await link.is_usable()
         await link.run((Statement(link.connection, "DISCARD ALL"),))
     with pytest.raises(StoreUnavailable, match="prepared statement"):
         await store.session("s")

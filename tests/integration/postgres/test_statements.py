@@ -39,7 +39,7 @@ def statements() -> dict[tuple[str, str], str]:
     for vectors in range(4):  # these are built for the number of asked vectors
         found["around", f"statement({vectors})"] = candidates.around_statement(vectors)
         for kinds in itertools.product((None, False, True), repeat=vectors):
-            found["found", str(kinds)] = candidates.found_statement(kinds)
+            found["found", str(kinds)] = candidates.candidates_statement(kinds)
     return found
 
 

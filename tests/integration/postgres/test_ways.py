@@ -84,7 +84,7 @@ async def test_a_search_cancelled_before_it_has_its_connection_leaves_none_open(
     new = await filled(store, 20)
     (link,) = fleet.pool._idle
     with monkeypatch.context() as patched:
-        patched.setattr(Link, "usable", lambda _: asyncio.sleep(60.0))
+        patched.setattr(Link, "is_usable", lambda _: asyncio.sleep(60.0))
         search = asyncio.create_task(store.candidates(asking(new)))
         await asyncio.sleep(0.05)
         search.cancel()

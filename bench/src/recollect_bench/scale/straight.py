@@ -78,8 +78,8 @@ class Recorder:
         self.sent: list[_Sent] = []
         self._open = 0
         self._all_ended = asyncio.Event()
-        self._given = pool._link  # it is measured from within
-        pool._link = self._link  # type: ignore[method-assign]
+        self._given = pool._borrow_link  # it is measured from within
+        pool._borrow_link = self._link  # type: ignore[method-assign]
 
     @asynccontextmanager
     async def _link(self) -> AsyncIterator[Any]:

@@ -20,9 +20,9 @@ from recollect.adapters.stores.postgres import schema
 from recollect.adapters.stores.postgres.driver import (
     MIGRATE_COMMAND,
     driver_errors,
-    plain,
     psycopg,
     sql_errors,
+    unescape,
 )
 from recollect.adapters.stores.postgres.link import Connection, connect
 from recollect.adapters.stores.postgres.pool import Transaction
@@ -146,13 +146,13 @@ async def distribute(
                     "Citus has no node for shards: run `SELECT citus_add_node('HOST', 5432)` for "
                     "each worker first"
                 )
-            settings, refused = await schema.apply_missing(
+            settings, refused_statements = await schema.apply_missing(
                 connection, app_role, citus=True, only=schema.CITUS_SETTINGS
             )
-            if refused:
+            if refused_statements:
                 raise StoreError(
                     "without this setting, queries would silently return nothing: run "
-                    f"`{refused[0]}` first"
+                    f"`{refused_statements[0]}` first"
                 )
             locks = schema.LockRetries(wait_seconds, waiting)
             for name in cluster.missing:
@@ -160,14 +160,14 @@ async def distribute(
                 await locks.run(f"recollect.{name}", step)
             for name in cluster.misplaced:
                 await locks.run(f"recollect.{name}", partial(_bring_back, connection, name))
-            after = await look_at_cluster(connection) or cluster
-            for name in after.remains:
+            new_cluster = await look_at_cluster(connection) or cluster
+            for name in new_cluster.remains:
                 await locks.run(f"recollect.{name}", partial(_truncate, connection, name))
             cannot = await _share_function(connection)
     return Distribution(
         distributed=cluster.missing,
         returned=cluster.misplaced,
-        truncated=after.remains,
+        truncated=new_cluster.remains,
         settings=tuple(settings),
         cannot=tuple(cannot),
     )
@@ -208,11 +208,11 @@ async def _share_function(connection: Connection) -> list[str]:
         async with connection.transaction():
             await connection.execute(_FUNCTION, (_DUE_FUNCTION,))
     except psycopg.Error as error:
-        why = str(error).splitlines()[0]
+        reason = str(error).splitlines()[0]
         return [
             (
                 f"the function {_DUE_FUNCTION} could not be copied to every node, so workers find "
-                f"no jobs while a node is down: {why}"
+                f"no jobs while a node is down: {reason}"
             )
         ]
     return []
@@ -236,27 +236,27 @@ class DueByNode:
         self._answers: dict[str, list[tuple[float, str]] | None] = {}
         """Last answer by node (None: no answer). The node that was asked longest ago is first."""
 
-    async def ask(self, view: Transaction, now: float, limit: int, *, every: bool) -> DueSpaces:
-        """Ask the next node, or all nodes if `every` is true."""
+    async def ask(self, view: Transaction, now: float, limit: int, *, all_nodes: bool) -> DueSpaces:
+        """Ask the next node, or all nodes if `all_nodes` is true."""
         nodes = {
             f"{name}:{port}": (name, port, ids) for name, port, ids in await view.rows(_PLACES)
         }
-        known = {node: due for node, due in self._answers.items() if node in nodes}
-        turns = [*(node for node in nodes if node not in known), *known]
-        found: list[tuple[float, str]] = []
-        for node in turns if every else turns[:1]:
-            known.pop(node, None)
-            known[node] = due = await _due_on(view, *nodes[node], now, limit)
-            found += due or ()
-        self._answers = known
+        answers = {node: due for node, due in self._answers.items() if node in nodes}
+        turns = [*(node for node in nodes if node not in answers), *answers]
+        due_jobs: list[tuple[float, str]] = []
+        for node in turns if all_nodes else turns[:1]:
+            answers.pop(node, None)
+            answers[node] = due = await _ask_node(view, *nodes[node], now, limit)
+            due_jobs += due or ()
+        self._answers = answers
         return DueSpaces(
-            names=tuple(plain(name) for _, name in sorted(found)[:limit]),
-            unreached=tuple(sorted(node for node, due in known.items() if due is None)),
-            oldest_due_at=min((due[0][0] for due in known.values() if due), default=None),
+            names=tuple(unescape(name) for _, name in sorted(due_jobs)[:limit]),
+            unreached=tuple(sorted(node for node, due in answers.items() if due is None)),
+            oldest_due_at=min((due[0][0] for due in answers.values() if due), default=None),
         )
 
 
-async def _due_on(
+async def _ask_node(
     view: Transaction, name: str, port: int, shards: list[int], now: float, limit: int
 ) -> list[tuple[float, str]] | None:
     """Ask one node which of its spaces have due jobs; None if the node does not answer. The node
@@ -313,30 +313,30 @@ async def scrub(admin_url: str | None, removed_at: float | None) -> ScrubResult:
     nothing if each table was rewritten after the space last removed something."""
     if admin_url is None:
         return ScrubResult(done=(), cannot=(*NO_ADMIN, *OUT_OF_REACH))
-    done: list[str] = []
+    steps: list[str] = []
     cannot: list[str] = []
     with driver_errors():
         async with await connect(admin_url) as connection:
-            began = time.time()
+            began_at = time.time()
             row = await (await connection.execute(_REWRITTEN_AT)).fetchone()
             if removed_at is None or (row is not None and removed_at < row[0] - _CLOCK_DIFFERENCE):
-                done.append("no tables contain the data that this space removed")
-            elif rewritten := await _rewrite(connection, cannot):
+                steps.append("no tables contain the data that this space removed")
+            elif rewritten := await _rewrite_tables(connection, cannot):
                 if not cannot:
-                    await connection.execute(_REWRITTEN, (began,))
-                done.append(f"rewrote the {rewritten} tables that may contain content")
-                await _renew_log(connection, done, cannot)
-    return ScrubResult(done=tuple(done), cannot=(*cannot, *OUT_OF_REACH))
+                    await connection.execute(_REWRITTEN, (began_at,))
+                steps.append(f"rewrote the {rewritten} tables that may contain content")
+                await _renew_log(connection, steps, cannot)
+    return ScrubResult(done=tuple(steps), cannot=(*cannot, *OUT_OF_REACH))
 
 
-async def _rewrite(connection: Connection, cannot: list[str]) -> int:
+async def _rewrite_tables(connection: Connection, cannot: list[str]) -> int:
     rewritten = 0
     await connection.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'".encode())
     for table in _HOLD_CONTENT:
-        named = psycopg.sql.Identifier("recollect", table)
+        table_name = psycopg.sql.Identifier("recollect", table)
         older = await (await connection.execute(_OLDER)).fetchone()
         try:
-            await connection.execute(psycopg.sql.SQL("VACUUM (FULL) {}").format(named))
+            await connection.execute(psycopg.sql.SQL("VACUUM (FULL) {}").format(table_name))
         except sql_errors.LockNotAvailable:
             cannot.append(
                 f"the table {table}: other transactions used it the whole time, so it was skipped: "
@@ -345,8 +345,10 @@ async def _rewrite(connection: Connection, cannot: list[str]) -> int:
         except psycopg.OperationalError as error:
             if error.sqlstate is None:
                 raise
-            why = str(error).splitlines()[0]
-            cannot.append(f"the table {table}: not every node could be reached, scrub again: {why}")
+            reason = str(error).splitlines()[0]
+            cannot.append(
+                f"the table {table}: not every node could be reached, scrub again: {reason}"
+            )
         else:
             rewritten += 1
             if older is not None and older[0]:
@@ -358,13 +360,13 @@ async def _rewrite(connection: Connection, cannot: list[str]) -> int:
     return rewritten
 
 
-async def _renew_log(connection: Connection, done: list[str], cannot: list[str]) -> None:
+async def _renew_log(connection: Connection, steps: list[str], cannot: list[str]) -> None:
     citus = await schema.citus_version(connection) is not None
-    for statement, what in _STEPS:
-        short = what.split(",")[0]
+    for statement, step in _STEPS:
+        short = step.split(",")[0]
         try:
             await connection.execute(statement.encode())
-            done.append(what)
+            steps.append(step)
         except sql_errors.InsufficientPrivilege:
             cannot.append(
                 f"{short}: not permitted for this role, so PostgreSQL removes the old files later"
@@ -372,8 +374,8 @@ async def _renew_log(connection: Connection, done: list[str], cannot: list[str])
         if citus:
             rows = await (await connection.execute(_ON_WORKERS, (statement,))).fetchall()
             cannot += [
-                f"{short} on the node {name}:{port}: {why}; scrub again when it is back"
-                for name, port, success, why in rows
+                f"{short} on the node {name}:{port}: {reason}; scrub again when it is back"
+                for name, port, success, reason in rows
                 if not success
             ]
 
@@ -430,124 +432,128 @@ async def check_database(admin_url: str, *, app_role: str = schema.APP_ROLE) -> 
         async with await connect(admin_url) as connection:
             row = await (await connection.execute(_VERSIONS)).fetchone()
             assert row is not None
-            found = DatabaseCheck(server=f"PostgreSQL {row[0]}")
+            check = DatabaseCheck(server=f"PostgreSQL {row[0]}")
             try:
                 await schema.require_server(connection)
             except StoreError as error:
-                found.add(str(error), "upgrade the server")
-            _check_server(found, vector=row[1], oldest=row[2], commit=row[3])
-            if not await _check_schema(connection, found):
-                return found
+                check.add(str(error), "upgrade the server")
+            _check_server(check, vector=row[1], oldest=row[2], commit=row[3])
+            if not await _check_schema(connection, check):
+                return check
             cluster = await look_at_cluster(connection)
-            await _check_roles(connection, found, app_role, citus=cluster is not None)
-            found.checked.append("row-level security")
+            await _check_roles(connection, check, app_role, citus=cluster is not None)
+            check.checked.append("row-level security")
             for (table,) in await (await connection.execute(_UNSAFE)).fetchall():
                 if table not in ("schema_versions", "rewritten", "secrets"):
-                    found.add(
+                    check.add(
                         f"recollect.{table} is not under forced row-level security",
                         f"ALTER TABLE recollect.{table} ENABLE ROW LEVEL SECURITY, "
                         "FORCE ROW LEVEL SECURITY",
                     )
             if cluster is not None:
-                _check_cluster(found, cluster)
-    return found
+                _check_cluster(check, cluster)
+    return check
 
 
 def _check_server(
-    found: DatabaseCheck, *, vector: str | None, oldest: float | None, commit: str
+    check: DatabaseCheck, *, vector: str | None, oldest: float | None, commit: str
 ) -> None:
-    found.checked.append("versions of PostgreSQL and pgvector")
+    check.checked.append("versions of PostgreSQL and pgvector")
     if vector is None:
-        found.add("pgvector is not installed here", "CREATE EXTENSION vector")
-    elif _numbers(vector) < OLDEST_PGVECTOR:
-        found.add(f"pgvector is {vector}, too old", "ALTER EXTENSION vector UPDATE")
+        check.add("pgvector is not installed here", "CREATE EXTENSION vector")
+    elif _parse_version(vector) < OLDEST_PGVECTOR:
+        check.add(f"pgvector is {vector}, too old", "ALTER EXTENSION vector UPDATE")
     if oldest is not None and oldest > OLD_TRANSACTION_SECONDS:
-        found.add(
+        check.add(
             f"a transaction has been idle for {oldest / 60:.0f} minutes: it stops vacuum and "
             "migrations",
             "find it in pg_stat_activity and end it; set idle_in_transaction_session_timeout",
         )
     if commit == "off":
-        found.add(
+        check.add(
             "synchronous_commit is off: a write that returned may be lost with the server",
             "ALTER DATABASE … SET synchronous_commit = 'on'",
         )
 
 
-async def _check_schema(connection: Connection, found: DatabaseCheck) -> bool:
-    found.checked.append("version of the schema")
+async def _check_schema(connection: Connection, check: DatabaseCheck) -> bool:
+    check.checked.append("version of the schema")
     try:
-        done = await schema.applied_steps(connection)
+        step_keys = await schema.read_applied_steps(connection)
     except sql_errors.InsufficientPrivilege:
-        found.add("the URL's role has no rights on the schema", "pass the URL of the owner")
+        check.add("the URL's role has no rights on the schema", "pass the URL of the owner")
         return False
-    found.schema_version = max((number for number, phase in done if phase == "pre"), default=0)
-    left = [step for step in schema.migrations() if (step.version, step.phase) not in done]
-    if not done:
-        found.add("the database has no schema of Recollect", "recollect db init URL")
-    elif any(step.phase == "pre" for step in left):
-        found.add(f"the schema is older than version {schema.VERSION}", MIGRATE_COMMAND)
-    elif left:
-        names = ", ".join(step.file for step in left)
-        found.add(
+    check.schema_version = max((number for number, phase in step_keys if phase == "pre"), default=0)
+    missing_steps = [
+        step for step in schema.migrations() if (step.version, step.phase) not in step_keys
+    ]
+    if not step_keys:
+        check.add("the database has no schema of Recollect", "recollect db init URL")
+    elif any(step.phase == "pre" for step in missing_steps):
+        check.add(f"the schema is older than version {schema.VERSION}", MIGRATE_COMMAND)
+    elif missing_steps:
+        names = ", ".join(step.file for step in missing_steps)
+        check.add(
             f"migration steps wait until no older version of Recollect runs: {names}",
             "then run: recollect db migrate --phase post URL",
             problem=False,
         )
-    return bool(done)
+    return bool(step_keys)
 
 
 async def _check_roles(
-    connection: Connection, found: DatabaseCheck, app_role: str, *, citus: bool
+    connection: Connection, check: DatabaseCheck, app_role: str, *, citus: bool
 ) -> None:
-    found.checked.append("roles and their settings")
+    check.checked.append("roles and their settings")
     try:
         await schema.require_bound(connection, app_role)
     except StoreError as error:
-        found.add(str(error), "recollect db init URL")
+        check.add(str(error), "recollect db init URL")
         return
     roles = await schema.login_roles(connection, app_role)
     if not roles:
-        found.add(
+        check.add(
             f"no role may log in as {app_role} or a member of it",
             f"recollect db init URL --app-password-file FILE, or GRANT {app_role} TO a role",
             problem=False,
         )
     for role, settings in roles.items():
         for name, value in schema.missing_settings(settings, citus=citus).items():
-            why = ", which keeps content out of the server's log" if name in schema.LOGGING else ""
-            found.add(
-                f"the role {role} lacks the setting {name}{why}",
+            reason = (
+                ", which keeps content out of the server's log" if name in schema.LOGGING else ""
+            )
+            check.add(
+                f"the role {role} lacks the setting {name}{reason}",
                 schema.alter_role(role, name, value),
             )
 
 
-def _check_cluster(found: DatabaseCheck, cluster: Cluster) -> None:
-    found.citus = cluster.version
-    found.nodes = tuple(cluster.nodes)
-    found.checked.append("Citus: nodes and distributed tables")
-    if _numbers(cluster.version) < OLDEST_CITUS:
-        found.add(f"Citus {cluster.version} was never tested", "upgrade Citus")
+def _check_cluster(check: DatabaseCheck, cluster: Cluster) -> None:
+    check.citus = cluster.version
+    check.nodes = tuple(cluster.nodes)
+    check.checked.append("Citus: nodes and distributed tables")
+    if _parse_version(cluster.version) < OLDEST_CITUS:
+        check.add(f"Citus {cluster.version} was never tested", "upgrade Citus")
     for node, active in cluster.nodes.items():
         if not active:
-            found.add(
+            check.add(
                 f"the node {node} is not active",
                 "bring it back, then SELECT citus_activate_node('HOST', PORT)",
             )
     for name in cluster.missing:
-        found.add(f"recollect.{name} is not distributed", DISTRIBUTE_COMMAND)
+        check.add(f"recollect.{name} is not distributed", DISTRIBUTE_COMMAND)
     for name in cluster.misplaced:
-        found.add(
+        check.add(
             f"recollect.{name} is distributed, so a lost node takes tenants' keys with it",
             DISTRIBUTE_COMMAND,
         )
     for name in cluster.remains:
-        found.add(
+        check.add(
             f"the coordinator's files still contain old rows of recollect.{name}",
             DISTRIBUTE_COMMAND,
         )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_version(version: str) -> tuple[int, ...]:
     parts = version.split("-")[0].split(".")
     return tuple(int(part) for part in parts if part.isdigit())

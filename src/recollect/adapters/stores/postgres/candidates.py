@@ -21,10 +21,10 @@ from recollect.adapters.stores.postgres.driver import int8s, look_up, texts, vec
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.vectors import (
     Comparison,
-    choose,
-    compared,
+    choose_nearest,
+    comparison_statement,
+    prepare_comparison,
     require_dimensions,
-    to_compare,
 )
 from recollect.core.values.recall import (
     Candidate,
@@ -82,65 +82,69 @@ _BY_NUMBER: Final = f"""
 Row: TypeAlias = tuple[Any, ...]
 
 
-def _select(more: str, tables: str, vectors: int) -> str:
-    """Write SQL for candidates, with the columns in `more` and one similarity per vector."""
+def _select(extras: str, tables: str, vectors: int) -> str:
+    """Write SQL for candidates, with the columns in `extras` and one similarity per vector."""
     similar = "".join(f", v_{place}.similarity" for place in range(vectors))
     joins = "".join(_SIMILARITY.format(place=place) for place in range(vectors))
-    return f"SELECT {', '.join(_FIELDS)}{similar}{more} {tables} {_TERMS} {joins}"
+    return f"SELECT {', '.join(_FIELDS)}{similar}{extras} {tables} {_TERMS} {joins}"
 
 
 @lru_cache(maxsize=32)
-def found_statement(kinds: tuple[bool | None, ...]) -> str:
+def candidates_statement(kinds: tuple[bool | None, ...]) -> str:
     """Write SQL for the passages in `numbers` and the nearest to each vector, with their distances.
     `kinds` says of each vector whether it is compared with all of the space's; None for none."""
     tables, columns, rows = list[str](), "", ["SELECT unnest(%(numbers)s::bigint[]), 0, 0"]
-    for place, every in enumerate(kinds):
-        if every is not None:
-            tables.append(compared(place, every=every))
+    for place, compares_all in enumerate(kinds):
+        if compares_all is not None:
+            tables.append(comparison_statement(place, compares_all=compares_all))
             columns += f", max(distance) FILTER (WHERE place = {place + 1}) AS distance_{place}"
             rows.append(f"SELECT passage_no, {place + 1}, distance FROM near_{place}")  # noqa: S608
-    chosen = f"""chosen AS MATERIALIZED (
+    selection = f"""chosen AS MATERIALIZED (
         SELECT passage_no{columns} FROM ({" UNION ALL ".join(rows)})
             AS every (passage_no, place, distance)
         GROUP BY passage_no ORDER BY passage_no
     )"""  # noqa: S608
-    more = "".join(f", n.distance_{at}" for at, every in enumerate(kinds) if every is not None)
-    return f"WITH {', '.join([*tables, chosen])} {_select(more, _BY_NUMBER, len(kinds))}"
+    extras = "".join(
+        f", n.distance_{position}"
+        for position, compares_all in enumerate(kinds)
+        if compares_all is not None
+    )
+    return f"WITH {', '.join([*tables, selection])} {_select(extras, _BY_NUMBER, len(kinds))}"
 
 
-def asked_parameters(query: CandidateQuery, space: words.Space) -> dict[str, Any]:
+def vector_parameters(query: CandidateQuery, space: words.Space) -> dict[str, Any]:
     """Return the parameters of the joins. Omit vectors of length zero: they match nothing."""
-    given: dict[str, Any] = {}
-    for place, asked in enumerate(query.vectors):
-        known = space.embedders.get(asked.embedder)
-        require_dimensions(asked, known)
-        whole = direction_of(asked.values) is not None
-        given[f"asked_{place}"] = vector(asked.values) if whole else None
-        given[f"embedder_{place}"] = known and known[0]
-    return given
+    parameters: dict[str, Any] = {}
+    for place, asked_vector in enumerate(query.vectors):
+        embedder = space.embedders.get(asked_vector.embedder)
+        require_dimensions(asked_vector, embedder)
+        has_direction = direction_of(asked_vector.values) is not None
+        parameters[f"asked_{place}"] = vector(asked_vector.values) if has_direction else None
+        parameters[f"embedder_{place}"] = embedder and embedder[0]
+    return parameters
 
 
 def _read_candidates(
     work: Transaction, query: CandidateQuery, rows: Sequence[Row]
 ) -> tuple[Candidate, ...]:
-    asked = {words.term_of(work.space_id, word): word for word in query.words}
-    counted = _counts(asked, [row[20] for row in rows], [row[21] for row in rows])
+    word_by_term = {words.term_of(work.space_id, word): word for word in query.words}
+    row_counts = _count_words(word_by_term, [row[20] for row in rows], [row[21] for row in rows])
     last = _MORE + len(query.vectors)
     return tuple([
         Candidate(
             segment=row[0], key=row[2], session=row[3], sequence=row[4], role=row[5],
             said_at=row[6], trust=row[7], tool=row[8], ordinal=row[16], start=row[17], end=row[18],
-            length=row[19], counts=counts, similarities=tuple(map(_similarity, row[_MORE:last])),
+            length=row[19], counts=counts, similarities=tuple(map(_round, row[_MORE:last])),
         )
-        for row, counts in zip(rows, counted, strict=True)
+        for row, counts in zip(rows, row_counts, strict=True)
     ])  # fmt: skip
 
 
-def _similarity(found: float | None) -> float | None:
-    if found is None:
+def _round(similarity: float | None) -> float | None:
+    if similarity is None:
         return None
     # A vector of length zero has no direction, so the server returns NaN as its similarity.
-    return 0.0 if isnan(found) else round(found, DECIMALS)
+    return 0.0 if isnan(similarity) else round(similarity, DECIMALS)
 
 
 class _Segments(Mapping[SegmentId, Segment]):
@@ -164,27 +168,32 @@ class _Segments(Mapping[SegmentId, Segment]):
         )  # fmt: skip
 
 
-def _counts(
-    asked: Mapping[int, str], terms: Sequence[bytes], counts: Sequence[bytes]
+def _count_words(
+    word_by_term: Mapping[int, str], terms: Sequence[bytes], counts: Sequence[bytes]
 ) -> list[dict[str, int]]:
-    """Return how often each passage contains the query's words. `asked` maps numbers to words."""
-    made: list[dict[str, int]] = [{} for _ in terms]
-    every = np.frombuffer(b"".join(terms), "<u4")
-    found = np.flatnonzero(np.isin(every, np.fromiter(asked, np.uint32, len(asked))))
+    """Return how often each passage contains the query's words. `word_by_term` maps numbers to
+    words."""
+    passage_counts: list[dict[str, int]] = [{} for _ in terms]
+    all_terms = np.frombuffer(b"".join(terms), "<u4")
+    matches = np.flatnonzero(
+        np.isin(all_terms, np.fromiter(word_by_term, np.uint32, len(word_by_term)))
+    )
     ends = np.cumsum([len(raw) // 4 for raw in terms])
-    owners = np.searchsorted(ends, found, side="right").tolist()
-    times = np.frombuffer(b"".join(counts), "<u2")[found].tolist()
-    for owner, term, count in zip(owners, every[found].tolist(), times, strict=True):
-        made[owner][asked[term]] = count
-    return made
+    owners = np.searchsorted(ends, matches, side="right").tolist()
+    times = np.frombuffer(b"".join(counts), "<u2")[matches].tolist()
+    for owner, term, count in zip(owners, all_terms[matches].tolist(), times, strict=True):
+        passage_counts[owner][word_by_term[term]] = count
+    return passage_counts
 
 
-async def find(work: Transaction, query: CandidateQuery) -> Candidates:
+async def find_candidates(work: Transaction, query: CandidateQuery) -> Candidates:
     space = await words.look_up_space(work, query)
-    asking = [to_compare(work, query, asked, space) for asked in query.vectors]
-    comparing = await asyncio.gather(*asking)
-    by_words = await words.find_by_words(work, query, space)
-    rows = await _found(work, query, space, comparing, by_words)
+    pending = [
+        prepare_comparison(work, query, asked_vector, space) for asked_vector in query.vectors
+    ]
+    comparisons = await asyncio.gather(*pending)
+    word_matches = await words.find_by_words(work, query, space)
+    rows = await _read_found_rows(work, query, space, comparisons, word_matches)
     return Candidates(
         passages=_read_candidates(work, query, rows),
         documents=space.documents,
@@ -197,32 +206,37 @@ async def find(work: Transaction, query: CandidateQuery) -> Candidates:
     )
 
 
-async def _found(
+async def _read_found_rows(
     work: Transaction,
     query: CandidateQuery,
     space: words.Space,
-    comparing: Sequence[Comparison | None],
-    by_words: Sequence[int],
+    comparisons: Sequence[Comparison | None],
+    word_matches: Sequence[int],
 ) -> list[Row]:
-    given = {
-        "space": work.space_id, "numbers": int8s(by_words), "left_out": int8s(space.left_out),
-        "limit": query.vector_limit, **asked_parameters(query, space),
+    parameters = {
+        "space": work.space_id, "numbers": int8s(word_matches), "left_out": int8s(space.left_out),
+        "limit": query.vector_limit, **vector_parameters(query, space),
     }  # fmt: skip
-    if not by_words and not any(comparing):
+    if not word_matches and not any(comparisons):
         return []
-    for place, one in enumerate(comparing):
-        if one is not None:
-            given.update((f"{name}_{place}", part) for name, part in one.given.items())
-    kinds = [None if one is None else "among" not in one.given for one in comparing]
+    for place, comparison in enumerate(comparisons):
+        if comparison is not None:
+            parameters.update(
+                (f"{name}_{place}", part) for name, part in comparison.parameters.items()
+            )
+    kinds = [
+        None if comparison is None else "among" not in comparison.parameters
+        for comparison in comparisons
+    ]
     send = work.send if space.documents <= PREPARED_PASSAGES else work.send_planned
-    rows = await (await send(found_statement(tuple(kinds)), given)).fetchall()
-    chosen = set(by_words)
-    at = _MORE + len(kinds)
-    for one in filter(None, comparing):
-        near = [(row[_NUMBER], row[at]) for row in rows if row[at] is not None]
-        chosen.update(await choose(work, one, near, query.vector_limit))
-        at += 1
-    return [row for row in rows if row[_NUMBER] in chosen]
+    rows = await (await send(candidates_statement(tuple(kinds)), parameters)).fetchall()
+    chosen_numbers = set(word_matches)
+    column = _MORE + len(kinds)
+    for comparison in filter(None, comparisons):
+        distances = [(row[_NUMBER], row[column]) for row in rows if row[column] is not None]
+        chosen_numbers.update(await choose_nearest(work, comparison, distances, query.vector_limit))
+        column += 1
+    return [row for row in rows if row[_NUMBER] in chosen_numbers]
 
 
 _PAIR: Final = struct.Struct(">ii")
@@ -290,7 +304,7 @@ def around_statement(vectors: int) -> str:
     return _NEIGHBOURS + _select(", m.of", _NEIGHBOUR_ROWS, vectors)
 
 
-async def around(
+async def find_surroundings(
     work: Transaction,
     ids: Sequence[SegmentId],
     query: CandidateQuery,
@@ -298,31 +312,31 @@ async def around(
     reach: int = 2,
     passages_each: int = 3,
 ) -> Surroundings:
-    asked = list(dict.fromkeys(ids))
-    if not asked or reach <= 0:
+    asked_ids = list(dict.fromkeys(ids))
+    if not asked_ids or reach <= 0:
         return Surroundings()
-    given = {
-        "space": work.space_id, "ids": texts(asked), "left_out": texts(query.leave_out),
+    parameters = {
+        "space": work.space_id, "ids": texts(asked_ids), "left_out": texts(query.leave_out),
         "reach": reach, "each": max(0, passages_each),
     }  # fmt: skip
     if query.vectors:
-        given |= asked_parameters(query, await words.look_up_space(work))
-    rows = await work.rows(around_statement(len(query.vectors)), given)
+        parameters |= vector_parameters(query, await words.look_up_space(work))
+    rows = await work.rows(around_statement(len(query.vectors)), parameters)
     # A passage without stored words is damaged; `check` reports it.
-    whole = [row for row in rows if row[_NUMBER] is not None and row[_COUNTS] is not None]
+    whole_rows = [row for row in rows if row[_NUMBER] is not None and row[_COUNTS] is not None]
     return Surroundings(
-        neighbours=_neighbours(rows, asked),
-        passages=_read_candidates(work, query, whole),
+        neighbours=_list_neighbours(rows, asked_ids),
+        passages=_read_candidates(work, query, whole_rows),
         segments=_Segments(rows),
     )
 
 
-def _neighbours(rows: Sequence[Row], asked: Sequence[SegmentId]) -> tuple[Neighbour, ...]:
-    met: dict[str, bytes] = {row[0]: row[-1] for row in rows}
+def _list_neighbours(rows: Sequence[Row], asked_ids: Sequence[SegmentId]) -> tuple[Neighbour, ...]:
+    pairs_by_id: dict[str, bytes] = {row[0]: row[-1] for row in rows}
     return tuple(
         [
-            Neighbour(segment=SegmentId(near), of=asked[place - 1], distance=distance)
-            for near, of in met.items()
-            for place, distance in _PAIR.iter_unpack(of)
+            Neighbour(segment=SegmentId(segment_id), of=asked_ids[place - 1], distance=distance)
+            for segment_id, pairs in pairs_by_id.items()
+            for place, distance in _PAIR.iter_unpack(pairs)
         ]
     )

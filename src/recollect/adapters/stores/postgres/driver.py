@@ -3,8 +3,8 @@ form.
 
 Errors never contain psycopg's message if that may quote a parameter, because content must not reach
 a log. PostgreSQL's text holds neither U+0000 nor lone surrogates, so text is escaped:
-`plain(escaped(x)) == x` for every string. Arrays are binary: writing vectors as text would cost 14
-times as much. Importing this module without psycopg raises MissingExtra."""
+`unescape(escape(x)) == x` for every string. Arrays are binary: writing vectors as text would cost
+14 times as much. Importing this module without psycopg raises MissingExtra."""
 
 from __future__ import annotations
 
@@ -59,17 +59,17 @@ class _TextDumper(Dumper):
     oid = 0
 
     def dump(self, obj: str) -> Buffer | None:
-        return escaped(obj).encode()
+        return escape(obj).encode()
 
 
 def adapters() -> AdaptersMap:
     """Build the connections' type map. Whole numbers share one type, so that each statement is
-    prepared only once. `plain_rows` decodes text."""
-    made = AdaptersMap(psycopg.adapters)
-    made.register_dumper(Raw, _RawDumper)
-    made.register_dumper(str, _TextDumper)
-    made.register_dumper(int, Int8BinaryDumper)
-    return made
+    prepared only once. `unescape_rows` decodes text."""
+    type_map = AdaptersMap(psycopg.adapters)
+    type_map.register_dumper(Raw, _RawDumper)
+    type_map.register_dumper(str, _TextDumper)
+    type_map.register_dumper(int, Int8BinaryDumper)
+    return type_map
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def driver_errors(*, writing: bool = False) -> Iterator[None]:
     try:
         yield
     except (psycopg.Error, TimeoutError) as error:
-        raise _ours(error, writing=writing) from error
+        raise _translate(error, writing=writing) from error
 
 
 _PASSING: Final = (
@@ -98,7 +98,7 @@ _PASSING: Final = (
 )
 
 
-def _ours(error: Exception, *, writing: bool) -> StoreError:
+def _translate(error: Exception, *, writing: bool) -> StoreError:
     if isinstance(error, sql_errors.UndefinedTable | sql_errors.InvalidSchemaName):
         return StoreError(f"the database has no schema of Recollect: run `{MIGRATE_COMMAND}`")
     if isinstance(error, sql_errors.UndefinedColumn | sql_errors.UndefinedFunction):
@@ -112,9 +112,9 @@ def _ours(error: Exception, *, writing: bool) -> StoreError:
         )
     if isinstance(error, sql_errors.DataCorrupted | sql_errors.IndexCorrupted):
         return StoreCorrupt("the database reports that its files are damaged")
-    for kind, said in _PASSING:
+    for kind, message in _PASSING:
         if isinstance(error, kind):
-            return StoreUnavailable(said)
+            return StoreUnavailable(message)
     if isinstance(error, sql_errors.UniqueViolation | sql_errors.ExclusionViolation):
         return StoreUnavailable(f"two writes conflicted in PostgreSQL: try again ({_kind(error)})")
     unfit = psycopg.DataError | psycopg.IntegrityError | sql_errors.ProgramLimitExceeded
@@ -142,8 +142,8 @@ def reason_of(error: Exception, url: str) -> str:
 
 def libpq_url(url: str) -> str:
     """Change the URL's scheme to one that libpq knows: `postgres://` or `postgresql://`."""
-    scheme, separator, rest = url.partition("://")
-    return f"postgresql://{rest}" if separator and scheme.startswith("postgres") else url
+    scheme, separator, address = url.partition("://")
+    return f"postgresql://{address}" if separator and scheme.startswith("postgres") else url
 
 
 def server_name(url: str) -> str:
@@ -156,18 +156,20 @@ def server_name(url: str) -> str:
         parts = urlsplit(url)
         place = parts.netloc.rpartition("@")[2].lower() or "unknown"
         return f"{place}{'' if ':' in place else f':{_PORT}'}{parts.path}"
-    given = {option.keyword.decode(): option.val.decode() for option in options if option.val}
+    values = {option.keyword.decode(): option.val.decode() for option in options if option.val}
     hosts = [
         os.path.realpath(host) if host.startswith("/") else host.lower()
-        for host in given.get("host", "").split(",")
+        for host in values.get("host", "").split(",")
     ]
-    ports = given["port"].split(",")
+    ports = values["port"].split(",")
     ports = ports if len(ports) > 1 else ports * len(hosts)  # one port applies to all hosts
     servers = [f"{host}:{port or _PORT}" for host, port in zip(hosts, ports, strict=False)]
-    named = [",".join(servers), *given.get("hostaddr", "").split(",")]
-    if "service" in given:  # the service file may define any of these values
-        named.append(f"service={given['service']}")
-    return f"{'|'.join(filter(None, named))}/{given.get('dbname') or given.get('user', '')}"
+    server_parts = [",".join(servers), *values.get("hostaddr", "").split(",")]
+    if "service" in values:  # the service file may define any of these values
+        server_parts.append(f"service={values['service']}")
+    return (
+        f"{'|'.join(filter(None, server_parts))}/{values.get('dbname') or values.get('user', '')}"
+    )
 
 
 def _kind(error: Exception) -> str:
@@ -188,36 +190,36 @@ _ODD: Final = re.compile("[\x00\x1a\ud800-\udfff]")
 _ESCAPED: Final = re.compile("\x1a([0-9a-f]{4})")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     return _ODD.sub(lambda odd: f"{_ESCAPE}{ord(odd.group()):04x}", text)
 
 
-def plain(text: str) -> str:
+def unescape(text: str) -> str:
     if _ESCAPE not in text:
         return text
     return _ESCAPED.sub(lambda match: chr(int(match.group(1), 16)), text)
 
 
-def plain_rows(result: PGresult, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+def unescape_rows(result: PGresult, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """Decode the rows' text, unless no value of its column is escaped, which is usual."""
-    types = [result.ftype(at) for at in range(result.nfields)]
+    types = [result.ftype(index) for index in range(result.nfields)]
     if not rows or not {_TEXT, _TEXTS}.intersection(types):
         return rows
     columns = list(zip(*rows, strict=True))
-    odd = [
-        at
-        for at, oid in enumerate(types)
-        if oid == _TEXTS or (oid == _TEXT and _ESCAPE in "".join(filter(None, columns[at])))
+    odd_indexes = [
+        index
+        for index, oid in enumerate(types)
+        if oid == _TEXTS or (oid == _TEXT and _ESCAPE in "".join(filter(None, columns[index])))
     ]
-    for at in odd:
-        columns[at] = tuple(map(_plain, columns[at]))
-    return list(zip(*columns, strict=True)) if odd else rows
+    for index in odd_indexes:
+        columns[index] = tuple(map(_unescape_value, columns[index]))
+    return list(zip(*columns, strict=True)) if odd_indexes else rows
 
 
-def _plain(value: Any) -> Any:
+def _unescape_value(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return plain(value) if isinstance(value, str) else value
+        return [_unescape_value(item) for item in value]
+    return unescape(value) if isinstance(value, str) else value
 
 
 def _header(count: int, oid: int) -> bytes:
@@ -226,34 +228,40 @@ def _header(count: int, oid: int) -> bytes:
     return struct.pack(">iiiii", 1, 1, oid, count, 1)
 
 
-def _fixed(values: Any, oid: int, kind: str) -> Raw:
-    given = np.asarray(values)
-    if kind[1:] == "i4" and len(given) and (given.max() > _INT4_MAX or given.min() < -_INT4_MAX):
+def _encode_numbers(values: Any, oid: int, kind: str) -> Raw:
+    numbers = np.asarray(values)
+    if (
+        kind[1:] == "i4"
+        and len(numbers)
+        and (numbers.max() > _INT4_MAX or numbers.min() < -_INT4_MAX)
+    ):
         raise BatchRefused("the batch cannot be stored: a number does not fit 32 bits")
-    encoded = np.empty(len(given), np.dtype([("length", ">i4"), ("value", kind)]))
-    encoded["length"] = encoded.dtype["value"].itemsize
-    encoded["value"] = given
-    return Raw(_header(len(given), oid) + encoded.tobytes())
+    array = np.empty(len(numbers), np.dtype([("length", ">i4"), ("value", kind)]))
+    array["length"] = array.dtype["value"].itemsize
+    array["value"] = numbers
+    return Raw(_header(len(numbers), oid) + array.tobytes())
 
 
-int8s: Final = partial(_fixed, oid=_INT8, kind=">i8")
-int4s: Final = partial(_fixed, oid=_INT4, kind=">i4")
-float8s: Final = partial(_fixed, oid=_FLOAT8, kind=">f8")
-bools: Final = partial(_fixed, oid=_BOOL, kind="u1")
+int8s: Final = partial(_encode_numbers, oid=_INT8, kind=">i8")
+int4s: Final = partial(_encode_numbers, oid=_INT4, kind=">i4")
+float8s: Final = partial(_encode_numbers, oid=_FLOAT8, kind=">f8")
+bools: Final = partial(_encode_numbers, oid=_BOOL, kind="u1")
 
 
 def texts(values: Iterable[str | None]) -> Raw:
-    return _ragged([None if value is None else escaped(value).encode() for value in values], _TEXT)
+    return _encode_values(
+        [None if value is None else escape(value).encode() for value in values], _TEXT
+    )
 
 
 def byteas(values: Iterable[bytes]) -> Raw:
-    return _ragged(list(values), _BYTEA)
+    return _encode_values(list(values), _BYTEA)
 
 
 def text_lists(values: Iterable[Sequence[str]]) -> Raw:
     """Encode `text[][]` with inner arrays of different lengths, each as a JSON array."""
-    lists = ([escaped(text) for text in value] for value in values)
-    return _ragged([msgspec.json.encode(one) for one in lists], _TEXT)
+    lists = ([escape(text) for text in value] for value in values)
+    return _encode_values([msgspec.json.encode(text_list) for text_list in lists], _TEXT)
 
 
 _ENCODERS: Final[Mapping[str, Callable[[Any], Raw]]] = {
@@ -278,12 +286,12 @@ class RowInsert:
             else f"u.{name}"
             for name, kind in types.items()
         )
-        given = ", ".join(f"%s::{kind.removesuffix('[]')}[]" for kind in types.values())
+        placeholders = ", ".join(f"%s::{kind.removesuffix('[]')}[]" for kind in types.values())
         self._types = tuple(types.values())
         self.sql: str = f"""
             INSERT INTO recollect.{table} (space_id, {names}) SELECT c.space_id, {values}
             FROM (SELECT space_id FROM recollect.counters WHERE space_id = %s) AS c
-            CROSS JOIN unnest({given}) AS u ({names})
+            CROSS JOIN unnest({placeholders}) AS u ({names})
             {conflict and f"ON CONFLICT {conflict}"}
         """  # noqa: S608
 
@@ -303,52 +311,54 @@ def id_bytes(identity: str) -> bytes:
     """Pack an id into 16 bytes: decode 32 hexadecimal digits, and hash any other id."""
     if len(identity) == 2 * _ID_BYTES:
         try:
-            packed = bytes.fromhex(identity)
+            raw_id = bytes.fromhex(identity)
         except ValueError:
-            packed = b""
-        if packed.hex() == identity:
-            return packed
-    named = identity.encode("utf-8", "surrogatepass")
-    return blake2b(named, digest_size=_ID_BYTES, person=b"recollect-id").digest()
+            raw_id = b""
+        if raw_id.hex() == identity:
+            return raw_id
+    identity_bytes = identity.encode("utf-8", "surrogatepass")
+    return blake2b(identity_bytes, digest_size=_ID_BYTES, person=b"recollect-id").digest()
 
 
 def uuids(identities: Iterable[str]) -> Raw:
     """Encode ids as `uuid[]`; `ids_of` decodes them."""
-    packed = np.frombuffer(b"".join(map(id_bytes, identities)), f"V{_ID_BYTES}")
-    return _fixed(packed, _UUID, f"V{_ID_BYTES}")
+    packed_ids = np.frombuffer(b"".join(map(id_bytes, identities)), f"V{_ID_BYTES}")
+    return _encode_numbers(packed_ids, _UUID, f"V{_ID_BYTES}")
 
 
-def ids_of(packed: bytes | None) -> list[str]:
+def ids_of(packed_ids: bytes | None) -> list[str]:
     """Decode ids of 32 hexadecimal digits from `string_agg(uuid_send(…))`."""
-    digits = (packed or b"").hex()
-    return [digits[at : at + 2 * _ID_BYTES] for at in range(0, len(digits), 2 * _ID_BYTES)]
+    digits = (packed_ids or b"").hex()
+    return [
+        digits[offset : offset + 2 * _ID_BYTES] for offset in range(0, len(digits), 2 * _ID_BYTES)
+    ]
 
 
-def _ragged(values: list[bytes | None] | list[bytes], oid: int) -> Raw:
-    encoded = [_header(len(values), oid)]
+def _encode_values(values: list[bytes | None] | list[bytes], oid: int) -> Raw:
+    parts = [_header(len(values), oid)]
     for value in values:
         if value is None:
-            encoded.append(_NULL)
+            parts.append(_NULL)
         else:
-            encoded.append(_LENGTH.pack(len(value)))
-            encoded.append(value)
-    return Raw(b"".join(encoded))
+            parts.append(_LENGTH.pack(len(value)))
+            parts.append(value)
+    return Raw(b"".join(parts))
 
 
 def vectors(values: NDArray[np.float32], oid: int) -> Raw:
     count, dimensions = values.shape
-    encoded = np.empty(
+    array = np.empty(
         count,
         np.dtype(
             [("length", ">i4"), ("dimensions", ">i2"), ("unused", ">i2"),
              ("values", ">f4", (dimensions,))]
         ),
     )  # fmt: skip
-    encoded["length"] = 4 + 4 * dimensions
-    encoded["dimensions"] = dimensions
-    encoded["unused"] = 0
-    encoded["values"] = values
-    return Raw(_header(count, oid) + encoded.tobytes())
+    array["length"] = 4 + 4 * dimensions
+    array["dimensions"] = dimensions
+    array["unused"] = 0
+    array["values"] = values
+    return Raw(_header(count, oid) + array.tobytes())
 
 
 def vector(values: bytes) -> Raw:

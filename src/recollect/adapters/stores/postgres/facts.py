@@ -38,7 +38,7 @@ _STORED: Final = (
     "change", "session", "pinned", "joint", "fact_no",
 )  # fmt: skip
 COLUMNS: Final = ", ".join(_STORED)
-"""The columns that `readable_facts` reads, in order."""
+"""The columns that `decode_facts` reads, in order."""
 _PUT: Final = f"""
     INSERT INTO recollect.facts (space_id, {COLUMNS})
     VALUES (%s, {", ".join(["%s"] * len(_STORED))})
@@ -49,7 +49,7 @@ _PUT: Final = f"""
 
 def _row(fact: Fact, number: int) -> tuple[Any, ...]:
     spans = [
-        replace(span, segment=SegmentId(driver.escaped(span.segment))) for span in fact.evidence
+        replace(span, segment=SegmentId(driver.escape(span.segment))) for span in fact.evidence
     ]
     return (
         fact.id, fact.type, fact.content, fact.context, fact.at, fact.superseded_by,
@@ -60,12 +60,12 @@ def _row(fact: Fact, number: int) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def readable_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
-    found = []
+def decode_facts(rows: Iterable[Mapping[str, Any]]) -> list[tuple[int, Fact]]:
+    facts = []
     for row in rows:
         with contextlib.suppress(ValueError, TypeError):
-            found.append((row["fact_no"], _fact(**row)))
-    return found
+            facts.append((row["fact_no"], _fact(**row)))
+    return facts
 
 
 def _fact(**row: Any) -> Fact:
@@ -73,16 +73,16 @@ def _fact(**row: Any) -> Fact:
     del row["fact_no"]
     row["foreign"] = row.pop("foreign_line")
     row["evidence"] = tuple(
-        replace(span, segment=SegmentId(driver.plain(span.segment)))
+        replace(span, segment=SegmentId(driver.unescape(span.segment)))
         for span in invariants.unpack_evidence(row["evidence"])
     )
     row["sources"], row["words"] = tuple(row["sources"]), tuple(row["words"])
     return Fact(**row)
 
 
-def _names(row: Mapping[str, Any], segments: Iterable[str]) -> bool:
+def _names_segment(row: Mapping[str, Any], segments: Iterable[str]) -> bool:
     sources, evidence = row["sources"] or (), row["evidence"] or ""
-    return any(segment in sources or driver.escaped(segment) in evidence for segment in segments)
+    return any(segment in sources or driver.escape(segment) in evidence for segment in segments)
 
 
 _ALL_FACTS: Final = f"""
@@ -119,30 +119,32 @@ async def read_facts(
     subjects: Collection[str] | None = None,
 ) -> tuple[Fact, ...]:
     if ids is None:
-        given = {
+        parameters = {
             "space": work.space_id,
             "superseded": superseded,
             "about_all": subjects is None,
             "subjects": driver.texts(subjects or ()),
         }
-        return tuple(fact for _, fact in readable_facts(await work.records(_ALL_FACTS, given)))
+        return tuple(fact for _, fact in decode_facts(await work.records(_ALL_FACTS, parameters)))
     rows = await work.records(BY_ID, (work.space_id, driver.texts(ids)))
-    found = (fact for _, fact in readable_facts(rows))
-    return invariants.select_facts(found, ids, superseded=superseded, subjects=subjects)
+    facts = (fact for _, fact in decode_facts(rows))
+    return invariants.select_facts(facts, ids, superseded=superseded, subjects=subjects)
 
 
-async def unembedded_facts(work: Transaction, embedder: str, *, limit: int) -> tuple[FactText, ...]:
-    given = {"space": work.space_id, "name": embedder, "limit": limit}
-    rows = await work.rows(_UNEMBEDDED, given)
+async def find_unembedded_facts(
+    work: Transaction, embedder: str, *, limit: int
+) -> tuple[FactText, ...]:
+    parameters = {"space": work.space_id, "name": embedder, "limit": limit}
+    rows = await work.rows(_UNEMBEDDED, parameters)
     return tuple(FactText(fact=FactId(id_), text=content) for id_, content in rows)
 
 
-async def facts_revision(work: Transaction) -> int:
+async def read_revision(work: Transaction) -> int:
     row = await work.row(_REVISION, (work.space_id,))
     return 0 if row is None else int(row[0])
 
 
-async def extracted_to(work: Transaction, session: str) -> int:
+async def read_position(work: Transaction, session: str) -> int:
     row = await work.row(_READ, (work.space_id, invariants.session_mark(session)))
     return 0 if row is None else int(row[0])
 
@@ -205,9 +207,9 @@ _READ_TO: Final = """
 class FactLookup:
     """Queries that are sent before the write: missing sources, stored facts and their vectors."""
 
-    gone: Statement
-    held: Statement
-    embedders: tuple[Statement, ...]
+    forgotten_query: Statement
+    stored_query: Statement
+    embedder_queries: tuple[Statement, ...]
 
 
 async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
@@ -215,14 +217,16 @@ async def look_up_facts(work: Transaction, batch: Batch) -> FactLookup | None:
     if not (batch.facts or batch.fact_vectors or batch.extracted):
         return None
     ids = {fact.id for fact in batch.facts}
-    ids.update(vector.fact for given in batch.fact_vectors for vector in given.vectors)
+    ids.update(vector.fact for vector_set in batch.fact_vectors for vector in vector_set.vectors)
     return FactLookup(
-        gone=await work.send(_FORGOTTEN, (work.space_id, driver.texts(all_rest_on(batch.facts)))),
-        held=await work.send(BY_ID, (work.space_id, driver.texts(ids))),
-        embedders=tuple(
+        forgotten_query=await work.send(
+            _FORGOTTEN, (work.space_id, driver.texts(all_rest_on(batch.facts)))
+        ),
+        stored_query=await work.send(BY_ID, (work.space_id, driver.texts(ids))),
+        embedder_queries=tuple(
             [
-                await work.send(vectors.EMBEDDER, (work.space_id, one.embedder))
-                for one in batch.fact_vectors
+                await work.send(vectors.EMBEDDER, (work.space_id, vector_set.embedder))
+                for vector_set in batch.fact_vectors
             ]
         ),
     )
@@ -233,58 +237,71 @@ async def write_facts(
     batch: Batch,
     lookup: FactLookup,
     counters: SpaceCounters,
-    refused: frozenset[str],
+    refused_ids: frozenset[str],
 ) -> None:
-    """Write a batch's facts. `refused` are the batch's segments that were forgotten before."""
-    removed = refused | {id_ for (id_,) in await lookup.gone.fetchall()}
-    rows = await lookup.held.records()
-    facts = {fact.id: fact for _, fact in readable_facts(rows)}
-    changed = invariants.writable(batch.facts, facts, tombstones=counters.tombstoned, gone=removed)
-    written = await _put(work, changed, {row["id"]: row["fact_no"] for row in rows})
+    """Write a batch's facts. `refused_ids` are the batch's segments that were forgotten before."""
+    gone_ids = refused_ids | {id_ for (id_,) in await lookup.forgotten_query.fetchall()}
+    rows = await lookup.stored_query.records()
+    facts = {fact.id: fact for _, fact in decode_facts(rows)}
+    changed_facts = invariants.writable(
+        batch.facts, facts, tombstones=counters.tombstones, gone=gone_ids
+    )
+    written_facts = await _put_facts(
+        work, changed_facts, {row["id"]: row["fact_no"] for row in rows}
+    )
     numbers = {
         row["id"]: row["fact_no"]
         for row in rows
         if row["superseded_by"] is None and row["valid_to"] is None
     }
-    for id_, (number, fact) in written.items():
+    for id_, (number, fact) in written_facts.items():
         numbers.pop(id_, None)
         if fact.current:
             numbers[id_] = number
-    for given, asking in zip(batch.fact_vectors, lookup.embedders, strict=True):
-        stored = await asking.fetchone()
-        await _write_vectors(work, given, stored, numbers, counters)
+    for vector_set, query in zip(batch.fact_vectors, lookup.embedder_queries, strict=True):
+        embedder_row = await query.fetchone()
+        await _write_vectors(work, vector_set, embedder_row, numbers, counters)
     for read_to in batch.extracted:
-        given_ = (work.space_id, invariants.session_mark(read_to.session), read_to.sequence)
-        await work.send(_READ_TO, given_)
+        arguments = (work.space_id, invariants.session_mark(read_to.session), read_to.sequence)
+        await work.send(_READ_TO, arguments)
 
 
 async def forget_facts(
-    work: Transaction, named: Sequence[FactId], gone: Mapping[str, str | None]
+    work: Transaction, named_ids: Sequence[FactId], twin_by_segment: Mapping[str, str | None]
 ) -> tuple[FactId, ...]:
     """Remove the facts that the request names, or whose sources were all removed. A fact with other
-    sources loses only the removed sources. `gone` maps each forgotten segment to one with the same
-    words, or None. An unreadable fact is removed together with any segment that it names."""
-    rows = await work.records(BY_ID, (work.space_id, driver.texts(named))) if named else []
-    if gone:
-        rows += await work.records(_RESTING, {"space": work.space_id, "gone": driver.texts(gone)})
+    sources loses only the removed sources. `twin_by_segment` maps each forgotten segment to one
+    with the same words, or None. An unreadable fact is removed together with any segment that it
+    names."""
+    rows = await work.records(BY_ID, (work.space_id, driver.texts(named_ids))) if named_ids else []
+    if twin_by_segment:
+        rows += await work.records(
+            _RESTING, {"space": work.space_id, "gone": driver.texts(twin_by_segment)}
+        )
     numbers = {row["id"]: row["fact_no"] for row in rows}
-    facts = {fact.id: fact for _, fact in readable_facts(rows)}
-    twins = {segment: twin for segment, twin in gone.items() if twin is not None}
-    left = {
-        id_: None if id_ in named else still_supported(fact, gone.keys(), twins)
+    facts = {fact.id: fact for _, fact in decode_facts(rows)}
+    twins = {segment: twin for segment, twin in twin_by_segment.items() if twin is not None}
+    updates = {
+        id_: None if id_ in named_ids else still_supported(fact, twin_by_segment.keys(), twins)
         for id_, fact in facts.items()
     }
-    removed = {id_ for id_, fact in left.items() if fact is None}
-    unread = (row for row in rows if row["id"] not in facts)
-    removed.update(row["id"] for row in unread if row["id"] in named or _names(row, gone))
-    await _drop_index(work, (numbers[id_] for id_ in sorted(removed)))
-    if removed:
-        await work.send(_DROP, (work.space_id, driver.texts(sorted(removed))))
-    changed = [fact for id_, fact in left.items() if fact is not None and fact != facts[id_]]
-    await _put(work, changed, numbers)
-    if removed or gone:
+    removed_ids = {id_ for id_, fact in updates.items() if fact is None}
+    unread_rows = (row for row in rows if row["id"] not in facts)
+    removed_ids.update(
+        row["id"]
+        for row in unread_rows
+        if row["id"] in named_ids or _names_segment(row, twin_by_segment)
+    )
+    await _drop_index(work, (numbers[id_] for id_ in sorted(removed_ids)))
+    if removed_ids:
+        await work.send(_DROP, (work.space_id, driver.texts(sorted(removed_ids))))
+    changed_facts = [
+        fact for id_, fact in updates.items() if fact is not None and fact != facts[id_]
+    ]
+    await _put_facts(work, changed_facts, numbers)
+    if removed_ids or twin_by_segment:
         await raise_revision(work)
-    return tuple(sorted(removed))
+    return tuple(sorted(removed_ids))
 
 
 async def leave_sessions(work: Transaction, sessions: Sequence[str]) -> None:
@@ -299,54 +316,56 @@ async def raise_revision(work: Transaction, count: int = 0) -> int:
     return int(row[0])
 
 
-async def _put(
-    work: Transaction, facts: Sequence[Fact], held: Mapping[FactId, int]
+async def _put_facts(
+    work: Transaction, facts: Sequence[Fact], number_by_id: Mapping[FactId, int]
 ) -> dict[FactId, tuple[int, Fact]]:
     if not facts:
         return {}
-    await _drop_index(work, (held[fact.id] for fact in facts if fact.id in held))
+    await _drop_index(work, (number_by_id[fact.id] for fact in facts if fact.id in number_by_id))
     first = await raise_revision(work, len(facts))
-    numbered = {fact.id: (number, fact) for number, fact in enumerate(facts, first)}
-    places: list[tuple[int, int]] = []
-    for number, fact in numbered.values():
+    numbered_facts = {fact.id: (number, fact) for number, fact in enumerate(facts, first)}
+    word_rows: list[tuple[int, int]] = []
+    for number, fact in numbered_facts.values():
         await work.send(_PUT, (work.space_id, *_row(fact, number)))
         if fact.current:
-            places += ((word, number) for word in invariants.word_numbers(fact.words))
-    await work.insert(_TERMS, places)
-    return numbered
+            word_rows += ((word, number) for word in invariants.word_numbers(fact.words))
+    await work.insert(_TERMS, word_rows)
+    return numbered_facts
 
 
 async def _drop_index(work: Transaction, numbers: Iterable[int]) -> None:
-    if dropped := list(numbers):
-        known = driver.int8s(dropped)
-        await work.send(_DROP_TERMS, (work.space_id, known))
-        await work.send(_DROP_VECTORS, {"space": work.space_id, "numbers": known})
+    if dropped_numbers := list(numbers):
+        number_array = driver.int8s(dropped_numbers)
+        await work.send(_DROP_TERMS, (work.space_id, number_array))
+        await work.send(_DROP_VECTORS, {"space": work.space_id, "numbers": number_array})
 
 
 async def _write_vectors(
     work: Transaction,
-    given: FactVectorSet,
-    stored: tuple[Any, ...] | None,
+    vector_set: FactVectorSet,
+    embedder_row: tuple[Any, ...] | None,
     numbers: Mapping[FactId, int],
     counters: SpaceCounters,
 ) -> None:
-    known = vectors.known_embedder(given, stored, counters)
-    new: dict[int, bytes] = {}
-    for one in given.vectors:
-        if one.fact in numbers:
-            new.setdefault(numbers[one.fact], one.values)
-    if not new:
+    embedder = vectors.find_embedder(vector_set, embedder_row, counters)
+    new_values: dict[int, bytes] = {}
+    for vector in vector_set.vectors:
+        if vector.fact in numbers:
+            new_values.setdefault(numbers[vector.fact], vector.values)
+    if not new_values:
         return
-    if known is None:
-        known = await vectors.new_embedder(work, given, counters)
-    rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), given.dimensions)
-    encoded = driver.vectors(rows, work.vector_oid)
+    if embedder is None:
+        embedder = await vectors.add_embedder(work, vector_set, counters)
+    rows = np.frombuffer(b"".join(new_values.values()), "<f4").reshape(
+        len(new_values), vector_set.dimensions
+    )
+    vector_array = driver.vectors(rows, work.vector_oid)
     exact = driver.bools(vectors.exact_as_halves(rows).tolist())
-    given_rows = (driver.int8s(list(new)), encoded, exact)
-    await work.send(_VECTORS, (work.space_id, *given_rows, work.space_id, known))
+    columns = (driver.int8s(list(new_values)), vector_array, exact)
+    await work.send(_VECTORS, (work.space_id, *columns, work.space_id, embedder))
 
 
-_NEAR: Final = 2e-6
+_TIE_MARGIN: Final = 2e-6
 """Distances this close to the last chosen one are compared again, more precisely."""
 
 _CURRENT: Final = """
@@ -404,96 +423,108 @@ _CHOSEN: Final = f"""
 """  # noqa: S608
 
 
-async def find(work: Transaction, query: FactQuery) -> FactCandidates:
-    stored = await look_up_space(work)
+async def find_fact_candidates(work: Transaction, query: FactQuery) -> FactCandidates:
+    space = await look_up_space(work)
     words = tuple(dict.fromkeys(query.words))
-    if not stored.has_facts:
+    if not space.has_facts:
         return FactCandidates(document_frequencies=dict.fromkeys(words, 0))
-    space = work.space_id
+    space_id = work.space_id
     embedders: list[int | None] = []
-    for one in query.vectors:
-        vectors.require_dimensions(one, known := stored.embedders.get(one.embedder))
-        whole = invariants.direction_of(one.values) is not None
-        embedders.append(known[0] if known is not None and whole else None)
+    for vector in query.vectors:
+        vectors.require_dimensions(vector, embedder := space.embedders.get(vector.embedder))
+        has_direction = invariants.direction_of(vector.values) is not None
+        embedders.append(embedder[0] if embedder is not None and has_direction else None)
     terms = [invariants.word_number(word) for word in words]
-    given = {
-        "space": space,
+    parameters = {
+        "space": space_id,
         "anywhere": query.session is None,
         "session": query.session or "",
         "types": driver.texts(query.types),
         "limit": max(0, query.limit),
-        "near": _NEAR,
+        "near": _TIE_MARGIN,
     }
-    counting = await work.send(_CURRENT, given)
-    holding = await work.send(_HOLDING, (space, driver.int8s(terms)))
-    typed = await work.send(_OF_TYPES, given)
-    nearing = [
+    current_query = await work.send(_CURRENT, parameters)
+    word_query = await work.send(_HOLDING, (space_id, driver.int8s(terms)))
+    type_query = await work.send(_OF_TYPES, parameters)
+    nearest_queries = [
         None
         if number is None
         else await work.send_planned(
-            _NEAREST, {**given, "embedder": number, "asked": driver.vector(one.values)}
+            _NEAREST, {**parameters, "embedder": number, "asked": driver.vector(vector.values)}
         )
-        for one, number in zip(query.vectors, embedders, strict=True)
+        for vector, number in zip(query.vectors, embedders, strict=True)
     ]
-    documents, allowed, pinned = await counting.fetchone() or (0, None, None)
-    found = {term: driver.big_endian(packed, "i8") for term, packed in await holding.fetchall()}
-    postings = [np.sort(found.get(term, invariants.NO_NUMBERS)) for term in terms]
-    by_words = invariants.among(
-        *invariants.scores_by_words(postings, documents), driver.big_endian(allowed, "i8")
+    documents, allowed_raw, pinned_raw = await current_query.fetchone() or (0, None, None)
+    facts_by_term = {
+        term: driver.big_endian(raw, "i8") for term, raw in await word_query.fetchall()
+    }
+    postings = [np.sort(facts_by_term.get(term, invariants.NO_NUMBERS)) for term in terms]
+    word_matches = invariants.among(
+        *invariants.scores_by_words(postings, documents), driver.big_endian(allowed_raw, "i8")
     )
-    (of_types,) = await typed.fetchone() or (None,)
-    chosen = [driver.big_endian(pinned, "i8"), driver.big_endian(of_types, "i8")]
-    chosen.append(await _best(work, *by_words, query.limit))
-    for one, near in zip(query.vectors, nearing, strict=True):
-        if near is not None:
-            similar = _cosines_of(one, await near.fetchall())
-            numbers = np.array(list(similar), np.int64)
-            scores = np.array(list(similar.values()), np.float64)
-            chosen.append(await _best(work, numbers, scores, query.limit))
-    numbers = np.unique(np.concatenate(chosen))
+    (of_types,) = await type_query.fetchone() or (None,)
+    chosen_numbers = [driver.big_endian(pinned_raw, "i8"), driver.big_endian(of_types, "i8")]
+    chosen_numbers.append(await _choose_best(work, *word_matches, query.limit))
+    for vector, nearest_query in zip(query.vectors, nearest_queries, strict=True):
+        if nearest_query is not None:
+            cosines = _cosines_of(vector, await nearest_query.fetchall())
+            numbers = np.array(list(cosines), np.int64)
+            scores = np.array(list(cosines.values()), np.float64)
+            chosen_numbers.append(await _choose_best(work, numbers, scores, query.limit))
+    numbers = np.unique(np.concatenate(chosen_numbers))
     facts = await _describe(work, numbers, query.vectors, embedders)
     return FactCandidates(
         facts=facts,
         documents=documents,
-        document_frequencies={word: len(held) for word, held in zip(words, postings, strict=True)},
+        document_frequencies={
+            word: len(holders) for word, holders in zip(words, postings, strict=True)
+        },
     )
 
 
-def _cosines_of(asked: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int, float]:
+def _cosines_of(vector: AskedVector, rows: Sequence[tuple[Any, ...]]) -> dict[int, float]:
     if not rows:
         return {}
-    alike = vectors.compare(asked, [raw for _, raw in rows])
-    return dict(zip([number for number, _ in rows], alike.tolist(), strict=True))
+    cosines = vectors.compare(vector, [raw for _, raw in rows])
+    return dict(zip([number for number, _ in rows], cosines.tolist(), strict=True))
 
 
-async def _best(
+async def _choose_best(
     work: Transaction, facts: invariants.Numbers, scores: invariants.Scores, limit: int
 ) -> invariants.Numbers:
-    chosen, tied, wanted = invariants.best_of(facts, scores, limit)
-    rows = sorted(await work.rows(_IDS, (work.space_id, driver.int8s(tied)))) if wanted else []
-    return np.array([*chosen.tolist(), *(number for _, number in rows[:wanted])], np.int64)
+    chosen_numbers, tied_numbers, missing_count = invariants.best_of(facts, scores, limit)
+    rows = (
+        sorted(await work.rows(_IDS, (work.space_id, driver.int8s(tied_numbers))))
+        if missing_count
+        else []
+    )
+    return np.array(
+        [*chosen_numbers.tolist(), *(number for _, number in rows[:missing_count])], np.int64
+    )
 
 
 async def _describe(
     work: Transaction,
     facts: invariants.Numbers,
-    asked: Sequence[AskedVector],
+    asked_vectors: Sequence[AskedVector],
     embedders: Sequence[int | None],
 ) -> tuple[FactCandidate, ...]:
     if not len(facts):
         return ()
-    reading = await work.send(_CHOSEN, (work.space_id, driver.int8s(facts)))
-    comparing = [
+    fact_query = await work.send(_CHOSEN, (work.space_id, driver.int8s(facts)))
+    vector_queries = [
         None
         if embedder is None
         else await work.send(_FACT_VECTORS, (work.space_id, embedder, driver.int8s(facts)))
         for embedder in embedders
     ]
-    similar = [
-        {} if compared is None else _cosines_of(vector, await compared.fetchall())
-        for vector, compared in zip(asked, comparing, strict=True)
+    cosines_by_fact = [
+        {} if query is None else _cosines_of(vector, await query.fetchall())
+        for vector, query in zip(asked_vectors, vector_queries, strict=True)
     ]
     return tuple(
-        FactCandidate(fact=fact, similarities=tuple(near.get(number) for near in similar))
-        for number, fact in readable_facts(await reading.records())
+        FactCandidate(
+            fact=fact, similarities=tuple(cosines.get(number) for cosines in cosines_by_fact)
+        )
+        for number, fact in decode_facts(await fact_query.records())
     )

@@ -19,7 +19,7 @@ import numpy as np
 from recollect.adapters.stores.invariants import extract_keys, marks_of
 from recollect.adapters.stores.postgres import driver, facts, ledger, sessions, space, write
 from recollect.adapters.stores.postgres.jobs import DROP as DROP_JOBS
-from recollect.adapters.stores.postgres.jobs import settle
+from recollect.adapters.stores.postgres.jobs import store_due_at
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.words import Ints
 from recollect.core.formats.stored_records import SoughtText
@@ -110,7 +110,7 @@ class _Targets:
 
 async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
     counters = await space.lock_space(work)
-    targets = await _targets(work, order)
+    targets = await _find_targets(work, order)
     passages = vectors = 0
     if targets.rows:
         sequences = driver.int8s([sequence for sequence, _, _ in targets.rows])
@@ -118,26 +118,26 @@ async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
         await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
         await work.insert(write.FORGOTTEN_SEGMENTS, [row[1:] for row in targets.rows])
     marks = [*targets.identities, *(row[1] for row in targets.places)]
-    await _entomb(work, order, marks)
-    removed = await _remove_dependents(work, order, targets)
-    await space.advance(work, counters)
+    await _put_tombstones(work, order, marks)
+    removed_counts = await _remove_dependents(work, order, targets)
+    await space.store_counters(work, counters)
     await work.send(write.NEW_EPOCH, (work.space_id,))
-    await settle(work)
-    anything = bool(targets.rows) or any(removed.values())
-    if anything:
-        await space.note_removed(work)
+    await store_due_at(work)
+    has_removed = bool(targets.rows) or any(removed_counts.values())
+    if has_removed:
+        await space.note_removal(work)
     return Forgotten(
         segments=tuple(SegmentId(row[1]) for row in targets.rows),
         message_ids=targets.identities,
         passages=passages,
         vectors=vectors,
-        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if anything else (),
-        **removed,
+        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if has_removed else (),
+        **removed_counts,
     )
 
 
-async def _targets(work: Transaction, order: ForgetOrder) -> _Targets:
-    given: dict[str, Any] = {
+async def _find_targets(work: Transaction, order: ForgetOrder) -> _Targets:
+    parameters: dict[str, Any] = {
         "space": work.space_id,
         "ids": driver.texts(order.segments),
         "messages": driver.texts(order.message_ids),
@@ -146,11 +146,13 @@ async def _targets(work: Transaction, order: ForgetOrder) -> _Targets:
         "before": order.said_before,
         "after": order.said_after,
     }
-    by_content = await work.rows(_BY_CONTENT, given)
+    by_content = await work.rows(_BY_CONTENT, parameters)
     places: list[tuple[Any, ...]] = []
     if order.sessions or order.by_time:
-        known = {row[0] for row in by_content}
-        places = [row for row in await work.rows(_BY_PLACE, given) if row[0] not in known]
+        known_sequences = {row[0] for row in by_content}
+        places = [
+            row for row in await work.rows(_BY_PLACE, parameters) if row[0] not in known_sequences
+        ]
     identities = {*order.message_ids, *(MessageId(row[2]) for row in by_content)}
     return _Targets(
         identities=tuple(sorted(identities)),
@@ -165,7 +167,7 @@ async def _erase_passages(
     numbers = await _passages_of(work, sequences)
     terms = await write.drop_index(work, numbers, counters)
     vectors = await write.drop_vectors(work, numbers)
-    await space.erase(work, numbers[numbers <= counters.packed_to], terms)
+    await space.erase_from_runs(work, numbers[numbers <= counters.packed_to], terms)
     # Runs may still contain these segments under numbers from before they were indexed again.
     await space.purge_dead(work)
     return len(numbers), vectors
@@ -176,7 +178,7 @@ async def _passages_of(work: Transaction, sequences: driver.Raw) -> Ints:
     return np.array([number for (number,) in rows], np.int64)
 
 
-async def _entomb(work: Transaction, order: ForgetOrder, marks: Sequence[str]) -> None:
+async def _put_tombstones(work: Transaction, order: ForgetOrder, marks: Sequence[str]) -> None:
     await work.insert(_TOMBSTONES, [(mark, order.at) for mark in dict.fromkeys(marks)])
 
 
@@ -190,71 +192,86 @@ async def _remove_dependents(
         identity: SegmentId(twin)
         for identity, twin in await work.rows(_TWINS, (work.space_id, driver.texts(identities)))
     }
-    gone: dict[str, str | None] = {id_: twins.get(identity) for _, id_, identity in targets.rows}
-    unsaid: set[str] = {*targets.identities, *(identities - set(twins))}
-    await _entomb(work, order, [fact_identity(id_) for id_ in order.facts])
-    removed = await facts.forget_facts(work, order.facts, gone)
-    messages = driver.texts(unsaid)
+    twin_by_segment: dict[str, str | None] = {
+        id_: twins.get(identity) for _, id_, identity in targets.rows
+    }
+    unsaid_ids: set[str] = {*targets.identities, *(identities - set(twins))}
+    await _put_tombstones(work, order, [fact_identity(id_) for id_ in order.facts])
+    removed_facts = await facts.forget_facts(work, order.facts, twin_by_segment)
+    messages = driver.texts(unsaid_ids)
     pieces = len(await work.rows(_DROP_PIECES, (work.space_id, messages)))
     jobs = len(await work.rows(_DROP_JOBS, (work.space_id, messages)))
-    whole = () if order.by_time else order.sessions  # these sessions are removed as a whole
-    emptied = await _find_emptied(work, whole, dict.fromkeys(row[3] for row in targets.places))
-    jobs += await _forget_jobs_of_sessions(work, emptied)
-    await facts.leave_sessions(work, emptied)
+    # these sessions are removed as a whole
+    whole_sessions = () if order.by_time else order.sessions
+    empty_sessions = await _find_empty_sessions(
+        work, whole_sessions, dict.fromkeys(row[3] for row in targets.places)
+    )
+    jobs += await _forget_jobs_of_sessions(work, empty_sessions)
+    await facts.leave_sessions(work, empty_sessions)
     states = 0
-    if whole:
-        pieces += await ledger.forget_turns(work, whole)
-        states += await sessions.forget_sessions(work, whole)
-    states += await _unquote(work, unsaid)
+    if whole_sessions:
+        pieces += await ledger.forget_turns(work, whole_sessions)
+        states += await sessions.forget_sessions(work, whole_sessions)
+    states += await _unquote(work, unsaid_ids)
     places = [(row[3], row[2]) for row in targets.places]
-    dropped = await ledger.forget_compactions(work, unsaid=unsaid, places=places, whole=whole)
+    dropped_records = await ledger.forget_compactions(
+        work, unsaid_ids=unsaid_ids, places=places, whole_sessions=whole_sessions
+    )
     if order.matching:
         text = SoughtText(order.matching)
         hashes = await _ids_with(work, text, "pieces")
         await work.send(_DROP_PIECES_BY_HASH, (work.space_id, driver.texts(hashes)))
-        await _entomb(work, order, hashes)  # each request sends the system prompt again
+        await _put_tombstones(work, order, hashes)  # each request sends the system prompt again
         numbers = {int(id_) for id_ in await _ids_with(work, text, "jobs", "job reasons")}
         await work.send(DROP_JOBS, (work.space_id, driver.int8s(sorted(numbers))))
         pieces, jobs = pieces + len(hashes), jobs + len(numbers)
         states += await _forget_text_in_states(work, text)
-        named = [_key("compactions", id_) for id_ in await _ids_with(work, text, "compactions")]
-        dropped += await ledger.drop_compactions(work, named)
-    await _entomb(work, order, marks_of(dropped, but_about=set(targets.identities)))
+        keys = [_key("compactions", id_) for id_ in await _ids_with(work, text, "compactions")]
+        dropped_records += await ledger.drop_compactions(work, keys)
+    await _put_tombstones(work, order, marks_of(dropped_records, but_about=set(targets.identities)))
     return {
-        "facts": removed,
+        "facts": removed_facts,
         "pieces": pieces,
         "jobs": jobs,
         "session_states": states,
-        "compactions": len(dropped),
+        "compactions": len(dropped_records),
     }
 
 
-async def _find_emptied(
-    work: Transaction, whole: Sequence[str], places: Collection[str]
+async def _find_empty_sessions(
+    work: Transaction, whole_sessions: Sequence[str], places: Collection[str]
 ) -> list[str]:
-    said = {value for (value,) in await work.rows(_SAID_IN, (work.space_id, driver.texts(places)))}
-    return list(dict.fromkeys([*whole, *(place for place in places if place not in said)]))
+    filled_sessions = {
+        value for (value,) in await work.rows(_SAID_IN, (work.space_id, driver.texts(places)))
+    }
+    return list(
+        dict.fromkeys(
+            [*whole_sessions, *(place for place in places if place not in filled_sessions)]
+        )
+    )
 
 
-async def _forget_jobs_of_sessions(work: Transaction, emptied: Sequence[str]) -> int:
-    if not emptied:
+async def _forget_jobs_of_sessions(work: Transaction, session_names: Sequence[str]) -> int:
+    if not session_names:
         return 0
-    keys = driver.texts(extract_keys(emptied))
+    keys = driver.texts(extract_keys(session_names))
     rows = await work.rows(_JOBS_OF_SESSIONS, (work.space_id, EXTRACT_JOB, keys))
-    removed = [number for (number,) in rows]
-    if removed:
-        await work.send(DROP_JOBS, (work.space_id, driver.int8s(removed)))
-    return len(removed)
+    numbers = [number for (number,) in rows]
+    if numbers:
+        await work.send(DROP_JOBS, (work.space_id, driver.int8s(numbers)))
+    return len(numbers)
 
 
-async def _unquote(work: Transaction, unsaid: set[str]) -> int:
-    quoting = await work.rows(_QUOTING, {"space": work.space_id, "ids": driver.uuids(unsaid)})
-    for session, state in quoting:
+async def _unquote(work: Transaction, unsaid_ids: set[str]) -> int:
+    quoting_rows = await work.rows(
+        _QUOTING, {"space": work.space_id, "ids": driver.uuids(unsaid_ids)}
+    )
+    for session, state in quoting_rows:
         path = await sessions.path_of(work, session)
-        await _put_state(work, session, sessions.state_without(state, path, ((), ()), unsaid))
-    if quoting:
-        await sessions.remove_quotes_of(work, [session for session, _ in quoting], unsaid)
-    return len(quoting)
+        await _put_state(work, session, sessions.state_without(state, path, ((), ()), unsaid_ids))
+    if quoting_rows:
+        await sessions.remove_quotes_of(work, [session for session, _ in quoting_rows], unsaid_ids)
+    return len(quoting_rows)
 
 
 async def _put_state(work: Transaction, session: str, state: bytes | None) -> None:
@@ -279,24 +296,24 @@ async def _ids_with(work: Transaction, text: SoughtText, *kinds: BodyKind) -> li
 
 
 async def _forget_text_in_states(work: Transaction, text: SoughtText) -> int:
-    changed = [
-        (body.id, left)
+    changed_states = [
+        (body.id, state)
         async for body in _bodies(work, "states")
-        if (left := text.remove_from(body.body)) != body.body
+        if (state := text.remove_from(body.body)) != body.body
     ]
-    for session, left in changed:
-        await _put_state(work, session, left)
+    for session, state in changed_states:
+        await _put_state(work, session, state)
         await work.send(sessions.DROP_QUOTES, (work.space_id, driver.texts([session])))
-    return len(changed)
+    return len(changed_states)
 
 
 async def withdraw(work: Transaction, ids: Sequence[SegmentId], *, up_to: int | None = None) -> int:
     counters = await space.lock_space(work)
     rows = await work.rows(_BY_ID, (work.space_id, driver.texts(ids)))
-    found = [sequence for _, sequence in rows if up_to is None or sequence <= up_to]
-    if not found:
+    found_sequences = [sequence for _, sequence in rows if up_to is None or sequence <= up_to]
+    if not found_sequences:
         return 0
-    sequences = driver.int8s(found)
+    sequences = driver.int8s(found_sequences)
     numbers = await _passages_of(work, sequences)
     await write.drop_index(work, numbers, counters)
     await write.drop_vectors(work, numbers)
@@ -304,17 +321,19 @@ async def withdraw(work: Transaction, ids: Sequence[SegmentId], *, up_to: int | 
     await space.mark_dead(work, numbers[numbers <= counters.packed_to])
     await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
     await facts.raise_revision(work)
-    await space.advance(work, counters)
+    await space.store_counters(work, counters)
     await work.send(write.NEW_EPOCH, (work.space_id,))
-    await space.note_removed(work)
-    return len(found)
+    await space.note_removal(work)
+    return len(found_sequences)
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    expired = await ledger.expire(work, before=before) if await space.take_turn(work) else 0
-    if expired:
-        await space.note_removed(work)
-    return expired
+    expired_count = (
+        await ledger.expire(work, before=before) if await space.lock_existing_space(work) else 0
+    )
+    if expired_count:
+        await space.note_removal(work)
+    return expired_count
 
 
 class _Place(NamedTuple):
@@ -345,10 +364,10 @@ async def read_bodies(
 ) -> tuple[StoredBody, ...]:
     place = _PLACES[kind]
     order = "session, number" if kind == "compactions" else place.id
-    beyond = "(%s, %s::bigint)" if kind == "compactions" else "(%s)"
+    after_key = "(%s, %s::bigint)" if kind == "compactions" else "(%s)"
     query = f"""
         SELECT {place.id}, {place.session}, {place.body} FROM recollect.{place.table}
-        WHERE space_id = %s AND ({order}) > {beyond} AND {place.body} IS NOT NULL
+        WHERE space_id = %s AND ({order}) > {after_key} AND {place.body} IS NOT NULL
         ORDER BY {order} LIMIT %s
     """  # noqa: S608
     rows = await work.rows(query, (work.space_id, *_key(kind, after or ""), limit))
@@ -379,48 +398,48 @@ async def rewrite(work: Transaction, order: RewriteOrder) -> Rewritten:
         await write.write_batch(work, batch)
     counters = await space.lock_space(work)
     bodies = 0
-    for new in order.bodies:
-        bodies += await _replace_body(work, new)
-    given = {new.segment.id: new for new in order.segments}
-    rows = await work.rows(_BY_ID, (work.space_id, driver.texts(given)))
-    found = {SegmentId(id_): sequence for id_, sequence in rows}
+    for new_body in order.bodies:
+        bodies += await _replace_body(work, new_body)
+    new_by_id = {new_segment.segment.id: new_segment for new_segment in order.segments}
+    rows = await work.rows(_BY_ID, (work.space_id, driver.texts(new_by_id)))
+    sequence_by_id = {SegmentId(id_): sequence for id_, sequence in rows}
     vectors = 0
-    if found:
-        sequences = driver.int8s(list(found.values()))
+    if sequence_by_id:
+        sequences = driver.int8s(list(sequence_by_id.values()))
         _, vectors = await _erase_passages(work, sequences, counters)
-        indexed = [
-            (sequence, id_, given[id_].segment.said_at, given[id_].passages)
-            for id_, sequence in found.items()
+        segment_rows = [
+            (sequence, id_, new_by_id[id_].segment.said_at, new_by_id[id_].passages)
+            for id_, sequence in sequence_by_id.items()
         ]
-        await write.insert_passages(work, indexed, counters)
-        for id_, sequence in found.items():
-            segment = given[id_].segment
-            texts_ = (segment.text, segment.tool, segment.foreign, segment.tokens)
-            await work.send(_PUT_SEGMENT, (*texts_, work.space_id, sequence))
+        await write.insert_passages(work, segment_rows, counters)
+        for id_, sequence in sequence_by_id.items():
+            segment = new_by_id[id_].segment
+            columns = (segment.text, segment.tool, segment.foreign, segment.tokens)
+            await work.send(_PUT_SEGMENT, (*columns, work.space_id, sequence))
         await facts.raise_revision(work)  # a fact extracted from the old text would bring it back
-    await space.advance(work, counters)
+    await space.store_counters(work, counters)
     await work.send(write.NEW_EPOCH, (work.space_id,))
-    anything = bool(found or bodies or order.facts)
-    if anything:
-        await space.note_removed(work)
+    has_changed = bool(sequence_by_id or bodies or order.facts)
+    if has_changed:
+        await space.note_removal(work)
     return Rewritten(
-        segments=tuple(id_ for id_ in given if id_ in found),
+        segments=tuple(id_ for id_ in new_by_id if id_ in sequence_by_id),
         bodies=bodies,
         vectors=vectors,
-        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if anything else (),
+        cannot=(UNTIL_SCRUBBED, UNTIL_OVERWRITTEN) if has_changed else (),
     )
 
 
-async def _replace_body(work: Transaction, new: NewBody) -> bool:
-    place, body, was = _PLACES[new.kind], new.body, new.was
-    values: tuple[Any, ...] = (body, was)
-    if new.kind == "job reasons":
+async def _replace_body(work: Transaction, new_body: NewBody) -> bool:
+    place, body, old_body = _PLACES[new_body.kind], new_body.body, new_body.was
+    values: tuple[Any, ...] = (body, old_body)
+    if new_body.kind == "job reasons":
         values = tuple(text.decode("utf-8", "surrogatepass") for text in values)
-    key = "session = %s AND number" if new.kind == "compactions" else place.id
+    key = "session = %s AND number" if new_body.kind == "compactions" else place.id
     query = f"""
         UPDATE recollect.{place.table}
-        SET {place.body} = %s{", exact = false" if new.kind == "pieces" else ""}
+        SET {place.body} = %s{", exact = false" if new_body.kind == "pieces" else ""}
         WHERE space_id = %s AND {place.body} = %s AND {key} = %s RETURNING 1
     """  # noqa: S608
-    given = (values[0], work.space_id, values[1], *_key(new.kind, new.id))
-    return bool(await work.rows(query, given))
+    arguments = (values[0], work.space_id, values[1], *_key(new_body.kind, new_body.id))
+    return bool(await work.rows(query, arguments))

@@ -16,7 +16,7 @@ from typing import Final
 from recollect.adapters.stores.postgres import driver
 from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.space import COUNTERS, take_turn
+from recollect.adapters.stores.postgres.space import COUNTERS, lock_existing_space
 from recollect.core.values.batch import JobRecord, Lease, NewJob, QueueState
 from recollect.core.values.model import ModelUse
 
@@ -159,61 +159,61 @@ async def claim(
     day_tokens: int | None = None,
     max_attempts: int = 5,
 ) -> Lease | None:
-    locking = await work.send(COUNTERS, (work.space_id,))
+    lock_query = await work.send(COUNTERS, (work.space_id,))
     await work.send(_GIVE_UP, (work.space_id, now, max_attempts, driver.texts(kinds)))
-    opening = await work.send(_OPEN_DAY, (day, work.space_id))
+    day_query = await work.send(_OPEN_DAY, (day, work.space_id))
     rows = await work.records(
         _DUE,
         {"space": work.space_id, "kinds": driver.texts(kinds), "now": now, "day": day,
          "day_tokens": day_tokens},
     )  # fmt: skip
-    if await locking.fetchone() is None:
+    if await lock_query.fetchone() is None:
         return None  # the space does not exist
-    if await opening.fetchone() is not None:
+    if await day_query.fetchone() is not None:
         await work.send(_DROP_DAYS, {"space": work.space_id, "days": _DAYS_KEPT})
     lease = None
     for row in rows:
         lease = Lease(**row, token=secrets.token_hex(16), expires_at=now + lease_seconds)
-        leased = (lease.token, lease.expires_at, work.space_id, int(lease.id))
-        await work.send(_LEASE, leased)
+        lease_values = (lease.token, lease.expires_at, work.space_id, int(lease.id))
+        await work.send(_LEASE, lease_values)
         if lease.cost_tokens:
             await work.send(_CHARGE, (lease.cost_tokens, work.space_id, day))
-    await settle(work)
+    await store_due_at(work)
     if lease is None:
         later = now + _ASK_AGAIN_SECONDS
         await work.send(_PUT_OFF, {"space": work.space_id, "now": now, "later": later})
     return lease
 
 
-async def settle(work: Transaction) -> None:
+async def store_due_at(work: Transaction) -> None:
     """Store when the space's next job is due. Lock the space first, so that the time is current."""
     await work.send(_LOCK_SPACE, (work.space_id,))
     await work.send(_SET_DUE, {"space": work.space_id})
 
 
 async def heartbeat(work: Transaction, lease: Lease, *, expires_at: float) -> bool:
-    given = (expires_at, work.space_id, int(lease.id), lease.token)
-    return await work.row(_HEARTBEAT, given) is not None
+    arguments = (expires_at, work.space_id, int(lease.id), lease.token)
+    return await work.row(_HEARTBEAT, arguments) is not None
 
 
-async def take(work: Transaction, lease: Lease) -> Statement:
+async def take_job(work: Transaction, lease: Lease) -> Statement:
     """Lock the space and delete a finished job. With a valid lease, the result has one row."""
     await work.send(COUNTERS, (work.space_id,))
     return await work.send(_TAKE, (work.space_id, int(lease.id), lease.token))
 
 
 async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float | None) -> bool:
-    if not await take_turn(work):
+    if not await lock_existing_space(work):
         return False
     if await work.row(_LEASED, (work.space_id, int(lease.id), lease.token)) is None:
         return False
-    given = {
+    arguments = {
         "space": work.space_id, "job": int(lease.id), "reason": reason, "retry_at": retry_at
     }  # fmt: skip
     if retry_at is not None:  # the same job may have been enqueued again meanwhile: keep only one
-        await work.send(_DROP_TWIN, given)
-    await work.send(_GIVE_BACK, given)
-    await settle(work)
+        await work.send(_DROP_TWIN, arguments)
+    await work.send(_GIVE_BACK, arguments)
+    await store_due_at(work)
     return True
 
 
@@ -222,16 +222,16 @@ async def list_jobs(work: Transaction, *, limit: int = 100) -> tuple[JobRecord, 
     return tuple(JobRecord(**row) for row in rows)
 
 
-async def queue_state(work: Transaction, *, day: str = "") -> QueueState:
-    counts = await work.send(_COUNTS, (work.space_id,))
-    paused = await work.send(_PAUSED, (work.space_id,))
-    spent = await work.send(_SPENT, (work.space_id, day))
-    tokens = await spent.fetchone()
-    (counted,) = await counts.records()
+async def read_queue(work: Transaction, *, day: str = "") -> QueueState:
+    count_query = await work.send(_COUNTS, (work.space_id,))
+    pause_query = await work.send(_PAUSED, (work.space_id,))
+    spent_query = await work.send(_SPENT, (work.space_id, day))
+    tokens = await spent_query.fetchone()
+    (counts,) = await count_query.records()
     return QueueState(
-        paused=tuple(kind for (kind,) in await paused.fetchall()),
+        paused=tuple(kind for (kind,) in await pause_query.fetchall()),
         spent_tokens_today=tokens[0] if tokens is not None else 0,
-        **counted,
+        **counts,
     )
 
 
@@ -240,28 +240,28 @@ async def add_model_use(work: Transaction, use: ModelUse, *, day: str) -> None:
     await work.send(_ADD_USE, (work.space_id, day, use.purpose, *counts))
 
 
-async def model_use(work: Transaction, *, since: str = "") -> tuple[ModelUse, ...]:
+async def read_model_use(work: Transaction, *, since: str = "") -> tuple[ModelUse, ...]:
     return tuple(ModelUse(**row) for row in await work.records(_USE, (work.space_id, since)))
 
 
 async def pause(work: Transaction, kind: str = "*") -> None:
     await work.send(_PAUSE, (work.space_id, kind))
-    await settle(work)
+    await store_due_at(work)
 
 
 async def resume(work: Transaction, kind: str = "*") -> None:
     await work.send(_RESUME, (work.space_id, kind))
-    await settle(work)
+    await store_due_at(work)
 
 
 async def revive(work: Transaction, *, at: float) -> int:
     """Queue dead jobs again, except those whose key is already in the queue."""
-    if not await take_turn(work):
+    if not await lock_existing_space(work):
         return 0
-    dropped = await work.send(_DROP_DEAD_TWINS, {"space": work.space_id})
-    revived = await work.rows(_REVIVE, (at, work.space_id))
-    await settle(work)
-    return len(revived) + len(await dropped.fetchall())
+    drop_query = await work.send(_DROP_DEAD_TWINS, {"space": work.space_id})
+    revived_rows = await work.rows(_REVIVE, (at, work.space_id))
+    await store_due_at(work)
+    return len(revived_rows) + len(await drop_query.fetchall())
 
 
 _ADD: Final = driver.RowInsert(
@@ -276,17 +276,17 @@ _BRING_FORWARD: Final = """
 
 
 async def add_jobs(
-    work: Transaction, given: Sequence[NewJob], next_job: int, tombstoned: AbstractSet[str]
+    work: Transaction, jobs: Sequence[NewJob], next_job: int, tombstones: AbstractSet[str]
 ) -> int:
     """Enqueue the jobs whose key is not yet in the queue. Return the next free number."""
-    allowed = [job for job in given if tombstoned.isdisjoint(job.about)]
-    if allowed:
+    new_jobs = [job for job in jobs if tombstones.isdisjoint(job.about)]
+    if new_jobs:
         rows = [
             (number, job.kind, job.key, job.payload, job.about, job.cost_tokens, job.run_at,
              "waiting")
-            for number, job in enumerate(allowed, next_job)
+            for number, job in enumerate(new_jobs, next_job)
         ]  # fmt: skip
         await work.insert(_ADD, rows)
-        first = min(job.run_at for job in allowed)
+        first = min(job.run_at for job in new_jobs)
         await work.send(_BRING_FORWARD, {"at": first, "space": work.space_id})
-    return next_job + len(allowed)
+    return next_job + len(new_jobs)

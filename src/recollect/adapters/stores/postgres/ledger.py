@@ -17,7 +17,7 @@ from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, Tur
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.message import MessageId
 
-_AT_ONCE: Final = 64
+_TURNS_PER_QUERY: Final = 64
 
 _NUMBERS: Final = """
     SELECT number FROM recollect.turns WHERE space_id = %s AND session = %s ORDER BY number
@@ -73,51 +73,53 @@ _DROP_PIECES: Final = """
 """
 
 
-async def turns(work: Transaction, session: str) -> tuple[int, ...]:
+async def list_turns(work: Transaction, session: str) -> tuple[int, ...]:
     rows = await work.rows(_NUMBERS, (work.space_id, session))
     return tuple(number for (number,) in rows)
 
 
-async def turn(work: Transaction, session: str, number: int) -> RebuiltTurn | None:
-    turn_records = await _backwards(work, session, number)
+async def rebuild_turn(work: Transaction, session: str, number: int) -> RebuiltTurn | None:
+    turn_records = await _read_back(work, session, number)
     if not turn_records or turn_records[0].number != number:
         return None
-    rows = _all_rows(turn_records)
+    rows = _join_rows(turn_records)
     if rows is None:  # an earlier record is damaged or missing; `check` reports it
         return None
     return RebuiltTurn(record=turn_records[0], rows=tuple(map(PieceHash, rows)))
 
 
-async def records(work: Transaction, session: str) -> tuple[TurnRecord, ...]:
-    found = await work.records(_RECORDS, (work.space_id, session))
-    return tuple([TurnRecord(**{**row, "outcomes": tuple(row["outcomes"])}) for row in found])
+async def list_records(work: Transaction, session: str) -> tuple[TurnRecord, ...]:
+    rows = await work.records(_RECORDS, (work.space_id, session))
+    return tuple([TurnRecord(**{**row, "outcomes": tuple(row["outcomes"])}) for row in rows])
 
 
-def _all_rows(backwards: Iterable[TurnRecord]) -> list[str] | None:
+def _join_rows(backwards: Iterable[TurnRecord]) -> list[str] | None:
     return rows_of_turn((record.kept_rows, record.rows) for record in backwards)
 
 
-async def _backwards(work: Transaction, session: str, number: int) -> list[TurnRecord]:
+async def _read_back(work: Transaction, session: str, number: int) -> list[TurnRecord]:
     """Return a turn, and the earlier turns whose rows it contains."""
     turn_records: list[TurnRecord] = []
     while True:
-        below = turn_records[-1].number - 1 if turn_records else number
-        given = (work.space_id, session, below, _AT_ONCE)
-        some = [
+        newest_number = turn_records[-1].number - 1 if turn_records else number
+        arguments = (work.space_id, session, newest_number, _TURNS_PER_QUERY)
+        page = [
             TurnRecord(**{**row, "rows": tuple(row["rows"]), "outcomes": tuple(row["outcomes"])})
-            for row in await work.records(_BACKWARDS, given)
+            for row in await work.records(_BACKWARDS, arguments)
         ]
-        turn_records += some
-        if len(some) < _AT_ONCE or any(record.kept_rows == 0 for record in some):
+        turn_records += page
+        if len(page) < _TURNS_PER_QUERY or any(record.kept_rows == 0 for record in page):
             return turn_records
 
 
-async def pieces(work: Transaction, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
+async def read_pieces(
+    work: Transaction, hashes: Sequence[PieceHash]
+) -> Mapping[PieceHash, LedgerPiece]:
     rows = await work.records(_PIECES, (work.space_id, driver.texts(hashes)))
     return {row["hash"]: LedgerPiece(**{**row, "about": tuple(row["about"])}) for row in rows}
 
 
-async def quoting(work: Transaction, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
+async def find_rows_about(work: Transaction, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
     rows = await work.rows(_QUOTING, (work.space_id, driver.texts(ids)))
     return tuple(hash_ for (hash_,) in rows)
 
@@ -125,24 +127,24 @@ async def quoting(work: Transaction, ids: Collection[MessageId]) -> tuple[PieceH
 async def expire(work: Transaction, *, before: float) -> int:
     followers = await work.rows(_FOLLOWERS, {"space": work.space_id, "before": before})
     for session, number in followers:
-        whole = _all_rows(await _backwards(work, session, number))
-        if whole is None:  # the turn is damaged: do not make it look complete
+        all_rows = _join_rows(await _read_back(work, session, number))
+        if all_rows is None:  # the turn is damaged: do not make it look complete
             continue
-        await work.send(_HAND_ON, (driver.texts(whole), work.space_id, session, number))
-    expired = await work.rows(_EXPIRE, (work.space_id, before))
-    await _drop_unnamed(work, expired)
-    return len(expired)
+        await work.send(_HAND_ON, (driver.texts(all_rows), work.space_id, session, number))
+    expired_rows = await work.rows(_EXPIRE, (work.space_id, before))
+    await _drop_unused_pieces(work, expired_rows)
+    return len(expired_rows)
 
 
 async def forget_turns(work: Transaction, sessions: Sequence[str]) -> int:
-    dropped = await work.rows(_DROP_TURNS, (work.space_id, driver.texts(sessions)))
-    return await _drop_unnamed(work, dropped)
+    dropped_rows = await work.rows(_DROP_TURNS, (work.space_id, driver.texts(sessions)))
+    return await _drop_unused_pieces(work, dropped_rows)
 
 
-async def _drop_unnamed(work: Transaction, gone: Sequence[tuple[Any, ...]]) -> int:
-    named = {other for (hashes,) in gone for other in hashes if other is not None}
-    given = {"space": work.space_id, "hashes": driver.texts(named)}
-    return len(await work.rows(_DROP_PIECES, given)) if named else 0
+async def _drop_unused_pieces(work: Transaction, hash_rows: Sequence[tuple[Any, ...]]) -> int:
+    named_hashes = {hash_ for (hashes,) in hash_rows for hash_ in hashes if hash_ is not None}
+    arguments = {"space": work.space_id, "hashes": driver.texts(named_hashes)}
+    return len(await work.rows(_DROP_PIECES, arguments)) if named_hashes else 0
 
 
 # No other place contains the forgotten message, so no record may quote it.
@@ -194,63 +196,65 @@ _DROP: Final = f"""
 
 
 async def add_compactions(
-    work: Transaction, given: Sequence[CompactionRecord], refused: AbstractSet[str]
+    work: Transaction, records: Sequence[CompactionRecord], refused_keys: AbstractSet[str]
 ) -> None:
-    """Store new compactions, except those whose mark, or a message of which, is in `refused`."""
-    for record in given:
-        if refused.isdisjoint((compaction_mark(record), *record.about)):
-            numeric = all(driver.id_bytes(one).hex() == one for one in record.about)
-            named = None if numeric else driver.texts(record.about)
+    """Store new compactions, except those whose mark, or a message of which, is in
+    `refused_keys`."""
+    for record in records:
+        if refused_keys.isdisjoint((compaction_mark(record), *record.about)):
+            is_hex = all(driver.id_bytes(id_).hex() == id_ for id_ in record.about)
+            id_texts = None if is_hex else driver.texts(record.about)
             await work.send(
                 _ADD,
                 (work.space_id, record.session, record.number, record.at,
-                 driver.uuids(record.about), named, record.body),
+                 driver.uuids(record.about), id_texts, record.body),
             )  # fmt: skip
 
 
 async def read_compactions(work: Transaction, session: str) -> tuple[CompactionRecord, ...]:
     rows = await work.rows(_OF_SESSION, (work.space_id, session))
-    return tuple(_record(row) for row in rows)
+    return tuple(_record_from_row(row) for row in rows)
 
 
-def _record(row: tuple[Any, ...]) -> CompactionRecord:
-    session, number, at, named, body, packed = row
-    about = driver.ids_of(packed) if named is None else named
+def _record_from_row(row: tuple[Any, ...]) -> CompactionRecord:
+    session, number, compacted_at, id_texts, body, packed_ids = row
+    ids = driver.ids_of(packed_ids) if id_texts is None else id_texts
     return CompactionRecord(
-        session=session, number=number, at=at, body=bytes(body),
-        about=tuple(map(MessageId, about)),
+        session=session, number=number, at=compacted_at, body=bytes(body),
+        about=tuple(map(MessageId, ids)),
     )  # fmt: skip
 
 
 async def forget_compactions(
     work: Transaction,
     *,
-    unsaid: Iterable[str],
+    unsaid_ids: Iterable[str],
     places: Sequence[tuple[str, str]],
-    whole: Sequence[str],
+    whole_sessions: Sequence[str],
 ) -> list[CompactionRecord]:
-    """Remove compactions that cover a message in `unsaid`, or one of `places` (session and
-    message), or whose session is in `whole`. Return the removed compactions."""
-    removed = await work.rows(
+    """Remove compactions that cover a message in `unsaid_ids`, or one of `places` (session and
+    message), or whose session is in `whole_sessions`. Return the removed compactions."""
+    keys = await work.rows(
         _STANDING_FOR,
-        {"space": work.space_id, "whole": driver.texts(whole), "unsaid": driver.uuids(unsaid),
+        {"space": work.space_id, "whole": driver.texts(whole_sessions),
+         "unsaid": driver.uuids(unsaid_ids),
          "sessions": driver.texts(session for session, _ in places),
          "places": driver.uuids(identity for _, identity in places)},
     )  # fmt: skip
-    return await drop_compactions(work, removed)
+    return await drop_compactions(work, keys)
 
 
 async def drop_compactions(
-    work: Transaction, gone: Sequence[tuple[Any, ...]]
+    work: Transaction, keys: Sequence[tuple[Any, ...]]
 ) -> list[CompactionRecord]:
-    if not gone:
+    if not keys:
         return []
     rows = await work.rows(
         _DROP,
-        {"space": work.space_id, "numbers": driver.int8s([number for _, number in gone]),
-         "sessions": driver.texts(session for session, _ in gone)},
+        {"space": work.space_id, "numbers": driver.int8s([number for _, number in keys]),
+         "sessions": driver.texts(session for session, _ in keys)},
     )  # fmt: skip
-    return [_record(row) for row in rows]
+    return [_record_from_row(row) for row in rows]
 
 
 _ADD_PIECES: Final = driver.RowInsert(
@@ -265,20 +269,20 @@ _ADD_TURNS: Final = driver.RowInsert(
 
 
 async def add_pieces(
-    work: Transaction, given: Sequence[LedgerPiece], tombstoned: AbstractSet[str]
+    work: Transaction, pieces: Sequence[LedgerPiece], tombstones: AbstractSet[str]
 ) -> None:
     rows = [
         (piece.hash, piece.kind, piece.body, piece.about, piece.exact)
-        for piece in given
-        if tombstoned.isdisjoint((piece.hash, *piece.about))
+        for piece in pieces
+        if tombstones.isdisjoint((piece.hash, *piece.about))
     ]
     await work.insert(_ADD_PIECES, rows)
 
 
-async def add_turns(work: Transaction, given: Sequence[TurnRecord]) -> None:
+async def add_turns(work: Transaction, turns: Sequence[TurnRecord]) -> None:
     rows = [
         (turn.session, turn.number, turn.at, turn.format, turn.model, turn.system, turn.tools,
          turn.rest, turn.edits, turn.report, turn.kept_rows, turn.rows, turn.outcomes)
-        for turn in given
+        for turn in turns
     ]  # fmt: skip
     await work.insert(_ADD_TURNS, rows)

@@ -2,7 +2,7 @@
 
 A link prepares each statement with parameters once, because PostgreSQL needs longer to plan a
 statement than to run it. If a pooler does not support prepared statements, links prepare none
-(`find_preparing`). A closed or interrupted link is never used again."""
+(`can_prepare`). A closed or interrupted link is never used again."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from recollect.adapters.stores.postgres.driver import (
     driver_errors,
     libpq_url,
     make_conninfo,
-    plain_rows,
     psycopg,
     reason_of,
     sql_errors,
+    unescape_rows,
 )
 from recollect.errors import StoreError, StoreUnavailable
 
@@ -54,7 +54,7 @@ _KEEPALIVE: Final = {
     "tcp_user_timeout": 60_000,
 }
 """Settings that detect a server that no longer responds. A URL may override these settings."""
-_MOST_PREPARED: Final = 150
+_MAX_PREPARED: Final = 150
 """Maximum number of prepared statements per link. PgBouncer keeps 200 per connection by default."""
 FORGOTTEN: Final = (sql_errors.InvalidSqlStatementName, sql_errors.DuplicatePreparedStatement)
 """Errors that appear if a pooler gave the server's connection to another client."""
@@ -71,17 +71,17 @@ def _number_parameters(query: str) -> tuple[bytes, tuple[str, ...]]:
 
     def number(match: re.Match[str]) -> str:
         nonlocal count
-        named = match.group(1)
-        if named is None:
+        name = match.group(1)
+        if name is None:
             count += 1
             return f"${count}"
-        return f"${names.setdefault(named, len(names) + 1)}"
+        return f"${names.setdefault(name, len(names) + 1)}"
 
     return _PLACEHOLDER.sub(number, query).encode(), tuple(names)
 
 
 @lru_cache(maxsize=512)
-def _prepared_name(shape: Shape) -> bytes:
+def _statement_name(shape: Shape) -> bytes:
     """Name a prepared statement by its content, so that a name means the same on every connection
     of the server, even if a pooler gives it to another client."""
     return b"recollect_" + blake2b(repr(shape).encode(), digest_size=16).hexdigest().encode()
@@ -114,16 +114,16 @@ class Statement:
         self._query, names = _number_parameters(query)
         if isinstance(parameters, Mapping):
             parameters = [parameters[name] for name in names]
-        adapting = Transformer(connection)
+        transformer = Transformer(connection)
         formats = [PyFormat.AUTO] * len(parameters)
-        self._values = adapting.dump_sequence(parameters, formats) if parameters else []
-        self._types = adapting.types or ()
-        self._formats = adapting.formats or ()
+        self._values = transformer.dump_sequence(parameters, formats) if parameters else []
+        self._types = transformer.types or ()
+        self._formats = transformer.formats or ()
         self._connection = connection
         self._flush = flush
         self._result: PGresult | None = None
-        prepared = bool(self._values) and not planned_each_time
-        self.shape: Shape | None = (self._query, tuple(self._types)) if prepared else None
+        may_prepare = bool(self._values) and not planned_each_time
+        self.shape: Shape | None = (self._query, tuple(self._types)) if may_prepare else None
         """The text and types to prepare; None if the server makes a new plan for each call."""
 
     def send(self, pgconn: PGconn) -> None:
@@ -151,9 +151,9 @@ class Statement:
 
     def rows(self) -> list[tuple[Any, ...]]:
         assert self._result is not None
-        loading = Transformer(self._connection)
-        loading.set_pgresult(self._result, format=Format.BINARY)
-        return plain_rows(self._result, loading.load_rows(0, self._result.ntuples, tuple))
+        transformer = Transformer(self._connection)
+        transformer.set_pgresult(self._result, format=Format.BINARY)
+        return unescape_rows(self._result, transformer.load_rows(0, self._result.ntuples, tuple))
 
     async def fetchall(self) -> list[tuple[Any, ...]]:
         if self._flush is not None:
@@ -167,7 +167,9 @@ class Statement:
     async def records(self) -> list[dict[str, Any]]:
         rows = await self.fetchall()
         assert self._result is not None
-        names = [(self._result.fname(at) or b"").decode() for at in range(self._result.nfields)]
+        names = [
+            (self._result.fname(index) or b"").decode() for index in range(self._result.nfields)
+        ]
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 
@@ -187,8 +189,8 @@ class _Preparing:
 
 def _exchange(pgconn: PGconn, statements: Sequence[Statement | _Preparing]) -> PQGen[None]:
     yield from generators.send(pgconn)
-    waiting = iter(statements)
-    failed: psycopg.Error | None = None
+    takers = iter(statements)
+    first_error: psycopg.Error | None = None
     while True:
         results = yield from generators.fetch_many(pgconn)
         if not results:
@@ -196,13 +198,13 @@ def _exchange(pgconn: PGconn, statements: Sequence[Statement | _Preparing]) -> P
                 raise psycopg.OperationalError("the connection was lost")
         elif results[-1].status == ExecStatus.PIPELINE_SYNC:
             break
-        elif (taker := next(waiting, None)) is not None:
+        elif (taker := next(takers, None)) is not None:
             try:
                 taker.take(results[-1])
             except psycopg.Error as error:
-                failed = failed or error
-    if failed is not None:
-        raise failed
+                first_error = first_error or error
+    if first_error is not None:
+        raise first_error
 
 
 def _error(result: PGresult) -> psycopg.Error:
@@ -231,7 +233,7 @@ class Traffic:
 
     def since(self, before: Traffic) -> Traffic:
         return Traffic(
-            *(getattr(self, one.name) - getattr(before, one.name) for one in fields(self))
+            *(getattr(self, field.name) - getattr(before, field.name) for field in fields(self))
         )
 
 
@@ -256,10 +258,10 @@ class Link:
         """Time of the last release, by the monotonic clock."""
 
     async def run(self, statements: Sequence[Statement], *, seconds: float = SECONDS) -> None:
-        answering = self._send(statements)
+        receivers = self._send(statements)
         self._traffic.round_trips += 1
         try:
-            await self._receive(answering, seconds)
+            await self._receive(receivers, seconds)
         except TimeoutError:
             # The server may be gone, or may never finish: ask it to stop.
             self.broken = True
@@ -274,22 +276,22 @@ class Link:
 
     def _send(self, statements: Sequence[Statement]) -> list[Statement | _Preparing]:
         """Send statements. Return, in order, the objects that receive the results."""
-        answering: list[Statement | _Preparing] = []
-        sent = set(self._prepared)
+        receivers: list[Statement | _Preparing] = []
+        sent_shapes = set(self._prepared)
         for statement in statements:
             shape = statement.shape if self.prepares else None
-            if shape is not None and shape not in sent and len(sent) < _MOST_PREPARED:
-                self._pgconn.send_prepare(_prepared_name(shape), *shape)
-                answering.append(_Preparing(self._prepared, shape))
-                sent.add(shape)
-            if shape in sent:
-                statement.send_prepared(self._pgconn, _prepared_name(shape))
+            if shape is not None and shape not in sent_shapes and len(sent_shapes) < _MAX_PREPARED:
+                self._pgconn.send_prepare(_statement_name(shape), *shape)
+                receivers.append(_Preparing(self._prepared, shape))
+                sent_shapes.add(shape)
+            if shape in sent_shapes:
+                statement.send_prepared(self._pgconn, _statement_name(shape))
             else:
                 statement.send(self._pgconn)
-            answering.append(statement)
+            receivers.append(statement)
         self._pgconn.pipeline_sync()
         self._traffic.statements += len(statements)
-        return answering
+        return receivers
 
     async def _receive(
         self, statements: Sequence[Statement | _Preparing], seconds: float = SECONDS
@@ -299,7 +301,7 @@ class Link:
         async with asyncio.timeout(seconds):
             await wait_async(exchange, self._pgconn.socket, interval=_WAKE_SECONDS)
 
-    async def usable(self) -> bool:
+    async def is_usable(self) -> bool:
         """True if the link can be used again, as far as can be seen without a round trip."""
         if self._pgconn.status != ConnStatus.OK:
             return False
@@ -309,11 +311,11 @@ class Link:
                 await self._receive(owed)
             except (psycopg.Error, TimeoutError):
                 return False
-        watched = select.poll()
-        watched.register(self._pgconn.socket, select.POLLIN)
+        poller = select.poll()
+        poller.register(self._pgconn.socket, select.POLLIN)
         # An idle connection has something to read only if it was closed or is about to be.
         idle = self._pgconn.transaction_status == TransactionStatus.IDLE
-        return idle and not watched.poll(0)
+        return idle and not poller.poll(0)
 
     async def undo(self, error: Exception | None = None) -> bool:
         """Roll back an open transaction. Return True if the link can be used again."""
@@ -338,7 +340,7 @@ class Link:
         self._pgconn.finish()
 
 
-async def find_preparing(connection: Connection) -> bool:
+async def can_prepare(connection: Connection) -> bool:
     """Return True if the statements that a connection prepares stay usable. PgBouncer with
     `max_prepared_statements` renames each statement, and knows which connection has it. A pooler
     that keeps the names does not know which connection has a statement."""
@@ -349,31 +351,31 @@ async def find_preparing(connection: Connection) -> bool:
                 return True
             try:
                 connection.prepare_threshold = 0
-                found = await connection.execute("SELECT name, 1 FROM pg_prepared_statements")
-                names = {name for name, _ in await found.fetchall()}
+                cursor = await connection.execute("SELECT name, 1 FROM pg_prepared_statements")
+                names = {name for name, _ in await cursor.fetchall()}
             finally:
                 connection.prepare_threshold = None
-            ours = {name for name in names if name.startswith("_pg3_")}
-            for name in ours:
+            our_names = {name for name in names if name.startswith("_pg3_")}
+            for name in our_names:
                 await connection.execute(f'DEALLOCATE "{name}"')
-            return bool(names) and not ours
+            return bool(names) and not our_names
 
 
 async def connect(url: str, *, seconds: float = 10.0) -> Connection:
     """Open a connection in autocommit mode that can encode Recollect's parameters. psycopg must
     prepare no statements on it."""
-    accepted = libpq_url(url)
+    server_url = libpq_url(url)
     try:
-        named = conninfo_to_dict(accepted)
+        options = conninfo_to_dict(server_url)
     except psycopg.ProgrammingError:  # the error's text may quote the URL with its password
         raise StoreError("the URL of PostgreSQL is not valid: check its spelling") from None
-    hosts = max(len(str(named.get(name) or "").split(",")) for name in ("host", "hostaddr"))
+    hosts = max(len(str(options.get(name) or "").split(",")) for name in ("host", "hostaddr"))
     limits: dict[str, Any] = {} if hosts == 1 else {"connect_timeout": HOST_SECONDS}
     seconds = max(seconds, 1.0 + HOST_SECONDS * hosts) if hosts > 1 else seconds
     try:
         async with asyncio.timeout(seconds):
-            made: Connection = await psycopg.AsyncConnection.connect(
-                make_conninfo(accepted, **{**_KEEPALIVE, **limits, **named}),
+            connection: Connection = await psycopg.AsyncConnection.connect(
+                make_conninfo(server_url, **{**_KEEPALIVE, **limits, **options}),
                 autocommit=True,
                 context=adapters(),
                 prepare_threshold=None,
@@ -383,6 +385,6 @@ async def connect(url: str, *, seconds: float = 10.0) -> Connection:
             f"PostgreSQL cannot be reached: no answer within {seconds:g} seconds"
         ) from None
     except psycopg.OperationalError as error:
-        text = f"PostgreSQL cannot be reached: {reason_of(error, accepted)}"
+        text = f"PostgreSQL cannot be reached: {reason_of(error, server_url)}"
         raise StoreUnavailable(text) from None
-    return made
+    return connection

@@ -81,7 +81,7 @@ class Transaction:
         self.vector_oid: int = vector_oid
         """The OID of pgvector's type in this database, for binary arrays."""
 
-    def _add(
+    def _enqueue(
         self, query: str, parameters: Parameters = (), *, planned_each_time: bool = False
     ) -> Statement:
         self._require_open()
@@ -93,37 +93,37 @@ class Transaction:
         return statement
 
     async def send(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
-        return self._add(query, parameters)
+        return self._enqueue(query, parameters)
 
     async def send_planned(self, query: LiteralString, parameters: Parameters = ()) -> Statement:
         """Queue a statement that gets its own plan: one plan for all spaces might read all rows."""
-        return self._add(query, parameters, planned_each_time=True)
+        return self._enqueue(query, parameters, planned_each_time=True)
 
     async def rows(
         self, query: LiteralString, parameters: Parameters = ()
     ) -> list[tuple[Any, ...]]:
-        return await self._add(query, parameters).fetchall()
+        return await self._enqueue(query, parameters).fetchall()
 
     async def row(
         self, query: LiteralString, parameters: Parameters = ()
     ) -> tuple[Any, ...] | None:
-        return await self._add(query, parameters).fetchone()
+        return await self._enqueue(query, parameters).fetchone()
 
     async def records(
         self, query: LiteralString, parameters: Parameters = ()
     ) -> list[dict[str, Any]]:
-        return await self._add(query, parameters).records()
+        return await self._enqueue(query, parameters).records()
 
     async def insert(self, into: RowInsert, rows: Collection[Sequence[Any]]) -> None:
         if rows:
-            self._add(into.sql, (self.space_id, *into.arrays(rows)))
+            self._enqueue(into.sql, (self.space_id, *into.arrays(rows)))
 
-    async def flush(self, wanted: Statement | None = None) -> None:
-        """Run the queued statements, unless `wanted` has already run."""
-        while self._sending is not None and (wanted is None or not wanted.done):
+    async def flush(self, statement: Statement | None = None) -> None:
+        """Run the queued statements, unless `statement` has already run."""
+        while self._sending is not None and (statement is None or not statement.done):
             # Another coroutine is sending, perhaps also this statement.
             await asyncio.shield(self._sending)
-        if wanted is not None and wanted.done:
+        if statement is not None and statement.done:
             return
         self._require_open()
         self._sender = asyncio.current_task()
@@ -132,8 +132,8 @@ class Transaction:
             for _ in range(2):  # let coroutines that read the last results queue theirs first
                 await asyncio.sleep(0)
             self._require_open()
-            queued, self._queue = self._queue, []
-            await self._link.run(queued, seconds=self._seconds)
+            statements, self._queue = self._queue, []
+            await self._link.run(statements, seconds=self._seconds)
         except Exception as error:  # the transaction fails for all that share it
             self._sending.set_exception(error)
             self._sending.exception()  # mark the error as read, because perhaps no caller waits
@@ -147,11 +147,11 @@ class Transaction:
 
     def begin(self, *statements: str) -> None:
         for statement in statements:
-            self._add(statement)
+            self._enqueue(statement)
 
     async def end(self, *, wait: bool) -> None:
         """Commit, and wait for the result unless the transaction wrote nothing."""
-        self._add("COMMIT")
+        self._enqueue("COMMIT")
         if wait or self._sending is not None:
             await self.flush()
         else:
@@ -209,14 +209,14 @@ class Pool:
 
     async def check_disk(self) -> None:
         """Write a temporary file on the server, which fails if the server's disk is full."""
-        async with self._begun("app.worker = 'on'", read=True, notes_full_disk=True) as work:
+        async with self._open("app.worker = 'on'", read=True, notes_full_disk=True) as work:
             await work.send("SET LOCAL work_mem = '64kB'")
             await work.rows(_SPILL)
 
     def act_as(self, role: str) -> None:
         """Run every transaction as this role: row-level security exempts the URL's own role."""
-        quoted = role.replace('"', '""')
-        self._role = (f'SET LOCAL ROLE "{quoted}"',)
+        quoted_role = role.replace('"', '""')
+        self._role = (f'SET LOCAL ROLE "{quoted_role}"',)
 
     async def close(self) -> None:
         """Close the links. A link in use is closed when its caller releases it."""
@@ -233,21 +233,21 @@ class Pool:
         of the transaction see one snapshot. With `once`, the transaction has one query.
         `seconds` limits each exchange with the server."""
         setting, once = f"app.space_id = '{space_id}'", once and self.reads_at_once
-        return self._begun(setting, space_id, read=read, once=once, seconds=seconds)
+        return self._open(setting, space_id, read=read, once=once, seconds=seconds)
 
     def workers_view(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a read transaction that only sees the names of spaces with due jobs."""
-        return self._begun("app.worker = 'on'", read=True)
+        return self._open("app.worker = 'on'", read=True)
 
     def tenant_transaction(
         self, tenant_id: UUID | None, *, read: bool = False
     ) -> AbstractAsyncContextManager[Transaction]:
         """Open a transaction over the records of a tenant, or over those open to operators."""
-        whose = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
-        return self._begun(whose, read=read)
+        setting = f"app.tenant_id = '{tenant_id}'" if tenant_id else "app.operator = 'on'"
+        return self._open(setting, read=read)
 
     @asynccontextmanager
-    async def _begun(
+    async def _open(
         self,
         setting: str,
         space_id: UUID = UUID(int=0),  # noqa: B008 - immutable
@@ -259,7 +259,7 @@ class Pool:
     ) -> AsyncIterator[Transaction]:
         with measured("transaction", _MODES[read]), driver_errors(writing=not read):
             try:
-                async with self._link() as link:
+                async with self._borrow_link() as link:
                     self.traffic.transactions += 1
                     work = Transaction(link, space_id, self.vector_oid, seconds=seconds, once=once)
                     try:
@@ -279,10 +279,10 @@ class Pool:
                 raise
 
     @asynccontextmanager
-    async def _link(self) -> AsyncIterator[Link]:
+    async def _borrow_link(self) -> AsyncIterator[Link]:
         await self._take_turn()
         try:
-            link = await self._reach()
+            link = await self._find_link()
             try:
                 yield link
             except BaseException as error:
@@ -337,14 +337,14 @@ class Pool:
             wait = IDLE_SECONDS - (now - min(link.used_at for link in used_lately))
             self._closing_idle = loop.call_later(wait, self._close_idle)
 
-    async def _reach(self) -> Link:
+    async def _find_link(self) -> Link:
         if self._closed:
             raise StoreUnavailable("the connections to PostgreSQL are closed")
         while self._idle:
             link = self._idle.pop()
             try:
                 # once one statement was forgotten, no prepared statement is safe
-                usable = link.prepares <= self.prepares and await link.usable()
+                usable = link.prepares <= self.prepares and await link.is_usable()
             except BaseException:
                 # The caller was cancelled while it waited: no other code refers to this link.
                 await link.close()

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.adapters.stores.postgres.driver import floats_of, look_up, texts
-from recollect.adapters.stores.postgres.facts import COLUMNS, readable_facts
+from recollect.adapters.stores.postgres.facts import COLUMNS, decode_facts
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.sessions import decode_chunk, join_chunks
 from recollect.adapters.stores.postgres.space import FORWARDS
@@ -31,8 +31,8 @@ from recollect.core.values.segment import (
 )
 from recollect.core.values.upkeep import CheckResult, SessionSummary, Stats
 
-_WORTH_NOTING: Final = 1_000
-_MOST: Final = 9_223_372_036_854_775_807
+_MIN_PROGRESS: Final = 1_000
+_MAX_SEQUENCE: Final = 9_223_372_036_854_775_807
 
 _SEGMENT: Final = """
     SELECT sequence, id, session, key, message_id, role, body AS text, tokens, said_at, source,
@@ -108,13 +108,15 @@ _VECTORS: Final = f"""
 """  # noqa: S608
 
 
-async def segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
+async def read_segments(work: Transaction, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     rows = await work.records(_SEGMENTS, {"space": work.space_id, "ids": texts(ids)})
-    by_id = {stored.segment.id: stored for stored in _read_segments(rows)}
+    by_id = {
+        stored_segment.segment.id: stored_segment for stored_segment in _segments_from_rows(rows)
+    }
     return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
-async def page(
+async def read_page(
     work: Transaction,
     *,
     after: int = 0,
@@ -122,26 +124,28 @@ async def page(
     session: str | None = None,
     descending: bool = False,
 ) -> tuple[StoredSegment, ...]:
-    first = (after or _MOST) if descending else after
-    given = {"space": work.space_id, "after": first, "limit": limit, "session": session}
-    return tuple(_read_segments(await work.records(_PAGE_DOWN if descending else _PAGE, given)))
+    first = (after or _MAX_SEQUENCE) if descending else after
+    parameters = {"space": work.space_id, "after": first, "limit": limit, "session": session}
+    return tuple(
+        _segments_from_rows(await work.records(_PAGE_DOWN if descending else _PAGE, parameters))
+    )
 
 
-async def known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
-    wanted = frozenset(ids)
-    if work.lookup is not None and wanted <= work.lookup.leave_out:
+async def find_known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
+    wanted_ids = frozenset(ids)
+    if work.lookup is not None and wanted_ids <= work.lookup.leave_out:
         space: Space = await work.lookup.space()
-        return frozenset(map(SegmentId, wanted & space.known))
-    rows = await work.rows(_KNOWN, (work.space_id, texts(wanted)))
+        return frozenset(map(SegmentId, wanted_ids & space.stored_ids))
+    rows = await work.rows(_KNOWN, (work.space_id, texts(wanted_ids)))
     return frozenset(SegmentId(value) for (value,) in rows)
 
 
-async def tombstoned(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
+async def find_tombstones(work: Transaction, ids: Iterable[MessageId]) -> frozenset[MessageId]:
     rows = await work.rows(_TOMBSTONED, (work.space_id, texts(ids)))
     return frozenset(MessageId(value) for (value,) in rows)
 
 
-async def session(work: Transaction, session: str) -> StoredSession | None:
+async def read_session(work: Transaction, session: str) -> StoredSession | None:
     row = await work.row(_SESSION, {"space": work.space_id, "session": session})
     if row is None:
         return None
@@ -153,12 +157,12 @@ async def session(work: Transaction, session: str) -> StoredSession | None:
     return StoredSession(session=session, turn=turn, state=state, path=path, ids=ids, newest=newest)
 
 
-async def sessions(work: Transaction) -> tuple[SessionSummary, ...]:
+async def list_sessions(work: Transaction) -> tuple[SessionSummary, ...]:
     rows = await work.records(_SESSIONS, (work.space_id,))
     return tuple(SessionSummary(**row) for row in rows)
 
 
-async def passages(
+async def read_passages(
     work: Transaction,
     id: SegmentId,  # noqa: A002 - the port's name
 ) -> tuple[NewPassage, ...]:
@@ -166,7 +170,7 @@ async def passages(
     return tuple(NewPassage(words=(), **row) for row in rows)
 
 
-async def unembedded(
+async def find_unembedded(
     work: Transaction, embedder: str, *, limit: int
 ) -> tuple[tuple[PassageText, ...], int]:
     """List passages that lack a vector, oldest first. Also return the number up to which all
@@ -174,28 +178,30 @@ async def unembedded(
     row = await work.row(EMBEDDER, (work.space_id, embedder))
     number, complete_to = (row[0], row[4]) if row is not None else (0, 0)
     newest = await work.send(_NEWEST, (work.space_id,))
-    given = {
+    parameters = {
         "space": work.space_id, "after": complete_to, "embedder": number, "limit": max(0, limit)
     }  # fmt: skip
-    rows = await (await work.send_planned(_UNEMBEDDED, given)).fetchall()
+    rows = await (await work.send_planned(_UNEMBEDDED, parameters)).fetchall()
     (last,) = await newest.fetchone() or (0,)
     # Sequence numbers are committed in order, so no passage before this one can lose its vector.
     upto = rows[0][5] - 1 if rows else (last if limit > 0 else 0)
-    worth = row is not None and upto - complete_to >= _WORTH_NOTING
-    found, text = list[PassageText](), ""
+    is_worth_noting = row is not None and upto - complete_to >= _MIN_PROGRESS
+    passage_texts, text = list[PassageText](), ""
     for id_, ordinal, start, end, body, _ in rows:
         text = text if body is None else body
-        one = PassageText(segment=id_, ordinal=ordinal, text=text[start:end], start=start, end=end)
-        found.append(one)
-    return tuple(found), upto if worth else 0
+        passage = PassageText(
+            segment=id_, ordinal=ordinal, text=text[start:end], start=start, end=end
+        )
+        passage_texts.append(passage)
+    return tuple(passage_texts), upto if is_worth_noting else 0
 
 
 async def note_complete(work: Transaction, embedder: str, upto: int) -> None:
-    """Store the number up to which all passages have a vector: `unembedded` starts there."""
+    """Store the number up to which all passages have a vector: `find_unembedded` starts there."""
     await work.send(_COMPLETE, (upto, work.space_id, embedder))
 
 
-async def vectors(work: Transaction, embedder: str) -> tuple[Vector, ...]:
+async def read_vectors(work: Transaction, embedder: str) -> tuple[Vector, ...]:
     rows = await work.rows(_VECTORS, {"space": work.space_id, "embedder": embedder})
     return tuple(
         Vector(segment=SegmentId(id_), ordinal=ordinal, values=floats_of(raw))
@@ -203,7 +209,7 @@ async def vectors(work: Transaction, embedder: str) -> tuple[Vector, ...]:
     )
 
 
-def _read_segments(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
+def _segments_from_rows(rows: Iterable[dict[str, Any]]) -> Iterator[StoredSegment]:
     for row in rows:
         yield StoredSegment(sequence=row.pop("sequence"), segment=Segment(**row))
 
@@ -214,7 +220,7 @@ CHECK_SECONDS: Final = 1800.0
 """Time limit for one part of a check."""
 
 
-def _without(table: str, other: str, key: str) -> str:
+def _rows_without(table: str, other: str, key: str) -> str:
     """Write SQL for the rows of a table whose key is missing in the other table."""
     return f"""
         recollect.{table} AS t WHERE t.space_id = %(space)s AND NOT EXISTS (
@@ -224,12 +230,12 @@ def _without(table: str, other: str, key: str) -> str:
 
 
 _MUST_NOT_EXIST: Final = {
-    "passages without a segment": _without("passages", "segments", "sequence"),
-    "passages without words": _without("passages", "passage_terms", "passage_no"),
-    "words without a passage": _without("passage_terms", "passages", "passage_no"),
-    "vectors without a passage": _without("vectors", "passages", "passage_no"),
-    "postings without a run": _without("postings", "runs", "run"),
-    "lists of quotes without a session": _without("session_quotes", "sessions", "session"),
+    "passages without a segment": _rows_without("passages", "segments", "sequence"),
+    "passages without words": _rows_without("passages", "passage_terms", "passage_no"),
+    "words without a passage": _rows_without("passage_terms", "passages", "passage_no"),
+    "vectors without a passage": _rows_without("vectors", "passages", "passage_no"),
+    "postings without a run": _rows_without("postings", "runs", "run"),
+    "lists of quotes without a session": _rows_without("session_quotes", "sessions", "session"),
     "passages whose words are damaged": """
         recollect.passage_terms AS t
         WHERE t.space_id = %(space)s AND octet_length(t.terms) <> 2 * octet_length(t.counts)
@@ -326,15 +332,15 @@ _VECTOR_COUNTS: Final = """
 async def check(work: Transaction) -> CheckResult:
     await work.send(_LONG)  # the role's own time limit is meant for a turn
     problems: list[str] = []
-    given = {"space": work.space_id}
-    for what, count in await work.rows(_PROBLEMS, given):
+    parameters = {"space": work.space_id}
+    for problem, count in await work.rows(_PROBLEMS, parameters):
         if count:
-            problems.append(f"{count} {what}")
-    problems += _path_problems(await work.rows(_CHECK_SESSIONS, given))
-    problems += await _index_problems(work)
+            problems.append(f"{count} {problem}")
+    problems += _find_path_problems(await work.rows(_CHECK_SESSIONS, parameters))
+    problems += await _find_index_problems(work)
     facts = await work.records(_FACTS, (work.space_id,))
-    if unread := len(facts) - len(readable_facts(facts)):
-        problems.append(f"{unread} records of kind fact cannot be read")
+    if unread_count := len(facts) - len(decode_facts(facts)):
+        problems.append(f"{unread_count} records of kind fact cannot be read")
     return CheckResult(
         checked=(
             "references between rows",
@@ -348,7 +354,7 @@ async def check(work: Transaction) -> CheckResult:
     )
 
 
-def _path_problems(rows: list[tuple[Any, ...]]) -> list[str]:
+def _find_path_problems(rows: list[tuple[Any, ...]]) -> list[str]:
     lengths: dict[str, int] = {}
     expected: dict[str, int] = {}
     broken = 0
@@ -365,16 +371,16 @@ def _path_problems(rows: list[tuple[Any, ...]]) -> list[str]:
     return [f"{broken + wrong} paths of sessions are damaged"] if broken or wrong else []
 
 
-async def _index_problems(work: Transaction) -> list[str]:
-    found: list[str] = []
+async def _find_index_problems(work: Transaction) -> list[str]:
+    problems: list[str] = []
     covered = 0
     for run, first, last, dead in await work.rows(_RUNS, (work.space_id,)):
         if first <= covered:
-            found.append("two parts of the word index overlap")
+            problems.append("two parts of the word index overlap")
         covered = max(covered, last)
-        wanted = forwards_of(await work.row(FORWARDS, (work.space_id, first - 1, last)))
-        owners = np.repeat(wanted.numbers - first, wanted.sizes)
-        expected = _places(wanted.terms, owners, np.minimum(wanted.counts, 255))
+        forwards = forwards_of(await work.row(FORWARDS, (work.space_id, first - 1, last)))
+        owners = np.repeat(forwards.numbers - first, forwards.sizes)
+        expected = _sort_postings(forwards.terms, owners, np.minimum(forwards.counts, 255))
         rows = await work.rows(_BLOCKS, (work.space_id, run))
         try:
             blocks = [decode_block(raw) for (raw,) in rows]
@@ -382,11 +388,11 @@ async def _index_problems(work: Transaction) -> list[str]:
         except (ValueError, struct.error):
             present = None
         if present is None or not np.array_equal(expected, present):
-            found.append(
+            problems.append(
                 "a part of the word index lacks words of its passages: run `recollect memory "
                 "reindex`"
             )
-    return found
+    return problems
 
 
 def _join(blocks: Sequence[tuple[NDArray[Any], ...]], dead: NDArray[Any]) -> NDArray[Any]:
@@ -394,19 +400,21 @@ def _join(blocks: Sequence[tuple[NDArray[Any], ...]], dead: NDArray[Any]) -> NDA
         return np.empty((0, 3), np.int64)
     terms, numbers, _, counts = (np.concatenate(column) for column in zip(*blocks, strict=True))
     alive = ~np.isin(numbers, dead)
-    return _places(terms[alive], numbers[alive], counts[alive])
+    return _sort_postings(terms[alive], numbers[alive], counts[alive])
 
 
-def _places(terms: NDArray[Any], numbers: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+def _sort_postings(
+    terms: NDArray[Any], numbers: NDArray[Any], counts: NDArray[Any]
+) -> NDArray[Any]:
     rows = np.stack(
         [terms.astype(np.int64), numbers.astype(np.int64), counts.astype(np.int64)], axis=1
     )
     return rows[np.lexsort((rows[:, 1], rows[:, 0]))]
 
 
-async def stats(work: Transaction, *, space: str, engine: str) -> Stats:
-    given = {"space": work.space_id}
-    counting = await work.send(_STATS, given)
-    vectors = dict(await work.rows(_VECTOR_COUNTS, given))
-    (counted,) = await counting.records()
-    return Stats(space=space, engine=engine, vectors=vectors, **counted)
+async def read_stats(work: Transaction, *, space: str, engine: str) -> Stats:
+    parameters = {"space": work.space_id}
+    count_query = await work.send(_STATS, parameters)
+    vectors = dict(await work.rows(_VECTOR_COUNTS, parameters))
+    (counts,) = await count_query.records()
+    return Stats(space=space, engine=engine, vectors=vectors, **counts)

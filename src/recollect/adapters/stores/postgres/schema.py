@@ -74,14 +74,22 @@ Statements that compare vectors are prepared in small spaces only: see `PREPARED
 
 def missing_settings(settings: Mapping[str, str], *, citus: bool) -> dict[str, str]:
     """Return the settings that a role lacks. A timeout may differ, but must not be off."""
-    wanted = {"plan_cache_mode": PLAN_CACHE_MODE, **LOGGING, **(CITUS_SETTINGS if citus else {})}
-    off = {name: value for name, value in TIMEOUTS.items() if settings.get(name) in (None, "0")}
-    return off | {name: value for name, value in wanted.items() if settings.get(name) != value}
+    required_settings = {
+        "plan_cache_mode": PLAN_CACHE_MODE,
+        **LOGGING,
+        **(CITUS_SETTINGS if citus else {}),
+    }
+    off_timeouts = {
+        name: value for name, value in TIMEOUTS.items() if settings.get(name) in (None, "0")
+    }
+    return off_timeouts | {
+        name: value for name, value in required_settings.items() if settings.get(name) != value
+    }
 
 
 def alter_role(role: str, name: str, value: str) -> str:
-    quoted = role.replace('"', '""')
-    return f"ALTER ROLE \"{quoted}\" SET {name} = '{value}'"
+    quoted_role = role.replace('"', '""')
+    return f"ALTER ROLE \"{quoted_role}\" SET {name} = '{value}'"
 
 
 async def login_roles(connection: Connection, role: str) -> dict[str, dict[str, str]]:
@@ -95,7 +103,7 @@ async def apply_missing(
 ) -> tuple[list[str], list[str]]:
     """Add the settings that the login roles lack, or just those named in `only`. Return the
     statements that ran, and those that the URL's role may not run."""
-    done: list[str] = []
+    statements: list[str] = []
     cannot: list[str] = []
     for role, settings in (await login_roles(connection, app_role)).items():
         for name, value in missing_settings(settings, citus=citus).items():
@@ -105,10 +113,10 @@ async def apply_missing(
             try:
                 async with connection.transaction():
                     await connection.execute(statement.encode())
-                done.append(statement)
+                statements.append(statement)
             except sql_errors.InsufficientPrivilege:
                 cannot.append(statement)
-    return done, cannot
+    return statements, cannot
 
 
 async def require_bound(connection: Connection, role: str) -> None:
@@ -130,8 +138,8 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
         await connection.execute(psycopg.sql.SQL(statement).format(*parts))
 
     async with connection.transaction():
-        found = await connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,))
-        if await found.fetchone() is None:
+        cursor = await connection.execute("SELECT FROM pg_roles WHERE rolname = %s", (role,))
+        if await cursor.fetchone() is None:
             try:
                 await run("CREATE ROLE {} NOLOGIN NOSUPERUSER NOBYPASSRLS", name)
             except sql_errors.InsufficientPrivilege:
@@ -156,8 +164,8 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
         for table, rights in _KEPT_FROM_THE_ROLE.items():
             exists = "SELECT FROM pg_tables WHERE schemaname = 'recollect' AND tablename = %s"
             if await (await connection.execute(exists, (table,))).fetchone() is not None:
-                named = psycopg.sql.Identifier("recollect", table)
-                await run("REVOKE {} ON {} FROM {}", rights, named, name)
+                table_name = psycopg.sql.Identifier("recollect", table)
+                await run("REVOKE {} ON {} FROM {}", rights, table_name, name)
 
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
@@ -173,7 +181,7 @@ WAIT_SECONDS: Final = 300.0
 _NAME: Final = re.compile(r"(\d{3})_(pre|post)_(\w+)\.sql")
 _LOCK: Final = 7_261_941_203
 """The advisory lock of migrations. PostgreSQL releases this lock when the connection ends."""
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 8.0
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.2, 8.0
 _EACH_SPACE: Final = "-- For each space"
 """Statements after this line of a file run once per space, in one transaction each."""
 _SPLIT: Final = re.compile(
@@ -222,12 +230,12 @@ class Migration:
     @property
     def statements(self) -> tuple[str, ...]:
         """Return the file's statements one by one, as Citus needs them."""
-        return tuple(_statements(self.sql.partition(_EACH_SPACE)[0]))
+        return tuple(_split_statements(self.sql.partition(_EACH_SPACE)[0]))
 
     @property
     def in_each_space(self) -> tuple[str, ...]:
         """Return the statements to run once per space, after the other statements."""
-        return tuple(_statements(_EACH_SPACE + self.sql.partition(_EACH_SPACE)[2]))
+        return tuple(_split_statements(_EACH_SPACE + self.sql.partition(_EACH_SPACE)[2]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,26 +251,26 @@ class Server:
     citus: str | None = None
 
 
-def _statements(sql: str) -> Iterator[str]:
+def _split_statements(sql: str) -> Iterator[str]:
     begin = 0
-    for found in _SPLIT.finditer(sql):
-        if found.group("end"):
-            yield sql[begin : found.start()].strip()
-            begin = found.end()
-    rest = re.sub(r"--[^\n]*", "", sql[begin:]).strip()
-    if rest:
-        yield rest
+    for match in _SPLIT.finditer(sql):
+        if match.group("end"):
+            yield sql[begin : match.start()].strip()
+            begin = match.end()
+    last_statement = re.sub(r"--[^\n]*", "", sql[begin:]).strip()
+    if last_statement:
+        yield last_statement
 
 
 def migrations() -> tuple[Migration, ...]:
     """List all migrations by number, each `pre` before its `post`."""
     package = resources.files("recollect.adapters.stores.postgres")
     first = (package / "schema.sql").read_text("utf-8")
-    found = [Migration(version=_OLDEST, phase="pre", name="outcomes", sql=first)]
+    steps = [Migration(version=_OLDEST, phase="pre", name="outcomes", sql=first)]
     for path in (package / "migrations").iterdir():
-        if (named := _NAME.fullmatch(path.name)) is not None:
-            number, phase, name = named.groups()
-            found.append(
+        if (match := _NAME.fullmatch(path.name)) is not None:
+            number, phase, name = match.groups()
+            steps.append(
                 Migration(
                     version=int(number),
                     phase=cast(Literal["pre", "post"], phase),
@@ -270,7 +278,7 @@ def migrations() -> tuple[Migration, ...]:
                     sql=path.read_text("utf-8"),
                 )
             )
-    return tuple(sorted(found, key=lambda step: (step.version, step.phase == "post", step.name)))
+    return tuple(sorted(steps, key=lambda step: (step.version, step.phase == "post", step.name)))
 
 
 async def migrate(
@@ -288,13 +296,16 @@ async def migrate(
     `waiting` while it waits for a lock. Pass the server's own URL: a pooler would separate the lock
     from the steps."""
     with driver_errors():
-        async with await connect(admin_url) as connection, _alone(connection, wait_seconds):
+        async with (
+            await connect(admin_url) as connection,
+            _lock_migrations(connection, wait_seconds),
+        ):
             await require_server(connection)
-            await _extension(connection)
+            await _create_extension(connection)
             locks = LockRetries(wait_seconds, waiting)
             ran = []
-            for migration in _pending(await applied_steps(connection), phase):
-                await _run(connection, migration, locks)
+            for migration in _pending_steps(await read_applied_steps(connection), phase):
+                await _run_migration(connection, migration, locks)
                 ran.append(migration.file)
             await locks.run("rights", partial(_grant_rights, connection, app_role, app_password))
     return tuple(ran)
@@ -305,7 +316,7 @@ async def pending(admin_url: str, *, phase: Phase = "all") -> tuple[Migration, .
     with driver_errors():
         async with await connect(admin_url) as connection:
             await require_server(connection)
-            return tuple(_pending(await applied_steps(connection), phase))
+            return tuple(_pending_steps(await read_applied_steps(connection), phase))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -328,35 +339,38 @@ async def initialize(
 ) -> Setup:
     """Create schema and role, and set timeouts and logging on every login role of the application.
     A second run adds only missing parts."""
-    applied = await migrate(
+    file_names = await migrate(
         admin_url, app_role=app_role, app_password=app_password, waiting=waiting
     )
     with driver_errors():
         async with await connect(admin_url) as connection:
             citus = await citus_version(connection) is not None
-            done, cannot = await apply_missing(connection, app_role, citus=citus)
-    return Setup(applied=applied, settings=tuple(done), cannot=tuple(cannot))
+            statements, cannot = await apply_missing(connection, app_role, citus=citus)
+    return Setup(applied=file_names, settings=tuple(statements), cannot=tuple(cannot))
 
 
-def _pending(done: AbstractSet[tuple[int, str]], phase: Phase) -> Iterator[Migration]:
+def _pending_steps(applied_keys: AbstractSet[tuple[int, str]], phase: Phase) -> Iterator[Migration]:
     for migration in migrations():
-        if (migration.version, migration.phase) not in done and phase in ("all", migration.phase):
+        if (migration.version, migration.phase) not in applied_keys and phase in (
+            "all",
+            migration.phase,
+        ):
             yield migration
 
 
 @asynccontextmanager
-async def _alone(connection: Connection, wait_seconds: float) -> AsyncIterator[None]:
+async def _lock_migrations(connection: Connection, wait_seconds: float) -> AsyncIterator[None]:
     """Prevent other migrations. PostgreSQL also releases the lock when the connection ends."""
-    until = time.monotonic() + wait_seconds
+    deadline = time.monotonic() + wait_seconds
     while True:
         row = await (await connection.execute(_TAKE_LOCK, (_LOCK,))).fetchone()
         if row is not None and row[0]:
             break
-        if time.monotonic() > until:
+        if time.monotonic() > deadline:
             raise StoreUnavailable(
                 "another migration of this database is running: wait until it has finished"
             )
-        await asyncio.sleep(_FIRST_PAUSE)
+        await asyncio.sleep(_MIN_PAUSE_SECONDS)
     try:
         yield
     finally:
@@ -368,16 +382,16 @@ class LockRetries:
     """Repeats a step, with growing pauses, while other sessions hold locks that the step needs."""
 
     def __init__(self, seconds: float, waiting: Callable[[str], None]) -> None:
-        self._until = time.monotonic() + seconds
+        self._deadline = time.monotonic() + seconds
         self._waiting = waiting
 
     async def run(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        pause = _FIRST_PAUSE
+        pause = _MIN_PAUSE_SECONDS
         while True:
             try:
                 await step()
             except (sql_errors.LockNotAvailable, sql_errors.DeadlockDetected):
-                if time.monotonic() + pause > self._until:
+                if time.monotonic() + pause > self._deadline:
                     raise StoreUnavailable(
                         f"{name}: other transactions held locks on its tables. Find long "
                         "transactions in pg_stat_activity, end them, and run the command "
@@ -391,13 +405,13 @@ class LockRetries:
                 return
             self._waiting(name)
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311
-            pause = min(2 * pause, _LONGEST_PAUSE)
+            pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
 
-async def _run(connection: Connection, migration: Migration, locks: LockRetries) -> None:
+async def _run_migration(connection: Connection, migration: Migration, locks: LockRetries) -> None:
     record = (migration.version, migration.phase, migration.name)
 
-    async def whole() -> None:
+    async def run_statements() -> None:
         async with connection.transaction():
             await limit_waiting(connection)
             for statement in migration.statements:
@@ -405,7 +419,7 @@ async def _run(connection: Connection, migration: Migration, locks: LockRetries)
             if not migration.in_each_space:
                 await connection.execute(_RECORD, (*record, time.time()))
 
-    await locks.run(migration.file, whole)
+    await locks.run(migration.file, run_statements)
     if migration.in_each_space:
         await _run_in_spaces(connection, migration, locks)
         await connection.execute(_RECORD, (*record, time.time()))
@@ -426,14 +440,14 @@ async def _run_in_spaces(connection: Connection, migration: Migration, locks: Lo
             return
         for (space_id,) in rows:
 
-            async def one_space(space: object = space_id) -> None:
+            async def run_in_space(space: object = space_id) -> None:
                 async with connection.transaction():
                     await limit_waiting(connection)
                     await connection.execute(f"SET LOCAL app.space_id = '{space}'".encode())
                     for statement in migration.in_each_space:
                         await connection.execute(statement.encode(), {"space": space})
 
-            await locks.run(migration.file, one_space)
+            await locks.run(migration.file, run_in_space)
         last = str(rows[-1][0])
 
 
@@ -444,7 +458,7 @@ async def require_server(connection: Connection) -> None:
         raise StoreError(f"the server is PostgreSQL {row[1]}: upgrade to {SERVER_VERSION} or newer")
 
 
-async def _extension(connection: Connection) -> None:
+async def _create_extension(connection: Connection) -> None:
     try:
         await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
     except sql_errors.InsufficientPrivilege:
@@ -471,11 +485,11 @@ async def inspect_server(connection: Connection) -> Server:
         if row[2] is None:
             raise StoreError("the extension pgvector is not on the role's search_path")
         bypasses, owns, vector_oid, version, citus, propagates, user = row
-        for name, wanted in CITUS_SETTINGS.items() if citus is not None else ():
-            if propagates != wanted:
+        for name, value in CITUS_SETTINGS.items() if citus is not None else ():
+            if propagates != value:
                 raise StoreError(
-                    f"the database is on Citus, and without {name} = {wanted!r} queries would "
-                    f"silently return nothing: run `{alter_role(user, name, wanted)}` and connect "
+                    f"the database is on Citus, and without {name} = {value!r} queries would "
+                    f"silently return nothing: run `{alter_role(user, name, value)}` and connect "
                     "again"
                 )
         return Server(
@@ -489,45 +503,47 @@ async def inspect_server(connection: Connection) -> Server:
 
 async def require_schema(connection: Connection) -> None:
     try:
-        done = await applied_steps(connection)
+        step_keys = await read_applied_steps(connection)
     except sql_errors.InsufficientPrivilege:
         raise StoreError(
             f"the URL's role may not use the schema: run `{MIGRATE_COMMAND}` as its owner"
         ) from None
-    before = max((version for version, phase in done if phase == "pre"), default=0)
-    after = max((version for version, phase in done if phase == "post"), default=0)
-    if before < VERSION:
-        have = f"version {before}" if before else "no schema of Recollect"
+    pre_version = max((version for version, phase in step_keys if phase == "pre"), default=0)
+    post_version = max((version for version, phase in step_keys if phase == "post"), default=0)
+    if pre_version < VERSION:
+        have = f"version {pre_version}" if pre_version else "no schema of Recollect"
         raise SchemaMismatch(
             f"the database has {have}, but this Recollect needs version {VERSION}: run "
             f"`{MIGRATE_COMMAND}`",
-            state="old" if before else "missing",
+            state="old" if pre_version else "missing",
         )
-    if after > VERSION:
+    if post_version > VERSION:
         raise SchemaMismatch(
-            f"the database has version {after}, but this Recollect supports only up to {VERSION}: "
-            "upgrade Recollect",
+            f"the database has version {post_version}, but this Recollect supports only up to "
+            f"{VERSION}: upgrade Recollect",
             state="new",
         )
 
 
-async def applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
+async def read_applied_steps(connection: Connection) -> AbstractSet[tuple[int, str]]:
     """Read the steps that ran, by number and phase. Raise an error if a step is unknown."""
     exists = "SELECT to_regclass('recollect.schema_versions') IS NOT NULL"
     row = await (await connection.execute(exists)).fetchone()
     if row is None or not row[0]:
         return set()
-    done = {
+    name_by_step = {
         (version, phase): name
         for version, phase, name in await (await connection.execute(_APPLIED)).fetchall()
     }
-    ours = {(step.version, step.phase): step.name for step in migrations()}
+    our_steps = {(step.version, step.phase): step.name for step in migrations()}
     if any(
-        name != ours.get(step) for step, name in done.items() if _OLDEST <= step[0] <= VERSION
-    ) or (done and (_OLDEST, "pre") not in done):
+        name != our_steps.get(step)
+        for step, name in name_by_step.items()
+        if _OLDEST <= step[0] <= VERSION
+    ) or (name_by_step and (_OLDEST, "pre") not in name_by_step):
         raise StoreCorrupt(
             "the database was made by an earlier development version: export its content with "
             "that version (`recollect export`), create the database again, and import the "
             "content (`recollect import`)"
         )
-    return done.keys()
+    return name_by_step.keys()

@@ -33,22 +33,22 @@ _DIGITS: Final = 32
 
 def encode_chunk(keys: Sequence[str], ids: Sequence[str]) -> bytes:
     """Encode keys and message ids of up to `CHUNK` entries. Hexadecimal ids take half the space."""
-    joined = "".join((*keys, *ids))
+    digits = "".join((*keys, *ids))
     if all(len(text) == _DIGITS for text in (*keys, *ids)):
         try:
-            packed = bytes.fromhex(joined)
+            raw = bytes.fromhex(digits)
         except ValueError:
-            packed = b""
-        if packed.hex() == joined:
-            return _HEX + packed
+            raw = b""
+        if raw.hex() == digits:
+            return _HEX + raw
     return _ANY + msgspec.msgpack.encode((list(keys), list(ids)))
 
 
 def decode_chunk(raw: bytes) -> tuple[list[str], list[str]]:
     if raw[:1] == _HEX:
         text = raw[1:].hex()
-        named = [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
-        return named[: len(named) // 2], named[len(named) // 2 :]
+        hex_ids = [text[start : start + _DIGITS] for start in range(0, len(text), _DIGITS)]
+        return hex_ids[: len(hex_ids) // 2], hex_ids[len(hex_ids) // 2 :]
     keys, ids = msgspec.msgpack.decode(raw[1:], type=tuple[list[str], list[str]])
     return keys, ids
 
@@ -93,51 +93,51 @@ _TAKE_OUT: Final = """
 """
 
 
-async def _may_not_quote(
-    work: Transaction, about: Sequence[str], lookup: SessionLookup, said: AbstractSet[str]
+async def _find_unquotable(
+    work: Transaction, quoted_ids: Sequence[str], lookup: SessionLookup, said_ids: AbstractSet[str]
 ) -> set[str]:
     """Look up the quotes in all chunks but the last, unless the chunk is stored as it is."""
-    stored = dict(enumerate(lookup.digests))
-    doubtful = [
-        text
-        for number, some in enumerate(_chunks(about)[:-1])
-        if stored.get(number) != _digest(some)
-        for text in some
+    stored_digests = dict(enumerate(lookup.digests))
+    doubtful_ids = [
+        message_id
+        for number, chunk in enumerate(_split_ids(quoted_ids)[:-1])
+        if stored_digests.get(number) != _digest(chunk)
+        for message_id in chunk
     ]
-    if not doubtful:
+    if not doubtful_ids:
         return set()
-    rows = await work.rows(UNQUOTABLE, {"space": work.space_id, "about": texts(doubtful)})
-    return {value for (value,) in rows} - said
+    rows = await work.rows(UNQUOTABLE, {"space": work.space_id, "about": texts(doubtful_ids)})
+    return {value for (value,) in rows} - said_ids
 
 
 async def _write_quotes(
-    work: Transaction, session: str, about: Sequence[str], lookup: SessionLookup
+    work: Transaction, session: str, quoted_ids: Sequence[str], lookup: SessionLookup
 ) -> None:
-    stored = dict(enumerate(lookup.digests))
-    chunks = _chunks(about)
-    for number, some in enumerate(chunks):
-        digest = _digest(some)
-        if stored.get(number) != digest:
-            given = (work.space_id, session, number, digest, uuids(some))
-            await work.send(_PUT_QUOTES, given)
-    if len(stored) > len(chunks):
+    stored_digests = dict(enumerate(lookup.digests))
+    chunks = _split_ids(quoted_ids)
+    for number, chunk in enumerate(chunks):
+        digest = _digest(chunk)
+        if stored_digests.get(number) != digest:
+            arguments = (work.space_id, session, number, digest, uuids(chunk))
+            await work.send(_PUT_QUOTES, arguments)
+    if len(stored_digests) > len(chunks):
         await work.send(_DROP_QUOTES_FROM, (work.space_id, session, len(chunks)))
 
 
 async def remove_quotes_of(
-    work: Transaction, sessions: Sequence[str], gone: AbstractSet[str]
+    work: Transaction, sessions: Sequence[str], gone_ids: AbstractSet[str]
 ) -> None:
-    given = {"space": work.space_id, "sessions": texts(sessions), "gone": uuids(gone)}
-    await work.send(_TAKE_OUT, given)
+    arguments = {"space": work.space_id, "sessions": texts(sessions), "gone": uuids(gone_ids)}
+    await work.send(_TAKE_OUT, arguments)
 
 
-def _chunks(about: Sequence[str]) -> list[Sequence[str]]:
-    return [about[at : at + CHUNK] for at in range(0, len(about), CHUNK)]
+def _split_ids(ids: Sequence[str]) -> list[Sequence[str]]:
+    return [ids[index : index + CHUNK] for index in range(0, len(ids), CHUNK)]
 
 
 def _digest(ids: Sequence[str]) -> bytes:
-    joined = "\0".join(ids).encode("utf-8", "surrogatepass")
-    return blake2b(joined, digest_size=16).digest()
+    joined_ids = "\0".join(ids).encode("utf-8", "surrogatepass")
+    return blake2b(joined_ids, digest_size=16).digest()
 
 
 LOOKUP: Final = """
@@ -187,84 +187,91 @@ class SessionLookup:
     """Hashes of the stored chunks of quotes."""
 
 
-def asked(given: SessionWrite | None) -> dict[str, Any]:
+def lookup_arguments(session_write: SessionWrite | None) -> dict[str, Any]:
     """Return the parameters of `LOOKUP`. Without a session, it finds none; Citus refuses NULL."""
-    if given is None:
+    if session_write is None:
         return {"session": "", "turn": -1, "chunk": -1}
-    chunk = given.path_from // CHUNK
-    return {"session": given.session, "turn": given.turn, "chunk": chunk}
+    chunk = session_write.path_from // CHUNK
+    return {"session": session_write.session, "turn": session_write.turn, "chunk": chunk}
 
 
-def newest_quotes(given: SessionWrite | None) -> Sequence[str]:
+def newest_quotes(session_write: SessionWrite | None) -> Sequence[str]:
     """Return the quotes in the last chunk, the one most likely to change."""
-    return _chunks(given.about)[-1] if given is not None and given.about else ()
+    return (
+        _split_ids(session_write.about)[-1]
+        if session_write is not None and session_write.about
+        else ()
+    )
 
 
 async def write_session(
     work: Transaction,
-    given: SessionWrite,
+    session_write: SessionWrite,
     lookup: SessionLookup,
-    forgotten: frozenset[str],
-    said: frozenset[str],
+    forgotten_ids: frozenset[str],
+    said_ids: frozenset[str],
 ) -> SessionOutcome:
     """Write the session. The result is stale if a newer state is stored. The state must quote no
-    message in `forgotten`. `said` are the messages that this batch stores."""
-    if lookup.turn is not None and lookup.turn > given.turn:
+    message in `forgotten_ids`. `said_ids` are the messages that this batch stores."""
+    if lookup.turn is not None and lookup.turn > session_write.turn:
         return SessionOutcome(stale=True)
-    forbidden = await _may_not_quote(work, given.about, lookup, said)
-    quoted = (forgotten | forbidden).intersection(given.about)
+    forbidden_ids = await _find_unquotable(work, session_write.about, lookup, said_ids)
+    quoted_ids = (forgotten_ids | forbidden_ids).intersection(session_write.about)
     if lookup.state is not None:
-        return await _is_repeated(work, given, lookup.state, quoted)
+        return await _compare_repeated(work, session_write, lookup.state, quoted_ids)
     chunk, length = lookup.chunk, lookup.path_length or 0
-    start, within = given.path_from, given.path_from % CHUNK
+    start, offset = session_write.path_from, session_write.path_from % CHUNK
     if start > length:  # the messages in between were never written, but a path must have no gap
         return SessionOutcome(stale=True)
     try:
-        kept_keys, kept_ids = decode_chunk(chunk) if chunk is not None and within else ([], [])
+        kept_keys, kept_ids = decode_chunk(chunk) if chunk is not None and offset else ([], [])
     except ValueError:  # the path is damaged: start the session again
         return SessionOutcome(stale=True)
-    keys = [*kept_keys[:within], *given.path]
-    ids = [*kept_ids[:within], *given.ids]
-    state = await _remove_quotes(work, given, (keys, ids), quoted)
+    keys = [*kept_keys[:offset], *session_write.path]
+    ids = [*kept_ids[:offset], *session_write.ids]
+    state = await _remove_quotes(work, session_write, (keys, ids), quoted_ids)
     if state is None:  # the state's quotes are unknown
-        await forget_sessions(work, [given.session])
+        await forget_sessions(work, [session_write.session])
         return SessionOutcome(stale=True, cleaned=True)
-    session, now = given.session, start + len(given.path)
-    about = [message_id for message_id in given.about if message_id not in quoted]
-    await work.send(_SESSION, (work.space_id, session, given.turn, now, state))
-    await _write_quotes(work, given.session, about, lookup)
-    if start != length or given.path:
+    session, new_length = session_write.session, start + len(session_write.path)
+    remaining_ids = [
+        message_id for message_id in session_write.about if message_id not in quoted_ids
+    ]
+    await work.send(_SESSION, (work.space_id, session, session_write.turn, new_length, state))
+    await _write_quotes(work, session_write.session, remaining_ids, lookup)
+    if start != length or session_write.path:
         rows = [(session, number, raw) for number, raw in chunks_from(start // CHUNK, keys, ids)]
         await work.insert(_PATH, rows)
-        if (chunks := -(-now // CHUNK)) < -(-length // CHUNK):
-            await work.send(_CUT_PATH, (work.space_id, session, chunks))
-    return SessionOutcome(cleaned=state != given.state)
+        if (chunk_count := -(-new_length // CHUNK)) < -(-length // CHUNK):
+            await work.send(_CUT_PATH, (work.space_id, session, chunk_count))
+    return SessionOutcome(cleaned=state != session_write.state)
 
 
-async def _is_repeated(
-    work: Transaction, given: SessionWrite, stored: bytes, quoted: Collection[str]
+async def _compare_repeated(
+    work: Transaction, session_write: SessionWrite, stored_state: bytes, quoted_ids: Collection[str]
 ) -> SessionOutcome:
     """Recognize a repeated write of the stored turn. A repeated write is not stale, even if its
     quotes were removed meanwhile."""
-    if stored == given.state:
+    if stored_state == session_write.state:
         return SessionOutcome()
-    again = bool(quoted) and stored == state_without(
-        given.state, await path_of(work, given.session), ((), ()), quoted
+    is_repeat = bool(quoted_ids) and stored_state == state_without(
+        session_write.state, await path_of(work, session_write.session), ((), ()), quoted_ids
     )
-    return SessionOutcome(stale=not again, cleaned=again)
+    return SessionOutcome(stale=not is_repeat, cleaned=is_repeat)
 
 
 async def _remove_quotes(
     work: Transaction,
-    given: SessionWrite,
-    rest: tuple[Sequence[str], Sequence[str]],
-    quoted: Collection[str],
+    session_write: SessionWrite,
+    path_end: tuple[Sequence[str], Sequence[str]],
+    quoted_ids: Collection[str],
 ) -> bytes | None:
-    """Return the state without these quotes. `rest` is the path from the first chunk to write."""
-    if not quoted:
-        return given.state
-    before = (await path_of(work, given.session))[: given.path_from // CHUNK]
-    return state_without(given.state, before, rest, quoted)
+    """Return the state without these quotes. `path_end` is the path from the first chunk to
+    write."""
+    if not quoted_ids:
+        return session_write.state
+    chunks = (await path_of(work, session_write.session))[: session_write.path_from // CHUNK]
+    return state_without(session_write.state, chunks, path_end, quoted_ids)
 
 
 async def path_of(work: Transaction, session: str) -> list[bytes]:
@@ -274,23 +281,23 @@ async def path_of(work: Transaction, session: str) -> list[bytes]:
 def state_without(
     state: bytes,
     chunks: Sequence[bytes],
-    rest: tuple[Sequence[str], Sequence[str]],
-    quoted: Collection[str],
+    path_end: tuple[Sequence[str], Sequence[str]],
+    quoted_ids: Collection[str],
 ) -> bytes | None:
     """Remove quotes of these messages from the state; None if the state cannot be read. The whole
     path is needed, because a state also quotes old messages."""
     try:
         keys, ids = join_chunks(chunks)
-        pairs = zip((*keys, *rest[0]), (*ids, *rest[1]), strict=True)
+        pairs = zip((*keys, *path_end[0]), (*ids, *path_end[1]), strict=True)
         return without_quotes(
-            state, frozenset(EntryKey(key) for key, id_ in pairs if id_ in quoted)
+            state, frozenset(EntryKey(key) for key, id_ in pairs if id_ in quoted_ids)
         )
     except (ValueError, FormatError):
         return None
 
 
 async def forget_sessions(work: Transaction, sessions: Sequence[str]) -> int:
-    named = texts(sessions)
-    await work.send(_DROP_PATHS, (work.space_id, named))
-    await work.send(DROP_QUOTES, (work.space_id, named))
-    return len(await work.rows(_DROP_SESSIONS, (work.space_id, named)))
+    names = texts(sessions)
+    await work.send(_DROP_PATHS, (work.space_id, names))
+    await work.send(DROP_QUOTES, (work.space_id, names))
+    return len(await work.rows(_DROP_SESSIONS, (work.space_id, names)))

@@ -31,7 +31,7 @@ class SpaceCounters:
     next_job: int
     packed_to: int
     facts_revision: int
-    tombstoned: frozenset[str] = frozenset()
+    tombstones: frozenset[str] = frozenset()
     """Messages and segments of the batch that have a tombstone."""
     documents: int = 0
     """Number of passages that this batch added to the index."""
@@ -40,7 +40,7 @@ class SpaceCounters:
     """Number, start and end of each passage that this batch wrote, by segment and ordinal."""
     embedders: dict[str, tuple[int, int]] = field(default_factory=dict)
     """Number and dimensions of each embedder that is new in this batch."""
-    vectored: set[tuple[int, int]] = field(default_factory=set)
+    vector_keys: set[tuple[int, int]] = field(default_factory=set)
     """Embedder and passage of each vector that this batch wrote."""
 
     @property
@@ -65,7 +65,7 @@ _ADVANCE: Final = """
 """
 
 
-async def take_turn(work: Transaction) -> bool:
+async def lock_existing_space(work: Transaction) -> bool:
     """Lock the space. Return False if the space does not exist."""
     return await work.row(COUNTERS, (work.space_id,)) is not None
 
@@ -82,7 +82,7 @@ async def lock_space(work: Transaction) -> SpaceCounters:
     return SpaceCounters(*row)
 
 
-async def advance(work: Transaction, counters: SpaceCounters) -> None:
+async def store_counters(work: Transaction, counters: SpaceCounters) -> None:
     await work.send(
         _ADVANCE,
         (counters.next_sequence, counters.next_passage, counters.next_embedder, counters.next_job,
@@ -105,7 +105,7 @@ _NOTE_REMOVED: Final = """
 REMOVED_AT: Final = "SELECT max(at) FROM recollect.unscrubbed WHERE space_id = %s"
 
 
-async def note_removed(work: Transaction) -> None:
+async def note_removal(work: Transaction) -> None:
     """Record, after a removal, that data files contain removed content until a scrub."""
     await work.send(_NOTE_REMOVED, (work.space_id, time.time()))
 
@@ -113,8 +113,8 @@ async def note_removed(work: Transaction) -> None:
 async def delete_space(work: Transaction) -> dict[str, int]:
     """Remove all content of a space, and its tombstones. Return the number of rows by table.
     Writers of the space wait meanwhile; later writes create a new space."""
-    await take_turn(work)
-    sent = {
+    await lock_existing_space(work)
+    statements = {
         table: await work.send(
             f"WITH gone AS (DELETE FROM recollect.{table} WHERE space_id = %s RETURNING 1) "  # noqa: S608
             "SELECT count(*) FROM gone",
@@ -122,8 +122,8 @@ async def delete_space(work: Transaction) -> dict[str, int]:
         )
         for table in _EVERYTHING
     }
-    rows = {table: await statement.fetchone() for table, statement in sent.items()}
-    await note_removed(work)  # the record of the removal stays
+    rows = {table: await statement.fetchone() for table, statement in statements.items()}
+    await note_removal(work)  # the record of the removal stays
     return {table: int(row[0]) for table, row in rows.items() if row is not None and row[0]}
 
 
@@ -213,7 +213,7 @@ async def pack_tail(work: Transaction, *, least: int) -> bool:
     if state is None or state[0] - 1 - state[1] < max(1, least):
         return False
     upto = min(state[0] - 1, state[1] + words.RUN_SPAN)
-    await _swap(work, state, after=state[1], upto=upto, drop=(), packed_to=upto)
+    await _replace_runs(work, state, after=state[1], upto=upto, drop=(), packed_to=upto)
     return True
 
 
@@ -224,13 +224,13 @@ async def merge_runs(work: Transaction) -> bool:
     group = choose_merge([(row[1], row[2], row[3], row[4]) for row in runs])
     if state is None or group is None:
         return False
-    chosen = runs[group[0] : group[1]]
-    await _swap(
+    merged_runs = runs[group[0] : group[1]]
+    await _replace_runs(
         work,
         state,
-        after=chosen[0][1] - 1,
-        upto=max(row[2] for row in chosen),
-        drop=[row[0] for row in chosen],
+        after=merged_runs[0][1] - 1,
+        upto=max(row[2] for row in merged_runs),
+        drop=[row[0] for row in merged_runs],
         packed_to=state[1],
     )
     return True
@@ -247,12 +247,12 @@ def choose_merge(runs: Sequence[tuple[int, int, int, int]]) -> tuple[int, int] |
             and runs[end][1] - runs[start][0] < words.RUN_SPAN
         ):
             end += 1
-        alike = sum(level == levels[start] for level in levels[start:end])
-        if alike >= _FANOUT:
+        same_level_count = sum(level == levels[start] for level in levels[start:end])
+        if same_level_count >= _FANOUT:
             return start, end
-    for place, (_, _, passages, dead) in enumerate(runs):
+    for index, (_, _, passages, dead) in enumerate(runs):
         if dead > _DEAD_SHARE * passages:
-            return place, place + 1
+            return index, index + 1
     return None
 
 
@@ -263,7 +263,7 @@ def _level(passages: int) -> int:
     return level
 
 
-async def _swap(
+async def _replace_runs(
     work: Transaction,
     state: tuple[Any, ...],
     *,
@@ -276,8 +276,8 @@ async def _swap(
     # Write before taking the lock, so that writers of the space wait only for the exchange.
     for run in await asyncio.to_thread(list, words.build_runs(rows)):
         await _insert_run(work, run)
-    locked = await work.row(_LOCK_STATE, (work.space_id,))
-    if locked is None or locked[1:] != state[1:]:
+    locked_state = await work.row(_LOCK_STATE, (work.space_id,))
+    if locked_state is None or locked_state[1:] != state[1:]:
         raise IndexMoved
     if drop:
         await work.send(_DROP_POSTINGS, (work.space_id, int8s(drop)))
@@ -286,12 +286,12 @@ async def _swap(
 
 
 async def _insert_run(work: Transaction, run: words.Run) -> None:
-    named = secrets.randbits(62)
-    row = (named, run.first, run.last, run.passages, run.shift)
+    run_number = secrets.randbits(62)
+    row = (run_number, run.first, run.last, run.passages, run.shift)
     await work.insert(_INSERT_RUN, [row])
     for start in range(0, len(run.blocks), _BLOCKS_AT_ONCE):
         rows = [
-            (named, block.bucket, block.part, block.first_term, block.last_term, block.raw)
+            (run_number, block.bucket, block.part, block.first_term, block.last_term, block.raw)
             for block in run.blocks[start : start + _BLOCKS_AT_ONCE]
         ]
         await work.insert(_INSERT_BLOCKS, rows)
@@ -304,27 +304,31 @@ async def mark_dead(work: Transaction, numbers: NDArray[np.int64]) -> None:
     for run, first, last, _, dead in await work.rows(
         _COVERING, (work.space_id, int(numbers.max()), int(numbers.min()))
     ):
-        mine = numbers[(numbers >= first) & (numbers <= last)] - first
-        if len(mine):
-            marked = np.frombuffer(dead or b"", "<u2")
-            merged = np.union1d(marked, mine.astype("<u2")).astype("<u2")
-            await work.send(_SET_DEAD, (merged.tobytes(), work.space_id, run))
+        relative_numbers = numbers[(numbers >= first) & (numbers <= last)] - first
+        if len(relative_numbers):
+            dead_numbers = np.frombuffer(dead or b"", "<u2")
+            merged_numbers = np.union1d(dead_numbers, relative_numbers.astype("<u2")).astype("<u2")
+            await work.send(_SET_DEAD, (merged_numbers.tobytes(), work.space_id, run))
 
 
-async def erase(work: Transaction, numbers: NDArray[np.int64], terms: NDArray[Any]) -> None:
+async def erase_from_runs(
+    work: Transaction, numbers: NDArray[np.int64], terms: NDArray[Any]
+) -> None:
     if not len(numbers):
         return
     for run, first, last, shift, dead in await work.rows(
         _COVERING, (work.space_id, int(numbers.max()), int(numbers.min()))
     ):
-        mine = (numbers[(numbers >= first) & (numbers <= last)] - first).astype("<u2")
-        if not len(mine):
+        relative_numbers = (numbers[(numbers >= first) & (numbers <= last)] - first).astype("<u2")
+        if not len(relative_numbers):
             continue
         buckets = np.unique(terms.astype(np.int64) >> shift)
-        await _rewrite(work, run, buckets, mine)
-        marked = np.frombuffer(dead or b"", "<u2")
-        left = np.setdiff1d(marked, mine).astype("<u2").tobytes() or None
-        await work.send(_SHRINK_RUN, (len(mine), left, work.space_id, run))
+        await _rewrite_blocks(work, run, buckets, relative_numbers)
+        dead_numbers = np.frombuffer(dead or b"", "<u2")
+        remaining_dead = (
+            np.setdiff1d(dead_numbers, relative_numbers).astype("<u2").tobytes() or None
+        )
+        await work.send(_SHRINK_RUN, (len(relative_numbers), remaining_dead, work.space_id, run))
 
 
 async def purge_dead(work: Transaction) -> None:
@@ -332,30 +336,32 @@ async def purge_dead(work: Transaction) -> None:
     for run, dead in await work.rows(_WITH_DEAD, (work.space_id,)):
         rows = await work.rows(_BUCKETS, (work.space_id, run))
         dead_numbers = np.frombuffer(dead, "<u2")
-        await _rewrite(work, run, np.array([bucket for (bucket,) in rows], np.int64), dead_numbers)
+        await _rewrite_blocks(
+            work, run, np.array([bucket for (bucket,) in rows], np.int64), dead_numbers
+        )
         await work.send(_SHRINK_RUN, (len(dead_numbers), None, work.space_id, run))
 
 
-async def _rewrite(
-    work: Transaction, run: int, buckets: NDArray[np.int64], gone: NDArray[Any]
+async def _rewrite_blocks(
+    work: Transaction, run: int, buckets: NDArray[np.int64], removed_numbers: NDArray[Any]
 ) -> None:
     for start in range(0, len(buckets), _BLOCKS_AT_ONCE):
-        some = int4s(buckets[start : start + _BLOCKS_AT_ONCE])
-        changed: list[tuple[int, int, int, int, bytes]] = []
-        emptied: list[tuple[int, int]] = []
-        for bucket, part, block in await work.rows(_BLOCKS, (work.space_id, run, some)):
-            made = words.block_without(block, gone)
-            if made is None:
-                emptied.append((bucket, part))
-            elif len(made[2]) != len(block):
-                changed.append((bucket, part, *made))
-        if changed:
-            columns = list(zip(*changed, strict=True))
+        bucket_array = int4s(buckets[start : start + _BLOCKS_AT_ONCE])
+        changed_blocks: list[tuple[int, int, int, int, bytes]] = []
+        empty_blocks: list[tuple[int, int]] = []
+        for bucket, part, block in await work.rows(_BLOCKS, (work.space_id, run, bucket_array)):
+            new_block = words.block_without(block, removed_numbers)
+            if new_block is None:
+                empty_blocks.append((bucket, part))
+            elif len(new_block[2]) != len(block):
+                changed_blocks.append((bucket, part, *new_block))
+        if changed_blocks:
+            columns = list(zip(*changed_blocks, strict=True))
             await work.send(
                 _UPDATE_BLOCKS,
                 (int4s(columns[0]), int4s(columns[1]), int8s(columns[2]), int8s(columns[3]),
                  byteas(columns[4]), work.space_id, run),
             )  # fmt: skip
-        if emptied:
-            places = list(zip(*emptied, strict=True))
+        if empty_blocks:
+            places = list(zip(*empty_blocks, strict=True))
             await work.send(_DROP_BLOCKS, (int4s(places[0]), int4s(places[1]), work.space_id, run))

@@ -23,7 +23,7 @@ from recollect.adapters.stores.postgres import forget as removal
 from recollect.adapters.stores.postgres import jobs as job_queue
 from recollect.adapters.stores.postgres import write as writing
 from recollect.adapters.stores.postgres.driver import driver_errors
-from recollect.adapters.stores.postgres.link import connect, find_preparing
+from recollect.adapters.stores.postgres.link import can_prepare, connect
 from recollect.adapters.stores.postgres.pool import CONNECT_SECONDS, Pool, Transaction
 from recollect.adapters.stores.postgres.schema import (
     APP_ROLE,
@@ -62,8 +62,8 @@ _NAMES: Final = "SELECT name FROM recollect.spaces"
 
 def space_uuid(name: str) -> UUID:
     """Hash a space's name to its key, which saves a query."""
-    named = name.encode("utf-8", "surrogatepass")
-    return UUID(bytes=blake2b(named, digest_size=16, person=b"recollect-space").digest())
+    name_bytes = name.encode("utf-8", "surrogatepass")
+    return UUID(bytes=blake2b(name_bytes, digest_size=16, person=b"recollect-space").digest())
 
 
 class PostgresFleet:
@@ -90,7 +90,7 @@ class PostgresFleet:
                 server = await inspect_server(connection)
                 if server.bypasses:
                     await require_bound(connection, app_role)
-                prepares = await find_preparing(connection)
+                prepares = await can_prepare(connection)
         pool = Pool(url, size=pool_size)
         pool.prepares = prepares
         pool.vector_oid = server.vector_oid
@@ -110,7 +110,7 @@ class PostgresFleet:
         the next node, unless `every` is true."""
         async with self.pool.workers_view() as view:
             if self.server.citus is not None:
-                return await self._due_by_node.ask(view, now, limit, every=every)
+                return await self._due_by_node.ask(view, now, limit, all_nodes=every)
             rows = await view.rows(_DUE, (now, limit))
         oldest = rows[0][1] if rows else None
         return admin.DueSpaces(names=tuple(name for name, _ in rows), oldest_due_at=oldest)
@@ -183,9 +183,9 @@ _SHARED: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _SharedFle
 def _reads(work: Work[P, T], *, once: bool = False) -> Operation[P, T]:
     """Declare an operation that reads, with one query if `once` is true."""
 
-    async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
+    async def call(store: PostgresStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         async with store._reading(once=once) as transaction:
-            return await work(transaction, *args, **given)
+            return await work(transaction, *args, **kwargs)
 
     return call
 
@@ -193,10 +193,10 @@ def _reads(work: Work[P, T], *, once: bool = False) -> Operation[P, T]:
 def _writes(work: Work[P, T], *, in_turn: bool = True) -> Operation[P, T]:
     """Declare an operation that writes, after this process's other writers if `in_turn` is true."""
 
-    async def call(store: PostgresStore, /, *args: P.args, **given: P.kwargs) -> T:
+    async def call(store: PostgresStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
         async with store._turn() if in_turn else store._writing() as transaction:
             transaction.space = store.space
-            return await work(transaction, *args, **given)
+            return await work(transaction, *args, **kwargs)
 
     return call
 
@@ -209,13 +209,13 @@ class PostgresStore:
         fleet: PostgresFleet,
         space: SpaceId,
         *,
-        closed: Callable[[], Awaitable[None]] | None = None,
+        when_closed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """Open the store of a space. The store calls `closed` once when it closes."""
+        """Open the store of a space. The store calls `when_closed` once when it closes."""
         self.space = space
         self._id = space_uuid(space)
         self.fleet: PostgresFleet = fleet
-        self._when_closed = closed
+        self._when_closed = when_closed
         self._closed = False
         self._moment: Transaction | None = None
 
@@ -224,24 +224,24 @@ class PostgresStore:
         """Open one space of the fleet that all stores of this process with this URL share, so that
         fifty engines need no more connections than one. The last store closes the fleet."""
         fleets = _SHARED.setdefault(asyncio.get_running_loop(), {})
-        shared = fleets.setdefault(url, _SharedFleet())
-        shared.users += 1
+        shared_fleet = fleets.setdefault(url, _SharedFleet())
+        shared_fleet.users += 1
 
         async def leave() -> None:
-            shared.users -= 1
-            if not shared.users:
+            shared_fleet.users -= 1
+            if not shared_fleet.users:
                 fleets.pop(url, None)
-                if shared.fleet is not None:
-                    await shared.fleet.close()
+                if shared_fleet.fleet is not None:
+                    await shared_fleet.fleet.close()
 
         try:
-            async with shared.opening:
-                if shared.fleet is None:
-                    shared.fleet = await PostgresFleet.open(url, pool_size=pool_size)
+            async with shared_fleet.opening:
+                if shared_fleet.fleet is None:
+                    shared_fleet.fleet = await PostgresFleet.open(url, pool_size=pool_size)
         except BaseException:
             await leave()
             raise
-        return cls(shared.fleet, space, closed=leave)
+        return cls(shared_fleet.fleet, space, when_closed=leave)
 
     def _reading(self, *, once: bool = False) -> AbstractAsyncContextManager[Transaction]:
         if self._moment is not None:
@@ -274,11 +274,11 @@ class PostgresStore:
             return WriteResult()
         async with turn as work:
             work.space = self.space
-            written, tail = await writing.write_batch(work, batch)
+            result, tail = await writing.write_batch(work, batch)
         if tail >= space.PACK_NOW:
             with contextlib.suppress(StoreError):  # the batch is written; packing can wait
                 await self.pack()
-        return written
+        return result
 
     async def pack(self, *, least: int = space.PACK_AFTER) -> int:
         """Pack the newest passages into the inverted index and merge its runs. Return the number of
@@ -297,37 +297,37 @@ class PostgresStore:
 
     async def unembedded(self, embedder: str, *, limit: int) -> tuple[PassageText, ...]:
         async with self._reading() as work:
-            passages, upto = await read.unembedded(work, embedder, limit=limit)
+            passages, upto = await read.find_unembedded(work, embedder, limit=limit)
         if upto:
             async with self._writing() as work:
                 await read.note_complete(work, embedder, upto)
         return passages
 
-    session: Final = _reads(read.session, once=True)
-    sessions: Final = _reads(read.sessions)
-    candidates: Final = _reads(search.find)
-    around: Final = _reads(search.around)
-    segments: Final = _reads(read.segments, once=True)
-    known: Final = _reads(read.known, once=True)
-    tombstoned: Final = _reads(read.tombstoned, once=True)
-    page: Final = _reads(read.page)
-    passages: Final = _reads(read.passages)
+    session: Final = _reads(read.read_session, once=True)
+    sessions: Final = _reads(read.list_sessions)
+    candidates: Final = _reads(search.find_candidates)
+    around: Final = _reads(search.find_surroundings)
+    segments: Final = _reads(read.read_segments, once=True)
+    known: Final = _reads(read.find_known, once=True)
+    tombstoned: Final = _reads(read.find_tombstones, once=True)
+    page: Final = _reads(read.read_page)
+    passages: Final = _reads(read.read_passages)
     replace_passages: Final = _writes(writing.replace_passages)
-    vectors: Final = _reads(read.vectors)
+    vectors: Final = _reads(read.read_vectors)
     withdraw: Final = _writes(removal.withdraw)
     facts: Final = _reads(fact_table.read_facts)
-    fact_candidates: Final = _reads(fact_table.find)
-    facts_revision: Final = _reads(fact_table.facts_revision)
-    unembedded_facts: Final = _reads(fact_table.unembedded_facts)
-    extracted_to: Final = _reads(fact_table.extracted_to)
+    fact_candidates: Final = _reads(fact_table.find_fact_candidates)
+    facts_revision: Final = _reads(fact_table.read_revision)
+    unembedded_facts: Final = _reads(fact_table.find_unembedded_facts)
+    extracted_to: Final = _reads(fact_table.read_position)
 
     claim: Final = _writes(job_queue.claim)
     heartbeat: Final = _writes(job_queue.heartbeat, in_turn=False)
     fail: Final = _writes(job_queue.fail)
     jobs: Final = _reads(job_queue.list_jobs)
-    queue: Final = _reads(job_queue.queue_state)
+    queue: Final = _reads(job_queue.read_queue)
     add_model_use: Final = _writes(job_queue.add_model_use, in_turn=False)
-    model_use: Final = _reads(job_queue.model_use)
+    model_use: Final = _reads(job_queue.read_model_use)
     pause: Final = _writes(job_queue.pause, in_turn=False)
     resume: Final = _writes(job_queue.resume, in_turn=False)
     revive: Final = _writes(job_queue.revive)
@@ -336,18 +336,18 @@ class PostgresStore:
         try:
             async with self._turn() as work:
                 work.space = self.space
-                finished = await job_queue.take(work, lease)
-                await writing.write_batch(work, batch, only_if=finished)
-                await job_queue.settle(work)
+                take_query = await job_queue.take_job(work, lease)
+                await writing.write_batch(work, batch, only_if=take_query)
+                await job_queue.store_due_at(work)
         except writing.NothingTaken:
             return False
         return True
 
-    turns: Final = _reads(ledger.turns)
-    turn: Final = _reads(ledger.turn)
-    records: Final = _reads(ledger.records)
-    quoting: Final = _reads(ledger.quoting)
-    pieces: Final = _reads(ledger.pieces)
+    turns: Final = _reads(ledger.list_turns)
+    turn: Final = _reads(ledger.rebuild_turn)
+    records: Final = _reads(ledger.list_records)
+    quoting: Final = _reads(ledger.find_rows_about)
+    pieces: Final = _reads(ledger.read_pieces)
     compactions: Final = _reads(ledger.read_compactions)
     expire: Final = _writes(removal.expire)
 
@@ -370,7 +370,7 @@ class PostgresStore:
 
     async def stats(self) -> Stats:
         async with self._reading() as work:
-            return await read.stats(work, space=self.space, engine=self.fleet.server.engine)
+            return await read.read_stats(work, space=self.space, engine=self.fleet.server.engine)
 
     async def close(self) -> None:
         """Close the fleet if this store opened it; otherwise do nothing."""

@@ -163,27 +163,27 @@ class TenantRecords:
         async with self._pool.tenant_transaction(tenant, read=True) as work:
             return await work.records(query, values)
 
-    async def _server_ahead(self) -> float:
+    async def _read_clock_lead(self) -> float:
         """Return how many seconds the server's clock is ahead of this machine's. The time needs its
         own query, because Citus accepts no server time in a statement that writes."""
         if time.monotonic() - self._compared_at >= COMPARE_SECONDS:
             async with self._pool.tenant_transaction(None, read=True) as work:
                 sent_at = time.time()
                 row = await work.row(_SERVER_TIME, ())
-                ours = (sent_at + time.time()) / 2
+                our_time = (sent_at + time.time()) / 2
             assert row is not None
-            self._ahead_seconds, self._compared_at = float(row[0]) - ours, time.monotonic()
+            self._ahead_seconds, self._compared_at = float(row[0]) - our_time, time.monotonic()
         return self._ahead_seconds
 
     async def add_tenant(self, tenant: Tenant, *, actor: str) -> bool:
         async with self._pool.tenant_transaction(tenant.id) as work:
-            added = await work.row(
+            row = await work.row(
                 _NEW_TENANT, (tenant.id, tenant.name, tenant.created_at, *tenant.limits.values())
             )
-            if added is not None:
+            if row is not None:
                 act = (actor, "tenant created", tenant.name, tenant.created_at)
                 await _note(work, audit_record(tenant.id, *act))
-        return added is not None
+        return row is not None
 
     async def tenant(self, tenant: UUID) -> Tenant | None:
         rows = await self._fetch(tenant, _TENANT, tenant)
@@ -203,13 +203,13 @@ class TenantRecords:
         async with self._pool.tenant_transaction(tenant.id) as work:
             for name, limit in limits.items():
                 await work.send(_SET_LIMIT[name], (limit, tenant.id))
-            changed = [Tenant(**row) for row in await work.records(_TENANT, (tenant.id,))]
-            shown = ", ".join(
+            tenants = [Tenant(**row) for row in await work.records(_TENANT, (tenant.id,))]
+            limit_text = ", ".join(
                 f"{name}: {'no limit' if limit is None else limit}"
-                for name, limit in (changed or [tenant])[0].limits.items()
+                for name, limit in (tenants or [tenant])[0].limits.items()
             )
-            await _note(work, audit_record(tenant.id, actor, "limits set", shown, at))
-        return (changed or [tenant])[0]
+            await _note(work, audit_record(tenant.id, actor, "limits set", limit_text, at))
+        return (tenants or [tenant])[0]
 
     async def remove_tenant(self, tenant: Tenant, *, actor: str, at: float) -> bool:
         """Remove a tenant and its keys. Return False if the tenant still has spaces. Keep the
@@ -230,13 +230,13 @@ class TenantRecords:
     async def key(self, tenant: UUID, key_id: str) -> tuple[ApiKey, Tenant] | None:
         """Find a key and its tenant. The caller checks expiry and scopes."""
         async with self._pool.tenant_transaction(tenant, read=True) as work:
-            found = await work.send(_KEY, (tenant, key_id))
+            key_query = await work.send(_KEY, (tenant, key_id))
             owners = await work.records(_TENANT, (tenant,))
-            keys = await found.records()
-        return (_key(keys[0]), Tenant(**owners[0])) if keys and owners else None
+            keys = await key_query.records()
+        return (_key_from_row(keys[0]), Tenant(**owners[0])) if keys and owners else None
 
     async def keys(self, tenant: UUID) -> tuple[ApiKey, ...]:
-        return tuple(_key(row) for row in await self._fetch(tenant, _KEYS, tenant))
+        return tuple(_key_from_row(row) for row in await self._fetch(tenant, _KEYS, tenant))
 
     async def revoke_key(self, tenant: Tenant, key_id: str, *, actor: str, at: float) -> bool:
         """Revoke a key. Return False if the tenant has no such active key."""
@@ -247,33 +247,34 @@ class TenantRecords:
         return done
 
     async def rotate_key(
-        self, tenant: Tenant, key_id: str, new: ApiKey, *, ends_at: float, actor: str
+        self, tenant: Tenant, key_id: str, new_key: ApiKey, *, ends_at: float, actor: str
     ) -> bool:
-        """Create the key `new`, and let the old key expire. Return False for an unknown old key."""
+        """Create the key `new_key`, and let the old key expire. Return False for an unknown old
+        key."""
         async with self._pool.tenant_transaction(tenant.id) as work:
-            ended = await work.row(_EXPIRE_KEY, (ends_at, ends_at, tenant.id, key_id))
-            if ended is not None:
-                act = (actor, "key rotated", f"{key_id} by {new.id}", new.created_at)
-                await _add_key(work, new, actor)
+            row = await work.row(_EXPIRE_KEY, (ends_at, ends_at, tenant.id, key_id))
+            if row is not None:
+                act = (actor, "key rotated", f"{key_id} by {new_key.id}", new_key.created_at)
+                await _add_key(work, new_key, actor)
                 await _note(work, audit_record(tenant.id, *act))
-        return ended is not None
+        return row is not None
 
     async def add_space(
         self, tenant: Tenant, name: str, *, at: float, limited: bool = True
     ) -> bool:
         """Add a space unless it exists. Return False if the tenant was deleted or, with `limited`,
         if it has reached its quota of spaces."""
-        most = tenant.most_spaces if limited else None
+        max_spaces = tenant.most_spaces if limited else None
         async with self._pool.tenant_transaction(tenant.id) as work:
-            if most is not None and await work.row(_HAS_SPACE, (tenant.id, name)) is not None:
+            if max_spaces is not None and await work.row(_HAS_SPACE, (tenant.id, name)) is not None:
                 return True
             # The lock makes others wait that count spaces now, or that delete the tenant.
-            lock = _HOLD_TENANT if most is None else _LOCK_TENANT
+            lock = _HOLD_TENANT if max_spaces is None else _LOCK_TENANT
             if await work.row(lock, (tenant.id,)) is None:
                 return False
-            if most is not None:
-                used = await work.row(_USED, (tenant.id,))
-                if used is None or used[0] >= most:
+            if max_spaces is not None:
+                usage = await work.row(_USED, (tenant.id,))
+                if usage is None or usage[0] >= max_spaces:
                     return False
             await work.send(_NEW_SPACE, (tenant.id, name, at))
         return True
@@ -316,24 +317,24 @@ class TenantRecords:
         `lease_seconds`. If the claim's caller stores no answer in that time, its node has died, and
         the next caller may claim the request. `now` and `running_until` use the caller's clock;
         stored times use the server's."""
-        token, ahead = uuid4().hex, await self._server_ahead()
-        now += ahead
+        token, lead = uuid4().hex, await self._read_clock_lead()
+        now += lead
         lease = (token, now + lease_seconds, now + keep_seconds)
         async with self._pool.tenant_transaction(tenant) as work:
             if await work.row(_CLAIM, (tenant, key_hash, request_hash, *lease)) is not None:
                 return IdempotentAnswer(same_request=True, lease_token=token)
             row = await work.row(_CLAIMED, (tenant, key_hash))
             if row is None:  # the row was purged in between; the next attempt can insert it
-                return IdempotentAnswer(same_request=True, running_until=now - ahead)
-            known, held_by, lease_ends, ends, status, answer = row
+                return IdempotentAnswer(same_request=True, running_until=now - lead)
+            stored_hash, held_by, lease_ends, ends, status, answer = row
             if ends >= now:
-                if bytes(known) != request_hash:
+                if bytes(stored_hash) != request_hash:
                     return IdempotentAnswer(same_request=False)
                 if status is not None:
-                    stored = None if answer is None else bytes(answer)
-                    return IdempotentAnswer(same_request=True, status=status, answer=stored)
+                    stored_answer = None if answer is None else bytes(answer)
+                    return IdempotentAnswer(same_request=True, status=status, answer=stored_answer)
                 if held_by is not None and lease_ends > now:
-                    return IdempotentAnswer(same_request=True, running_until=lease_ends - ahead)
+                    return IdempotentAnswer(same_request=True, running_until=lease_ends - lead)
             await work.send(_TAKE_OVER, (request_hash, *lease, tenant, key_hash))
         return IdempotentAnswer(same_request=True, lease_token=token)
 
@@ -342,8 +343,8 @@ class TenantRecords:
     ) -> bool:
         """Store a claimed request's answer. Return False if another caller has claimed it since."""
         async with self._pool.tenant_transaction(tenant) as work:
-            stored = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
-        return stored is not None
+            row = await work.row(_ANSWERED, (status, answer, tenant, key_hash, token))
+        return row is not None
 
     async def release(self, tenant: UUID, key_hash: bytes, token: str) -> None:
         """Remove the claim of a failed request, so that its key can be used again."""
@@ -411,9 +412,9 @@ async def _add_key(work: Transaction, key: ApiKey, actor: str) -> None:
         _NEW_KEY,
         (key.tenant, key.id, key.name, key.hash, list(key.scopes), key.created_at, key.expires_at),
     )
-    shown = f"{key.id} ({', '.join(key.scopes)})"
-    await _note(work, audit_record(key.tenant, actor, "key created", shown, key.created_at))
+    subject = f"{key.id} ({', '.join(key.scopes)})"
+    await _note(work, audit_record(key.tenant, actor, "key created", subject, key.created_at))
 
 
-def _key(row: dict[str, Any]) -> ApiKey:
+def _key_from_row(row: dict[str, Any]) -> ApiKey:
     return ApiKey(**{**row, "hash": bytes(row["hash"]), "scopes": tuple(row["scopes"])})

@@ -79,7 +79,7 @@ class Layout:
     def read(self, blocks: Sequence[bytes]) -> NDArray[Any]:
         return np.frombuffer(b"".join(blocks), self._dtype)
 
-    def used(self, blocks: NDArray[Any]) -> NDArray[np.bool_]:
+    def find_used_slots(self, blocks: NDArray[Any]) -> NDArray[np.bool_]:
         return np.unpackbits(blocks["used"], axis=1, count=self.slots).view(bool)
 
     def mark(self, block: NDArray[Any], slots: Ints, *, used: bool) -> None:
@@ -89,9 +89,9 @@ class Layout:
 
     def signs(self, vectors: NDArray[Any]) -> NDArray[np.uint64]:
         """Return the signs of vectors, one per row, in the form of `binary_quantize`."""
-        packed = np.packbits(vectors > 0, axis=1)
+        packed_signs = np.packbits(vectors > 0, axis=1)
         bits = np.zeros((len(vectors), 8 * self.words), np.uint8)
-        bits[:, : packed.shape[1]] = packed
+        bits[:, : packed_signs.shape[1]] = packed_signs
         return bits.view("<u8")
 
 
@@ -100,113 +100,119 @@ async def put_signs(
 ) -> None:
     if len(numbers):
         layout = Layout(dimensions)
-        await _change(work, embedder, layout, numbers, layout.signs(vectors))
+        await _change_signs(work, embedder, layout, numbers, layout.signs(vectors))
 
 
 async def clear_signs(work: Transaction, numbers: Ints) -> None:
     if len(numbers):
         for embedder, dimensions in await work.rows(_EMBEDDERS, (work.space_id,)):
-            await _change(work, embedder, Layout(dimensions), numbers, None)
+            await _change_signs(work, embedder, Layout(dimensions), numbers, None)
 
 
 async def sign_again(work: Transaction, numbers: driver.Raw) -> None:
     """Write the signs of the stored vectors of these passages, which have new numbers."""
     rows = await work.rows(_SIGNED_VECTORS, {"space": work.space_id, "numbers": numbers})
-    for (embedder, dimensions), some in groupby(rows, key=itemgetter(0, 1)):
-        places, stored = zip(*(row[2:] for row in some), strict=True)
-        values = np.frombuffer(b"".join(map(driver.floats_of, stored)), "<f4")
+    for (embedder, dimensions), group in groupby(rows, key=itemgetter(0, 1)):
+        passage_numbers, raw_vectors = zip(*(row[2:] for row in group), strict=True)
+        values = np.frombuffer(b"".join(map(driver.floats_of, raw_vectors)), "<f4")
         vectors = values.reshape(-1, dimensions)
-        await put_signs(work, embedder, dimensions, np.array(places, np.int64), vectors)
+        await put_signs(work, embedder, dimensions, np.array(passage_numbers, np.int64), vectors)
 
 
-async def _change(
+async def _change_signs(
     work: Transaction,
     embedder: int,
     layout: Layout,
     numbers: Ints,
     signs: NDArray[np.uint64] | None,
 ) -> None:
-    of_block = numbers // layout.slots
-    wanted = np.unique(of_block)
-    stored = dict(await work.rows(_SOME, (work.space_id, embedder, driver.int4s(wanted))))
-    changed: dict[int, bytes] = {}
-    emptied: list[int] = []
-    for block_no in wanted.tolist():
-        if signs is None and block_no not in stored:
+    block_of_number = numbers // layout.slots
+    block_numbers = np.unique(block_of_number)
+    stored_blocks = dict(
+        await work.rows(_SOME, (work.space_id, embedder, driver.int4s(block_numbers)))
+    )
+    changed_blocks: dict[int, bytes] = {}
+    empty_blocks: list[int] = []
+    for block_no in block_numbers.tolist():
+        if signs is None and block_no not in stored_blocks:
             continue
-        raw = stored.get(block_no)
+        raw = stored_blocks.get(block_no)
         block = layout.empty() if raw is None else layout.read([raw]).copy()
-        here = of_block == block_no
-        slots = numbers[here] % layout.slots
-        block["signs"][0][:, slots] = 0 if signs is None else signs[here].T
+        is_here = block_of_number == block_no
+        slots = numbers[is_here] % layout.slots
+        block["signs"][0][:, slots] = 0 if signs is None else signs[is_here].T
         layout.mark(block, slots, used=signs is not None)
         if block["used"].any():
-            changed[block_no] = block.tobytes()
+            changed_blocks[block_no] = block.tobytes()
         else:
-            emptied.append(block_no)
-    await work.insert(_PUT, [(embedder, block_no, raw) for block_no, raw in changed.items()])
-    if emptied:
-        await work.send(_DROP, (work.space_id, embedder, driver.int4s(emptied)))
+            empty_blocks.append(block_no)
+    await work.insert(_PUT, [(embedder, block_no, raw) for block_no, raw in changed_blocks.items()])
+    if empty_blocks:
+        await work.send(_DROP, (work.space_id, embedder, driver.int4s(empty_blocks)))
 
 
-def nearest_by_signs(
+def find_nearest_by_signs(
     rows: Sequence[tuple[int, bytes]],
-    asked: NDArray[Any],
+    query_vector: NDArray[Any],
     *,
     limit: int,
-    allowed: Ints | None,
+    allowed_numbers: Ints | None,
     left_out: Ints,
 ) -> Ints:
     if not rows:
         return np.empty(0, np.int64)
-    layout = Layout(len(asked))
+    layout = Layout(len(query_vector))
     blocks = layout.read([raw for _, raw in rows])
-    scores = _agreement(layout, blocks["signs"], asked)
-    wanted = layout.used(blocks)
+    scores = _score_agreement(layout, blocks["signs"], query_vector)
+    is_wanted = layout.find_used_slots(blocks)
     firsts = np.array([block_no for block_no, _ in rows], np.int64) * layout.slots
-    if allowed is not None or len(left_out):
+    if allowed_numbers is not None or len(left_out):
         numbers = firsts[:, None] + np.arange(layout.slots)
-        if allowed is not None:
-            wanted = wanted & np.isin(numbers, allowed)
+        if allowed_numbers is not None:
+            is_wanted = is_wanted & np.isin(numbers, allowed_numbers)
         if len(left_out):
-            wanted = wanted & np.isin(numbers, left_out, invert=True)
-    block, slot = np.nonzero(wanted)
+            is_wanted = is_wanted & np.isin(numbers, left_out, invert=True)
+    block, slot = np.nonzero(is_wanted)
     numbers = firsts[block] + slot
     if len(numbers) <= limit:
         return numbers
-    found = scores[block, slot]
-    return numbers[np.argpartition(found, len(found) - limit)[len(found) - limit :]]
+    slot_scores = scores[block, slot]
+    return numbers[
+        np.argpartition(slot_scores, len(slot_scores) - limit)[len(slot_scores) - limit :]
+    ]
 
 
-def _agreement(layout: Layout, signs: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.float64]:
+def _score_agreement(
+    layout: Layout, signs: NDArray[Any], query_vector: NDArray[Any]
+) -> NDArray[np.float64]:
     """For each slot, add the query's numbers in the dimensions in which the slot's sign is plus.
     The query's numbers are quantized, and their bits are counted one after the other. Comparing
     only the query's signs finds less: 85% of the 150 nearest of 5,955 passages (static model) are
     among the first 600; this method finds 95%."""
-    low = float(asked.min())
-    step = (float(asked.max()) - low) / (2**_PLANES - 1) or 1.0
-    steps = np.rint((asked - low) / step).astype(np.int64)
+    low = float(query_vector.min())
+    step = (float(query_vector.max()) - low) / (2**_PLANES - 1) or 1.0
+    steps = np.rint((query_vector - low) / step).astype(np.int64)
     scores = np.zeros((len(signs), layout.slots))
-    every = layout.signs(np.ones((1, len(asked))))[0]
-    weighed = [(low, every)]
+    all_signs = layout.signs(np.ones((1, len(query_vector))))[0]
+    weighted_signs = [(low, all_signs)]
     for plane in range(_PLANES):
         row = layout.signs((steps >> plane & 1)[None, :])[0]
-        weighed.append((step * 2**plane, row))
-    for weight, row in weighed:
-        counted = np.zeros(scores.shape, np.uint16)
+        weighted_signs.append((step * 2**plane, row))
+    for weight, row in weighted_signs:
+        counts = np.zeros(scores.shape, np.uint16)
         for word in range(layout.words):
-            counted += np.bitwise_count(signs[:, word, :] & row[word])
-        scores += weight * counted
+            counts += np.bitwise_count(signs[:, word, :] & row[word])
+        scores += weight * counts
     return scores
 
 
 EXACT_NUMBERS: Final = 4_000 * 384
 """A search compares all vectors exactly if they have at most this many numbers in total."""
-_RERANK_LEAST, _RERANK_SHARE, _RERANK_MOST = 500, 0.005, 1_000
+_MIN_RERANK, _RERANK_SHARE, _MAX_RERANK = 500, 0.005, 1_000
 _RERANK_EACH: Final = 10
 """Number of exact comparisons per requested passage, which finds 99.8% of the best 50, and 98.5% of
 the best 150, at 16,180 passages of a static model."""
-_NEAR: Final = 2e-6
+_TIE_MARGIN: Final = 2e-6
 """Values this close to the last place are compared again: the server adds in single precision."""
 
 EMBEDDER: Final = """
@@ -229,7 +235,7 @@ _COMPARED: Final = f"""
             AND NOT passage_no = ANY(%(left_out)s::bigint[]) {{among}}
     ), near_{{place}} AS (
         SELECT c.passage_no, c.distance FROM compared_{{place}} AS c
-        WHERE c.distance <= {_NEAR} + coalesce((
+        WHERE c.distance <= {_TIE_MARGIN} + coalesce((
             SELECT e.distance FROM compared_{{place}} AS e
             ORDER BY e.distance OFFSET %(limit)s - 1 LIMIT 1
         ), 2)
@@ -251,95 +257,110 @@ _TIED: Final = f"""
 """  # noqa: S608
 
 
-def compared(place: int, *, every: bool) -> str:
+def comparison_statement(place: int, *, compares_all: bool) -> str:
     """Write SQL for the nearest passages: `near_` and the place of the query's vector. Compare all
     vectors, or only those of the passages in `among_` and the place."""
-    return _COMPARED.format(place=place, among="" if every else _AMONG.format(place=place))
+    return _COMPARED.format(place=place, among="" if compares_all else _AMONG.format(place=place))
 
 
 class Comparison(NamedTuple):
-    """A vector of a query, its embedder's number, and the parameters of `compared`."""
+    """A vector of a query, its embedder's number, and the parameters of `comparison_statement`."""
 
-    asked: AskedVector
+    vector: AskedVector
     embedder: int
-    given: dict[str, driver.Raw]
+    parameters: dict[str, driver.Raw]
 
 
-async def to_compare(
-    work: Transaction, query: CandidateQuery, asked: AskedVector, space: Space
+async def prepare_comparison(
+    work: Transaction, query: CandidateQuery, vector: AskedVector, space: Space
 ) -> Comparison | None:
     """Return what to compare with a vector; None if the space has no such vectors."""
-    known = space.embedders.get(asked.embedder)
-    require_dimensions(asked, known)
-    if known is None or query.vector_limit <= 0 or direction_of(asked.values) is None:
+    embedder = space.embedders.get(vector.embedder)
+    require_dimensions(vector, embedder)
+    if embedder is None or query.vector_limit <= 0 or direction_of(vector.values) is None:
         return None
-    number, dimensions, count, signed = known
-    allowed = space.allowed
+    number, dimensions, count, signed = embedder
+    allowed_numbers = space.allowed_numbers
     if signed and count * dimensions > EXACT_NUMBERS:
-        rerank = max(_RERANK_LEAST, min(_RERANK_MOST, int(count * _RERANK_SHARE)))
+        rerank = max(_MIN_RERANK, min(_MAX_RERANK, int(count * _RERANK_SHARE)))
         limit = max(rerank, _RERANK_EACH * query.vector_limit)
-        if allowed is None or len(allowed) > limit:
+        if allowed_numbers is None or len(allowed_numbers) > limit:
             blocks = await work.rows(ALL_SIGNS, (work.space_id, number))
-            numbers = np.frombuffer(asked.values, "<f4")
-            allowed = nearest_by_signs(
-                blocks, numbers, limit=limit, allowed=allowed, left_out=space.left_out
+            numbers = np.frombuffer(vector.values, "<f4")
+            allowed_numbers = find_nearest_by_signs(
+                blocks,
+                numbers,
+                limit=limit,
+                allowed_numbers=allowed_numbers,
+                left_out=space.left_out,
             )
-    among = {} if allowed is None else {"among": driver.int8s(allowed)}
-    return Comparison(asked, number, {**_parts(asked), **among})
+    among_parameter = {} if allowed_numbers is None else {"among": driver.int8s(allowed_numbers)}
+    return Comparison(vector, number, {**_split_direction(vector), **among_parameter})
 
 
-async def choose(
-    work: Transaction, compared: Comparison, found: Sequence[tuple[int, float]], limit: int
+async def choose_nearest(
+    work: Transaction,
+    comparison: Comparison,
+    row_distances: Sequence[tuple[int, float]],
+    limit: int,
 ) -> list[int]:
-    """Choose the nearest of these passages, which `compared` found: numbers and distances."""
-    if len(found) <= limit:
-        return [number for number, _ in found]
-    edge = sorted(distance for _, distance in found)[limit - 1]
-    sure = [number for number, distance in found if distance < edge - _NEAR]
-    near = [number for number, distance in found if distance >= edge - _NEAR]
-    given = {"space": work.space_id, "embedder": compared.embedder, "numbers": driver.int8s(near)}
-    rows = await work.rows(_TIED, given)
+    """Choose the nearest of these passages, which `comparison` found: numbers and distances."""
+    if len(row_distances) <= limit:
+        return [number for number, _ in row_distances]
+    edge = sorted(distance for _, distance in row_distances)[limit - 1]
+    sure_numbers = [number for number, distance in row_distances if distance < edge - _TIE_MARGIN]
+    tied_numbers = [number for number, distance in row_distances if distance >= edge - _TIE_MARGIN]
+    arguments = {
+        "space": work.space_id,
+        "embedder": comparison.embedder,
+        "numbers": driver.int8s(tied_numbers),
+    }
+    rows = await work.rows(_TIED, arguments)
     if not rows:
-        return sure
-    cosines = compare(compared.asked, [row[3] for row in rows]).tolist()
+        return sure_numbers
+    cosines = compare(comparison.vector, [row[3] for row in rows]).tolist()
     order = sorted(
         (-cosine, row[1], row[2], row[0]) for cosine, row in zip(cosines, rows, strict=True)
     )
-    return sure + [row[3] for row in order[: limit - len(sure)]]
+    return sure_numbers + [row[3] for row in order[: limit - len(sure_numbers)]]
 
 
-def _parts(asked: AskedVector) -> dict[str, driver.Raw]:
+def _split_direction(vector: AskedVector) -> dict[str, driver.Raw]:
     """Split the query's direction into two half-precision vectors, exact to about 22 bits."""
-    numbers = direction_of(asked.values)
+    numbers = direction_of(vector.values)
     assert numbers is not None
     high = numbers.astype(np.float16)
-    return {"high": _halves(high), "low": _halves((numbers - high).astype(np.float16))}
+    return {
+        "high": _encode_halves(high),
+        "low": _encode_halves((numbers - high).astype(np.float16)),
+    }
 
 
-def _halves(numbers: NDArray[np.float16]) -> driver.Raw:
+def _encode_halves(numbers: NDArray[np.float16]) -> driver.Raw:
     return driver.Raw(struct.pack(">hh", len(numbers), 0) + numbers.astype(">f2").tobytes())
 
 
 def exact_as_halves(rows: NDArray[np.float32]) -> NDArray[np.bool_]:
     with np.errstate(over="ignore"):
-        same: NDArray[np.bool_] = np.equal(rows.astype(np.float16), rows)
-    return np.asarray(same.all(axis=1))
+        is_same: NDArray[np.bool_] = np.equal(rows.astype(np.float16), rows)
+    return np.asarray(is_same.all(axis=1))
 
 
-def compare(asked: AskedVector, raw: list[bytes]) -> Floats:
+def compare(vector: AskedVector, raw: list[bytes]) -> Floats:
     """Return the cosine of each stored vector with the query's."""
-    direction = direction_of(asked.values)
+    direction = direction_of(vector.values)
     assert direction is not None
-    stored = np.frombuffer(b"".join(map(driver.floats_of, raw)), "<f4")
-    return cosines(stored.reshape(len(raw), len(direction)), direction)
+    stored_values = np.frombuffer(b"".join(map(driver.floats_of, raw)), "<f4")
+    return cosines(stored_values.reshape(len(raw), len(direction)), direction)
 
 
-def require_dimensions(asked: AskedVector, known: tuple[Any, ...] | None) -> None:
-    """Raise an error unless the query's vector fits the embedder, `known` (a row of `EMBEDDER`)."""
-    if known is not None and 4 * known[1] != len(asked.values):
+def require_dimensions(vector: AskedVector, embedder: tuple[Any, ...] | None) -> None:
+    """Raise an error unless the query's vector fits the embedder, `embedder` (a row of
+    `EMBEDDER`)."""
+    if embedder is not None and 4 * embedder[1] != len(vector.values):
         raise StoreError(
-            f"embedder {asked.embedder!r} has {known[1]} dimensions in this store, but the "
-            f"query's vector has {len(asked.values) // 4}"
+            f"embedder {vector.embedder!r} has {embedder[1]} dimensions in this store, but the "
+            f"query's vector has {len(vector.values) // 4}"
         )
 
 
@@ -390,85 +411,104 @@ _ALL_VECTORS: Final = """
 
 
 async def write_vectors(
-    work: Transaction, given: VectorSet, stored: tuple[Any, ...] | None, counters: SpaceCounters
+    work: Transaction,
+    vector_set: VectorSet,
+    embedder_row: tuple[Any, ...] | None,
+    counters: SpaceCounters,
 ) -> None:
-    """Write vectors of passages. `stored` is their embedder's row of `EMBEDDER`."""
-    known = known_embedder(given, stored, counters)
-    written = {segment for segment, _ in counters.places}
+    """Write vectors of passages. `embedder_row` is their embedder's row of `EMBEDDER`."""
+    embedder = find_embedder(vector_set, embedder_row, counters)
+    written_segments = {segment for segment, _ in counters.places}
     rows: Sequence[tuple[Any, ...]] = ()
-    if before := {vector.segment for vector in given.vectors} - written:
-        asked = {"space": work.space_id, "name": given.embedder, "ids": driver.texts(before)}
-        rows = await work.rows(_PLACES, asked)
-    chosen = _chosen(given, rows, counters)
-    if not chosen:
+    if stored_segments := {vector.segment for vector in vector_set.vectors} - written_segments:
+        arguments = {
+            "space": work.space_id,
+            "name": vector_set.embedder,
+            "ids": driver.texts(stored_segments),
+        }
+        rows = await work.rows(_PLACES, arguments)
+    chosen_values = _choose_values(vector_set, rows, counters)
+    if not chosen_values:
         return
-    number = await new_embedder(work, given, counters) if known is None else known
-    new = {
+    number = await add_embedder(work, vector_set, counters) if embedder is None else embedder
+    new_values = {
         passage: values
-        for passage, values in chosen.items()
-        if (number, passage) not in counters.vectored
+        for passage, values in chosen_values.items()
+        if (number, passage) not in counters.vector_keys
     }
-    if new:
-        counters.vectored.update((number, passage) for passage in new)
-        signed = stored is not None and stored[3]
-        at_most = None if signed else counters.next_passage - 1
-        await _insert(work, number, given.dimensions, new, at_most)
+    if new_values:
+        counters.vector_keys.update((number, passage) for passage in new_values)
+        is_signed = embedder_row is not None and embedder_row[3]
+        at_most = None if is_signed else counters.next_passage - 1
+        await _insert_vectors(work, number, vector_set.dimensions, new_values, at_most)
 
 
-def known_embedder(
-    given: VectorSet | FactVectorSet, stored: tuple[Any, ...] | None, counters: SpaceCounters
+def find_embedder(
+    vector_set: VectorSet | FactVectorSet,
+    embedder_row: tuple[Any, ...] | None,
+    counters: SpaceCounters,
 ) -> int | None:
     """Return the stored number of the vectors' embedder; None if it is new. Raise BatchRefused if
     the stored embedder has other dimensions."""
-    if any(len(vector.values) != 4 * given.dimensions for vector in given.vectors):
-        raise BatchRefused(f"a vector does not have {given.dimensions} dimensions")
-    known = counters.embedders.get(given.embedder) if stored is None else (stored[0], stored[1])
-    if known is None:
+    if any(len(vector.values) != 4 * vector_set.dimensions for vector in vector_set.vectors):
+        raise BatchRefused(f"a vector does not have {vector_set.dimensions} dimensions")
+    embedder = (
+        counters.embedders.get(vector_set.embedder)
+        if embedder_row is None
+        else (embedder_row[0], embedder_row[1])
+    )
+    if embedder is None:
         return None
-    if known[1] != given.dimensions:
+    if embedder[1] != vector_set.dimensions:
         raise BatchRefused(
-            f"embedder {given.embedder!r} has {known[1]} dimensions in this store, not "
-            f"{given.dimensions}"
+            f"embedder {vector_set.embedder!r} has {embedder[1]} dimensions in this store, not "
+            f"{vector_set.dimensions}"
         )
-    return known[0]
+    return embedder[0]
 
 
-async def new_embedder(
-    work: Transaction, given: VectorSet | FactVectorSet, counters: SpaceCounters
+async def add_embedder(
+    work: Transaction, vector_set: VectorSet | FactVectorSet, counters: SpaceCounters
 ) -> int:
     number = counters.next_embedder
     counters.next_embedder += 1
-    counters.embedders[given.embedder] = (number, given.dimensions)
-    await work.send(_NEW_EMBEDDER, (work.space_id, number, given.embedder, given.dimensions))
+    counters.embedders[vector_set.embedder] = (number, vector_set.dimensions)
+    await work.send(
+        _NEW_EMBEDDER, (work.space_id, number, vector_set.embedder, vector_set.dimensions)
+    )
     return number
 
 
-def _chosen(
-    given: VectorSet, rows: Sequence[tuple[Any, ...]], counters: SpaceCounters
+def _choose_values(
+    vector_set: VectorSet, rows: Sequence[tuple[Any, ...]], counters: SpaceCounters
 ) -> dict[int, bytes]:
     places: dict[tuple[str, int], tuple[int, tuple[int, int]]] = {
         (segment, ordinal): (number, (start, end))
-        for segment, ordinal, number, start, end, there in rows
-        if not there
+        for segment, ordinal, number, start, end, has_vector in rows
+        if not has_vector
     }
     places.update(
         (place, (number, (start, end))) for place, (number, start, end) in counters.places.items()
     )
-    chosen: dict[int, bytes] = {}
-    for one in given.vectors:
-        place = places.get((one.segment, one.ordinal))
-        if place is not None and one.span in (None, place[1]):
-            chosen.setdefault(place[0], one.values)
-    return chosen
+    chosen_values: dict[int, bytes] = {}
+    for vector in vector_set.vectors:
+        place = places.get((vector.segment, vector.ordinal))
+        if place is not None and vector.span in (None, place[1]):
+            chosen_values.setdefault(place[0], vector.values)
+    return chosen_values
 
 
-async def _insert(
-    work: Transaction, embedder: int, dimensions: int, new: dict[int, bytes], at_most: int | None
+async def _insert_vectors(
+    work: Transaction,
+    embedder: int,
+    dimensions: int,
+    new_values: dict[int, bytes],
+    at_most: int | None,
 ) -> None:
     """Insert vectors. They are counted only once they have signs. Before that, `at_most` limits
     their number, and the caller has locked the space."""
-    rows = np.frombuffer(b"".join(new.values()), "<f4").reshape(len(new), dimensions)
-    numbers = np.array(list(new), np.int64)
+    rows = np.frombuffer(b"".join(new_values.values()), "<f4").reshape(len(new_values), dimensions)
+    numbers = np.array(list(new_values), np.int64)
     await work.send(
         _VECTORS,
         (work.space_id, driver.int8s(numbers), driver.vectors(rows, work.vector_oid),
@@ -476,16 +516,16 @@ async def _insert(
          driver.float8s(np.linalg.norm(rows.astype(np.float64), axis=1).tolist()),
          work.space_id, embedder),
     )  # fmt: skip
-    named = (work.space_id, embedder)
+    key = (work.space_id, embedder)
     if at_most is None:
-        await work.send(_COUNTED, (len(new), *named))
+        await work.send(_COUNTED, (len(new_values), *key))
         await put_signs(work, embedder, dimensions, numbers, rows)
         return
-    most = EXACT_NUMBERS // dimensions  # above this number, a search needs the signs
-    row = await work.row(_COUNT, named) if at_most > most else None
-    if row is not None and row[0] > most:
-        stored = await work.rows(_ALL_VECTORS, named)
-        values = np.frombuffer(b"".join(driver.floats_of(raw) for _, raw in stored), "<f4")
-        places = np.array([number for number, _ in stored], np.int64)
+    max_count = EXACT_NUMBERS // dimensions  # above this number, a search needs the signs
+    row = await work.row(_COUNT, key) if at_most > max_count else None
+    if row is not None and row[0] > max_count:
+        stored_rows = await work.rows(_ALL_VECTORS, key)
+        values = np.frombuffer(b"".join(driver.floats_of(raw) for _, raw in stored_rows), "<f4")
+        places = np.array([number for number, _ in stored_rows], np.int64)
         await put_signs(work, embedder, dimensions, places, values.reshape(-1, dimensions))
-        await work.send(_SIGNED, (row[0], *named))
+        await work.send(_SIGNED, (row[0], *key))

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recollect.adapters.stores.invariants import best_of
-from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, plain, texts
+from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, unescape
 from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
@@ -35,8 +35,8 @@ _BLOCK_BYTES: Final = 6_500
 _POSTING_BYTES, _TERM_BYTES = 5, 6
 _BUCKET_POSTINGS: Final = 400
 """Average number of postings per bucket. Small buckets need more rows, large ones longer reads."""
-_COUNT_MOST: Final = 65_535
-_TERMS_KEPT: Final = 200_000
+_MAX_COUNT: Final = 65_535
+_MAX_CACHED_TERMS: Final = 200_000
 _HEAD: Final = struct.Struct("<HH")
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -47,13 +47,13 @@ NONE: Final = np.empty(0, np.int64)
 class _Terms(dict[tuple[bytes, str], int]):
     """A cache of words' numbers by space, which is cleared when it grows too large."""
 
-    def __missing__(self, asked: tuple[bytes, str]) -> int:
-        if len(self) >= _TERMS_KEPT:
+    def __missing__(self, key: tuple[bytes, str]) -> int:
+        if len(self) >= _MAX_CACHED_TERMS:
             self.clear()
-        named = asked[1].encode("utf-8", "surrogatepass")
-        hashed = blake2b(named, digest_size=4, key=asked[0]).digest()
-        number = int.from_bytes(hashed, "little")
-        self[asked] = number
+        word_bytes = key[1].encode("utf-8", "surrogatepass")
+        digest = blake2b(word_bytes, digest_size=4, key=key[0]).digest()
+        number = int.from_bytes(digest, "little")
+        self[key] = number
         return number
 
 
@@ -64,18 +64,20 @@ def term_of(space_id: UUID, word: str) -> int:
     return _TERMS[space_id.bytes, word]
 
 
-def forward(space_id: UUID, passages: Sequence[Sequence[str]]) -> list[tuple[int, bytes, bytes]]:
+def encode_passages(
+    space_id: UUID, passages: Sequence[Sequence[str]]
+) -> list[tuple[int, bytes, bytes]]:
     """Return what the index stores of each passage: its length, its sorted terms and their counts.
     All passages are sorted together, because numpy calls per passage would take most of the time.
     """
-    counted, key = list(map(Counter, passages)), space_id.bytes
-    terms = np.array([_TERMS[key, word] for words in counted for word in words], np.int64)
-    counts = np.array([count for words in counted for count in words.values()], np.int64)
-    bases = np.arange(len(counted) + 1) << 32
-    terms += np.repeat(bases[:-1], np.array(list(map(len, counted)), np.int64))
+    word_counts, key = list(map(Counter, passages)), space_id.bytes
+    terms = np.array([_TERMS[key, word] for words in word_counts for word in words], np.int64)
+    counts = np.array([count for words in word_counts for count in words.values()], np.int64)
+    bases = np.arange(len(word_counts) + 1) << 32
+    terms += np.repeat(bases[:-1], np.array(list(map(len, word_counts)), np.int64))
     order = np.argsort(terms)
     terms, firsts = np.unique(terms[order], return_index=True)  # two words may have one number
-    counts = np.minimum(np.add.reduceat(counts[order], firsts), _COUNT_MOST).astype("<u2")
+    counts = np.minimum(np.add.reduceat(counts[order], firsts), _MAX_COUNT).astype("<u2")
     edges = pairwise(np.searchsorted(terms, bases).tolist())
     terms = terms.astype("<u4")
     return [
@@ -131,13 +133,13 @@ def _build_run(rows: Forwards, start: int, end: int) -> Run:
     low, high = int(offsets[start]), int(offsets[end])
     first, last = int(rows.numbers[start]), int(rows.numbers[end - 1])
     numbers = (rows.numbers[start:end] - first).astype("<u2")
-    lengths = np.minimum(rows.lengths[start:end], _COUNT_MOST).astype("<u2")
+    lengths = np.minimum(rows.lengths[start:end], _MAX_COUNT).astype("<u2")
     terms = rows.terms[low:high]
     order = np.argsort(terms, kind="stable")
     of_row = np.repeat(np.arange(end - start), rows.sizes[start:end])[order]
     bits = max(0, int(np.ceil(np.log2(max(1, len(terms)) / _BUCKET_POSTINGS))))
     shift = 32 - bits
-    blocks = _cut(
+    blocks = _cut_into_blocks(
         terms[order],
         numbers[of_row],
         lengths[of_row],
@@ -147,7 +149,7 @@ def _build_run(rows: Forwards, start: int, end: int) -> Run:
     return Run(first, last, end - start, shift, tuple(blocks))
 
 
-def _cut(
+def _cut_into_blocks(
     terms: NDArray[Any],
     numbers: NDArray[Any],
     lengths: NDArray[Any],
@@ -157,11 +159,11 @@ def _cut(
     if not len(terms):
         return
     buckets = terms.astype(np.int64) >> shift
-    opens = np.concatenate(([True], terms[1:] != terms[:-1]))
-    costs = np.cumsum(_POSTING_BYTES + _TERM_BYTES * opens)
+    is_new_term = np.concatenate(([True], terms[1:] != terms[:-1]))
+    costs = np.cumsum(_POSTING_BYTES + _TERM_BYTES * is_new_term)
     starts = np.flatnonzero(np.concatenate(([True], buckets[1:] != buckets[:-1])))
-    counted = np.diff(np.append(starts, len(terms)))
-    base = np.repeat(np.concatenate(([0], costs))[starts], counted)
+    bucket_sizes = np.diff(np.append(starts, len(terms)))
+    base = np.repeat(np.concatenate(([0], costs))[starts], bucket_sizes)
     parts = (costs - base) // _BLOCK_BYTES
     changes = (buckets[1:] != buckets[:-1]) | (parts[1:] != parts[:-1])
     edges = np.concatenate(([0], np.flatnonzero(changes) + 1, [len(terms)])).tolist()
@@ -199,11 +201,11 @@ Postings: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 def postings_of(raw: bytes, term: int) -> Postings | None:
     terms, ends, size, body = _parts_of(raw)
-    place = int(np.searchsorted(terms, np.uint32(term)))
-    if place == len(terms) or int(terms[place]) != term:
+    index = int(np.searchsorted(terms, np.uint32(term)))
+    if index == len(terms) or int(terms[index]) != term:
         return None
-    low = int(ends[place - 1]) if place else 0
-    count = int(ends[place]) - low
+    low = int(ends[index - 1]) if index else 0
+    count = int(ends[index]) - low
     return (
         np.frombuffer(raw, "<u2", count, body + 2 * low),
         np.frombuffer(raw, "<u2", count, body + 2 * size + 2 * low),
@@ -221,14 +223,14 @@ def decode_block(raw: bytes) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], 
     )
 
 
-def block_without(raw: bytes, gone: NDArray[Any]) -> tuple[int, int, bytes] | None:
+def block_without(raw: bytes, removed_numbers: NDArray[Any]) -> tuple[int, int, bytes] | None:
     terms, numbers, lengths, counts = decode_block(raw)
-    remain = ~np.isin(numbers, gone)
-    if not remain.any():
+    remains = ~np.isin(numbers, removed_numbers)
+    if not remains.any():
         return None
-    remaining = terms[remain]
-    made = encode_block(remaining, numbers[remain], lengths[remain], counts[remain])
-    return int(remaining[0]), int(remaining[-1]), made
+    remaining = terms[remains]
+    new_raw = encode_block(remaining, numbers[remains], lengths[remains], counts[remains])
+    return int(remaining[0]), int(remaining[-1]), new_raw
 
 
 def forwards_of(row: Sequence[Any] | None) -> Forwards:
@@ -254,55 +256,55 @@ class PostingHit:
     counts: NDArray[Any]
 
 
-def hits_in(rows: Forwards, asked: Iterable[int]) -> Iterator[PostingHit]:
-    wanted = np.array(sorted(asked), np.uint32)
-    found = np.flatnonzero(np.isin(rows.terms, wanted))
-    if not len(found):
+def find_hits(rows: Forwards, query_terms: Iterable[int]) -> Iterator[PostingHit]:
+    sorted_terms = np.array(sorted(query_terms), np.uint32)
+    matches = np.flatnonzero(np.isin(rows.terms, sorted_terms))
+    if not len(matches):
         return
-    of_row = np.searchsorted(np.cumsum(rows.sizes), found, side="right")
-    terms = rows.terms[found]
+    of_row = np.searchsorted(np.cumsum(rows.sizes), matches, side="right")
+    terms = rows.terms[matches]
     for term in np.unique(terms).tolist():
-        here = terms == term
-        owner = of_row[here]
+        is_term = terms == term
+        owner = of_row[is_term]
         yield PostingHit(
-            term, 0, rows.numbers[owner], rows.lengths[owner], rows.counts[found[here]]
+            term, 0, rows.numbers[owner], rows.lengths[owner], rows.counts[matches[is_term]]
         )
 
 
-def order_candidates(
+def choose_candidates(
     hits: Sequence[PostingHit],
     *,
     frequencies: dict[int, int],
     documents: int,
     average_length: float,
     limit: int,
-    allowed: Ints | None = None,
+    allowed_numbers: Ints | None = None,
     left_out: Ints = NONE,
 ) -> tuple[Ints, Ints]:
-    """Choose the best passages by Okapi BM25, and those tied at the limit. If `allowed` is given,
-    choose only passages in it. Never choose passages in `left_out`."""
+    """Choose the best passages by Okapi BM25, and those tied at the limit. If `allowed_numbers` is
+    given, choose only passages in it. Never choose passages in `left_out`."""
     if not hits or limit <= 0:
         return NONE, NONE
-    found: list[tuple[Ints, Floats]] = []
+    matches: list[tuple[Ints, Floats]] = []
     # Add in the order of the terms, so that equal passages have exactly the same score.
-    ordered = sorted(hits, key=lambda hit: (hit.base, hit.term))
-    for base, same in groupby(ordered, key=lambda hit: hit.base):
-        low, totals = _score(list(same), frequencies, documents, average_length)
+    sorted_hits = sorted(hits, key=lambda hit: (hit.base, hit.term))
+    for base, group in groupby(sorted_hits, key=lambda hit: hit.base):
+        low, totals = _score_hits(list(group), frequencies, documents, average_length)
         first = base + low
-        if allowed is not None:
-            chosen = np.zeros(len(totals), bool)
-            chosen[_places(allowed, first, len(totals))] = True
-            totals[~chosen] = 0.0
+        if allowed_numbers is not None:
+            is_allowed = np.zeros(len(totals), bool)
+            is_allowed[_relative_positions(allowed_numbers, first, len(totals))] = True
+            totals[~is_allowed] = 0.0
         if len(left_out):
-            totals[_places(left_out, first, len(totals))] = 0.0
+            totals[_relative_positions(left_out, first, len(totals))] = 0.0
         matching = np.flatnonzero(totals)
-        found.append((matching + first, totals[matching]))
-    numbers, scores = (np.concatenate(columns) for columns in zip(*found, strict=True))
+        matches.append((matching + first, totals[matching]))
+    numbers, scores = (np.concatenate(columns) for columns in zip(*matches, strict=True))
     best, tied, _ = best_of(numbers, scores, limit)
     return best, tied
 
 
-def _score(
+def _score_hits(
     hits: Sequence[PostingHit], frequencies: dict[int, int], documents: int, average_length: float
 ) -> tuple[int, Floats]:
     """Return the lowest relative passage number, and the scores of all passages from it on."""
@@ -310,16 +312,16 @@ def _score(
     high = max(int(hit.numbers.max()) for hit in hits)
     totals = np.zeros(high - low + 1)
     for hit in hits:
-        worth = inverse_document_frequency(
+        weight = inverse_document_frequency(
             document_frequency=int(frequencies[hit.term]), documents=documents
         )
         damping = length_damping(hit.lengths.astype(np.float64), average_length)
-        gains = worth * saturated(hit.counts.astype(np.float64), damping)
+        gains = weight * saturated(hit.counts.astype(np.float64), damping)
         totals[hit.numbers.astype(np.int64) - low] += gains
     return low, totals
 
 
-def _places(numbers: Ints, first: int, count: int) -> Ints:
+def _relative_positions(numbers: Ints, first: int, count: int) -> Ints:
     return numbers[(numbers >= first) & (numbers < first + count)] - first
 
 
@@ -406,9 +408,9 @@ class Space:
     has_facts: bool
     embedders: Mapping[str, Embedder]
     left_out: Ints
-    known: frozenset[str]
+    stored_ids: frozenset[str]
     """Those of the excluded messages that are stored."""
-    allowed: Ints | None
+    allowed_numbers: Ints | None
     """Passages to search; None for all."""
     hits: Sequence[PostingHit]
     frequencies: dict[int, int]
@@ -421,88 +423,90 @@ class Lookup:
     terms: frozenset[int]
     leave_out: frozenset[SegmentId]
     filters: tuple[Any, ...]
-    asking: Statement
-    allowing: Statement | None = None
-    read: Space | None = None
+    space_query: Statement
+    allowed_query: Statement | None = None
+    result: Space | None = None
 
-    async def space(self) -> Space:
-        if self.read is None:
-            row = await self.asking.fetchone() or (0, 0, False, None, None, [], *[None] * 9)
-            only = None if self.allowing is None else await self.allowing.fetchone()
-            hits = [*_block_hits(*row[6:10]), *hits_in(forwards_of(row[10:]), self.terms)]
+    async def read_space(self) -> Space:
+        if self.result is None:
+            row = await self.space_query.fetchone() or (0, 0, False, None, None, [], *[None] * 9)
+            allowed_row = (
+                None if self.allowed_query is None else await self.allowed_query.fetchone()
+            )
+            hits = [*_read_block_hits(*row[6:10]), *find_hits(forwards_of(row[10:]), self.terms)]
             frequencies: Counter[int] = Counter()
             for hit in hits:
                 frequencies[hit.term] += len(hit.numbers)
-            self.read = Space(
+            self.result = Space(
                 documents=row[0], total_length=row[1], has_facts=row[2],
-                embedders={plain(name): one for name, one in (row[3] or {}).items()},
+                embedders={unescape(name): embedder for name, embedder in (row[3] or {}).items()},
                 left_out=big_endian(row[4], "i8"),
-                known=frozenset(row[5]),
-                allowed=None if only is None else big_endian(only[0], "i8"),
+                stored_ids=frozenset(row[5]),
+                allowed_numbers=None if allowed_row is None else big_endian(allowed_row[0], "i8"),
                 hits=hits, frequencies=frequencies,
             )  # fmt: skip
-        return self.read
+        return self.result
 
 
 async def look_up_space(work: Transaction, query: CandidateQuery | None = None) -> Space:
     """Return what a search needs to know first; without a query, as read for any other query."""
-    known: Lookup | None = work.lookup
-    if query is None and known is not None:
-        return await known.space()
+    lookup: Lookup | None = work.lookup
+    if query is None and lookup is not None:
+        return await lookup.read_space()
     query = query or CandidateQuery()
     terms = frozenset([term_of(work.space_id, word) for word in query.words])
     filters = (query.session, query.said_after, query.said_before, query.with_files)
     scope = (query.leave_out, filters)
-    if known is None or (known.leave_out, known.filters) != scope or not terms <= known.terms:
-        given = {"space": work.space_id, "terms": int8s(sorted(terms))}
-        asking = await work.send(_LOOK_UP, {**given, "ids": texts(query.leave_out)})
-        known = work.lookup = Lookup(terms, *scope, asking)
+    if lookup is None or (lookup.leave_out, lookup.filters) != scope or not terms <= lookup.terms:
+        arguments = {"space": work.space_id, "terms": int8s(sorted(terms))}
+        space_query = await work.send(_LOOK_UP, {**arguments, "ids": texts(query.leave_out)})
+        lookup = work.lookup = Lookup(terms, *scope, space_query)
         if filters[:3] != (None, None, None):
-            given.update(zip(("session", "after", "before", "files"), filters, strict=True))
-            known.allowing = await work.send_planned(_ALLOWED, given)
-    return await known.space()
+            arguments.update(zip(("session", "after", "before", "files"), filters, strict=True))
+            lookup.allowed_query = await work.send_planned(_ALLOWED, arguments)
+    return await lookup.read_space()
 
 
 async def find_by_words(work: Transaction, query: CandidateQuery, space: Space) -> list[int]:
     """Find the best passages by words."""
     terms = {term_of(work.space_id, word) for word in query.words}
-    best, alike = order_candidates(
+    best, tied = choose_candidates(
         [hit for hit in space.hits if hit.term in terms],
         frequencies=space.frequencies,
         documents=space.documents,
         average_length=space.total_length / space.documents if space.documents else 0.0,
         limit=query.lexical_limit,
-        allowed=space.allowed,
+        allowed_numbers=space.allowed_numbers,
         left_out=space.left_out,
     )
     limit = query.lexical_limit - len(best)
-    if len(alike) > limit:
-        given = {"space": work.space_id, "numbers": int8s(alike), "limit": limit}
-        alike = np.array([number for (number,) in await work.rows(_FIRST_OF, given)], np.int64)
-    return [*best.tolist(), *alike.tolist()]
+    if len(tied) > limit:
+        arguments = {"space": work.space_id, "numbers": int8s(tied), "limit": limit}
+        tied = np.array([number for (number,) in await work.rows(_FIRST_OF, arguments)], np.int64)
+    return [*best.tolist(), *tied.tolist()]
 
 
-def _block_hits(
+def _read_block_hits(
     runs: bytes | None, dead: bytes | None, places: bytes | None, blocks: bytes | None
 ) -> Iterator[PostingHit]:
     firsts: dict[int, int] = {}
     masks: dict[int, NDArray[Any]] = {}
-    at = 0
+    offset = 0
     for run, first, size in big_endian(runs, "i8").reshape(-1, 3).tolist():
         firsts[run] = first
         if size:
-            masks[run] = np.frombuffer((dead or b"")[at : at + size], "<u2")
-            at += size
-    at = 0
+            masks[run] = np.frombuffer((dead or b"")[offset : offset + size], "<u2")
+            offset += size
+    offset = 0
     for run, term, size in big_endian(places, "i8").reshape(-1, 3).tolist():
-        at += size
+        offset += size
         try:
-            found = postings_of((blocks or b"")[at - size : at], term)
+            postings = postings_of((blocks or b"")[offset - size : offset], term)
         except (ValueError, struct.error):  # skip a damaged block; `check` reports it
             continue
-        if found is None:
+        if postings is None:
             continue
-        numbers, lengths, counts = found
+        numbers, lengths, counts = postings
         if run in masks:
             alive = ~np.isin(numbers, masks[run])
             numbers, lengths, counts = numbers[alive], lengths[alive], counts[alive]

@@ -25,7 +25,7 @@ from recollect.adapters.stores.invariants import (
 from recollect.adapters.stores.postgres import driver, facts, jobs, ledger, sessions, space, vectors
 from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.adapters.stores.postgres.words import forward
+from recollect.adapters.stores.postgres.words import encode_passages
 from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.segment import NewPassage, NewSegment, SegmentId
 from recollect.errors import StaleFacts
@@ -67,25 +67,27 @@ async def write_batch(
     if batch.facts_revision not in (None, counters.facts_revision):
         raise StaleFacts("other facts were written in the meantime: read the facts and try again")
     before = counters.tail
-    segments = SortedSegments.of(batch, known=lookups.known, tombstones=counters.tombstoned)
-    forgotten = segments.forgotten
+    segments = SortedSegments.of(batch, known=lookups.known_ids, tombstones=counters.tombstones)
+    forgotten_messages = segments.forgotten
     # a later batch may contain facts that depend only on a forgotten segment
-    await work.insert(FORGOTTEN_SEGMENTS, forgotten.items())
-    unquotable = counters.tombstoned.union(forgotten.values())
+    await work.insert(FORGOTTEN_SEGMENTS, forgotten_messages.items())
+    unquotable = counters.tombstones.union(forgotten_messages.values())
     if segments.new:
         await _insert_segments(work, segments.new, counters)
-    for given in batch.vectors:
-        await vectors.write_vectors(work, given, lookups.embedders.get(given.embedder), counters)
+    for vector_set in batch.vectors:
+        await vectors.write_vectors(
+            work, vector_set, lookups.embedders.get(vector_set.embedder), counters
+        )
     # The same messages forbid the record of a compaction and the state with its cut.
-    refused = unquotable | (lookups.unquotable - segments.message_ids)
+    refused_ids = unquotable | (lookups.unquotable - segments.message_ids)
     outcome, stale = SessionOutcome(), None
     if batch.session is not None:
         outcome = await sessions.write_session(
-            work, batch.session, lookups.session, refused, segments.message_ids
+            work, batch.session, lookups.session, refused_ids, segments.message_ids
         )
         stale = batch.session.session if outcome.stale else None
     if lookups.facts is not None:
-        await facts.write_facts(work, batch, lookups.facts, counters, frozenset(forgotten))
+        await facts.write_facts(work, batch, lookups.facts, counters, frozenset(forgotten_messages))
     new_jobs = list(segments.jobs_of(batch))
     if counters.tail // space.PACK_AFTER > before // space.PACK_AFTER:
         new_jobs.append(NewJob(kind="pack", key="pack", run_at=batch.at))
@@ -93,28 +95,28 @@ async def write_batch(
     await ledger.add_pieces(work, batch.pieces, unquotable)
     await ledger.add_turns(work, [turn for turn in batch.turns if turn.session != stale])
     current = [record for record in batch.compactions if record.session != stale]
-    await ledger.add_compactions(work, current, refused)
-    await space.advance(work, counters)
+    await ledger.add_compactions(work, current, refused_ids)
+    await space.store_counters(work, counters)
     return segments.result(outcome, new_jobs), counters.tail
 
 
 async def _lock_and_look_up(
     work: Transaction, batch: Batch
 ) -> tuple[space.SpaceCounters, _BatchLookup]:
-    locking = await work.send(space.COUNTERS, (work.space_id,))
+    lock_query = await work.send(space.COUNTERS, (work.space_id,))
     about_facts = await facts.look_up_facts(work, batch)
-    asking = await work.send(_LOOKUP, _asked(work, batch))
-    row = await locking.fetchone()
+    lookup_query = await work.send(_LOOKUP, _lookup_arguments(work, batch))
+    row = await lock_query.fetchone()
     if row is None:
         await space.lock_space(work)
         return await _lock_and_look_up(work, batch)
     counters = space.SpaceCounters(*row)
-    rows = await asking.fetchall()
-    known, tombstoned, forgotten, *session = rows[0][:-5]
-    counters.tombstoned = frozenset(tombstoned)
+    rows = await lookup_query.fetchall()
+    known_ids, tombstones, forgotten_ids, *session = rows[0][:-5]
+    counters.tombstones = frozenset(tombstones)
     return counters, _BatchLookup(
-        known=frozenset(known),
-        unquotable=frozenset([*tombstoned, *forgotten]),
+        known_ids=frozenset(known_ids),
+        unquotable=frozenset([*tombstones, *forgotten_ids]),
         facts=about_facts,
         session=sessions.SessionLookup(*session),
         embedders={row[-1]: row[-5:-1] for row in rows if row[-1] is not None},
@@ -143,70 +145,75 @@ cannot see the lengths of arrays that come from a SELECT, so it keeps one plan f
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchLookup:
-    known: frozenset[str]
+    known_ids: frozenset[str]
     unquotable: frozenset[str]
     facts: facts.FactLookup | None
     session: sessions.SessionLookup
     embedders: Mapping[str, tuple[Any, ...]]
 
 
-def _asked(work: Transaction, batch: Batch) -> dict[str, Any]:
-    about: set[str] = {text for record in batch.compactions for text in record.about}
-    about.update(sessions.newest_quotes(batch.session))
+def _lookup_arguments(work: Transaction, batch: Batch) -> dict[str, Any]:
+    quoted_ids: set[str] = {
+        message_id for record in batch.compactions for message_id in record.about
+    }
+    quoted_ids.update(sessions.newest_quotes(batch.session))
     return {
         "space": work.space_id,
-        "ids": driver.texts(new.segment.id for new in batch.segments),
-        "identities": driver.texts(identities_of(batch) | about),
-        "about": driver.texts(about),
-        "embedders": driver.texts(given.embedder for given in batch.vectors),
-        **sessions.asked(batch.session),
+        "ids": driver.texts(new_segment.segment.id for new_segment in batch.segments),
+        "identities": driver.texts(identities_of(batch) | quoted_ids),
+        "about": driver.texts(quoted_ids),
+        "embedders": driver.texts(vector_set.embedder for vector_set in batch.vectors),
+        **sessions.lookup_arguments(batch.session),
     }
 
 
 async def _insert_segments(
-    work: Transaction, new: Sequence[NewSegment], counters: space.SpaceCounters
+    work: Transaction, new_segments: Sequence[NewSegment], counters: space.SpaceCounters
 ) -> None:
-    numbered = [
-        (sequence, given.segment, given.passages)
-        for sequence, given in enumerate(new, counters.next_sequence)
+    numbered_segments = [
+        (sequence, new_segment.segment, new_segment.passages)
+        for sequence, new_segment in enumerate(new_segments, counters.next_sequence)
     ]
-    counters.next_sequence += len(new)
+    counters.next_sequence += len(new_segments)
     rows = [
         (sequence, segment.id, segment.session, segment.key, segment.message_id, segment.role,
          segment.text, segment.tokens, segment.said_at, segment.source, segment.trust,
          segment.noise, segment.tool, segment.origin, segment.foreign)
-        for sequence, segment, _ in numbered
+        for sequence, segment, _ in numbered_segments
     ]  # fmt: skip
     await work.insert(_SEGMENTS, rows)
-    indexed = [(number, one.id, one.said_at, passages) for number, one, passages in numbered]
-    await insert_passages(work, indexed, counters)
+    segment_rows = [
+        (number, segment.id, segment.said_at, passages)
+        for number, segment, passages in numbered_segments
+    ]
+    await insert_passages(work, segment_rows, counters)
 
 
 async def insert_passages(
     work: Transaction,
-    given: Sequence[tuple[int, SegmentId, float, Sequence[NewPassage]]],
+    segment_rows: Sequence[tuple[int, SegmentId, float, Sequence[NewPassage]]],
     counters: space.SpaceCounters,
 ) -> None:
     """Index segments, each given by sequence, id, time and passages."""
-    words = [passage.words for *_, new in given for passage in new]
+    words = [passage.words for *_, new_passages in segment_rows for passage in new_passages]
     if len(words) > _MANY_PASSAGES:
-        forwards = iter(await asyncio.to_thread(forward, work.space_id, words))
+        forwards = iter(await asyncio.to_thread(encode_passages, work.space_id, words))
     else:
-        forwards = iter(forward(work.space_id, words))
+        forwards = iter(encode_passages(work.space_id, words))
     passages: list[tuple[Any, ...]] = []
     terms: list[tuple[Any, ...]] = []
-    for sequence, segment, said_at, new in given:
-        for ordinal, passage in enumerate(new):
+    for sequence, segment, said_at, new_passages in segment_rows:
+        for ordinal, passage in enumerate(new_passages):
             number = counters.next_passage
             counters.next_passage += 1
             counters.places[segment, ordinal] = (number, passage.start, passage.end)
-            length, *packed = next(forwards)
+            length, *packed_terms = next(forwards)
             counters.documents += 1
             counters.total_length += length
             passages.append(
                 (number, sequence, ordinal, passage.start, passage.end, said_at, passage.embedded)
             )
-            terms.append((number, length, *packed))
+            terms.append((number, length, *packed_terms))
     await work.insert(_PASSAGES, passages)
     await work.insert(_TERMS, terms)
 
@@ -251,9 +258,9 @@ async def replace_passages(
     spans = {(row[0], row[4], row[5], row[6]): row[3] for row in rows if row[3] is not None}
     if not rows:
         return
-    old = np.array(sorted(spans.values()), np.int64)
-    await drop_index(work, old, counters)
-    await space.mark_dead(work, old[old <= counters.packed_to])
+    old_numbers = np.array(sorted(spans.values()), np.int64)
+    await drop_index(work, old_numbers, counters)
+    await space.mark_dead(work, old_numbers[old_numbers <= counters.packed_to])
     segments = {row[0]: (row[1], row[2]) for row in rows}
     await insert_passages(
         work,
@@ -265,15 +272,15 @@ async def replace_passages(
     )
     moved: dict[int, int] = {}
     for (id_, ordinal), (number, start, end) in counters.places.items():
-        if (was := spans.pop((id_, ordinal, start, end), None)) is not None:
-            moved[was] = number
+        if (old_number := spans.pop((id_, ordinal, start, end), None)) is not None:
+            moved[old_number] = number
     if moved:
         new_numbers = driver.int8s(list(moved.values()))
-        renumbered = (driver.int8s(list(moved)), new_numbers, work.space_id, work.space_id)
-        await work.send(_RENUMBER_VECTORS, renumbered)
+        arguments = (driver.int8s(list(moved)), new_numbers, work.space_id, work.space_id)
+        await work.send(_RENUMBER_VECTORS, arguments)
         await vectors.sign_again(work, new_numbers)
     await drop_vectors(work, np.array(sorted(spans.values()), np.int64))
-    await space.advance(work, counters)
+    await space.store_counters(work, counters)
     await work.send(NEW_EPOCH, (work.space_id,))
 
 
@@ -281,10 +288,10 @@ async def drop_index(
     work: Transaction, numbers: NDArray[np.int64], counters: space.SpaceCounters
 ) -> NDArray[Any]:
     """Remove passages, their words and signs. Return the removed terms. Vectors and runs stay."""
-    packed = driver.int8s(numbers)
-    await work.send(_DROP_PASSAGES, (work.space_id, packed))
+    number_array = driver.int8s(numbers)
+    await work.send(_DROP_PASSAGES, (work.space_id, number_array))
     await vectors.clear_signs(work, numbers)
-    rows = await work.rows(_DROP_TERMS, (work.space_id, packed))
+    rows = await work.rows(_DROP_TERMS, (work.space_id, number_array))
     # until 009_post has run, cold rows are not counted
     counters.documents -= sum(not cold for _, cold, _ in rows)
     counters.total_length -= sum(length for length, cold, _ in rows if not cold)
@@ -295,8 +302,8 @@ async def drop_vectors(work: Transaction, numbers: NDArray[np.int64]) -> int:
     """Remove all vectors of these passages. Return the number of removed vectors."""
     if not len(numbers):
         return 0
-    given = (work.space_id, driver.int8s(numbers), work.space_id)
-    dropped = [row[0] for row in await work.rows(_DROP_VECTORS, given)]
-    for embedder in sorted(set(dropped)):
-        await work.send(_COUNT_LESS, (dropped.count(embedder), work.space_id, embedder))
-    return len(dropped)
+    arguments = (work.space_id, driver.int8s(numbers), work.space_id)
+    embedder_numbers = [row[0] for row in await work.rows(_DROP_VECTORS, arguments)]
+    for embedder in sorted(set(embedder_numbers)):
+        await work.send(_COUNT_LESS, (embedder_numbers.count(embedder), work.space_id, embedder))
+    return len(embedder_numbers)
