@@ -30,38 +30,40 @@ NUMBER_MAX: Final = 2**53
 
 def require_storable(batch: Batch) -> None:
     """Raise BatchRefused if the batch contains values that no store can hold."""
-    for name, times in _times(batch).items():
-        if not all(isinstance(time, int | float) and _within(time) for time in times):
+    for name, times in _collect_times(batch).items():
+        if not all(isinstance(time, int | float) and _is_within_limits(time) for time in times):
             raise BatchRefused(f"the batch cannot be stored: {name} is not a time")
-    for name, numbers in _numbers(batch).items():
-        if not all(isinstance(number, int) and _within(number) for number in numbers):
+    for name, numbers in _collect_numbers(batch).items():
+        if not all(isinstance(number, int) and _is_within_limits(number) for number in numbers):
             raise BatchRefused(
                 f"the batch cannot be stored: {name} is not a whole number within 2**53"
             )
 
 
-def _within(value: float) -> bool:
+def _is_within_limits(value: float) -> bool:
     return -NUMBER_MAX <= value <= NUMBER_MAX  # false for a NaN
 
 
-def _times(batch: Batch) -> dict[str, Iterable[object]]:
+def _collect_times(batch: Batch) -> dict[str, Iterable[object]]:
     of_facts = ((fact.at, fact.valid_to, fact.recorded_at) for fact in batch.facts)
     return {
         "the time": (batch.at,),
-        "the time of a segment": (new.segment.said_at for new in batch.segments),
-        "the time of a fact": (at for times in of_facts for at in times if at is not None),
+        "the time of a segment": (new_segment.segment.said_at for new_segment in batch.segments),
+        "the time of a fact": (time for times in of_facts for time in times if time is not None),
         "the time of a job": (job.run_at for job in batch.jobs),
         "the time of a turn": (turn.at for turn in batch.turns),
         "the time of a compaction": (record.at for record in batch.compactions),
     }
 
 
-def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
-    passages = [passage for new in batch.segments for passage in new.passages]
+def _collect_numbers(batch: Batch) -> dict[str, Iterable[object]]:
+    passages = [passage for new_segment in batch.segments for passage in new_segment.passages]
     spans = [span for fact in batch.facts for span in fact.evidence]
     sessions = () if batch.session is None else (batch.session,)
     return {
-        "the token count of a segment": (new.segment.tokens for new in batch.segments),
+        "the token count of a segment": (
+            new_segment.segment.tokens for new_segment in batch.segments
+        ),
         "the start of a passage": (passage.start for passage in passages),
         "the end of a passage": (passage.end for passage in passages),
         "the dimensions of a set of vectors": (
@@ -70,7 +72,7 @@ def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
         ),
         "the start of a span": (span.start for span in spans),
         "the end of a span": (span.end for span in spans),
-        "how far a session was read": (read.sequence for read in batch.extracted),
+        "how far a session was read": (position.sequence for position in batch.extracted),
         "the revision of facts": () if batch.facts_revision is None else (batch.facts_revision,),
         "the cost of a job": (job.cost_tokens for job in batch.jobs),
         "the number of a turn": (turn.number for turn in batch.turns),
@@ -84,8 +86,8 @@ def _numbers(batch: Batch) -> dict[str, Iterable[object]]:
 def identities_of(batch: Batch) -> set[str]:
     """Return all keys of a batch that a tombstone may block: of segments, messages, facts, pieces
     of the ledger, and compactions."""
-    ids: set[str] = {new.segment.message_id for new in batch.segments}
-    ids.update(new.segment.id for new in batch.segments)
+    ids: set[str] = {new_segment.segment.message_id for new_segment in batch.segments}
+    ids.update(new_segment.segment.id for new_segment in batch.segments)
     ids.update(fact_identity(fact.id) for fact in batch.facts)
     ids.update(message_id for job in batch.jobs for message_id in job.about)
     ids.update(text for piece in batch.pieces for text in (piece.hash, *piece.about))
@@ -97,43 +99,47 @@ def identities_of(batch: Batch) -> set[str]:
 class SortedSegments:
     """The segments of a batch, sorted by how a write treats them."""
 
-    new: tuple[NewSegment, ...]
-    known: tuple[SegmentId, ...]
-    forgotten: Mapping[SegmentId, MessageId]
+    new_segments: tuple[NewSegment, ...]
+    known_ids: tuple[SegmentId, ...]
+    forgotten_messages: Mapping[SegmentId, MessageId]
     """Segments with a tombstone, each with its message."""
 
     @classmethod
     def of(
-        cls, batch: Batch, *, known: AbstractSet[str], tombstones: AbstractSet[str]
+        cls, batch: Batch, *, known_ids: AbstractSet[str], tombstones: AbstractSet[str]
     ) -> SortedSegments:
-        new: dict[SegmentId, NewSegment] = {}
-        met: dict[SegmentId, None] = {}
-        forgotten: dict[SegmentId, MessageId] = {}
-        for one in batch.segments:
-            id_, message_id = one.segment.id, one.segment.message_id
+        new_segments: dict[SegmentId, NewSegment] = {}
+        met_ids: dict[SegmentId, None] = {}
+        forgotten_messages: dict[SegmentId, MessageId] = {}
+        for new_segment in batch.segments:
+            id_, message_id = new_segment.segment.id, new_segment.segment.message_id
             if not tombstones.isdisjoint((id_, message_id)):
-                forgotten[id_] = message_id
-            elif id_ in known:
-                met[id_] = None
+                forgotten_messages[id_] = message_id
+            elif id_ in known_ids:
+                met_ids[id_] = None
             else:
-                new.setdefault(id_, one)
-        return cls(new=tuple(new.values()), known=tuple(met), forgotten=forgotten)
+                new_segments.setdefault(id_, new_segment)
+        return cls(
+            new_segments=tuple(new_segments.values()),
+            known_ids=tuple(met_ids),
+            forgotten_messages=forgotten_messages,
+        )
 
     @property
     def message_ids(self) -> frozenset[MessageId]:
         """Return the messages of the new segments."""
-        return frozenset(one.segment.message_id for one in self.new)
+        return frozenset(new_segment.segment.message_id for new_segment in self.new_segments)
 
     def jobs_of(self, batch: Batch) -> tuple[NewJob, ...]:
         """Return the jobs to enqueue. If the batch was written before, return none, because its
         jobs were enqueued then and may be done."""
-        return batch.jobs if self.new or not batch.segments else ()
+        return batch.jobs if self.new_segments or not batch.segments else ()
 
-    def result(self, session: SessionOutcome, jobs: Sequence[NewJob]) -> WriteResult:
+    def to_result(self, session: SessionOutcome, jobs: Sequence[NewJob]) -> WriteResult:
         return WriteResult(
-            stored=tuple(one.segment.id for one in self.new),
-            known=self.known,
-            forgotten=tuple(self.forgotten),
+            stored=tuple(new_segment.segment.id for new_segment in self.new_segments),
+            known=self.known_ids,
+            forgotten=tuple(self.forgotten_messages),
             session_stale=session.stale,
             session_cleaned=session.cleaned,
             due_at=min((job.run_at for job in jobs), default=None),
@@ -152,58 +158,64 @@ class SessionOutcome:
 
 def compaction_mark(record: CompactionRecord) -> str:
     """Return the tombstone's key of a compaction's record."""
-    hashed = blake2b(digest_size=16, person=b"recollect-cut")
+    digest = blake2b(digest_size=16, person=b"recollect-cut")
     for part in (
         record.session.encode("utf-8", "surrogatepass"),
         f"{record.number} {float(record.at).hex()}".encode(),
         "\0".join(record.about).encode("utf-8", "surrogatepass"),
         record.body,
     ):
-        hashed.update(len(part).to_bytes(8, "little"))
-        hashed.update(part)
-    return hashed.hexdigest()
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
 
 
-def marks_of(gone: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]) -> list[str]:
+def marks_of(
+    records: Iterable[CompactionRecord | None], *, but_about: AbstractSet[str]
+) -> list[str]:
     """List tombstone keys for the removed compactions that cover none of `but_about`."""
     return [
         compaction_mark(record)
-        for record in gone
+        for record in records
         if record is not None and but_about.isdisjoint(record.about)
     ]
 
 
 def session_mark(session: str) -> str:
     """Return the tombstone's key of a session's read position, with the name hashed."""
-    named = session.encode("utf-8", "surrogatepass")
-    return blake2b(named, digest_size=16, person=b"recollect-read").hexdigest()
+    name_bytes = session.encode("utf-8", "surrogatepass")
+    return blake2b(name_bytes, digest_size=16, person=b"recollect-read").hexdigest()
 
 
 def extract_keys(sessions: Iterable[str]) -> list[str]:
     """Return the keys of the jobs that extract facts from these sessions."""
-    return [extract_key(name, left=left) for name in sessions for left in (False, True)]
+    return [extract_key(name, left=is_left) for name in sessions for is_left in (False, True)]
 
 
-def writable(
-    given: Iterable[Fact],
+def choose_writable(
+    new_facts: Iterable[Fact],
     facts: Mapping[FactId, Fact],
     *,
     tombstones: AbstractSet[str],
-    gone: AbstractSet[str],
+    gone_ids: AbstractSet[str],
 ) -> list[Fact]:
     """Choose the facts of a batch to write next to the stored `facts`. If the replacement of a fact
     is refused, the fact keeps its current state, because otherwise neither fact would be valid. If
     a new fact would be replaced by a refused one, the new fact is valid."""
-    wanted = {fact.id: fact for fact in given}
-    unchanged: dict[FactId, Fact] = {}
-    for fact in wanted.values():
-        left = None if fact_identity(fact.id) in tombstones else still_supported(fact, gone)
-        if left is not None:
-            unchanged[left.id] = left
-    refused = wanted.keys() - unchanged.keys() - facts.keys()
-    for fact in [other for other in unchanged.values() if other.superseded_by in refused]:
-        unchanged[fact.id] = facts.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
-    return [fact for fact in unchanged.values() if facts.get(fact.id) != fact]
+    new_by_id = {fact.id: fact for fact in new_facts}
+    fact_by_id: dict[FactId, Fact] = {}
+    for fact in new_by_id.values():
+        kept_fact = (
+            None if fact_identity(fact.id) in tombstones else still_supported(fact, gone_ids)
+        )
+        if kept_fact is not None:
+            fact_by_id[kept_fact.id] = kept_fact
+    refused_ids = new_by_id.keys() - fact_by_id.keys() - facts.keys()
+    for fact in [
+        candidate for candidate in fact_by_id.values() if candidate.superseded_by in refused_ids
+    ]:
+        fact_by_id[fact.id] = facts.get(fact.id) or replace(fact, superseded_by=None, valid_to=None)
+    return [fact for fact in fact_by_id.values() if facts.get(fact.id) != fact]
 
 
 def select_facts(
@@ -215,10 +227,10 @@ def select_facts(
 ) -> tuple[Fact, ...]:
     """Return the facts with these ids, in this order."""
     by_id = {fact.id: fact for fact in facts}
-    found = (by_id[id_] for id_ in ids if id_ in by_id)
+    ordered_facts = (by_id[id_] for id_ in ids if id_ in by_id)
     return tuple(
         fact
-        for fact in found
+        for fact in ordered_facts
         if (superseded or fact.current) and (subjects is None or fact.subject in subjects)
     )
 
@@ -230,37 +242,37 @@ def pack_evidence(evidence: Sequence[EvidenceSpan]) -> str | None:
     return json.dumps([[span.segment, span.start, span.end] for span in evidence])
 
 
-def unpack_evidence(packed: str | bytes | None) -> tuple[EvidenceSpan, ...]:
+def unpack_evidence(packed_evidence: str | bytes | None) -> tuple[EvidenceSpan, ...]:
     """Decode evidence that `pack_evidence` encoded. Raise ValueError if decoding fails."""
-    if packed is None:
+    if packed_evidence is None:
         return ()
-    match json.loads(packed):
+    match json.loads(packed_evidence):
         case [*spans]:
-            return tuple(map(_span, spans))
+            return tuple(map(_span_from_item, spans))
     raise ValueError("not a list of spans")
 
 
-def _span(item: object) -> EvidenceSpan:
+def _span_from_item(item: object) -> EvidenceSpan:
     match item:
         case [str(segment), int(start), int(end)]:
             return EvidenceSpan(segment=SegmentId(segment), start=start, end=end)
     raise ValueError("not a span")
 
 
-def rows_of_turn(back: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
-    """Join the rows (messages) of a turn's request; None if some are not stored. `back` lists the
-    turn and earlier turns: for each, how many rows it repeats, and its own rows."""
-    wanted: int | None = None
+def rows_of_turn(turn_rows: Iterable[tuple[int, Sequence[str]]]) -> list[str] | None:
+    """Join the rows (messages) of a turn's request; None if some are not stored. `turn_rows` lists
+    the turn and earlier turns: for each, how many rows it repeats, and its own rows."""
+    row_count: int | None = None
     stretches: list[Sequence[str]] = []
-    for reused, own in back:
-        if wanted is None:
-            stretches.append(own)
-        elif wanted - reused > len(own):
+    for reused_count, own_rows in turn_rows:
+        if row_count is None:
+            stretches.append(own_rows)
+        elif row_count - reused_count > len(own_rows):
             return None
-        elif wanted > reused:
-            stretches.append(own[: wanted - reused])
-        wanted = reused if wanted is None else min(wanted, reused)
-        if not wanted:
+        elif row_count > reused_count:
+            stretches.append(own_rows[: row_count - reused_count])
+        row_count = reused_count if row_count is None else min(row_count, reused_count)
+        if not row_count:
             return [row for stretch in reversed(stretches) for row in stretch]
     return None
 
@@ -273,9 +285,9 @@ NO_NUMBERS: Final[Numbers] = np.empty(0, dtype=np.int64)
 
 def word_number(word: str) -> int:
     """Hash a word to 64 bits, enough that in practice no two words have the same number."""
-    named = word.encode("utf-8", "surrogatepass")
-    hashed = blake2b(named, digest_size=8, person=b"recollect-word").digest()
-    return int.from_bytes(hashed, "little", signed=True)
+    word_bytes = word.encode("utf-8", "surrogatepass")
+    digest = blake2b(word_bytes, digest_size=8, person=b"recollect-word").digest()
+    return int.from_bytes(digest, "little", signed=True)
 
 
 def word_numbers(words: Sequence[str]) -> list[int]:
@@ -283,21 +295,21 @@ def word_numbers(words: Sequence[str]) -> list[int]:
     return sorted({word_number(word) for word in words})
 
 
-def scores_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Numbers, Scores]:
+def score_by_words(postings: Sequence[Numbers], documents: int) -> tuple[Numbers, Scores]:
     """Score the facts that contain any of the query's words, in ascending order of their numbers.
     `postings` lists, for each word of the query in its order, the facts that contain it."""
-    matched = [facts for facts in postings if len(facts)]
-    if not matched:
+    filled_postings = [facts for facts in postings if len(facts)]
+    if not filled_postings:
         return NO_NUMBERS, np.empty(0)
-    worths = np.repeat(
+    weights = np.repeat(
         [
             inverse_document_frequency(document_frequency=len(facts), documents=documents)
-            for facts in matched
+            for facts in filled_postings
         ],
-        [len(facts) for facts in matched],
+        [len(facts) for facts in filled_postings],
     )
-    facts, at = np.unique(np.concatenate(matched), return_inverse=True)
-    scores: Scores = np.bincount(at, weights=worths).astype(np.float64, copy=False)
+    facts, indexes = np.unique(np.concatenate(filled_postings), return_inverse=True)
+    scores: Scores = np.bincount(indexes, weights=weights).astype(np.float64, copy=False)
     return facts, scores
 
 
@@ -310,19 +322,21 @@ def best_of(numbers: Numbers, scores: Scores, limit: int) -> tuple[Numbers, Numb
     if len(numbers) <= limit:
         return numbers, NO_NUMBERS, 0
     last = np.partition(scores, len(scores) - limit)[len(scores) - limit]
-    chosen, tied = numbers[scores > last], numbers[scores == last]
-    wanted = limit - len(chosen)
-    if len(tied) <= wanted:
-        return np.concatenate([chosen, tied]), NO_NUMBERS, 0
-    return chosen, tied, wanted
+    chosen_numbers, tied_numbers = numbers[scores > last], numbers[scores == last]
+    missing_count = limit - len(chosen_numbers)
+    if len(tied_numbers) <= missing_count:
+        return np.concatenate([chosen_numbers, tied_numbers]), NO_NUMBERS, 0
+    return chosen_numbers, tied_numbers, missing_count
 
 
-def among(facts: Numbers, scores: Scores, allowed: Numbers | None) -> tuple[Numbers, Scores]:
-    """Keep only the facts in `allowed`, and their scores; None allows all facts."""
-    if allowed is None:
+def keep_allowed(
+    facts: Numbers, scores: Scores, allowed_numbers: Numbers | None
+) -> tuple[Numbers, Scores]:
+    """Keep only the facts in `allowed_numbers`, and their scores; None allows all facts."""
+    if allowed_numbers is None:
         return facts, scores
-    may_stay = np.isin(facts, allowed)
-    return facts[may_stay], scores[may_stay]
+    is_allowed = np.isin(facts, allowed_numbers)
+    return facts[is_allowed], scores[is_allowed]
 
 
 _DECIMALS: Final = 9
@@ -343,7 +357,7 @@ def cosines(vectors: npt.NDArray[np.float32], direction: Scores) -> Scores:
     """Compare vectors in double precision. A vector of length zero is similar to nothing."""
     values = vectors.astype(np.float64)
     lengths = np.sqrt(np.vecdot(values, values))
-    found: Scores = np.zeros(len(values))
+    similarities: Scores = np.zeros(len(values))
     comparable = np.isfinite(lengths) & (lengths > 0)
-    np.divide(np.vecdot(values, direction), lengths, out=found, where=comparable)
-    return found.round(_DECIMALS)
+    np.divide(np.vecdot(values, direction), lengths, out=similarities, where=comparable)
+    return similarities.round(_DECIMALS)

@@ -83,7 +83,7 @@ class FileSpool:
         self._maker = maker
         self._owner = f"{maker}-{secrets.token_hex(12)}"
         self._life: LifeLock | None = None
-        self._made = False
+        self._is_created = False
         self._closed = False
         self._draining = asyncio.Lock()
 
@@ -97,7 +97,7 @@ class FileSpool:
         raw = None if key is None else await asyncio.to_thread(key.raw, space)
         spool = cls(folder, space=space, key=raw, maker=maker)
         try:
-            await asyncio.to_thread(replace_damaged, spool._file, _TABLE, spool._aside)
+            await asyncio.to_thread(replace_damaged, spool._file, _TABLE, spool._damaged_path)
         except BaseException:
             await spool.close()
             raise
@@ -123,19 +123,19 @@ class FileSpool:
 
     async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
         """Call `pick` on each waiting record, in order. Return the results that are not None."""
-        found: list[T] = []
+        results: list[T] = []
         last = -1
-        while page := await self._ask(partial(self._page, after=last), _NOTHING):
+        while page := await self._ask(partial(self._read_page, after=last), _NOTHING):
             last = page[-1][0]
-            picked = await asyncio.to_thread(lambda rows: [pick(row[1]) for row in rows], page)
-            found += [one for one in picked if one is not None]
-        return found
+            picks = await asyncio.to_thread(lambda rows: [pick(row[1]) for row in rows], page)
+            results += [value for value in picks if value is not None]
+        return results
 
     async def drain(self, take: Callable[[bytes], Awaitable[object]]) -> int:
         """Pass the waiting records to `take` in order, as `ports.Spool` describes."""
         drained = 0
         async with self._draining:
-            while page := await self._ask(partial(self._page, limit=1), _NOTHING):
+            while page := await self._ask(partial(self._read_page, limit=1), _NOTHING):
                 lane, (number, record) = self._lane, page[0]
                 await take(record)
                 self._require_open()
@@ -144,18 +144,18 @@ class FileSpool:
                         await lane.write(partial(Database.run, statement=_DELETE, values=(number,)))
                 drained += 1
             if drained:
-                await self._ask(_shrink, None, apart=True)
+                await self._ask(_shrink, None, outside_transaction=True)
         return drained
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
         """Replace each record, also of other processes, by the result of `change`."""
-        changed = await self._ask(lambda database: _rewrite(database, change), 0)
-        if changed:
+        changed_count = await self._ask(lambda database: _rewrite_records(database, change), 0)
+        if changed_count:
             await self._leave_no_log()
-        return changed
+        return changed_count
 
     async def waiting(self) -> int:
-        return await self._ask(self._count, 0)
+        return await self._ask(self._count_waiting, 0)
 
     async def retry_refused(self) -> int:
         """Queue the refused records again, after all other records. Return how many."""
@@ -164,55 +164,57 @@ class FileSpool:
     async def state(self) -> SpoolState:
         """Count the records in this space's spool, those of other processes included."""
         nothing = SpoolState(folder=str(self._folder), damaged_files=self.unreadable_files())
-        return await self._ask(self._state, nothing)
+        return await self._ask(self._read_state, nothing)
 
     async def close(self) -> None:
         self._closed = True
         await self._lane.close()
         self._end_life()
 
-    async def _insert(self, record: bytes, refused: str | None) -> None:
-        values = self._owner, refused, record
-        await self._ask(lambda database: database.run(_ADD, values), None, make=True)
+    async def _insert(self, record: bytes, reason: str | None) -> None:
+        values = self._owner, reason, record
+        await self._ask(lambda database: database.run(_ADD, values), None, create=True)
 
-    async def _make(self) -> None:
-        def make() -> None:
+    async def _create_file(self) -> None:
+        def create() -> None:
             with connection.store_errors(self._path):
                 durable.make_folder(self._folder)
             connection.require_file(self._file, create=True)
 
         self._require_open()
-        if not self._made:
-            await asyncio.to_thread(make)
-            self._made = True
+        if not self._is_created:
+            await asyncio.to_thread(create)
+            self._is_created = True
 
     async def _ask(
         self,
         work: Callable[[Database], T],
         nothing: T,
         *,
-        make: bool = False,
-        apart: bool = False,
-        again: bool = True,
+        create: bool = False,
+        outside_transaction: bool = False,
+        may_retry: bool = True,
     ) -> T:
         self._require_open()
-        if make:
-            await self._make()
+        if create:
+            await self._create_file()
         elif not await asyncio.to_thread(self._path.exists):
             return nothing
         lane = self._lane
         try:
-            run = lane.run if apart else lane.write
+            run = lane.run if outside_transaction else lane.write
             return await run(lambda database: self._with_table(database, work))
         except StoreReplaced:
-            if not again:
+            if not may_retry:
                 raise
         if lane is self._lane:  # otherwise another task has drained the file
             lane.abandon()
             self._lane = Lane(self._file, name="spool")
             self._end_life()
-            self._made = False
-        return await self._ask(work, nothing, make=make, apart=apart, again=False)
+            self._is_created = False
+        return await self._ask(
+            work, nothing, create=create, outside_transaction=outside_transaction, may_retry=False
+        )
 
     def _require_open(self) -> None:
         if self._closed:
@@ -224,7 +226,7 @@ class FileSpool:
             self._life = None
 
     @property
-    def _aside(self) -> Path:
+    def _damaged_path(self) -> Path:
         return self._folder / f"{self._prefix}-{time.time_ns()}{_DAMAGED}"
 
     def _with_table(self, database: Database, work: Callable[[Database], T]) -> T:
@@ -233,11 +235,11 @@ class FileSpool:
         database.run(_TABLE)
         return work(database)
 
-    def _count(self, database: Database) -> int:
+    def _count_waiting(self, database: Database) -> int:
         self._adopt(database)
         return int(database.value(_WAITING, (self._owner,)))
 
-    def _page(
+    def _read_page(
         self, database: Database, after: int = -1, limit: int = _PAGE
     ) -> list[tuple[int, bytes]]:
         self._adopt(database)
@@ -247,24 +249,24 @@ class FileSpool:
     def _put_back(self, database: Database) -> int:
         self._adopt(database)
         database.run(_PUT_BACK, (self._owner,))
-        moved = database.count_changes()
+        moved_count = database.count_changes()
         database.run("DELETE FROM spooled WHERE refused IS NOT NULL")
-        return moved
+        return moved_count
 
-    def _state(self, database: Database) -> SpoolState:
-        every, refused = database.row(_COUNTS)
+    def _read_state(self, database: Database) -> SpoolState:
+        all_count, refused_count = database.row(_COUNTS)
         return SpoolState(
             folder=str(self._folder),
-            waiting=every - refused,
-            refused=refused,
-            refused_files=(self._path.name,) if refused else (),
+            waiting=all_count - refused_count,
+            refused=refused_count,
+            refused_files=(self._path.name,) if refused_count else (),
             damaged_files=self.unreadable_files(),
         )
 
     def _adopt(self, database: Database) -> None:
         for (owner,) in database.rows(_OWNERS):
-            maker, marked, _ = owner.rpartition("-")  # earlier versions wrote no maker
-            if owner == self._owner or (marked and maker != self._maker):
+            maker, separator, _ = owner.rpartition("-")  # earlier versions wrote no maker
+            if owner == self._owner or (separator and maker != self._maker):
                 continue
             life = LifeLock.take(self._life_path(owner))
             if life is not None:
@@ -276,25 +278,27 @@ class FileSpool:
 
     async def _leave_no_log(self) -> None:
         for _ in range(_CHECKPOINT_TRIES):
-            if await self._ask(lambda database: checkpoint(database, "TRUNCATE"), True, apart=True):
+            if await self._ask(
+                lambda database: checkpoint(database, "TRUNCATE"), True, outside_transaction=True
+            ):
                 return
             await asyncio.sleep(_CHECKPOINT_WAIT_SECONDS)
         raise StoreUnavailable("another process is still using the spool: try again later")
 
 
-def _rewrite(database: Database, change: Callable[[bytes], bytes | None]) -> int:
-    changed = 0
+def _rewrite_records(database: Database, change: Callable[[bytes], bytes | None]) -> int:
+    changed_count = 0
     for (number,) in database.rows("SELECT number FROM spooled ORDER BY number"):
         record = bytes(database.value("SELECT record FROM spooled WHERE number = ?", (number,)))
-        other = change(record)
-        if other == record:
+        new_record = change(record)
+        if new_record == record:
             continue
-        changed += 1
-        if other is None:
+        changed_count += 1
+        if new_record is None:
             database.run(_DELETE, (number,))
         else:
-            database.run("UPDATE spooled SET record = ? WHERE number = ?", (other, number))
-    return changed
+            database.run("UPDATE spooled SET record = ? WHERE number = ?", (new_record, number))
+    return changed_count
 
 
 def _shrink(database: Database) -> None:
@@ -319,33 +323,35 @@ SELECT number, owner, refused, record FROM spooled WHERE number >= ? ORDER BY nu
 _COPY: Final = "INSERT INTO spooled (number, owner, refused, record) VALUES (?, ?, ?, ?)"
 
 
-def replace_damaged(file: connection.SpaceFile, table: str, aside: Path) -> None:
+def replace_damaged(file: connection.SpaceFile, table: str, damaged_path: Path) -> None:
     """Replace a damaged file and log how much was unreadable. An intact file is not changed."""
     path = file.path
     with connection.store_errors(path):
         if _is_sound(file):
             return
-        with connection.lock_folder(file), contextlib.ExitStack() as ends:
+        with connection.lock_folder(file), contextlib.ExitStack() as exit_stack:
             if _is_sound(file):
                 return  # another process replaced it meanwhile
-            damaged = _open_damaged(file, ends)
-            apart = ends.enter_context(connection.temporary_file(file))
-            lost = _copy(damaged, apart, table)
-            connection.empty_log(apart)
-            path.rename(aside)
+            damaged_handle = _open_damaged(file, exit_stack)
+            temporary = exit_stack.enter_context(connection.temporary_file(file))
+            lost_count = _copy_records(damaged_handle, temporary, table)
+            connection.empty_log(temporary)
+            path.rename(damaged_path)
             log = Path(f"{path}-wal")
             if log.exists() and log.stat().st_size:
-                log.rename(aside.with_name(f"{aside.stem}-wal{aside.suffix}"))
-            connection.put_in_place(apart.path, path)
-    LOG.warning("spool: %s records could not be read; the damaged file is %s", lost, aside.name)
+                log.rename(damaged_path.with_name(f"{damaged_path.stem}-wal{damaged_path.suffix}"))
+            connection.put_in_place(temporary.path, path)
+    LOG.warning(
+        "spool: %s records could not be read; the damaged file is %s", lost_count, damaged_path.name
+    )
 
 
 def _is_sound(file: connection.SpaceFile) -> bool:
     if not file.path.exists():
         return True
     try:
-        with connection.store_errors(file.path), contextlib.closing(_connect(file)) as opened:
-            return bool(opened.pragma("quick_check", 1) == "ok")
+        with connection.store_errors(file.path), contextlib.closing(_connect(file)) as handle:
+            return bool(handle.pragma("quick_check", 1) == "ok")
     except StoreCorrupt:
         return False
 
@@ -354,45 +360,53 @@ def _connect(file: connection.SpaceFile, *, damaged: bool = False) -> apsw.Conne
     return connection.connect(file, connection.BusyWait(file.busy_seconds), damaged=damaged)
 
 
-def _open_damaged(file: connection.SpaceFile, ends: contextlib.ExitStack) -> apsw.Connection | None:
+def _open_damaged(
+    file: connection.SpaceFile, exit_stack: contextlib.ExitStack
+) -> apsw.Connection | None:
     try:
         holder, reader = (_connect(file, damaged=True) for _ in range(2))
     except StoreCorrupt:
         return None
-    for opened in (holder, reader):
-        ends.callback(opened.close, True)
+    for handle in (holder, reader):
+        exit_stack.callback(handle.close, True)
         # SQLite would remove its log by name, and that is now the new file's name
-        opened.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        handle.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     with contextlib.suppress(*_UNREADABLE):
         holder.execute("BEGIN IMMEDIATE")
     # use another connection: in a transaction, the cipher fails on all pages after a damaged one
     return reader
 
 
-def _copy(damaged: apsw.Connection | None, apart: connection.SpaceFile, table: str) -> int | str:
-    last = max((_last(damaged, query) for query in _LAST), default=0) if damaged else 0
-    if damaged is None or not last:
+def _copy_records(
+    damaged_handle: apsw.Connection | None, temporary: connection.SpaceFile, table: str
+) -> int | str:
+    last = (
+        max((_read_last_number(damaged_handle, query) for query in _LAST), default=0)
+        if damaged_handle
+        else 0
+    )
+    if damaged_handle is None or not last:
         return "all"
-    lost, number = 0, 1
-    with contextlib.closing(_connect(apart)) as new, new:
-        new.execute(table)
+    lost_count, number = 0, 1
+    with contextlib.closing(_connect(temporary)) as new_handle, new_handle:
+        new_handle.execute(table)
         while number <= last:
             try:
-                row: Any = damaged.execute(_NEXT_READABLE, (number,)).fetchone()
+                row: Any = damaged_handle.execute(_NEXT_READABLE, (number,)).fetchone()
             except _UNREADABLE:
                 row = ()
             if row is None:
                 break
             if row and number <= row[0] <= last and isinstance(row[3], bytes):
-                new.execute(_COPY, row)
+                new_handle.execute(_COPY, row)
                 number = row[0] + 1
             else:
-                lost, number = lost + 1, number + 1
-    return lost
+                lost_count, number = lost_count + 1, number + 1
+    return lost_count
 
 
-def _last(damaged: apsw.Connection, query: str) -> int:
+def _read_last_number(damaged_handle: apsw.Connection, query: str) -> int:
     try:
-        return int(damaged.execute(query).get or 0)
+        return int(damaged_handle.execute(query).get or 0)
     except (*_UNREADABLE, apsw.SQLError):
         return 0

@@ -243,8 +243,8 @@ async def write_facts(
     gone_ids = refused_ids | {id_ for (id_,) in await lookup.forgotten_query.fetchall()}
     rows = await lookup.stored_query.records()
     facts = {fact.id: fact for _, fact in decode_facts(rows)}
-    changed_facts = invariants.writable(
-        batch.facts, facts, tombstones=counters.tombstones, gone=gone_ids
+    changed_facts = invariants.choose_writable(
+        batch.facts, facts, tombstones=counters.tombstones, gone_ids=gone_ids
     )
     written_facts = await _put_facts(
         work, changed_facts, {row["id"]: row["fact_no"] for row in rows}
@@ -459,8 +459,8 @@ async def find_fact_candidates(work: Transaction, query: FactQuery) -> FactCandi
         term: driver.big_endian(raw, "i8") for term, raw in await word_query.fetchall()
     }
     postings = [np.sort(facts_by_term.get(term, invariants.NO_NUMBERS)) for term in terms]
-    word_matches = invariants.among(
-        *invariants.scores_by_words(postings, documents), driver.big_endian(allowed_raw, "i8")
+    word_matches = invariants.keep_allowed(
+        *invariants.score_by_words(postings, documents), driver.big_endian(allowed_raw, "i8")
     )
     (of_types,) = await type_query.fetchone() or (None,)
     chosen_numbers = [driver.big_endian(pinned_raw, "i8"), driver.big_endian(of_types, "i8")]

@@ -67,13 +67,13 @@ async def write_batch(
     if batch.facts_revision not in (None, counters.facts_revision):
         raise StaleFacts("other facts were written in the meantime: read the facts and try again")
     before = counters.tail
-    segments = SortedSegments.of(batch, known=lookups.known_ids, tombstones=counters.tombstones)
-    forgotten_messages = segments.forgotten
+    segments = SortedSegments.of(batch, known_ids=lookups.known_ids, tombstones=counters.tombstones)
+    forgotten_messages = segments.forgotten_messages
     # a later batch may contain facts that depend only on a forgotten segment
     await work.insert(FORGOTTEN_SEGMENTS, forgotten_messages.items())
     unquotable = counters.tombstones.union(forgotten_messages.values())
-    if segments.new:
-        await _insert_segments(work, segments.new, counters)
+    if segments.new_segments:
+        await _insert_segments(work, segments.new_segments, counters)
     for vector_set in batch.vectors:
         await vectors.write_vectors(
             work, vector_set, lookups.embedders.get(vector_set.embedder), counters
@@ -97,7 +97,7 @@ async def write_batch(
     current = [record for record in batch.compactions if record.session != stale]
     await ledger.add_compactions(work, current, refused_ids)
     await space.store_counters(work, counters)
-    return segments.result(outcome, new_jobs), counters.tail
+    return segments.to_result(outcome, new_jobs), counters.tail
 
 
 async def _lock_and_look_up(

@@ -160,9 +160,9 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
     facts.require_revision(db, batch.facts_revision)
     tombstones = sessions.find_tombstones(db, invariants.identities_of(batch))
     stored_ids = find_known(db, (new_segment.segment.id for new_segment in batch.segments))
-    segments = invariants.SortedSegments.of(batch, known=stored_ids, tombstones=tombstones)
-    sessions.add_forgotten(db, segments.forgotten.items())
-    forgotten_ids = tombstones.union(segments.forgotten.values())
+    segments = invariants.SortedSegments.of(batch, known_ids=stored_ids, tombstones=tombstones)
+    sessions.add_forgotten(db, segments.forgotten_messages.items())
+    forgotten_ids = tombstones.union(segments.forgotten_messages.values())
     # The same messages forbid the record of a compaction and the state with its cut.
     covered_ids = {message_id for record in batch.compactions for message_id in record.about}
     unquotable_ids = forgotten_ids | (
@@ -172,7 +172,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
     if batch.session is not None:
         outcome = sessions.write_session(db, batch.session, unquotable_ids, segments.message_ids)
         stale = batch.session.session if outcome.stale else None
-    bags = _insert_segments(db, segments.new) if segments.new else []
+    bags = _insert_segments(db, segments.new_segments) if segments.new_segments else []
     for new_vectors in batch.vectors:
         vectors.write_vectors(db, new_vectors)
     if batch.facts:
@@ -187,7 +187,7 @@ def write_batch(db: Database, batch: Batch) -> WriteResult:
     current = [record for record in batch.compactions if record.session != stale]
     ledger.add_compactions(db, current, unquotable_ids)
     index_words(db, bags)
-    return segments.result(outcome, new_jobs)
+    return segments.to_result(outcome, new_jobs)
 
 
 def find_known(db: Database, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:

@@ -139,7 +139,10 @@ def write_facts(db: Database, facts: Sequence[Fact], tombstones: AbstractSet[str
     gone_ids = find_gone_segments(db, all_rest_on(facts))
     rows = db.rows(_NAMED, (columns.json_list({fact.id for fact in facts}),))
     stored_facts = {fact.id: fact for _, fact in columns.read_rows(rows, columns.read_numbered)}
-    _replace(db, invariants.writable(facts, stored_facts, tombstones=tombstones, gone=gone_ids))
+    _replace(
+        db,
+        invariants.choose_writable(facts, stored_facts, tombstones=tombstones, gone_ids=gone_ids),
+    )
 
 
 def forget_facts(db: Database, forgotten_ids: Iterable[str], twins: Mapping[str, str]) -> list[str]:
@@ -244,8 +247,8 @@ def find_fact_candidates(db: Database, matrices: Matrices, query: FactQuery) -> 
     postings = [
         parse_numbers(db.value(_HOLDING, (invariants.word_number(word),))) for word in words
     ]
-    word_matches = invariants.among(
-        *invariants.scores_by_words(postings, documents), allowed_numbers
+    word_matches = invariants.keep_allowed(
+        *invariants.score_by_words(postings, documents), allowed_numbers
     )
     chosen_numbers = [
         _find_pinned(db, allowed_numbers),
