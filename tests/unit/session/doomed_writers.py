@@ -82,7 +82,7 @@ def write_until_killed(path: str, seed: int) -> None:
 
 
 def _counted(record: Any) -> Any:
-    return replace(record, others={**record.others, "n": record.others.get("n", 0) + 1})
+    return replace(record, raw_fields={**record.raw_fields, "n": record.raw_fields.get("n", 0) + 1})
 
 
 def count_up(path: str, keys: list[str], times: int) -> None:

@@ -65,7 +65,7 @@ def test_processes_lose_no_update_of_the_index(writers: Writers, tmp_path: Path)
     writers.start("count", str(path), ["a", "a", "b"], 15)
     assert writers.until_ended() == []
     found = SessionIndex(path).sessions()
-    counts = {key: record.others["n"] for key, record in found.items()}
+    counts = {key: record.raw_fields["n"] for key, record in found.items()}
     assert counts == {"a": 30, "b": 15}
     left = sorted(one.name for one in tmp_path.iterdir())
     assert left == ["sessions.json", "sessions.json.lock"]

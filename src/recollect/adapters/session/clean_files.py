@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from recollect.adapters.session.entries import (
-    LEAST_CHARS,
+    MIN_CHARS,
     EntrySearch,
     forget_entries,
     mask_lines,
@@ -27,7 +27,7 @@ from recollect.adapters.session.files import (
     rewrite_locked,
     transcript_file,
 )
-from recollect.adapters.session.workspace import LONG_TERM_NOTES, MOST_BYTES
+from recollect.adapters.session.workspace import LONG_TERM_NOTES, MAX_BYTES
 from recollect.core.formats.pi_session import read_session
 from recollect.core.upkeep.certificates import FILES_CANNOT, RedactionResult
 from recollect.core.upkeep.masks import Masks, new_masks
@@ -109,8 +109,8 @@ def redact_in_files(
     """Mask secrets in a space's transcripts and a workspace's notes, or only count them."""
     walk = _Masking(space, masks, apply=apply)
     walk.run(workspace)
-    walk.found.cannot = [*walk.cannot, *(FILES_CANNOT if apply else ())]
-    return walk.found
+    walk.result.cannot = [*walk.cannot, *(FILES_CANNOT if apply else ())]
+    return walk.result
 
 
 def resolve_sessions(space: str, names: Sequence[str]) -> tuple[str, ...]:
@@ -120,12 +120,12 @@ def resolve_sessions(space: str, names: Sequence[str]) -> tuple[str, ...]:
         rows = SessionIndex.of_space(space).sessions() if names else {}
     except TranscriptError:
         return tuple(names)
-    found = [rows[name].session_id for name in names if name in rows]
-    return tuple(dict.fromkeys([*names, *(text for text in found if text)]))
+    session_ids = [rows[name].session_id for name in names if name in rows]
+    return tuple(dict.fromkeys([*names, *(text for text in session_ids if text)]))
 
 
 class _Walk:
-    again = "then repeat the command"
+    advice = "then repeat the command"
 
     def __init__(self, space: str, *, apply: bool) -> None:
         self.cannot: list[str] = []
@@ -136,14 +136,14 @@ class _Walk:
         """Return the change to a transcript or a daily note."""
         raise NotImplementedError
 
-    def advise(self, name: str, data: bytes) -> str:
+    def advise_user(self, name: str, data: bytes) -> str:
         """Return advice about a memory file that belongs to the user, or an empty text."""
         raise NotImplementedError
 
     def count(self, place: str, path: Path, change: _Change) -> None:
         raise NotImplementedError
 
-    def leave(self, line: str, change: _Change | None) -> None:
+    def report_unchanged(self, line: str, change: _Change | None) -> None:
         """Report a file that is not changed; `change` is None if the file could not be read."""
         del change
         self.cannot.append(line)
@@ -154,7 +154,7 @@ class _Walk:
             if _LEFT_OVER.fullmatch(path.name):
                 self._drop_left_over(path)
             elif path.suffix == ".jsonl":
-                self._change(path, TRANSCRIPTS)
+                self._change_file(path, TRANSCRIPTS)
         if workspace is None:
             self.cannot.append(_NO_WORKSPACE)
         else:
@@ -163,33 +163,35 @@ class _Walk:
     def _visit_notes(self, workspace: Path) -> None:
         try:
             root = workspace.resolve(strict=True)
-            daily, others = _note_files(root)
+            daily_paths, other_paths = _note_files(root)
         except OSError as error:
-            self.leave(f"the daily notes: the workspace could not be read ({_why(error)})", None)
+            self.report_unchanged(
+                f"the daily notes: the workspace could not be read ({_reason_of(error)})", None
+            )
             return
-        for path in daily:
-            self._change(path, NOTES)
-        for path in others:
+        for path in daily_paths:
+            self._change_file(path, NOTES)
+        for path in other_paths:
             try:
                 if not path.is_file():
                     continue
-                if path.stat().st_size > MOST_BYTES:
+                if path.stat().st_size > MAX_BYTES:
                     raise OSError("it is too large")  # noqa: TRY301 - reported like the others
-                line = self.advise(path.relative_to(root).as_posix(), path.read_bytes())
+                line = self.advise_user(path.relative_to(root).as_posix(), path.read_bytes())
             except OSError as error:
-                self.leave(
-                    f"a memory file of the workspace ({_why(error)}): open it and check", None
+                self.report_unchanged(
+                    f"a memory file of the workspace ({_reason_of(error)}): open it and check", None
                 )
                 continue
             if line:
                 self.cannot.append(line)
 
-    def _change(self, path: Path, place: str) -> None:
+    def _change_file(self, path: Path, place: str) -> None:
         """Change a file. Most files need no change, so first read the file without a lock."""
         change: _Change | None = None
         try:
             if path.is_symlink():
-                self.leave(
+                self.report_unchanged(
                     f"{path.name} among the {place} is a link: check the file that it points to",
                     None,
                 )
@@ -197,25 +199,25 @@ class _Walk:
             data = path.read_bytes()
             change = self.edit(place, path, data)
             if change.data != data and self._apply:
-                done: list[_Change] = []
+                changes: list[_Change] = []
 
                 def rewrite(raw: bytes) -> bytes | None:
-                    done.append(self.edit(place, path, raw))
-                    return done[-1].data
+                    changes.append(self.edit(place, path, raw))
+                    return changes[-1].data
 
                 seconds = _NOTE_SECONDS if place == NOTES else 0.0
                 data = rewrite_locked(path, rewrite, seconds=seconds)
-                change = done[-1]
+                change = changes[-1]
         except TranscriptLocked:
-            self.leave(
+            self.report_unchanged(
                 f"{path.name} among the {place} is open in a running agent: end that agent, "
-                f"{self.again}",
+                f"{self.advice}",
                 change,
             )
         except (OSError, TranscriptError) as error:
-            self.leave(
-                f"{path.name} among the {place} could not be changed ({_why(error)}): fix that, "
-                f"{self.again}",
+            self.report_unchanged(
+                f"{path.name} among the {place} could not be changed ({_reason_of(error)}): "
+                f"fix that, {self.advice}",
                 change,
             )
         else:
@@ -231,7 +233,9 @@ class _Walk:
         except FileNotFoundError:
             pass  # the process that owns it removed it first
         except OSError as error:
-            self.leave(f"{path}, a copy that a crash left ({_why(error)}): delete it", None)
+            self.report_unchanged(
+                f"{path}, a copy that a crash left ({_reason_of(error)}): delete it", None
+            )
 
 
 class _Forgetting(_Walk):
@@ -243,17 +247,17 @@ class _Forgetting(_Walk):
         self._rows: dict[str, SessionRecord] = {}
         self._anywhere = EntrySearch(files.order, files.said, by_time=not files.order.sessions)
         self._timely = EntrySearch(files.order, files.said)
-        long = [text for text in files.all_said if len(text.strip()) >= LEAST_CHARS]
+        long = [text for text in files.all_said if len(text.strip()) >= MIN_CHARS]
         self._note_texts = [text.strip().casefold() for text in long]
         if files.order.matching is not None:
             self._note_texts.append(files.order.matching.casefold())
         if files.said and files.order.matching is None:
-            self.again = (
+            self.advice = (
                 "then forget again with --matching and words of the message, because its id no "
                 "longer exists"
             )
         else:
-            self.again = "then forget again"
+            self.advice = "then forget again"
 
     def run(self, workspace: Path | None) -> None:
         try:
@@ -270,45 +274,55 @@ class _Forgetting(_Walk):
             )
 
     def edit(self, place: str, path: Path, data: bytes) -> _Change:
-        return self._transcript(path, data) if place == TRANSCRIPTS else self._note(data)
+        return (
+            self._forget_in_transcript(path, data)
+            if place == TRANSCRIPTS
+            else self._forget_in_note(data)
+        )
 
-    def _transcript(self, path: Path, data: bytes) -> _Change:
-        search = self._search(path, data)
+    def _forget_in_transcript(self, path: Path, data: bytes) -> _Change:
+        search = self._entry_search(path, data)
         if search is None:
             return _Change(data=None, does={"transcripts deleted": 1})
-        left = forget_entries(data, search)
+        result = forget_entries(data, search)
         note = (
             f"ids and names of models and tools in transcript {path.name} that contain the text: "
             "--session removes the whole transcript"
         )
         does = {
             "transcripts changed": 1,
-            "entries of transcripts": left.entries,
-            "summaries in transcripts, withdrawn": left.summaries,
+            "entries of transcripts": result.entries,
+            "summaries in transcripts, withdrawn": result.summaries,
         }
-        return _Change(data=left.data, does=does, note=note if left.left_in_names else "")
+        return _Change(data=result.data, does=does, note=note if result.left_in_names else "")
 
-    def _note(self, data: bytes) -> _Change:
+    def _forget_in_note(self, data: bytes) -> _Change:
         """Return the note without the lines that contain a forgotten text or part of a match."""
         text = _text(data)
         lines = text.split("\n")
-        small = [line.casefold() for line in lines]
-        cut = {at for span in OrderMatcher(self._order).spans(text) for at in _lines(text, span)}
-        for one in self._note_texts:
-            spans = one.count("\n") + 1
-            for at in range(len(lines) - spans + 1):
-                if one in "\n".join(small[at : at + spans]):
-                    cut.update(range(at, at + spans))
-        left = "\n".join([line for at, line in enumerate(lines) if at not in cut])
+        lowercase_lines = [line.casefold() for line in lines]
+        cut_indexes = {
+            index
+            for span in OrderMatcher(self._order).spans(text)
+            for index in _line_range(text, span)
+        }
+        for note_text in self._note_texts:
+            spans = note_text.count("\n") + 1
+            for index in range(len(lines) - spans + 1):
+                if note_text in "\n".join(lowercase_lines[index : index + spans]):
+                    cut_indexes.update(range(index, index + spans))
+        remaining_text = "\n".join(
+            [line for index, line in enumerate(lines) if index not in cut_indexes]
+        )
         return _Change(
-            data=_bytes(left) if cut else data,
-            does={"daily notes changed": 1, "lines of daily notes": len(cut)},
+            data=_bytes(remaining_text) if cut_indexes else data,
+            does={"daily notes changed": 1, "lines of daily notes": len(cut_indexes)},
         )
 
-    def advise(self, name: str, data: bytes) -> str:
-        if self._note(data).data == data:
+    def advise_user(self, name: str, data: bytes) -> str:
+        if self._forget_in_note(data).data == data:
             return ""
-        if self._note(name.encode()).data != name.encode():
+        if self._forget_in_note(name.encode()).data != name.encode():
             name = "a memory file whose name contains the text"
         return (
             f"{name} in the workspace contains the text, but is not a daily note: remove the text "
@@ -319,7 +333,7 @@ class _Forgetting(_Walk):
         del place, path
         self.counts.update(change.does)
 
-    def _search(self, path: Path, data: bytes) -> EntrySearch | None:
+    def _entry_search(self, path: Path, data: bytes) -> EntrySearch | None:
         """Build the search for a session; None removes the whole session."""
         if not self._order.sessions or not self._is_named(path, data):
             return self._anywhere
@@ -339,8 +353,8 @@ class _Forgetting(_Walk):
         if not self._apply or self._order.by_time:
             return
         for key, row in self._rows.items():
-            named = key in self._order.sessions or row.session_id in self._order.sessions
-            if named and not transcript_file(self._space, row.session_id).exists():
+            is_named = key in self._order.sessions or row.session_id in self._order.sessions
+            if is_named and not transcript_file(self._space, row.session_id).exists():
                 try:
                     self.counts["rows of the index of sessions"] += self._index.remove(key)
                 except TranscriptError as error:
@@ -348,27 +362,27 @@ class _Forgetting(_Walk):
 
 
 class _Masking(_Walk):
-    again = "then redact again"
+    advice = "then redact again"
 
     def __init__(self, space: str, masks: Masks, *, apply: bool) -> None:
         super().__init__(space, apply=apply)
-        self.found = RedactionResult(applied=apply)
+        self.result = RedactionResult(applied=apply)
         self._masks = masks
 
     def edit(self, place: str, path: Path, data: bytes) -> _Change:
         del path
         if place == TRANSCRIPTS:
-            left = mask_lines(data, self._masks)
-            return _Change(data=left, does=new_masks(_text(data), _text(left)))
+            masked_data = mask_lines(data, self._masks)
+            return _Change(data=masked_data, does=new_masks(_text(data), _text(masked_data)))
         return self._note(data)
 
     def _note(self, data: bytes) -> _Change:
-        masked = self._masks.text(_text(data))
-        return _Change(data=_bytes(masked.text), does=masked.kinds)
+        masked_note = self._masks.text(_text(data))
+        return _Change(data=_bytes(masked_note.text), does=masked_note.kinds)
 
-    def advise(self, name: str, data: bytes) -> str:
+    def advise_user(self, name: str, data: bytes) -> str:
         count = sum(self._note(data).does.values())
-        self.found.unmasked += count
+        self.result.unmasked += count
         line = (
             f"{name} in the workspace contains {count:,} secrets, but is not a daily note: "
             "mask them"
@@ -380,33 +394,35 @@ class _Masking(_Walk):
         if place == TRANSCRIPTS and change.data is not None:
             header = read_session(change.data.partition(b"\n")[0] + b"\n").header
             name = path.stem if header is None else header.id
-        self.found.count(place, change.does, name)
+        self.result.count(place, change.does, name)
 
-    def leave(self, line: str, change: _Change | None) -> None:
-        super().leave(line, change)
+    def report_unchanged(self, line: str, change: _Change | None) -> None:
+        super().report_unchanged(line, change)
         if change is None:
-            self.found.unread += 1
+            self.result.unread += 1
         else:
-            self.found.unmasked += sum(change.does.values())
+            self.result.unmasked += sum(change.does.values())
 
 
 def _note_files(root: Path) -> tuple[list[Path], list[Path]]:
-    daily: list[Path] = []
-    there = [root / name for name in LONG_TERM_NOTES if (root / name).is_file()]
+    daily_paths: list[Path] = []
+    paths = [root / name for name in LONG_TERM_NOTES if (root / name).is_file()]
     # on file systems that ignore case, MEMORY.md and memory.md are the same file
-    others = list({path.stat().st_ino: path for path in there}.values())
+    other_paths = list({path.stat().st_ino: path for path in paths}.values())
     folder = root / "memory"
     if not folder.is_dir():
-        return daily, others
+        return daily_paths, other_paths
     if folder.is_symlink():
-        return daily, [*others, *sorted(folder.glob("*.md"))]
+        return daily_paths, [*other_paths, *sorted(folder.glob("*.md"))]
     for path in sorted(folder.rglob("*.md")):
-        own = path.parent == folder and _DAILY.fullmatch(path.name) is not None
-        (daily if own and stat.S_ISREG(path.lstat().st_mode) else others).append(path)
-    return daily, others
+        is_daily = path.parent == folder and _DAILY.fullmatch(path.name) is not None
+        (daily_paths if is_daily and stat.S_ISREG(path.lstat().st_mode) else other_paths).append(
+            path
+        )
+    return daily_paths, other_paths
 
 
-def _lines(text: str, span: tuple[int, int]) -> range:
+def _line_range(text: str, span: tuple[int, int]) -> range:
     first = text.count("\n", 0, span[0])
     return range(first, first + text.count("\n", *span) + 1)
 
@@ -419,5 +435,5 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _why(error: Exception) -> str:
+def _reason_of(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -40,7 +40,7 @@ FORGOTTEN: Final = "[forgotten]"
 WITHDRAWN: Final = (
     "The summary that stood here was withdrawn: something that it stood for was forgotten."
 )
-LEAST_CHARS: Final = 12
+MIN_CHARS: Final = 12
 """A shorter text is only forgotten as a whole message: "yes, do it" is part of many texts."""
 
 # Fields that define a session's structure. They are not content, so masking skips them.
@@ -65,7 +65,7 @@ _SUMMARIES: Final = ("compaction", "branch_summary")
 _HEADER_TEXTS: Final = ("cwd", "parentSession")
 _SEALED: Final = ("type", "id", "encrypted_content")
 """Fields of a JSON signature that only its provider can read."""
-_MOST_NAME_CHARS: Final = 500
+_MAX_NAME_CHARS: Final = 500
 _CODEC: Final = PiCodec()
 
 
@@ -74,7 +74,7 @@ def content_strings(value: Mapping[str, Any]) -> Iterator[str]:
     kind = value.get("type")
     if kind in _SETTINGS_OF_A_SESSION:
         return
-    own = str(value.get("customType")).startswith(_OWN_KINDS)
+    is_own_kind = str(value.get("customType")).startswith(_OWN_KINDS)
     for key, nested in value.items():
         if key in _ENTRY_NAMES or key == "retainedTail":
             continue
@@ -85,7 +85,7 @@ def content_strings(value: Mapping[str, Any]) -> Iterator[str]:
         elif key == "details" and kind in _SUMMARIES and isinstance(nested, Mapping):
             yield from _strings({name: nested[name] for name in nested if name not in _DETAILS})
         else:
-            yield from _strings(nested, keys=not own)
+            yield from _strings(nested, keys=not is_own_kind)
 
 
 def message_strings(message: Any) -> Iterator[str]:
@@ -104,9 +104,9 @@ def _block_strings(content: Any) -> Iterator[str]:
         if not isinstance(block, Mapping):
             yield from _strings(block)
             continue
-        unsaid = _BLOCK_NAMES | ({"data"} if block.get("type") == "image" else set())
+        structural_names = _BLOCK_NAMES | ({"data"} if block.get("type") == "image" else set())
         for key, value in block.items():
-            if key not in unsaid:
+            if key not in structural_names:
                 yield from _strings(value)
 
 
@@ -150,51 +150,51 @@ def blank_entry(value: Mapping[str, Any]) -> dict[str, Any]:
         return dict(value)
     if kind in _SUMMARIES:
         tail = value.get("retainedTail")
-        carried = tail if isinstance(tail, list) else []
-        return _blank_summary(value, [_blank_message(message) for message in carried])
-    left: dict[str, Any] = {}
+        tail_messages = tail if isinstance(tail, list) else []
+        return _blank_summary(value, [_blank_message(message) for message in tail_messages])
+    blank_value: dict[str, Any] = {}
     for key, nested in value.items():
         if key in _ENTRY_NAMES:
-            left[key] = nested
+            blank_value[key] = nested
         elif key == "message" and isinstance(nested, Mapping):
-            left[key] = _blank_message(nested)
+            blank_value[key] = _blank_message(nested)
         elif key == "content":
-            left[key] = _blank_content(nested)
+            blank_value[key] = _blank_content(nested)
         elif _SPOKEN_FIELDS.get(kind) == key:
-            left[key] = FORGOTTEN
-    return left
+            blank_value[key] = FORGOTTEN
+    return blank_value
 
 
 def _blank_summary(value: Mapping[str, Any], tail: list[Any] | None = None) -> dict[str, Any]:
     """Remove the summary from the entry of a compaction or a branch. `tail` replaces the messages
     that a compaction contains."""
-    left: dict[str, Any] = {}
+    blank_value: dict[str, Any] = {}
     for key, nested in value.items():
         if key == "retainedTail":
-            left[key] = nested if tail is None else tail
+            blank_value[key] = nested if tail is None else tail
         elif key in _ENTRY_NAMES:
-            left[key] = nested
+            blank_value[key] = nested
         elif key == "summary":
-            left[key] = WITHDRAWN
+            blank_value[key] = WITHDRAWN
         elif key == "details" and isinstance(nested, Mapping):
             details = {name: nested[name] for name in _DETAILS if name in nested}
             if details:
-                left[key] = details
-    return left
+                blank_value[key] = details
+    return blank_value
 
 
 def _blank_message(message: Any) -> Any:
     if not isinstance(message, Mapping):
         return FORGOTTEN
-    left: dict[str, Any] = {}
+    blank_value: dict[str, Any] = {}
     for key, value in message.items():
         if key in _MESSAGE_NAMES:
-            left[key] = value
+            blank_value[key] = value
         elif key == "content":
-            left[key] = _blank_content(value)
+            blank_value[key] = _blank_content(value)
         elif key in ("command", "output", "summary"):
-            left[key] = FORGOTTEN if key != "output" else ""
-    return left
+            blank_value[key] = FORGOTTEN if key != "output" else ""
+    return blank_value
 
 
 def _blank_content(content: Any) -> Any:
@@ -208,63 +208,69 @@ def _blank_content(content: Any) -> Any:
         if isinstance(block, Mapping) and block.get("type") == "toolCall"
     ]
     # A reply that only calls tools has no text to replace.
-    said = [{"type": "text", "text": FORGOTTEN}] if len(calls) < len(content) else []
-    return [*said, *calls]
+    texts = [{"type": "text", "text": FORGOTTEN}] if len(calls) < len(content) else []
+    return [*texts, *calls]
 
 
 class EntrySearch:
-    """A request to forget, applied to session files. `said` are message texts as the archive stored
-    them. The request's times apply only if `by_time` is true."""
+    """A request to forget, applied to session files. `message_texts` are message texts as the
+    archive stored them. The request's times apply only if `by_time` is true."""
 
     def __init__(
-        self, order: ForgetOrder, said: Sequence[str] = (), *, by_time: bool = True
+        self, order: ForgetOrder, message_texts: Sequence[str] = (), *, by_time: bool = True
     ) -> None:
         self.matcher: OrderMatcher = OrderMatcher(order)
         self._order = order if by_time and order.by_time else None
-        self._said = tuple(text for text in map(comparable, said) if text)
-        long = [text for text in said if len(text.strip()) >= LEAST_CHARS]
-        self._held = [OrderMatcher(ForgetOrder(at=0.0, matching=text)) for text in long]
+        self._message_texts = tuple(text for text in map(comparable, message_texts) if text)
+        long = [text for text in message_texts if len(text.strip()) >= MIN_CHARS]
+        self._text_matchers = [OrderMatcher(ForgetOrder(at=0.0, matching=text)) for text in long]
 
     def is_timely(self, seconds: float) -> bool:
         return self._order is not None and self._order.said_then(seconds)
 
-    def line(self, line: bytes) -> bool:
+    def matches_line(self, line: bytes) -> bool:
         """Return True if a line that is not an entry contains a text to forget."""
-        return self.matcher.in_bytes(line) or any(one.in_bytes(line) for one in self._held)
+        return self.matcher.in_bytes(line) or any(
+            matcher.in_bytes(line) for matcher in self._text_matchers
+        )
 
-    def text(self, text: str, *, result: bool = False) -> bool:
+    def matches_text(self, text: str, *, result: bool = False) -> bool:
         """Return True if a text contains the request's text or pattern, or one of its messages.
         Some providers join results, so a tool's result may also be a part of a message."""
         if self.matcher.in_text(text):
             return True
-        if not self._said:
+        if not self._message_texts:
             return False
         forms = {comparable(text), comparable(without_thinking(text))} - {""}
         return any(
-            form == said
-            or (len(said) >= LEAST_CHARS and said in form)
-            or (result and f"\n{form}\n" in f"\n{said}\n")
+            form == message_text
+            or (len(message_text) >= MIN_CHARS and message_text in form)
+            or (result and f"\n{form}\n" in f"\n{message_text}\n")
             for form in forms
-            for said in self._said
+            for message_text in self._message_texts
         )
 
-    def entry(self, entry: PiEntry) -> bool:
+    def matches_entry(self, entry: PiEntry) -> bool:
         strings = list(content_strings(entry.value))
         text = text_of(entry)
         if text is None:
-            return any(map(self.text, strings))
+            return any(map(self.matches_text, strings))
         if any(map(self.matcher.in_text, strings)):
             return True
-        return self.text(text, result=entry.role == "toolResult")
+        return self.matches_text(text, result=entry.role == "toolResult")
 
-    def message(self, message: Mapping[str, Any]) -> bool:
+    def matches_message(self, message: Mapping[str, Any]) -> bool:
         """Return True if a message inside a compaction is to be forgotten."""
-        at = message.get("timestamp")
-        if isinstance(at, int | float) and at > 0 and self.is_timely(at / 1000):
+        milliseconds = message.get("timestamp")
+        if (
+            isinstance(milliseconds, int | float)
+            and milliseconds > 0
+            and self.is_timely(milliseconds / 1000)
+        ):
             return True
         if any(map(self.matcher.in_text, message_strings(message))):
             return True
-        return self.text(_message_text(message), result=message.get("role") == "toolResult")
+        return self.matches_text(_message_text(message), result=message.get("role") == "toolResult")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,122 +288,128 @@ class EntriesForgotten:
 
 def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
     session = read_session(data)
-    aged = _select_by_time(session, search)
-    values = _forget_content(session, search, aged)
+    aged_numbers = _select_by_time(session, search)
+    values = _forget_content(session, search, aged_numbers)
     entries = len(values)
     values |= _withdraw_summaries(session.entries, values)
-    lines, unread = _rewrite_lines(data, session, values, aged, search)
-    left = b"\n".join(lines)
+    lines, unreadable_count = _rewrite_lines(data, session, values, aged_numbers, search)
+    remaining_data = b"\n".join(lines)
     return EntriesForgotten(
-        data=left,
-        entries=entries + unread,
+        data=remaining_data,
+        entries=entries + unreadable_count,
         summaries=len(values) - entries,
         left_in_names=any(
             search.matcher.in_text(text)
             for line in lines
             for text in strings_in(line)
-            if len(text) < _MOST_NAME_CHARS  # longer texts are images and signatures
+            if len(text) < _MAX_NAME_CHARS  # longer texts are images and signatures
         ),
     )
 
 
 def _forget_content(
-    session: PiSession, search: EntrySearch, aged: set[int]
+    session: PiSession, search: EntrySearch, aged_numbers: set[int]
 ) -> dict[int, dict[str, Any]]:
-    removed: dict[int, dict[str, Any]] = {}
-    spelled: set[str] = set()
+    values: dict[int, dict[str, Any]] = {}
+    removed_texts: set[str] = set()
     for entry in session.entries:
-        if entry.number in aged or search.entry(entry):
-            left = blank_entry(entry.value)
-            if left != entry.value:
-                removed[entry.number] = left
-                spelled.add(stringify(entry.value.get("message")))
+        if entry.number in aged_numbers or search.matches_entry(entry):
+            blank_value = blank_entry(entry.value)
+            if blank_value != entry.value:
+                values[entry.number] = blank_value
+                removed_texts.add(stringify(entry.value.get("message")))
     for entry in session.entries:
-        if entry.number in removed or entry.retained_tail is None:
+        if entry.number in values or entry.retained_tail is None:
             continue
         tail = [
             _blank_message(value)
-            if isinstance(value, Mapping) and (search.message(value) or stringify(value) in spelled)
+            if isinstance(value, Mapping)
+            and (search.matches_message(value) or stringify(value) in removed_texts)
             else value
             for value in entry.value["retainedTail"]
         ]
         if tail != entry.value["retainedTail"]:
-            removed[entry.number] = _blank_summary(entry.value, tail)
-    return removed
+            values[entry.number] = _blank_summary(entry.value, tail)
+    return values
 
 
 def _select_by_time(session: PiSession, search: EntrySearch) -> set[int]:
     header = session.header
-    at = PiEntry(number=0, line=b"", value=header.value).milliseconds if header else 0
-    found: set[int] = set()
+    milliseconds = PiEntry(number=0, line=b"", value=header.value).milliseconds if header else 0
+    numbers: set[int] = set()
     for entry in session.entries:
-        at = entry.milliseconds or at
-        if search.is_timely(at / 1000):
-            found.add(entry.number)
-    return found
+        milliseconds = entry.milliseconds or milliseconds
+        if search.is_timely(milliseconds / 1000):
+            numbers.add(entry.number)
+    return numbers
 
 
 def _withdraw_summaries(
-    entries: Sequence[PiEntry], gone: Mapping[int, Mapping[str, Any]]
+    entries: Sequence[PiEntry], removed_values: Mapping[int, Mapping[str, Any]]
 ) -> dict[int, dict[str, Any]]:
     """List the summaries that cover removed entries, or that were made from such a summary."""
-    found: dict[int, dict[str, Any]] = {}
+    summaries: dict[int, dict[str, Any]] = {}
     for entry in entries:
-        if entry.number in gone or entry.kind not in _SUMMARIES:
+        if entry.number in removed_values or entry.kind not in _SUMMARIES:
             continue
         if entry.text("summary") in (None, UNDONE_SUMMARY, WITHDRAWN):
             continue
-        covered = {pi_entry.number for pi_entry in _summary_sources(entries, entry)}
-        if not covered.isdisjoint(gone) or not covered.isdisjoint(found):
-            found[entry.number] = _blank_summary(entry.value)
-    return found
+        source_numbers = {pi_entry.number for pi_entry in _find_summary_sources(entries, entry)}
+        if not source_numbers.isdisjoint(removed_values) or not source_numbers.isdisjoint(
+            summaries
+        ):
+            summaries[entry.number] = _blank_summary(entry.value)
+    return summaries
 
 
-def _summary_sources(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
+def _find_summary_sources(entries: Sequence[PiEntry], summary: PiEntry) -> list[PiEntry]:
     """List the possible sources of a summary: all entries that it does not keep."""
     earlier = [entry for entry in entries if entry.number < summary.number]
     if summary.id is None:
         return earlier
     path = path_to(entries, summary.id)
     if summary.kind == "branch_summary":  # this entry summarizes a branch that it does not name
-        own = {entry.number for entry in path}
-        return [entry for entry in earlier if entry.number not in own]
-    cut = len(path) - 1
-    kept = cut if summary.retained_tail is not None else find_first_kept(path, cut)
-    return [*path[:kept], *(entry for entry in path[kept:cut] if entry.kind == "compaction")]
+        path_numbers = {entry.number for entry in path}
+        return [entry for entry in earlier if entry.number not in path_numbers]
+    cut_index = len(path) - 1
+    first_kept = cut_index if summary.retained_tail is not None else find_first_kept(path, cut_index)
+    return [
+        *path[:first_kept],
+        *(entry for entry in path[first_kept:cut_index] if entry.kind == "compaction"),
+    ]
 
 
 def _rewrite_lines(
     data: bytes,
     session: PiSession,
     values: Mapping[int, Mapping[str, Any]],
-    aged: set[int],
+    aged_numbers: set[int],
     search: EntrySearch,
 ) -> tuple[list[bytes], int]:
-    known = {entry.number for entry in session.entries}
+    known_numbers = {entry.number for entry in session.entries}
     lines = data.split(b"\n")
     first = 0 if session.header is None else lines.index(session.header.line) + 1
-    left: list[bytes] = []
-    unread = before = 0
+    remaining_lines: list[bytes] = []
+    unreadable_count = last_number = 0
     for number, line in enumerate(lines, 1):
         if number in values:
-            left.append(entry_line(values[number]))
+            remaining_lines.append(entry_line(values[number]))
         elif number == first and session.header is not None:
-            left.append(_header(session.header, search))
-        elif number in known or not line.strip():
-            left.append(line)
-        elif before in aged or search.line(line):
+            remaining_lines.append(_blank_header(session.header, search))
+        elif number in known_numbers or not line.strip():
+            remaining_lines.append(line)
+        elif last_number in aged_numbers or search.matches_line(line):
             # An unreadable line counts as old as the entry before it.
-            unread += 1
+            unreadable_count += 1
             if number == len(lines):
-                left.append(b"")  # the previous line keeps its newline
+                remaining_lines.append(b"")  # the previous line keeps its newline
         else:
-            left.append(line)
-        before = number if number in known else before
-    return left, unread
+            remaining_lines.append(line)
+        last_number = number if number in known_numbers else last_number
+    return remaining_lines, unreadable_count
 
 
-def _header(header: PiHeader, search: EntrySearch) -> bytes:
+def _blank_header(header: PiHeader, search: EntrySearch) -> bytes:
     value = {
         key: FORGOTTEN
         if key in _HEADER_TEXTS and isinstance(value, str) and search.matcher.in_text(value)
@@ -410,16 +422,18 @@ def _header(header: PiHeader, search: EntrySearch) -> bytes:
 def mask_entry(value: dict[str, Any], masks: Masks) -> dict[str, Any]:
     """Mask secrets in an entry. If the entry contains none, return the same object."""
     line = entry_line(value)
-    masked = masks.json(line).body
+    masked_line = masks.json(line).body
     messages = [value.get("message"), *_list_at(value, "retainedTail")]
-    if masked == line and not any(_secret_signatures(block, masks) for block in _blocks(messages)):
+    if masked_line == line and not any(
+        _secret_signatures(block, masks) for block in _blocks(messages)
+    ):
         return value
-    entry: dict[str, Any] = decode(masked)
+    entry: dict[str, Any] = decode(masked_line)
     _restore(entry, value, _ENTRY_NAMES)
-    changed = [entry.get("message"), *_list_at(entry, "retainedTail")]
-    for message, was in zip(changed, messages, strict=True):
-        if isinstance(message, dict) and isinstance(was, Mapping):
-            _restore_message(message, was, masks)
+    new_messages = [entry.get("message"), *_list_at(entry, "retainedTail")]
+    for message, old_message in zip(new_messages, messages, strict=True):
+        if isinstance(message, dict) and isinstance(old_message, Mapping):
+            _restore_message(message, old_message, masks)
     return value if entry == value else entry
 
 
@@ -437,39 +451,43 @@ def _mask_line(line: bytes, masks: Masks) -> bytes:
         value = None
     if not isinstance(value, dict):
         return masks.json(line).body
-    masked = mask_entry(value, masks)
-    return line if masked is value else entry_line(masked)
+    masked_value = mask_entry(value, masks)
+    return line if masked_value is value else entry_line(masked_value)
 
 
 def _list_at(value: Mapping[str, Any], key: str) -> Sequence[Any]:
-    found = value.get(key)
-    return found if isinstance(found, list | tuple) else ()
+    items = value.get(key)
+    return items if isinstance(items, list | tuple) else ()
 
 
 def _blocks(messages: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
     for message in messages:
         if isinstance(message, Mapping):
-            yield from (one for one in _list_at(message, "content") if isinstance(one, Mapping))
+            yield from (
+                block for block in _list_at(message, "content") if isinstance(block, Mapping)
+            )
 
 
-def _restore_message(changed: dict[str, Any], original: Mapping[str, Any], masks: Masks) -> None:
-    _restore(changed, original, _MESSAGE_NAMES)
-    pairs = zip(_list_at(changed, "content"), _list_at(original, "content"), strict=True)
-    for block, was in pairs:
-        if not isinstance(block, dict) or not isinstance(was, Mapping):
+def _restore_message(
+    new_message: dict[str, Any], original: Mapping[str, Any], masks: Masks
+) -> None:
+    _restore(new_message, original, _MESSAGE_NAMES)
+    pairs = zip(_list_at(new_message, "content"), _list_at(original, "content"), strict=True)
+    for block, old_block in pairs:
+        if not isinstance(block, dict) or not isinstance(old_block, Mapping):
             continue
-        _restore(block, was, _BLOCK_NAMES)
-        if was.get("type") == "image":
-            _restore(block, was, {"data"})
-        if block.get("thinking") != was.get("thinking"):
+        _restore(block, old_block, _BLOCK_NAMES)
+        if old_block.get("type") == "image":
+            _restore(block, old_block, {"data"})
+        if block.get("thinking") != old_block.get("thinking"):
             # A provider would refuse a signature that does not match its text.
             block.pop("thinkingSignature", None)
-        for name in _secret_signatures(was, masks):
+        for name in _secret_signatures(old_block, masks):
             block.pop(name, None)  # a masked signature would be invalid
 
 
-def _restore(changed: dict[str, Any], original: Mapping[str, Any], keys: Iterable[str]) -> None:
-    changed.update((key, original[key]) for key in keys if key in original)
+def _restore(new_value: dict[str, Any], original: Mapping[str, Any], keys: Iterable[str]) -> None:
+    new_value.update((key, original[key]) for key in keys if key in original)
 
 
 def _secret_signatures(block: Mapping[str, Any], masks: Masks) -> list[str]:
@@ -481,12 +499,12 @@ def _holds_secret(signature: Any, masks: Masks) -> bool:
     if not isinstance(signature, str) or not signature.lstrip().startswith(("{", "[")):
         return False
     try:
-        said = decode(signature.encode("utf-8", "surrogatepass"))
+        signed_value = decode(signature.encode("utf-8", "surrogatepass"))
     except FormatError:
         return False
-    if isinstance(said, dict):
-        said = {name: value for name, value in said.items() if name not in _SEALED}
-    return bool(masks.json(encode(said)).kinds)
+    if isinstance(signed_value, dict):
+        signed_value = {name: value for name, value in signed_value.items() if name not in _SEALED}
+    return bool(masks.json(encode(signed_value)).kinds)
 
 
 # An undo is a new compaction that restores the view before the last active one, so pi can read it.
@@ -494,32 +512,36 @@ def _holds_secret(signature: Any, masks: Masks) -> bool:
 
 def plan_undo(path: Sequence[PiEntry]) -> dict[str, Any] | None:
     """Return the fields of a compaction that undoes the last active one; None if none is active."""
-    standing = active_compactions(path)
-    if not standing:
+    active_indexes = active_compactions(path)
+    if not active_indexes:
         return None
-    undone = path[standing[-1]]
-    tokens = undone.value.get("tokensBefore")
+    undone_entry = path[active_indexes[-1]]
+    tokens = undone_entry.value.get("tokensBefore")
     fields: dict[str, Any] = {
         "summary": UNDONE_SUMMARY,
         "first_kept_entry_id": path[0].id,
         "tokens_before": tokens if isinstance(tokens, int) else 0,
-        "details": {UNDOES: undone.id},
+        "details": {UNDOES: undone_entry.id},
         "from_hook": True,
     }
-    return fields if len(standing) == 1 else fields | _restore_fields(path, standing[-2], undone)
+    return (
+        fields
+        if len(active_indexes) == 1
+        else fields | _restore_fields(path, active_indexes[-2], undone_entry)
+    )
 
 
 def active_compactions(path: Sequence[PiEntry]) -> tuple[int, ...]:
     """Return the indexes of the path's compactions that were not undone; the last is active."""
-    standing: list[int] = []
+    active_indexes: list[int] = []
     for position, entry in enumerate(path):
         if entry.kind != "compaction":
             continue
         if not is_undo(entry):
-            standing.append(position)
-        elif standing:
-            standing.pop()
-    return tuple(standing)
+            active_indexes.append(position)
+        elif active_indexes:
+            active_indexes.pop()
+    return tuple(active_indexes)
 
 
 def is_undo(entry: PiEntry) -> bool:
@@ -528,21 +550,21 @@ def is_undo(entry: PiEntry) -> bool:
     return isinstance(details, dict) and isinstance(details.get(UNDOES), str)
 
 
-def _restore_fields(path: Sequence[PiEntry], at: int, undone: PiEntry) -> dict[str, Any]:
-    restored = path[at]
-    kept = find_first_kept(path, at)
+def _restore_fields(path: Sequence[PiEntry], index: int, undone_entry: PiEntry) -> dict[str, Any]:
+    restored_entry = path[index]
+    first_kept = find_first_kept(path, index)
     # If the compaction kept no earlier message, the restored view begins right after it.
-    first = path[kept if kept < at else at + 1].id
-    tail = restored.retained_tail
+    first = path[first_kept if first_kept < index else index + 1].id
+    tail = restored_entry.retained_tail
     if tail is not None:
-        tail += build_history(path[at + 1 :]).messages
-        first = path[at + 1].id or first
-    details = restored.value.get("details")
-    from_hook = restored.value.get("fromHook")
+        tail += build_history(path[index + 1 :]).messages
+        first = path[index + 1].id or first
+    details = restored_entry.value.get("details")
+    from_hook = restored_entry.value.get("fromHook")
     return {
-        "summary": restored.text("summary") or "",
+        "summary": restored_entry.text("summary") or "",
         "first_kept_entry_id": first,
-        "details": {**(details if isinstance(details, dict) else {}), UNDOES: undone.id},
+        "details": {**(details if isinstance(details, dict) else {}), UNDOES: undone_entry.id},
         "from_hook": from_hook if isinstance(from_hook, bool) else None,
         "retained_tail": tail,
     }

@@ -28,18 +28,18 @@ from recollect.system.places import file_name, sessions_folder
 _P = ParamSpec("_P")
 _Written = TypeVar("_Written")
 OWNER_ONLY: Final = 0o600
-_ATTEMPTS: Final = 5
+_MAX_ATTEMPTS: Final = 5
 
 
 @contextlib.contextmanager
-def translate_errors(path: Path, done: str) -> Iterator[None]:
+def translate_errors(path: Path, participle: str) -> Iterator[None]:
     """Raise TranscriptError if the operating system refuses an operation inside the block."""
     try:
         yield
     except OSError as error:
-        why = error.strerror or str(error)
+        reason = error.strerror or str(error)
         raise TranscriptError(
-            f"{path.name} could not be {done}: {why}; fix that and try again"
+            f"{path.name} could not be {participle}: {reason}; fix that and try again"
         ) from error
 
 
@@ -48,7 +48,7 @@ def open_for_one(
 ) -> int:
     """Open the file for appending, and lock it until it is closed or the process ends."""
     flags |= os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
-    for _ in range(_ATTEMPTS):
+    for _ in range(_MAX_ATTEMPTS):
         descriptor = os.open(path, flags | (os.O_CREAT if create else 0), mode)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -94,13 +94,13 @@ def rewrite_locked(
     descriptor = open_for_one(path, create=False, seconds=seconds)
     try:
         data = read_all(descriptor)
-        left = change(data)
-        if left is None:
+        new_data = change(data)
+        if new_data is None:
             path.unlink()
             sync_folder(path.parent)
-        elif left != data:
+        elif new_data != data:
             mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-            replace_file(path, left, mode=mode)
+            replace_file(path, new_data, mode=mode)
     finally:
         os.close(descriptor)
     return data
@@ -113,21 +113,21 @@ def read_all(descriptor: int) -> bytes:
 
 
 async def write_durably(
-    write: Callable[_P, _Written], *given: _P.args, **named: _P.kwargs
+    write: Callable[_P, _Written], *args: _P.args, **kwargs: _P.kwargs
 ) -> _Written:
     """Run `write` in a thread. A cancellation is raised only after `write` has ended, so that a
     later write cannot run first."""
-    writing = asyncio.ensure_future(asyncio.to_thread(write, *given, **named))
-    cancelled: asyncio.CancelledError | None = None
+    writing = asyncio.ensure_future(asyncio.to_thread(write, *args, **kwargs))
+    cancellation: asyncio.CancelledError | None = None
     while not writing.done():
         try:
             await asyncio.wait({writing})
         except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
+            cancellation = error
+    if cancellation is not None:
         # Read the exception, so that asyncio does not warn: the cancellation is raised instead.
         writing.exception()
-        raise cancelled
+        raise cancellation
     return writing.result()
 
 
@@ -141,8 +141,8 @@ def new_session_id() -> str:
 
 
 def transcript_file(space: str, session_id: str) -> Path:
-    plain = _UUID.fullmatch(session_id) is not None
-    name = session_id if plain else _NAMED + file_name(session_id)
+    is_uuid = _UUID.fullmatch(session_id) is not None
+    name = session_id if is_uuid else _NAMED + file_name(session_id)
     return sessions_folder(space) / f"{name}.jsonl"
 
 
@@ -166,28 +166,30 @@ class SessionRecord:
     """Id of the session, and name of its transcript."""
     updated_at: int | None = None
     """Time of the last change, in milliseconds."""
-    others: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    raw_fields: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """All fields of the record as it was read, unknown ones included."""
 
     @classmethod
     def read(cls, value: Mapping[str, Any]) -> Self:
         """Parse a record of `sessions.json`, and ignore values of the wrong type."""
         wire = dict(value)
-        at = number_at(wire, "updatedAt")
+        milliseconds = number_at(wire, "updatedAt")
         return cls(
             session_id=text_at(wire, "sessionId") or "",
-            updated_at=None if at is None else int(at),
-            others=wire,
+            updated_at=None if milliseconds is None else int(milliseconds),
+            raw_fields=wire,
         )
 
     def write(self) -> dict[str, Any]:
-        return {**self.others, "sessionId": self.session_id, "updatedAt": self.updated_at}
+        return {**self.raw_fields, "sessionId": self.session_id, "updatedAt": self.updated_at}
 
     def with_counts(self, counts: Mapping[str, int | None]) -> Self:
         """Return the record with these counts in place of all earlier ones."""
-        known = {name: count for name, count in counts.items() if count is not None}
-        rest = {name: value for name, value in self.others.items() if name not in COUNT_FIELDS}
-        return replace(self, others={**rest, **known})
+        new_counts = {name: count for name, count in counts.items() if count is not None}
+        other_fields = {
+            name: value for name, value in self.raw_fields.items() if name not in COUNT_FIELDS
+        }
+        return replace(self, raw_fields={**other_fields, **new_counts})
 
 
 LOCK_SECONDS: Final = 10.0
@@ -206,7 +208,7 @@ class SessionIndex:
         return cls(sessions_file(space), clock=clock)
 
     def sessions(self) -> dict[str, SessionRecord]:
-        return {key: SessionRecord.read(value) for key, value in self._read().items()}
+        return {key: SessionRecord.read(value) for key, value in self._read_file().items()}
 
     def open(self, key: str) -> SessionRecord:
         """Return the session of this key; create it if there is none."""
@@ -215,29 +217,33 @@ class SessionIndex:
     def update(self, key: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         """Change or create a session's record. `change` runs under the lock and must be fast."""
         with self._changing():
-            stored = self._read()
-            before = SessionRecord.read(stored.get(key) or {})
-            named = before if before.session_id else replace(before, session_id=new_session_id())
-            after = change(named)
-            if after != before:
+            records = self._read_file()
+            old_record = SessionRecord.read(records.get(key) or {})
+            named_record = (
+                old_record
+                if old_record.session_id
+                else replace(old_record, session_id=new_session_id())
+            )
+            new_record = change(named_record)
+            if new_record != old_record:
                 now = time.time() if self._clock is None else self._clock.now()
-                after = replace(after, updated_at=round(now * 1000))
-                stored[key] = after.write()
-                replace_file(self.path, _encode(stored))
-        return after
+                new_record = replace(new_record, updated_at=round(now * 1000))
+                records[key] = new_record.write()
+                replace_file(self.path, _encode(records))
+        return new_record
 
     def start_transcript(self, key: str) -> SessionRecord:
         """Start a new transcript under this key. The old transcript stays on the disk."""
         new_id = new_session_id()
-        return self.update(key, lambda old: replace(old.with_counts({}), session_id=new_id))
+        return self.update(key, lambda record: replace(record.with_counts({}), session_id=new_id))
 
     def remove(self, key: str) -> bool:
         """Remove a session from the index. The session's transcript stays on the disk."""
         with self._changing():
-            stored = self._read()
-            if stored.pop(key, None) is None:
+            records = self._read_file()
+            if records.pop(key, None) is None:
                 return False
-            replace_file(self.path, _encode(stored))
+            replace_file(self.path, _encode(records))
         return True
 
     @contextlib.contextmanager
@@ -247,7 +253,7 @@ class SessionIndex:
             with hold_lock(self.path.with_name(f"{self.path.name}.lock"), seconds=LOCK_SECONDS):
                 yield
 
-    def _read(self) -> dict[str, dict[str, Any]]:
+    def _read_file(self) -> dict[str, dict[str, Any]]:
         with translate_errors(self.path, "read"):
             try:
                 data = self.path.read_bytes()
@@ -258,7 +264,7 @@ class SessionIndex:
         except FormatError:
             value = None
         if not isinstance(value, dict) or not all(
-            isinstance(other, dict) for other in value.values()
+            isinstance(record, dict) for record in value.values()
         ):
             raise TranscriptError(
                 f"{self.path.name} is damaged and was not changed: fix it or move it away "
@@ -267,5 +273,5 @@ class SessionIndex:
         return value
 
 
-def _encode(stored: Mapping[str, Any]) -> bytes:
-    return (json.dumps(stored, indent=2) + "\n").encode("ascii")
+def _encode(records: Mapping[str, Any]) -> bytes:
+    return (json.dumps(records, indent=2) + "\n").encode("ascii")

@@ -64,10 +64,10 @@ class TranscriptFile:
     def open(cls, path: Path) -> tuple[TranscriptFile, PiSession, list[str]]:
         """Open the file. Return the file, its content and a list of repairs."""
         path = path.absolute()  # the process may change its folder later
-        with translate_errors(path, "opened"), ExitStack() as opened:
+        with translate_errors(path, "opened"), ExitStack() as exit_stack:
             make_folder(path.parent)
             descriptor = open_for_one(path, create=True)
-            opened.callback(os.close, descriptor)
+            exit_stack.callback(os.close, descriptor)
             sync_folder(path.parent)
             data = read_all(descriptor)
             session = read_session(data)
@@ -76,7 +76,7 @@ class TranscriptFile:
             size = _remove_incomplete_line(descriptor, data, session, notes)
             if os.fstat(descriptor).st_mode & _OTHERS:
                 notes.append(f"other users can read {path.name}: run `chmod {OWNER_ONLY:o}` on it")
-            opened.pop_all()
+            exit_stack.pop_all()
         lines = data[:size].count(b"\n") + (1 if size > len(data) else 0)
         return cls(path, descriptor, size=size, lines=lines), session, notes
 
@@ -89,16 +89,16 @@ class TranscriptFile:
     def append(self, line: bytes) -> int:
         """Append a line durably, and return its number."""
         self._check_usable()
-        whole = line + b"\n"
+        whole_line = line + b"\n"
         with translate_errors(self.path, "written"):
             try:
-                if os.write(self._descriptor, whole) != len(whole):
+                if os.write(self._descriptor, whole_line) != len(whole_line):
                     raise OSError("only a part of the line was written: the disk may be full")  # noqa: TRY301
                 self._sync()
             except OSError:
                 self._take_back()
                 raise
-        self._size += len(whole)
+        self._size += len(whole_line)
         self._lines += 1
         return self._lines
 
@@ -145,8 +145,8 @@ def read_session_file(path: Path) -> PiSession:
 
 
 def _check_ours(path: Path, session: PiSession) -> None:
-    unread = any(note != TORN_NOTE for note in session.notes)
-    if session.header is None and (session.entries or unread):
+    has_unreadable = any(note != TORN_NOTE for note in session.notes)
+    if session.header is None and (session.entries or has_unreadable):
         raise TranscriptError(
             f"{path.name} has no session header, so it is not written to; move it away, or give "
             "another path"
@@ -202,7 +202,7 @@ class SessionTranscript:
         self._entries = list(entries)
         self._ids = {entry.id for entry in entries if entry.id is not None}
         self._leaf = next((entry.id for entry in reversed(entries) if entry.id), None)
-        self._as_said: dict[str, PiEntry] = {}
+        self._unmasked_by_id: dict[str, PiEntry] = {}
         self._redaction = redaction
         self._clock = clock
         self._adding = threading.RLock()
@@ -222,11 +222,11 @@ class SessionTranscript:
     def context(self) -> PiContext:
         """Return the messages to show to the model, as pi rebuilds them. Messages that this process
         added still contain their secrets, which are masked on the disk."""
-        return build_context(self._unmasked_entries())
+        return build_context(self._list_unmasked())
 
     def history(self) -> PiContext:
         """Return every message up to the newest entry, ignoring compactions."""
-        return build_history(self._unmasked_entries())
+        return build_history(self._list_unmasked())
 
     def append_message(self, message: Mapping[str, Any]) -> PiEntry:
         if not isinstance(message.get("role"), str):
@@ -270,7 +270,7 @@ class SessionTranscript:
     def append_undo(self) -> PiEntry | None:
         """Undo the last active compaction, if any, by a compaction that restores the view."""
         with self._adding:
-            plan = plan_undo(path_to(self._unmasked_entries()))
+            plan = plan_undo(path_to(self._list_unmasked()))
             if plan is None:
                 return None
             return self._add(lambda stamp: compaction_value(stamp, **plan))
@@ -299,26 +299,28 @@ class SessionTranscript:
             stamp = Stamp(
                 id=new_entry_id(self._ids), parent_id=self._leaf, timestamp=timestamp_at(now)
             )
-            said = spell(stamp)
-            written = said
+            entry_value = spell(stamp)
+            masked_value = entry_value
             if self._redaction.enabled:
-                written = mask_entry(said, Masks(pii=self._redaction.pii))
-            line = entry_line(written)
+                masked_value = mask_entry(entry_value, Masks(pii=self._redaction.pii))
+            line = entry_line(masked_value)
             number = self._file.append(line)
             entry = PiEntry(number=number, line=line, value=decode(line))
             self._entries.append(entry)
             self._ids.add(stamp.id)
             self._leaf = stamp.id
-            if written is not said:
-                line = entry_line(said)
-                self._as_said[stamp.id] = PiEntry(number=number, line=line, value=decode(line))
+            if masked_value is not entry_value:
+                line = entry_line(entry_value)
+                self._unmasked_by_id[stamp.id] = PiEntry(
+                    number=number, line=line, value=decode(line)
+                )
             return entry
 
-    def _unmasked_entries(self) -> list[PiEntry]:
+    def _list_unmasked(self) -> list[PiEntry]:
         with self._adding:
-            if not self._as_said:
+            if not self._unmasked_by_id:
                 return list(self._entries)
-            return [self._as_said.get(entry.id or "", entry) for entry in self._entries]
+            return [self._unmasked_by_id.get(entry.id or "", entry) for entry in self._entries]
 
 
 def open_transcript(

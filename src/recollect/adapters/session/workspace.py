@@ -17,7 +17,7 @@ from recollect.system.durable import read_inside
 ALWAYS_SHOWN: Final = ("AGENTS.md", "SOUL.md", "TOOLS.md", "IDENTITY.md", "USER.md", "HEARTBEAT.md")
 FIRST_RUN_ONLY: Final = "BOOTSTRAP.md"
 LONG_TERM_NOTES: Final = ("MEMORY.md", "memory.md")
-MOST_BYTES: Final = 16_000_000
+MAX_BYTES: Final = 16_000_000
 """A larger file is skipped with a note: a file of this size is not meant for the system prompt."""
 
 _HEAD_PARTS: Final = 3  # a shortened file keeps 3/4 of its limit at the start, 1/4 at the end
@@ -51,8 +51,8 @@ class LoadedWorkspace:
         """Join the files into one text for the system prompt; empty if there are none."""
         if not self.files:
             return ""
-        shown = "\n\n".join(f"## {file.name}\n\n{file.text.strip()}" for file in self.files)
-        return f"# Project Context\n\nThe workspace's files, as they are now.\n\n{shown}\n"
+        sections = "\n\n".join(f"## {file.name}\n\n{file.text.strip()}" for file in self.files)
+        return f"# Project Context\n\nThe workspace's files, as they are now.\n\n{sections}\n"
 
 
 def load_workspace(
@@ -66,25 +66,25 @@ def load_workspace(
     files: list[WorkspaceFile] = []
     notes: list[str] = []
     seen: set[tuple[int, int]] = set()
-    for name in _names(today, first_run=first_run):
+    for name in _list_names(today, first_run=first_run):
         if not os.path.lexists(root / name):
             continue
         try:
-            raw, there = read_inside(root, name, MOST_BYTES)
+            raw, file_status = read_inside(root, name, MAX_BYTES)
         except OSError as error:
             notes.append(f"{name} is left out: {error.strerror or error}")
             continue
-        if (there.st_dev, there.st_ino) in seen:
+        if (file_status.st_dev, file_status.st_ino) in seen:
             continue  # the same file under a second name, such as memory.md if case is ignored
-        seen.add((there.st_dev, there.st_ino))
+        seen.add((file_status.st_dev, file_status.st_ino))
         text = raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n")
         if text.strip():
-            shown = shorten(text, max_chars, name=name)
-            files.append(WorkspaceFile(name=name, text=shown, raw=text))
+            short_text = shorten(text, max_chars, name=name)
+            files.append(WorkspaceFile(name=name, text=short_text, raw=text))
     return LoadedWorkspace(files=tuple(files), notes=tuple(notes))
 
 
-def _names(today: date, *, first_run: bool) -> Iterator[str]:
+def _list_names(today: date, *, first_run: bool) -> Iterator[str]:
     yield from ALWAYS_SHOWN
     if first_run:
         yield FIRST_RUN_ONLY
