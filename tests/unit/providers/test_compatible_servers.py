@@ -46,13 +46,13 @@ EVENTS = {"Content-Type": "text/event-stream"}
     ],
 )
 def test_base_urls_are_taken_with_and_without_a_version(given: str | None, url: str) -> None:
-    assert read_address(given, own=OWN).url("/models") == url
+    assert read_address(given, own_url=OWN).url("/models") == url
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8080", "ftp://h/v1", "https://", "http://h:port"])
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ModelRefused, match="base URL"):
-        read_address(url, own=OWN)
+        read_address(url, own_url=OWN)
 
 
 def chunk(delta: Mapping[str, Any], **further: Any) -> dict[str, Any]:

@@ -64,18 +64,18 @@ class AnthropicModel(HttpChatModel):
         """Send one prompt and return the answer. If the prompt has a schema, a forced tool call
         returns the answer as JSON."""
         reply, answer = await self._ask(Body(fields=self.prompt_fields(prompt)))
-        forced = _of_type(mappings(reply.get("content")), "tool_use") if prompt.schema else []
-        if not forced:
+        forced_calls = _of_type(mappings(reply.get("content")), "tool_use") if prompt.schema else []
+        if not forced_calls:
             return answer
         stop = "stop" if answer.stop == "tool-calls" else answer.stop
-        return replace(answer, text=encode(forced[0].get("input")).decode(), stop=stop)
+        return replace(answer, text=encode(forced_calls[0].get("input")).decode(), stop=stop)
 
     async def stated_window(self) -> int | None:
-        if self._address.own:
-            stated = None if self._keyless else await self._stated_for_model()
+        if self._address.is_own:
+            window_tokens = None if self._keyless else await self._ask_model_window()
         else:
-            stated = await self._stated_for_model() or await self._stated_in_lists()
-        return self._remember_window(stated)
+            window_tokens = await self._ask_model_window() or await self._ask_listed_window()
+        return self._remember_window(window_tokens)
 
     @staticmethod
     def _headers(key: str) -> dict[str, str]:

@@ -99,32 +99,32 @@ def read_error_object(body: Mapping[str, Any], *, status: int | None = None) -> 
     """Read the error from a JSON object: a response's body, a chunk, or a stream event."""
     error = read_error(body)
     text = error.message if error is not None else body.get("message")
-    codes = tuple(_codes(body))
+    codes = tuple(_list_codes(body))
     if status is None:
-        known = (_STATUS_OF_CODE[code] for code in codes if code in _STATUS_OF_CODE)
-        status = next(known, _status_inside(body))
+        known_statuses = (_STATUS_OF_CODE[code] for code in codes if code in _STATUS_OF_CODE)
+        status = next(known_statuses, _find_status(body))
     text = text if isinstance(text, str) else ""
     return ProviderError(status=status, text=text, body=body, codes=codes)
 
 
-def classify(error: ProviderError, *, who: str, doubtful: tuple[str, ...] = ()) -> ModelError:
+def classify(error: ProviderError, *, server: str, doubtful: tuple[str, ...] = ()) -> ModelError:
     """Return the exception to raise for a provider's error. `doubtful` lists fields of the request
     that the server may not know."""
     overflow = recognize_overflow(status=error.status, message=error.text, body=error.body)
     if overflow is not None:
         return ModelOverflow(
-            f"{who}: the request does not fit the model's window ({overflow.pattern_name}); "
+            f"{server}: the request does not fit the model's window ({overflow.pattern_name}); "
             "compact the session, or use a model with a larger window",
             overflow,
         )
-    answered = error.status is not None
-    outcome = f"{who} answered {error.status}" if answered else f"{who} broke off its reply"
+    has_status = error.status is not None
+    outcome = f"{server} answered {error.status}" if has_status else f"{server} broke off its reply"
     code = next((f" ({code})" for code in error.codes if _CODE.fullmatch(code)), "")
     message = f"{outcome}{code}: {_advice(error)}"
     if error.is_passing:
         return ModelUnavailable(message)
-    refused = next((name for name in doubtful if name in error.text), None)
-    return FieldRefused(message, refused) if refused else ModelRefused(message)
+    refused_field = next((name for name in doubtful if name in error.text), None)
+    return FieldRefused(message, refused_field) if refused_field else ModelRefused(message)
 
 
 def _advice(error: ProviderError) -> str:
@@ -142,8 +142,8 @@ def _advice(error: ProviderError) -> str:
     return "it refuses this request; sending it again does not help"
 
 
-def _codes(body: Mapping[str, Any]) -> list[str]:
-    values = [error.get(name) for error in _error_objects(body) for name in ("code", "type")]
+def _list_codes(body: Mapping[str, Any]) -> list[str]:
+    values = [error.get(name) for error in _list_errors(body) for name in ("code", "type")]
     return [
         value
         for value in values
@@ -151,8 +151,8 @@ def _codes(body: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _status_inside(body: Mapping[str, Any]) -> int | None:
-    for error in _error_objects(body):
+def _find_status(body: Mapping[str, Any]) -> int | None:
+    for error in _list_errors(body):
         for name in ("code", "status", "status_code"):
             value = error.get(name)
             if isinstance(value, int) and 300 <= value < 600:
@@ -160,7 +160,7 @@ def _status_inside(body: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _error_objects(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _list_errors(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     response = body.get("response")
     nested = [body.get("error"), response.get("error") if isinstance(response, Mapping) else None]
     return [error for error in (*nested, body) if isinstance(error, Mapping)]
@@ -182,9 +182,9 @@ _ENDPOINTS: Final = ("/chat/completions", "/completions", "/responses", "/messag
 class Address:
     """The address of a server."""
 
-    shown: str
+    host: str
     """Host and port, as errors show them."""
-    own: bool
+    is_own: bool
     """True if this is the provider's own server, which accepts all fields that it documents."""
     _parts: SplitResult = field(repr=False)
 
@@ -199,11 +199,11 @@ class Address:
         return urlunsplit(self._parts._replace(path=root + path))
 
 
-def read_address(base_url: str | None, *, own: str) -> Address:
-    """Parse a base URL. For None, return `own`, the provider's address."""
-    parts = _add_version(base_url or own)
-    shown = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
-    return Address(shown=shown, own=parts == _add_version(own), _parts=parts)
+def read_address(base_url: str | None, *, own_url: str) -> Address:
+    """Parse a base URL. For None, return `own_url`, the provider's address."""
+    parts = _add_version(base_url or own_url)
+    host = f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+    return Address(host=host, is_own=parts == _add_version(own_url), _parts=parts)
 
 
 def _add_version(url: str) -> SplitResult:
@@ -240,26 +240,30 @@ class Reply:
     """A response whose first bytes have arrived."""
 
     def __init__(
-        self, content_type: str, first: bytes, rest: AsyncGenerator[bytes], opened: AsyncExitStack
+        self,
+        content_type: str,
+        first: bytes,
+        unread_body: AsyncGenerator[bytes],
+        exit_stack: AsyncExitStack,
     ) -> None:
         self.content_type = content_type
         self._first: bytes | None = first
-        self._rest = rest
-        self._opened = opened
+        self._unread_body = unread_body
+        self._exit_stack = exit_stack
 
-    async def piece(self, *, within: float) -> bytes | http.NetworkTrouble | None:
+    async def read_piece(self, *, seconds: float) -> bytes | http.NetworkTrouble | None:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        return await http.attempt(self._next(within))
+        return await http.attempt(self._read_next(seconds))
 
     async def close(self) -> None:
         """Release the connection. If the reply was not read to its end, close the connection."""
-        await self._opened.aclose()
+        await self._exit_stack.aclose()
 
-    async def _next(self, within: float) -> bytes | None:
-        async with asyncio.timeout(within):
-            return await anext(self._rest, None)
+    async def _read_next(self, seconds: float) -> bytes | None:
+        async with asyncio.timeout(seconds):
+            return await anext(self._unread_body, None)
 
 
 class Calls:
@@ -282,35 +286,35 @@ class Calls:
             feature="a model over HTTP", connect_seconds=_CONNECT_SECONDS, read_seconds=None, idle=8
         )
 
-    async def whole(self, path: str, body: Body) -> bytes:
+    async def fetch(self, path: str, body: Body) -> bytes:
         """Send a request, and return the whole response, within the deadline."""
-        until = time.monotonic() + self._deadline
-        reply = await self._begin(path, body, until)
+        deadline = time.monotonic() + self._deadline
+        reply = await self._begin_until(path, body, deadline)
         try:
-            return await self._rest(reply, until)
+            return await self._read_until(reply, deadline)
         finally:
             await reply.close()
 
     async def begin(self, path: str, body: Body) -> Reply:
         """Send a request, and wait for the first bytes of a reply, which the caller must close."""
-        return await self._begin(path, body, time.monotonic() + self._deadline)
+        return await self._begin_until(path, body, time.monotonic() + self._deadline)
 
-    async def next(self, reply: Reply, *, within: float | None = None) -> bytes | None:
+    async def read_next(self, reply: Reply, *, seconds: float | None = None) -> bytes | None:
         """Return the next bytes of a reply; None at its end."""
-        piece = await reply.piece(within=self._deadline if within is None else within)
+        piece = await reply.read_piece(seconds=self._deadline if seconds is None else seconds)
         if isinstance(piece, http.NetworkTrouble):
             raise self._failure(piece).error
         return piece
 
-    async def rest(self, reply: Reply) -> bytes:
-        return await self._rest(reply, None)
+    async def read_rest(self, reply: Reply) -> bytes:
+        return await self._read_until(reply, None)
 
     async def end(self, reply: Reply) -> None:
         """Close a reply after its last event. A reply read to its end keeps the connection open."""
-        await reply.piece(within=_LAST_BYTES_SECONDS)
+        await reply.read_piece(seconds=_LAST_BYTES_SECONDS)
         await reply.close()
 
-    async def look(self, url: str) -> Mapping[str, Any]:
+    async def fetch_object(self, url: str) -> Mapping[str, Any]:
         """Read the JSON object at a URL of this server. On failure, return an empty object."""
         content = await http.attempt(self._get(url))
         try:
@@ -322,48 +326,50 @@ class Calls:
     async def close(self) -> None:
         await self._connections.close()
 
-    async def _begin(self, path: str, body: Body, until: float) -> Reply:
+    async def _begin_until(self, path: str, body: Body, deadline: float) -> Reply:
         content = await asyncio.to_thread(encode, body.fields)
         return await http.try_again(
-            lambda: self._once(path, content, body.doubtful, until),
+            lambda: self._try_once(path, content, body.doubtful, deadline),
             retries=self._retries,
-            until=until,
+            until=deadline,
         )
 
-    async def _once(
-        self, path: str, content: bytes, doubtful: tuple[str, ...], until: float
+    async def _try_once(
+        self, path: str, content: bytes, doubtful: tuple[str, ...], deadline: float
     ) -> Reply | http.FailedTry:
-        async with AsyncExitStack() as opened:
-            started = await http.attempt(self._begun(path, content, doubtful, until, opened))
-            return self._failure(started) if isinstance(started, http.NetworkTrouble) else started
+        async with AsyncExitStack() as exit_stack:
+            reply = await http.attempt(
+                self._open_reply(path, content, doubtful, deadline, exit_stack)
+            )
+            return self._failure(reply) if isinstance(reply, http.NetworkTrouble) else reply
 
-    async def _begun(
+    async def _open_reply(
         self,
         path: str,
         content: bytes,
         doubtful: tuple[str, ...],
-        until: float,
-        opened: AsyncExitStack,
+        deadline: float,
+        exit_stack: AsyncExitStack,
     ) -> Reply | http.FailedTry:
-        async with asyncio.timeout(max(0.0, until - time.monotonic())):
+        async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
             answer = await self._connections.send(
                 "POST", self.address.url(path), headers=self._headers, content=content
             )
-            opened.push_async_callback(answer.aclose)
+            exit_stack.push_async_callback(answer.aclose)
             if not answer.is_success:
                 return await self._read_refusal(answer, doubtful)
             pieces = answer.aiter_bytes()
-            opened.push_async_callback(pieces.aclose)
+            exit_stack.push_async_callback(pieces.aclose)
             first = await anext(pieces, None)
         if first is None:
-            return http.FailedTry(error=self._torn("before the first byte"), again=True)
-        return Reply(answer.headers.get("content-type", ""), first, pieces, opened.pop_all())
+            return http.FailedTry(error=self._early_end("before the first byte"), again=True)
+        return Reply(answer.headers.get("content-type", ""), first, pieces, exit_stack.pop_all())
 
-    async def _rest(self, reply: Reply, until: float | None) -> bytes:
+    async def _read_until(self, reply: Reply, deadline: float | None) -> bytes:
         pieces: list[bytes] = []
         while True:
-            within = None if until is None else max(0.0, until - time.monotonic())
-            piece = await self.next(reply, within=within)
+            seconds = None if deadline is None else max(0.0, deadline - time.monotonic())
+            piece = await self.read_next(reply, seconds=seconds)
             if piece is None:
                 return b"".join(pieces)
             pieces.append(piece)
@@ -377,7 +383,7 @@ class Calls:
         )  # use the part of the error that was received
         error = read_error_reply(answer.status_code, bytes(content))
         return http.FailedTry(
-            error=classify(error, who=self.address.shown, doubtful=doubtful),
+            error=classify(error, server=self.address.host, doubtful=doubtful),
             again=error.may_pass and answer.headers.get("x-should-retry") != "false",
             asked_seconds=http.retry_after_seconds(answer.headers),
         )
@@ -391,22 +397,24 @@ class Calls:
                 await answer.aclose()
 
     def _failure(self, trouble: http.NetworkTrouble) -> http.FailedTry:
-        who = self.address.shown
+        host = self.address.host
         if trouble.kind is http.TroubleCause.ADDRESS:
-            return http.FailedTry(error=ModelRefused(f"{who} cannot be called: check the base URL"))
+            return http.FailedTry(
+                error=ModelRefused(f"{host} cannot be called: check the base URL")
+            )
         if trouble.kind is http.TroubleCause.LATE:
             late = (
-                f"{who} did not answer within {self._deadline:g} s: try again later, or raise "
+                f"{host} did not answer within {self._deadline:g} s: try again later, or raise "
                 "models.deadline_seconds"
             )
             return http.FailedTry(error=ModelUnavailable(late, prompt_read=True))
         if trouble.kind is http.TroubleCause.UNREACHABLE:
-            unreachable = f"{who} cannot be reached: check the network and the base URL"
+            unreachable = f"{host} cannot be reached: check the network and the base URL"
             return http.FailedTry(error=ModelUnavailable(unreachable), again=True)
-        return http.FailedTry(error=self._torn(trouble.name), again=True)
+        return http.FailedTry(error=self._early_end(trouble.name), again=True)
 
-    def _torn(self, how: str) -> ModelError:
-        early = f"{self.address.shown} ended its reply early ({how}): try again"
+    def _early_end(self, how: str) -> ModelError:
+        early = f"{self.address.host} ended its reply early ({how}): try again"
         return ModelUnavailable(early, prompt_read=True)
 
 

@@ -102,8 +102,8 @@ class HttpChatModel(ABC):
     ) -> None:
         self._model = model
         self._window = window_tokens
-        self._address = calls.read_address(base_url, own=self.wire.own_url)
-        key = _checked_key(key or "")
+        self._address = calls.read_address(base_url, own_url=self.wire.own_url)
+        key = _require_key(key or "")
         self._keyless = not key
         self._calls = calls.Calls(
             address=self._address,
@@ -122,7 +122,7 @@ class HttpChatModel(ABC):
         return self._window
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._model!r} at {self._address.shown})"
+        return f"{type(self).__name__}({self._model!r} at {self._address.host})"
 
     async def ask(self, prompt: Prompt) -> Answer:
         """Send one prompt and return the answer: JSON text, if the prompt has a schema."""
@@ -138,9 +138,9 @@ class HttpChatModel(ABC):
 
     async def stated_window(self) -> int | None:
         """Ask the server for the model's window; None if the server does not report one."""
-        if self._address.own:
+        if self._address.is_own:
             return None
-        return self._remember_window(await self._stated_in_lists())
+        return self._remember_window(await self._ask_listed_window())
 
     async def close(self) -> None:
         await self._calls.close()
@@ -158,64 +158,66 @@ class HttpChatModel(ABC):
         self._check_key()
         with measured("model", self._model) as measurement:
             measurement.note(gen_ai__provider__name=self.wire.provider)
-            reply = self._object(await self._calls.whole(self.wire.path, body))
-            parsed, done = self._done(reply)
-            if done.usage is not None:
+            reply = self._decode_object(await self._calls.fetch(self.wire.path, body))
+            parsed_reply, reply_done = self._parse_reply(reply)
+            if reply_done.usage is not None:
                 measurement.note(
-                    gen_ai__usage__input_tokens=done.usage.input_tokens,
-                    gen_ai__usage__output_tokens=done.usage.output_tokens,
+                    gen_ai__usage__input_tokens=reply_done.usage.input_tokens,
+                    gen_ai__usage__output_tokens=reply_done.usage.output_tokens,
                 )
-        if done.overflow is not None:
+        if reply_done.overflow is not None:
             raise ModelOverflow(
-                f"{self._address.shown} cut the prompt to the model's window without an error "
-                f"({done.overflow.pattern_name}): shorten the request",
-                done.overflow,
+                f"{self._address.host} cut the prompt to the model's window without an error "
+                f"({reply_done.overflow.pattern_name}): shorten the request",
+                reply_done.overflow,
             )
-        return reply, Answer(text=parsed.text, stop=parsed.stop, usage=done.usage)
+        return reply, Answer(text=parsed_reply.text, stop=parsed_reply.stop, usage=reply_done.usage)
 
     async def _stream(self, body: calls.Body) -> AsyncGenerator[ReplyEvent, None]:
         self._check_key()
-        begun = await self._calls.begin(self.wire.path, body)
+        reply_stream = await self._calls.begin(self.wire.path, body)
         try:
-            if "application/json" in begun.content_type:
+            if "application/json" in reply_stream.content_type:
                 # The server cannot stream, or it sent status 200 with an error.
-                reply = self._object(await self._calls.rest(begun))
-                parsed, done = self._done(reply)
-                for event in parsed.events():
+                reply = self._decode_object(await self._calls.read_rest(reply_stream))
+                parsed_reply, reply_done = self._parse_reply(reply)
+                for event in parsed_reply.events():
                     yield event
             else:
                 assembling = self.wire.assemble()
-                async with aclosing(self._events(begun, assembling)) as events:
+                async with aclosing(self._read_events(reply_stream, assembling)) as events:
                     async for fields in events:
                         for event in assembling.take(fields):
                             yield event
-                whole = assembling.reply()
-                if whole is None:
-                    early = f"{self._address.shown} ended its reply early: try again"
+                full_reply = assembling.reply()
+                if full_reply is None:
+                    early = f"{self._address.host} ended its reply early: try again"
                     raise ModelUnavailable(early, prompt_read=True)
-                _, done = self._done(whole)
-            await self._calls.end(begun)
-            yield done
+                _, reply_done = self._parse_reply(full_reply)
+            await self._calls.end(reply_stream)
+            yield reply_done
         finally:
-            await begun.close()
+            await reply_stream.close()
 
-    async def _events(
-        self, begun: calls.Reply, assembling: Assembling
+    async def _read_events(
+        self, reply_stream: calls.Reply, assembling: Assembling
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         reader = EventReader()
         while not assembling.complete:
-            piece = await self._calls.next(begun)
+            piece = await self._calls.read_next(reply_stream)
             for event in reader.finish() if piece is None else reader.feed(piece):
                 if event.data.strip() == _END:
                     return
-                fields = self._object(event.data.encode("utf-8", "surrogatepass"), event.name)
+                fields = self._decode_object(
+                    event.data.encode("utf-8", "surrogatepass"), event.name
+                )
                 if str(fields.get("type")) in self.wire.error_events:
-                    raise calls.classify(calls.read_error_object(fields), who=self._address.shown)
+                    raise calls.classify(calls.read_error_object(fields), server=self._address.host)
                 yield fields
             if piece is None:
                 return
 
-    def _object(self, content: bytes, event_name: str = "") -> Mapping[str, Any]:
+    def _decode_object(self, content: bytes, event_name: str = "") -> Mapping[str, Any]:
         """Decode a JSON object. Raise if the JSON is invalid or reports an error. The decoder's own
         error would quote the content, so that error is not shown."""
         try:
@@ -223,51 +225,53 @@ class HttpChatModel(ABC):
         except FormatError:
             fields = None
         if not isinstance(fields, Mapping):
-            raise self._no_reply()
+            raise self._wrong_reply()
         if event_name == "error" or fields.get("error") or fields.get("object") == "error":
-            raise calls.classify(calls.read_error_object(fields), who=self._address.shown)
+            raise calls.classify(calls.read_error_object(fields), server=self._address.host)
         return fields
 
-    def _done(self, reply: Mapping[str, Any]) -> tuple[ParsedReply, ReplyDone]:
-        parsed = self.wire.parse(reply)
-        if parsed is None:
-            raise self._no_reply()
+    def _parse_reply(self, reply: Mapping[str, Any]) -> tuple[ParsedReply, ReplyDone]:
+        parsed_reply = self.wire.parse(reply)
+        if parsed_reply is None:
+            raise self._wrong_reply()
         usage = read_usage(reply)
         overflow = recognize_silent_overflow(
-            stop_reason=parsed.stop_word,
+            stop_reason=parsed_reply.stop_word,
             input_tokens=usage.input_tokens if usage is not None else 0,
             output_tokens=usage.output_tokens if usage is not None else 0,
             window_tokens=self._window,
         )
-        return parsed, ReplyDone(reply=reply, stop=parsed.stop, usage=usage, overflow=overflow)
+        return parsed_reply, ReplyDone(
+            reply=reply, stop=parsed_reply.stop, usage=usage, overflow=overflow
+        )
 
-    def _no_reply(self) -> ModelError:
+    def _wrong_reply(self) -> ModelError:
         return ModelUnavailable(
-            f"{self._address.shown} answered 200, but not with a model's reply: check that the "
+            f"{self._address.host} answered 200, but not with a model's reply: check that the "
             "server at the base URL has this API"
         )
 
     def _check_key(self) -> None:
-        if self._keyless and self._address.own:
+        if self._keyless and self._address.is_own:
             raise ModelRefused(self.wire.key_hint)
 
-    async def _stated_for_model(self) -> int | None:
+    async def _ask_model_window(self) -> int | None:
         url = self._address.url(f"/models/{quote(self._model, safe='')}")
-        return _window_in(await self._calls.look(url))
+        return _window_in(await self._calls.fetch_object(url))
 
-    async def _stated_in_lists(self) -> int | None:
-        rows = mappings((await self._calls.look(self._address.url("/models"))).get("data"))
-        named = [row for row in rows if self._model in _names(row)]
+    async def _ask_listed_window(self) -> int | None:
+        rows = mappings((await self._calls.fetch_object(self._address.url("/models"))).get("data"))
+        named_rows = [row for row in rows if self._model in _names_of(row)]
         # a server with a single model accepts any name
-        chosen = named or (rows if len(rows) == 1 else [])
+        chosen_rows = named_rows or (rows if len(rows) == 1 else [])
         # Only newer llama.cpp servers report the window in their list, as the total of all slots.
-        props = await self._calls.look(self._address.root_url("/props"))
-        places = (*chosen[:1], as_mapping(props.get("default_generation_settings")))
+        props = await self._calls.fetch_object(self._address.root_url("/props"))
+        places = (*chosen_rows[:1], as_mapping(props.get("default_generation_settings")))
         return min((tokens for place in places if (tokens := _window_in(place))), default=None)
 
-    def _remember_window(self, stated: int | None) -> int | None:
-        self._window = self._window or stated
-        return stated
+    def _remember_window(self, window_tokens: int | None) -> int | None:
+        self._window = self._window or window_tokens
+        return window_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,33 +290,33 @@ class EventReader:
     """
 
     def __init__(self) -> None:
-        self._rest = b""
+        self._partial_line = b""
         self._name = ""
         self._data: list[str] = []
         self._begun = False
 
     def feed(self, piece: bytes) -> Iterator[ServerEvent]:
-        *lines, self._rest = (self._rest + piece).split(b"\n")
+        *lines, self._partial_line = (self._partial_line + piece).split(b"\n")
         for line in lines:
-            event = self._line(line)
+            event = self._read_line(line)
             if event is not None:
                 yield event
 
     def finish(self) -> Iterator[ServerEvent]:
         """Return the stream's last event if its closing blank line is missing."""
-        for line in (self._rest, b""):
-            event = self._line(line)
+        for line in (self._partial_line, b""):
+            event = self._read_line(line)
             if event is not None:
                 yield event
-        self._rest = b""
+        self._partial_line = b""
 
-    def _line(self, raw: bytes) -> ServerEvent | None:
+    def _read_line(self, raw: bytes) -> ServerEvent | None:
         if not self._begun:
             self._begun = True
             raw = raw.removeprefix(_BYTE_ORDER_MARK)
         line = raw.removesuffix(b"\r").decode("utf-8", "replace")
         if not line:
-            return self._complete()
+            return self._complete_event()
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "data":
@@ -325,7 +329,7 @@ class EventReader:
             self._data.append(value)
         return None
 
-    def _complete(self) -> ServerEvent | None:
+    def _complete_event(self) -> ServerEvent | None:
         name, data = self._name, self._data
         self._name, self._data = "", []
         return ServerEvent(name=name, data="\n".join(data)) if data else None
@@ -348,12 +352,12 @@ def _window_in(row: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _names(row: Mapping[str, Any]) -> list[Any]:
+def _names_of(row: Mapping[str, Any]) -> list[Any]:
     aliases = row.get("aliases")
     return [row.get("id"), *(aliases if isinstance(aliases, list) else ())]
 
 
-def _checked_key(key: str) -> str:
+def _require_key(key: str) -> str:
     key = key.strip()
     if not is_sendable_key(key):
         raise ModelRefused(

@@ -96,7 +96,7 @@ class OpenAIChatModel(_OpenAIModel):
     @property
     def _limit_field(self) -> str:
         return self._learned_limit_field or (
-            _NEW_LIMIT_FIELD if self._address.own else _OLD_LIMIT_FIELD
+            _NEW_LIMIT_FIELD if self._address.is_own else _OLD_LIMIT_FIELD
         )
 
     async def ask(self, prompt: Prompt) -> Answer:
@@ -106,13 +106,13 @@ class OpenAIChatModel(_OpenAIModel):
             fields = self.prompt_fields(prompt)
             return (await self._ask(Body(fields=fields, doubtful=doubtful)))[1]
         except FieldRefused:
-            other = _other(self._limit_field)
+            other_field = _other_limit_field(self._limit_field)
         fields = {
-            other if name == self._limit_field else name: value
+            other_field if name == self._limit_field else name: value
             for name, value in self.prompt_fields(prompt).items()
         }
         _, answer = await self._ask(Body(fields=fields, doubtful=doubtful))
-        self._learned_limit_field = other
+        self._learned_limit_field = other_field
         return answer
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
@@ -122,28 +122,30 @@ class OpenAIChatModel(_OpenAIModel):
         The request also asks for the token usage, unless the request turns that off or the server
         refused the field. `max_completion_tokens` is renamed to the field that the server knows.
         """
-        limit_field, settled = self._limit_field, _NEW_LIMIT_FIELD not in request
+        limit_field, is_settled = self._limit_field, _NEW_LIMIT_FIELD not in request
         while True:
-            body = self._streamed(request, limit_field=limit_field, settled=settled)
+            body = self._streaming_body(request, limit_field=limit_field, is_settled=is_settled)
             try:
                 async with aclosing(self._stream(body)) as events:
                     async for event in events:
                         yield event
             except FieldRefused as error:
                 if error.name == _NEW_LIMIT_FIELD:
-                    limit_field, settled = _other(limit_field), True
+                    limit_field, is_settled = _other_limit_field(limit_field), True
                 else:
                     self._usage_refused = True
             else:
                 self._learned_limit_field = limit_field
                 return
 
-    def _streamed(self, request: Mapping[str, Any], *, limit_field: str, settled: bool) -> Body:
+    def _streaming_body(
+        self, request: Mapping[str, Any], *, limit_field: str, is_settled: bool
+    ) -> Body:
         fields = {
             limit_field if name == _NEW_LIMIT_FIELD else name: value
             for name, value in request.items()
         }
-        doubtful = [] if settled else [_NEW_LIMIT_FIELD]
+        doubtful = [] if is_settled else [_NEW_LIMIT_FIELD]
         if _USAGE not in request and not self._usage_refused:
             fields[_USAGE] = {"include_usage": True}
             doubtful += [_USAGE, "include_usage"]
@@ -157,12 +159,12 @@ class OpenAIChatModel(_OpenAIModel):
             "messages": [*system, {"role": "user", "content": prompt.text}],
         }
         if prompt.schema is not None:
-            named = _named_schema(prompt.schema)
-            body["response_format"] = {"type": "json_schema", "json_schema": named}
+            json_schema = _name_schema(prompt.schema)
+            body["response_format"] = {"type": "json_schema", "json_schema": json_schema}
         return body
 
 
-def _other(limit_field: str) -> str:
+def _other_limit_field(limit_field: str) -> str:
     return _OLD_LIMIT_FIELD if limit_field == _NEW_LIMIT_FIELD else _NEW_LIMIT_FIELD
 
 
@@ -237,11 +239,11 @@ class OpenAIResponsesModel(_OpenAIModel):
         if prompt.system:
             body["instructions"] = prompt.system
         if prompt.schema is not None:
-            body["text"] = {"format": {"type": "json_schema", **_named_schema(prompt.schema)}}
+            body["text"] = {"format": {"type": "json_schema", **_name_schema(prompt.schema)}}
         return body
 
 
-def _named_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _name_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": "answer", "schema": schema, "strict": is_closed(schema)}
 
 
@@ -254,9 +256,9 @@ def is_closed(schema: Any) -> bool:
         return True
     properties = schema.get("properties")
     if schema.get("type") == "object" or isinstance(properties, Mapping):
-        required = schema.get("required")
+        required_names = schema.get("required")
         fields = set(properties) if isinstance(properties, Mapping) else set()
-        demanded = set(required) if isinstance(required, list) else set()
-        if schema.get("additionalProperties") is not False or demanded != fields:
+        required_set = set(required_names) if isinstance(required_names, list) else set()
+        if schema.get("additionalProperties") is not False or required_set != fields:
             return False
     return all(is_closed(value) for value in schema.values())

@@ -164,21 +164,21 @@ def recognize_overflow(
     `message` is the error's text, in any wrapping. `body` is the decoded JSON of an error response
     or of a stream event such as `response.failed`, if there is one.
     """
-    text = _readable(status=status, message=message, body=body)
+    text = _readable_text(status=status, message=message, body=body)
     if _first_match(NOT_OVERFLOW_WORDINGS, text) is not None:
         return None
     name = _first_match(OVERFLOW_WORDINGS, text)
     if name is None:
         return None
-    limit_words, limit = _named("limit", text)
-    counts = {kind: _named(kind, text)[1] for kind in COUNT_PATTERNS}
-    requested = counts["requested"]
-    if requested is None and counts["input"] is not None:
-        requested = counts["input"] + (counts["output"] or 0)
+    limit_words, limit_tokens = _find_count("limit", text)
+    counts = {kind: _find_count(kind, text)[1] for kind in COUNT_PATTERNS}
+    requested_tokens = counts["requested"]
+    if requested_tokens is None and counts["input"] is not None:
+        requested_tokens = counts["input"] + (counts["output"] or 0)
     return Overflow(
         pattern_name=name,
-        limit_tokens=limit,
-        requested_tokens=requested,
+        limit_tokens=limit_tokens,
+        requested_tokens=requested_tokens,
         output_tokens=counts["output"],
         limit_words=limit_words,
     )
@@ -219,7 +219,7 @@ def _first_match(wordings: Mapping[str, str], text: str) -> str | None:
     return next((name for name, words in wordings.items() if _compile(words).search(text)), None)
 
 
-def _named(kind: str, text: str) -> tuple[str, int | None]:
+def _find_count(kind: str, text: str) -> tuple[str, int | None]:
     for pattern in COUNT_PATTERNS[kind]:
         match = _compile(pattern).search(text)
         if match is not None:
@@ -227,7 +227,7 @@ def _named(kind: str, text: str) -> tuple[str, int | None]:
     return "", None
 
 
-def _readable(*, status: int | None, message: str, body: Mapping[str, Any] | None) -> str:
+def _readable_text(*, status: int | None, message: str, body: Mapping[str, Any] | None) -> str:
     texts = [message.strip()[:_READ_MAX_CHARS]]
     if body is not None:
         _gather(body, texts, depth=0)

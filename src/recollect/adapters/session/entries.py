@@ -372,7 +372,9 @@ def _find_summary_sources(entries: Sequence[PiEntry], summary: PiEntry) -> list[
         path_numbers = {entry.number for entry in path}
         return [entry for entry in earlier if entry.number not in path_numbers]
     cut_index = len(path) - 1
-    first_kept = cut_index if summary.retained_tail is not None else find_first_kept(path, cut_index)
+    first_kept = (
+        cut_index if summary.retained_tail is not None else find_first_kept(path, cut_index)
+    )
     return [
         *path[:first_kept],
         *(entry for entry in path[first_kept:cut_index] if entry.kind == "compaction"),
