@@ -172,8 +172,11 @@ if TYPE_CHECKING:
 _CONNECT_SECONDS: Final = 10.0
 """Time limit for connecting, short enough to leave time for another attempt."""
 _ERROR_MAX_BYTES: Final = 65_536
+"""Not measured; bounds what is read of an error response, whose cause comes first."""
 _LOOK_SECONDS: Final = 5.0
+"""Not measured; bounds how long a start waits for a server that may not report its window."""
 _LAST_BYTES_SECONDS: Final = 0.05
+"""Not measured; bounds the wait for the end of a reply, after which its connection is free."""
 _VERSION: Final = re.compile(r"v\d+\w*")
 _ENDPOINTS: Final = ("/chat/completions", "/completions", "/responses", "/messages", "/models")
 
@@ -414,8 +417,12 @@ class Calls:
         return http.FailedTry(error=self._early_end(trouble.name), again=True)
 
     def _early_end(self, how: str) -> ModelError:
+<<<<<<< ours
         early = f"{self.address.host} ended its reply early ({how}): try again"
         return ModelUnavailable(early, prompt_read=True)
+=======
+        return ModelUnavailable(f"{self.address.host} ended its reply early ({how}): try again")
+>>>>>>> theirs
 
 
 async def _read_into(content: bytearray, answer: httpx2.Response) -> None:

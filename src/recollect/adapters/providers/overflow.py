@@ -150,6 +150,7 @@ _TELLING_FIELDS: Final = (
     *("n_prompt_tokens", "n_ctx"),
 )
 _BODY_MAX_DEPTH: Final = 6
+"""Not measured; bounds the work on a deeply nested error body."""
 
 _FINISHED: Final = frozenset({"stop", "end_turn", "stop_sequence", "completed"})
 _CUT_SHORT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "incomplete"})

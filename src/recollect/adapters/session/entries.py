@@ -66,6 +66,7 @@ _HEADER_TEXTS: Final = ("cwd", "parentSession")
 _SEALED: Final = ("type", "id", "encrypted_content")
 """Fields of a JSON signature that only its provider can read."""
 _MAX_NAME_CHARS: Final = 500
+"""Not measured; longer texts of an entry are images and signatures, not names."""
 _CODEC: Final = PiCodec()
 
 
@@ -302,7 +303,7 @@ def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
             search.matcher.in_text(text)
             for line in lines
             for text in strings_in(line)
-            if len(text) < _MAX_NAME_CHARS  # longer texts are images and signatures
+            if len(text) < _MAX_NAME_CHARS
         ),
     )
 

@@ -28,7 +28,9 @@ from recollect.system.places import file_name, sessions_folder
 _P = ParamSpec("_P")
 _Written = TypeVar("_Written")
 OWNER_ONLY: Final = 0o600
+"""Only the owner may read and write a session file, because it contains conversations."""
 _MAX_ATTEMPTS: Final = 5
+"""Not measured; bounds the retries if other processes replace the file before it is locked."""
 
 
 @contextlib.contextmanager

@@ -47,6 +47,7 @@ from recollect.system.config.settings import Redaction
 from recollect.system.durable import make_folder, same_file, sync_file, sync_folder
 
 _OTHERS: Final = 0o077
+"""Permission bits of all users but the owner."""
 
 
 class TranscriptFile:

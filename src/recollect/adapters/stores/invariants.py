@@ -26,6 +26,7 @@ from recollect.core.values.segment import NewSegment, SegmentId
 from recollect.errors import BatchRefused
 
 NUMBER_MAX: Final = 2**53
+"""A larger whole number is not exact as a float, so a store could return another number."""
 
 
 def require_storable(batch: Batch) -> None:

@@ -383,6 +383,7 @@ async def _renew_log(connection: Connection, steps: list[str], cannot: list[str]
 OLDEST_PGVECTOR: Final = (0, 8)
 OLDEST_CITUS: Final = (12, 1)
 OLD_TRANSACTION_SECONDS: Final = 600.0
+"""Not measured; ten times the limit that `schema.TIMEOUTS` sets for idle transactions."""
 
 _VERSIONS: Final = """
     SELECT current_setting('server_version'), (

@@ -178,10 +178,13 @@ def _kind(error: Exception) -> str:
     return f"{type(error).__name__} {error.sqlstate}" if error.sqlstate else type(error).__name__
 
 
+# OIDs of PostgreSQL's built-in types, which are the same in every database.
 _TEXTS: Final = 1009
 _INT4, _INT8, _TEXT, _BYTEA, _FLOAT8, _BOOL, _UUID = 23, 20, 25, 17, 701, 16, 2950
 _ID_BYTES: Final = 16
+"""Length of a `uuid`, the type of packed ids."""
 _INT4_MAX: Final = 2**31 - 1
+"""Largest value of PostgreSQL's `integer`."""
 _NULL: Final = b"\xff\xff\xff\xff"
 _LENGTH: Final = struct.Struct(">i")
 

@@ -38,6 +38,7 @@ from recollect.core.values.upkeep import (
 )
 
 _PAGE: Final = 200
+"""Not measured; bounds the bodies in RAM while a request to forget searches all of them."""
 UNTIL_SCRUBBED: Final = "data files and indexes of PostgreSQL, until `recollect memory scrub`"
 UNTIL_OVERWRITTEN: Final = "write-ahead log of PostgreSQL that is not yet overwritten"
 """Copies that every certificate lists as not overwritten: archives, replicas and backups."""

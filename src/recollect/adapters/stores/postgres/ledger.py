@@ -18,6 +18,7 @@ from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.message import MessageId
 
 _TURNS_PER_QUERY: Final = 64
+"""Not measured; bounds the turns that one query reads to rebuild a turn."""
 
 _NUMBERS: Final = """
     SELECT number FROM recollect.turns WHERE space_id = %s AND session = %s ORDER BY number

@@ -45,7 +45,9 @@ SECONDS: Final = 60.0
 HOST_SECONDS: Final = 2
 """Time limit for connecting to each server if a URL lists several."""
 _CANCEL_SECONDS: Final = 2.0
+"""Not measured; bounds the wait for a server that must cancel a statement but may be gone."""
 _WAKE_SECONDS: Final = 1.0
+"""Not measured; interval at which psycopg checks a socket that is not ready."""
 _KEEPALIVE: Final = {
     "keepalives": 1,
     "keepalives_idle": 30,

@@ -32,7 +32,9 @@ from recollect.core.values.segment import (
 from recollect.core.values.upkeep import CheckResult, SessionSummary, Stats
 
 _MIN_PROGRESS: Final = 1_000
+"""Not measured; storing a smaller progress would cost a write, and save little reading."""
 _MAX_SEQUENCE: Final = 9_223_372_036_854_775_807
+"""Largest `bigint`: a page in descending order begins here if it has no start."""
 
 _SEGMENT: Final = """
     SELECT sequence, id, session, key, message_id, role, body AS text, tokens, said_at, source,

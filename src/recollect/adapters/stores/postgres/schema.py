@@ -170,6 +170,7 @@ async def _grant_rights(connection: Connection, role: str, password: str | None)
 
 Phase: TypeAlias = Literal["pre", "post", "all"]
 VERSION: Final = 11
+"""The number of the newest migration. Stores open only databases with its `pre` step."""
 _OLDEST: Final = 7
 """The version of `schema.sql`. Databases with older versions cannot be migrated."""
 SERVER_VERSION: Final = 16

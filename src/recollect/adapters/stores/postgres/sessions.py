@@ -26,9 +26,11 @@ from recollect.core.values.message import EntryKey, MessageId
 from recollect.errors import FormatError
 
 CHUNK: Final = 256
+"""Not measured; bounds what a turn rewrites to 8 kB of keys and ids."""
 _HEX: Final = b"H"
 _ANY: Final = b"J"
 _DIGITS: Final = 32
+"""Length of an id of 16 bytes in hexadecimal digits."""
 
 
 def encode_chunk(keys: Sequence[str], ids: Sequence[str]) -> bytes:

@@ -132,8 +132,11 @@ PACK_AFTER: Final = 512
 PACK_NOW: Final = 4_096
 """If the tail has this many passages, the next writer packs it, because no worker seems to."""
 _FANOUT: Final = 8
+"""Not measured; merging eight runs of one level rewrites a passage only once per level."""
 _SMALLEST: Final = 512
+"""As `PACK_AFTER`: a pack usually writes a run of the lowest level."""
 _DEAD_SHARE: Final = 0.25
+"""Not measured; bounds the removed passages whose postings a search still reads."""
 
 _STATE: Final = """
     SELECT next_passage, packed_to, index_epoch FROM recollect.counters WHERE space_id = %s
@@ -201,6 +204,7 @@ _BUCKETS: Final = """
     SELECT DISTINCT bucket FROM recollect.postings WHERE space_id = %s AND run = %s
 """
 _BLOCKS_AT_ONCE: Final = 2_000
+"""Not measured; bounds one statement: 2,000 blocks have at most 13 MB."""
 
 
 class IndexMoved(Exception):  # noqa: N818 - caught by whoever packs, never seen outside

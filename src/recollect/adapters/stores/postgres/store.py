@@ -39,6 +39,7 @@ from recollect.core.values.upkeep import CheckResult, ScrubResult, Stats
 from recollect.errors import StoreError
 
 POOL_SIZE: Final = 8
+"""Not measured; bounds the server's connections (setting `store.pool_size`)."""
 P = ParamSpec("P")
 T = TypeVar("T")
 Operation: TypeAlias = Callable[Concatenate["PostgresStore", P], Coroutine[Any, Any, T]]

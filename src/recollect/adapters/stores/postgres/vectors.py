@@ -29,6 +29,7 @@ from recollect.core.values.segment import VectorSet
 from recollect.errors import BatchRefused, StoreError
 
 _BLOCK_BYTES: Final = 6_144
+"""A block is one row, and a row must fit a page of 8 kB: 128 passages of 384 dimensions."""
 _PLANES: Final = 4
 """Number of bits to which each number of the query's vector is quantized."""
 

@@ -36,7 +36,9 @@ _POSTING_BYTES, _TERM_BYTES = 5, 6
 _BUCKET_POSTINGS: Final = 400
 """Average number of postings per bucket. Small buckets need more rows, large ones longer reads."""
 _MAX_COUNT: Final = 65_535
+"""Largest count or length that 16 bits hold."""
 _MAX_CACHED_TERMS: Final = 200_000
+"""Not measured; bounds the RAM that cached words take."""
 _HEAD: Final = struct.Struct("<HH")
 
 Ints: TypeAlias = NDArray[np.int64]

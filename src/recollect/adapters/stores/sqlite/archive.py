@@ -26,6 +26,7 @@ from recollect.core.values.segment import (
 from recollect.core.values.upkeep import SessionSummary
 
 LENGTH_BITS: Final = 12
+"""Not measured; leaves 51 bits to count passages. Only longer passages need `LENGTH_MAX`."""
 LENGTH_MAX: Final = (1 << LENGTH_BITS) - 1
 """Largest length that fits into a passage's number. A greater length is stored in a column."""
 
@@ -250,6 +251,7 @@ _FACTS: Final = f"""
 _SOME_FACTS: Final = columns.SELECT_FACT + "WHERE id IN (SELECT value FROM json_each(?))"  # noqa: S608
 
 _BEYOND_ALL: Final = (1 << 63) - 1
+"""Largest integer of SQLite: a page in descending order begins here if it has no start."""
 
 
 def read_segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:

@@ -40,6 +40,7 @@ SELECT CAST(s.name AS BLOB), max(t.number) FROM turn AS t JOIN session AS s ON s
 GROUP BY 1
 """
 _SUM_OVER: Final = 1_000_003
+"""A prime: passage numbers modulo this prime have sums that fit SQLite's integers."""
 _SPACE: Final = "SELECT value FROM meta WHERE key = 'space'"
 _SUMMARY: Final = "SELECT count(DISTINCT session), count(*), max(said_at) FROM segment"
 _STATS: Final = """

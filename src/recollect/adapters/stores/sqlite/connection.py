@@ -35,6 +35,7 @@ from recollect.system.durable import make_folder, sync_folder, try_lock
 from recollect.system.forks import FORK_GATE
 
 _KEY_BYTES = 32
+"""Length of a raw key of the cipher: 256 bits."""
 _HEX_KEY = re.compile(rb"[0-9a-fA-F]{64}")
 # RFC 7914 recommends this cost for interactive use: 16 MiB and about 50 ms, once.
 _SCRYPT = {"n": 1 << 14, "r": 8, "p": 1, "maxmem": 64 << 20, "dklen": _KEY_BYTES}
@@ -49,6 +50,7 @@ _CIPHER = "aegis"
 """SQLite's cipher. On processors with AES this cipher costs no time; chacha20 is three times
 slower."""
 _MAX_STATEMENTS = 200
+"""Not measured; bounds the prepared statements that a connection keeps."""
 FileNumber: TypeAlias = tuple[int, int]
 """Device and inode, which identify a file."""
 _VERSION = "schema"
@@ -67,6 +69,7 @@ UNSTORABLE = (TypeError, OverflowError, UnicodeEncodeError)
 """Errors that apsw raises for a value that no column can hold."""
 _PLAIN_HEADER = b"SQLite format 3\0"
 _GLANCE_MILLISECONDS = 1_000
+"""Not measured; bounds the wait for a busy file if only its name and counts are read."""
 _RESTORE = "restore it from a copy, or delete it with `recollect space delete`"
 
 

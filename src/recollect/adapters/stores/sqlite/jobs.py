@@ -17,6 +17,7 @@ from recollect.core.values.batch import EXTRACT_JOB, JobId, JobRecord, Lease, Ne
 from recollect.core.values.model import ModelUse
 
 _TOKEN_BYTES: Final = 16
+"""With 128 random bits, no two leases have the same token."""
 
 _WAITS: Final = "SELECT 1 FROM job WHERE kind = ? AND key = ? AND state = 'waiting' LIMIT 1"
 _NEXT: Final = "UPDATE totals SET next_job = next_job + 1 RETURNING next_job - 1"
@@ -84,6 +85,7 @@ SELECT number FROM job WHERE kind = ? AND key IN (SELECT value FROM json_each(?)
 _ABOUT: Final = "SELECT number, about FROM job WHERE about IS NOT NULL"
 
 _NO_LIMIT: Final = (1 << 63) - 1
+"""Largest integer of SQLite: without a daily budget, no job costs too much."""
 
 
 def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None:

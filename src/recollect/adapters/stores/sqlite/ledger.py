@@ -71,11 +71,13 @@ SELECT about FROM compaction WHERE length(about) % 16 = 4
 _CHUNK_BYTES: Final = 32 * 16
 """Bytes of a chunk: 32 message ids. A chunk of 64 ids would need its own page."""
 _HASH_BYTES: Final = 16
+"""With 128 bits, no two chunks have the same hash in practice."""
 _COUNT_BYTES: Final = 4
 """Bytes of the count before a list's chunks. A list with this count has a length that is no
 multiple of 16; all other lists have such a length."""
 
 _HASH_CHARS: Final = 32
+"""Hexadecimal digits of a piece's hash. A turn's outcomes are hashes without separators."""
 _NAMED: Final = ("system", "tools", "rest", "edits", "report")
 
 
@@ -388,9 +390,9 @@ def forget_compactions(
     ids_by_session: Mapping[int, AbstractSet[str]],
     whole_sessions: AbstractSet[int],
 ) -> list[CompactionRecord | None]:
-    """Remove compactions that cover a message in `unsaid_ids` or one of `ids_by_session`, or whose
-    session is in `whole_sessions`. Return the removed compactions, with None for each unreadable
-    one."""
+    """Remove compactions that cover a message in `unsaid_ids`, or one that `ids_by_session` lists
+    for its session, or whose session is in `whole_sessions`. Return the removed compactions, with
+    None for each unreadable one."""
     if not (unsaid_ids or ids_by_session or whole_sessions):
         return []
     ids = SharedIds(db)

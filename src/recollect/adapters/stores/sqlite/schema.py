@@ -174,6 +174,7 @@ ALTER TABLE totals RENAME COLUMN cold_change TO removals;
 UPDATE embedder SET complete_to = 0;
 """
 VERSION: Final = 6
+"""Version of `TABLES`. A change of the tables increases it, and adds a migration."""
 MIGRATIONS: Final[Mapping[int, str]] = {
     2: _NO_TAGS,
     3: _SHARED_IDS,
