@@ -417,12 +417,8 @@ class Calls:
         return http.FailedTry(error=self._early_end(trouble.name), again=True)
 
     def _early_end(self, how: str) -> ModelError:
-<<<<<<< ours
         early = f"{self.address.host} ended its reply early ({how}): try again"
         return ModelUnavailable(early, prompt_read=True)
-=======
-        return ModelUnavailable(f"{self.address.host} ended its reply early ({how}): try again")
->>>>>>> theirs
 
 
 async def _read_into(content: bytearray, answer: httpx2.Response) -> None:

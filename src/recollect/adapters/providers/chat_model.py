@@ -191,12 +191,8 @@ class HttpChatModel(ABC):
                             yield event
                 full_reply = assembling.reply()
                 if full_reply is None:
-<<<<<<< ours
                     early = f"{self._address.host} ended its reply early: try again"
                     raise ModelUnavailable(early, prompt_read=True)
-=======
-                    raise ModelUnavailable(f"{self._address.host} ended its reply early: try again")
->>>>>>> theirs
                 _, reply_done = self._parse_reply(full_reply)
             await self._calls.end(reply_stream)
             yield reply_done

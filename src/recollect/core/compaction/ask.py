@@ -48,15 +48,20 @@ _MARKED_UP: Final = "<command-name>/compact</command-name>"
 
 HEADINGS: Final = re.compile(r"^(?=#{1,4} |\*\*Turn Context)", re.MULTILINE)
 RESULT_CHARS: Final = 2000
+"""The same as in pi: a summary needs what a result showed, not all of its output."""
 ARGUMENT_CHARS: Final = 1000
+"""Not measured; keeps whole commands and paths, and the beginning of a file's content."""
 _TAGS: Final = re.compile(rf"<(?=/?\s*(?:{'|'.join(OWN_TAGS)})\b)", re.IGNORECASE)
 Speaker: TypeAlias = Literal["user", "assistant", "call", "tool"]
 FROM_SUMMARY: Final = MessageId("")
 _HEAD_CHARS: Final = {"user": 40_000, "assistant": 40_000, "call": 12_000, "tool": 12_000}
 _TAIL_CHARS: Final = 4_000
+"""Not measured; a long text often ends with its conclusion or its error."""
 _CALL_CHARS: Final = 160
+"""Not measured; names the failed call in the one sentence of a probe."""
 _PINNED: Final = PINNED_HEADING.lstrip("#")
 _MAX_DEPTH: Final = 8
+"""Not measured; bounds the recursion into a call's arguments."""
 
 
 def is_compact_command(text: str) -> bool:
@@ -271,7 +276,10 @@ REQUIRED_HEADINGS: Final = (
 )
 PROGRESS_HEADING: Final = "## Progress"
 FOCUS_CHARS: Final = 1000
+"""Not measured; keeps long instructions from displacing the conversation."""
 WORDS_PER_TOKEN: Final = 0.55
+"""Not measured; models obey a limit in words better than in tokens, and names in code take several
+tokens."""
 
 Kind: TypeAlias = Literal["history", "turn"]
 
@@ -313,14 +321,21 @@ _REFUSAL: Final = re.compile(
     re.IGNORECASE,
 )
 MIN_LIMIT_TOKENS: Final = 200
+"""Not measured; notes on a few short messages may be longer than the messages."""
 _REFUSAL_CHARS: Final = 600
+"""Not measured; a longer text that begins with "sorry" is a summary of an apology, not a
+refusal."""
 _LABEL: Final = re.compile(
     r"^\[(?:User|Assistant(?: thinking| tool calls)?|Tool result)\]:", re.MULTILINE
 )
 _ECHO_CHARS: Final = 80
+"""Not measured; shorter notes may equal a message by chance."""
 _LOOP_LINES: Final = 6
+"""Not measured; fewer equal lines can be a table or a list."""
 _MIN_LETTER_SHARE: Final = 0.25
+"""Not measured; notes of paths, numbers and code have more letters than this."""
 _MIN_FOCUS_WORDS: Final = 4
+"""Not measured; lines of the summary contain shorter instructions by chance."""
 Ask: TypeAlias = Callable[[Prompt], Awaitable[Answer]]
 CountTokens: TypeAlias = Callable[[str], int]
 

@@ -28,19 +28,29 @@ _SHORTENED: Final = "[... shortened]"
 MOST_RATIO = 0.4
 """Largest share of the window for a chunk. OpenClaw uses the same shares and margin."""
 MIN_RATIO = 0.15
+"""As in OpenClaw, for the largest messages."""
 LARGE_MESSAGE_SHARE = 0.1
+"""As in OpenClaw: above it, the average message makes chunks smaller."""
 MARGIN = 1.2
+"""As in OpenClaw: an estimate may be a sixth too low."""
 OVERSIZED_SHARE = 0.5
+"""As in OpenClaw: a larger message is shortened, because no other would fit next to it."""
 Chunk: TypeAlias = tuple[Entry, ...]
 WeighEntry: TypeAlias = Callable[[Entry], int]
 _BOTH_ENDS_TOKENS = 60
+"""Not measured; in a shorter excerpt, a head and a tail are both too short to read."""
 MAX_HALVINGS = 2
+"""Not measured; a quarter of a chunk fits models that report far too large a window."""
 MIN_WINDOW_TOKENS = 1_024
+"""Not measured; a smaller limit in an error is not the window of a model."""
 MOST_READ_PIECES = 24
 """Maximum number of pieces, which with merging makes about 33 model calls."""
 SUMMARY_TOKENS = 4_000
+"""Not measured; a longer summary would be paid in every request."""
 SUMMARY_SHARE = 10
+"""A summary takes at most a tenth of the window, so that a small window keeps its messages."""
 TURN_SHARE = 0.5
+"""The same as in pi: notes on the beginning of a turn are shorter than notes on the history."""
 
 
 def fit(body: str, most_chars: int) -> str:

@@ -21,10 +21,16 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.system.config.settings import Compaction
 
 FAILURES = 3
+"""Not measured; bounds the calls that a broken model costs before a pause."""
 PAUSE_SECONDS = 600.0
+"""Not measured; bounds how often compactions that fail cost calls."""
 REFILLS = 3
+"""Not measured; after so many windows in a row that filled up at once, compacting does not help."""
 RAPID_TURNS = 2
+"""Not measured; a window that is full again after two requests was filled by what a cut cannot
+remove."""
 MIN_FREED_SHARE = 0.05
+"""Not measured; a compaction that frees less would be due again in a few turns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +122,9 @@ def _open_if_due(breaker: Breaker, now: float) -> Breaker:
 
 
 SLACK = 1.5
+"""Not measured; a better place for the cut may keep half as much more than asked for."""
 MIN_FREED_TOKENS = 200
+"""Not measured; a call for a summary costs more than so few tokens save."""
 
 
 def count_sent_tokens(

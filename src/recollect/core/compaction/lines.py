@@ -26,9 +26,15 @@ from recollect.core.values.history import Entry
 from recollect.core.values.message import Text, ToolCall, ToolResult
 
 LINES_SHARE: Final = 0.04
+"""Lines within this share and `LINES_TOKENS` keep .56 of the content that later messages need
+(decision 0041)."""
 LINES_TOKENS: Final = 3000
+"""Limit for large windows. This and the weights below were tuned on two coding sessions (decision
+0041)."""
 LINE_CHARS: Final = 200
+"""Not measured; a statement, without the paragraph around it."""
 MAX_LINES: Final = 160
+"""Not measured; more than `LINES_TOKENS` can hold, so that a later cut can choose others."""
 _SPEAKER_WEIGHT: Final[Mapping[Speaker, float]] = {
     "user": 4.0,
     "assistant": 2.0,
@@ -37,24 +43,43 @@ _SPEAKER_WEIGHT: Final[Mapping[Speaker, float]] = {
 }
 _MIN_WORDS, _MAX_WORDS = 4, 10
 _LINES_PER_NAME: Final = 6
+"""Bounds the comparisons per name; the value of a repeated name falls with
+`_NAME_REPEAT_FACTOR`."""
 _NAME_REPEAT_FACTOR: Final = 0.3
+"""Each line with the same name is worth so much less (decision 0041)."""
 _WORD_REPEAT_FACTOR: Final = 0.3
+"""Worth of a word that an earlier line already has (decision 0041)."""
 _RANK_OFFSET: Final = 50.0
+"""Evens out the first names: the first is worth twice the 50th (decision 0041)."""
 _KEPT_NAME_FACTOR: Final = 0.3
+"""Worth of a name that a kept message still shows (decision 0041)."""
 _LINE_COST: Final = 40
+"""Characters that a line costs in addition to its text, so that short lines do not always win
+(decision 0041)."""
 _COVERED_SHARE: Final = 0.6
+"""A summary that has so many of a line's words says the same. The same share as `WORDS_SHARE` of
+probes."""
 
 MAX_NAMES: Final = 1000
+"""Not measured; bounds a state."""
 ARGUMENT_CHARS: Final = 600
+"""A longer argument is a file's content, which mentions more names than the call is about (decision
+0041)."""
 _USER, _MODEL, _CONTENT, _RESULT = 4.0, 2.0, 1.0, 0.25
 _MAX_RESULT_WORTH: Final = 3.0
+"""Keeps a name that one long output repeats below those that people write (decision 0041)."""
 _PATH_FACTOR, _NUMBER_FACTOR = 1.5, 0.3
 FADE_FACTOR: Final = 0.7
+"""Names and lines of earlier cuts fall behind newer ones (decision 0041)."""
 _READ_CHARS: Final = 100_000
+"""Not measured; bounds the time for one text."""
 _LINES_READ_CHARS: Final = 40_000
+"""Not measured; bounds the time per message, as `_HEAD_CHARS` of the user's messages."""
 _MIN_SHARED_NAMES: Final = 3
+"""Not measured; two paths may share a folder by chance."""
 _WORD: Final = re.compile(r"[\w$@](?:[\w$@./:-]*[\w$])?")
 _MIN_WORD_CHARS: Final = 3
+"""Not measured; shorter words are mostly grammar."""
 _LABELS: Final[Mapping[Speaker, str]] = {
     "user": "User:",
     "assistant": "Assistant:",

@@ -26,20 +26,28 @@ WORDED: Final[frozenset[ProbeKind]] = frozenset(
     {"error", "decision", "constraint", "task", "attempt"}
 )
 WORDS_SHARE: Final = 0.6
+"""Not measured; a summary that says the same in other words keeps most words that carry meaning."""
 _NEGATION: Final = re.compile(
     r"\b(?:not|never|no|none|without|cannot|nor|avoid|forbid(?:den)?|fail(?:s|ed|ure)?|broken|\w+n't)\b"
     r"|不|没|禁|勿",
     re.IGNORECASE,
 )
 _CACHED_TEXTS: Final = 64
+"""A summary is compared with up to `MAX_PROBES` probes in a row."""
 
 MAX_PROBES: Final = 120
+"""Bounds the searches in memory of one receipt (`ALL_RECALLS_SECONDS`)."""
 _OF_TOOLS: Final[frozenset[ProbeKind]] = frozenset({"path", "url", "hash"})
 _STATEMENT_CHARS: Final = 180
+"""Not measured; a sentence, without the paragraph around it."""
 _MAX_ERRORS: Final = 2
+"""Not measured; further errors of the same message are mostly consequences of the first ones."""
 _NEIGHBOUR_CHARS: Final = 100
+"""Not measured; enough of the sentence before to search for a sentence that is only a name."""
 _STRETCHES: Final = 8
-_MAX_REPEAT_FACTOR: Final = 2.0
+"""Not measured; takes probes from every eighth of the history, not only from its end."""
+_MAX_REPEAT_POINTS: Final = 2.0
+"""Not measured; a detail in four messages counts as much as one in a hundred."""
 _KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
     "constraint": 4.0,
     "decision": 3.5,
@@ -158,7 +166,7 @@ class _ProbeCandidate:
         return (
             _KIND_WEIGHT[self.kind]
             + _SPEAKER_WEIGHT[self.utterance.speaker]
-            + min(math.log2(len(self.places)), _MAX_REPEAT_FACTOR)
+            + min(math.log2(len(self.places)), _MAX_REPEAT_POINTS)
             + max(self.places) / max(last_place, 1)
         )
 

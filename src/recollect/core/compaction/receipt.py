@@ -37,19 +37,30 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.errors import RecollectError
 
 MAX_IDENTIFIERS: Final = 12
+"""As in OpenClaw: identifiers of the newest messages that a summary must contain."""
 LAST_MESSAGES: Final = 10
+"""As in OpenClaw: messages whose identifiers are checked."""
 MIN_SHARED_WORDS: Final = 2
+"""As in OpenClaw: words that the summary must share with the newest request."""
 _LONG_ASK_WORDS: Final = 3
+"""As in OpenClaw: in a shorter request, one shared word is enough."""
 _ASK_CHARS: Final = 2000
+"""Not measured; bounds the time. A request is stated first or last, not inside a pasted log."""
 
 Change: TypeAlias = Literal["dropped", "new", "kept"]
 _LINE_CHARS: Final = 200
+"""Not measured; a pinned quote states one detail."""
 RECALLS_AT_ONCE: Final = 4
+"""Not measured; bounds the load on a store that other sessions share."""
 RECALL_SECONDS: Final = 5.0
+"""Not measured; a search that takes longer would use up `ALL_RECALLS_SECONDS` with a few
+details."""
 ALL_RECALLS_SECONDS: Final = 75.0
 """Not measured; with a slow store, all searches together end before `compaction.deadline_seconds`.
 A limit of 60 searches instead left 46% of the missing details unchecked, of which 4% were lost."""
 _MAX_FAILURES: Final = 4
+"""Not measured; a store that failed so often is down, and each attempt may wait for its
+deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -253,6 +253,7 @@ def _first_text(fields: Mapping[str, Any], *names: str) -> str:
 ITEM_SEPARATOR = "|"
 """Separator of the two ids that pi stores for an OpenAI Responses call: `call_id|item_id`."""
 _HASH_CHARS = 8
+"""Hex digits: 32 bits keep the rewritten ids of one request apart, and an id short."""
 
 SourcedMessage: TypeAlias = tuple[int, Mapping[str, Any], bool]
 """A pi message with its position, and whether the model of the request wrote it."""

@@ -214,6 +214,7 @@ def _skip_text(text: str, offset: int) -> int:
 
 _LONE_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SAFE_INTEGER: Final = 2**53
+"""Above it, a double cannot hold every integer (ECMA-262, Number.MAX_SAFE_INTEGER)."""
 _PLAIN_UP_TO: Final = 21  # ECMA-262, Number::toString: decimal notation up to 21 digits...
 _PLAIN_FROM: Final = -6  # ...and down to six zeros after the point
 _BYTE_ORDER_MARK: Final = "\ufeff"

@@ -26,6 +26,7 @@ VECTORS: Final = "vectors.bin"
 _VMEM: Final = struct.Struct("<4sIII")
 _VMEM_MAGIC: Final = b"VMEM"
 _VMEM_VERSION: Final = 1
+"""The version of OpenClaw's `vectors.bin` that we read and write."""
 _ID_LENGTH: Final = struct.Struct("<H")
 
 
@@ -367,6 +368,7 @@ def write_fact_file(fact: Fact) -> str:
 
 
 _YEAR_9999: Final = 253_370_764_800.0
+"""A time after the year 9999 cannot be a `datetime`."""
 
 
 def _iso_time(seconds: float) -> str:

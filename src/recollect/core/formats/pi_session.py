@@ -25,7 +25,9 @@ PI_VERSION: Final = 3
 TORN_NOTE: Final = "the last line was cut off while it was written; it is left out"
 
 _ID_CHARS: Final = 8
+"""As long as pi's own entry ids."""
 _FIRST_WITH_IDS: Final = 2
+"""First version of pi's format in which entries have ids and parents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -289,6 +289,7 @@ class _Number:
 
 
 _COPIED_LEVELS = 32
+"""Not measured; bounds the recursion. A deeper value is encoded again in each request."""
 
 
 def _copy(value: Any, levels: int = _COPIED_LEVELS) -> Any:

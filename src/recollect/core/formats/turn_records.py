@@ -34,6 +34,7 @@ ROLE_CODES: Final[dict[Role, int]] = {"system": 0, "user": 1, "assistant": 2, "t
 _KINDS: Final = {code: kind for kind, code in KIND_CODES.items()}
 _ROLES: Final = {code: role for role, code in ROLE_CODES.items()}
 _KEY_BYTES: Final = 16
+"""Size of an entry key (core/rules/identity.py), which is stored as bytes instead of hex."""
 _NUMBERS: Final = ("turn", "window_tokens", "limit_tokens", "tokens_before", "tokens_after",
                    "calibration_ratio")  # fmt: skip
 

@@ -33,9 +33,13 @@ from recollect.system.config.settings import Redaction
 from recollect.system.durable import open_plain
 
 SECTION_CHARS = 4_000
+"""Not measured; a section is recalled in passages, and this bounds what one change of a line
+rewrites."""
 HEADING_CHARS = 200
+"""Not measured; a longer heading is text, and stays in the section."""
 
 _MIN_BODY_CHARS = 1_000
+"""Not measured; long headings must not leave sections without text."""
 _ATX = re.compile(r" {0,3}(#{1,6})(?:[ \t]+(.*?))??(?:[ \t]+#+)?[ \t]*")
 _FENCE = re.compile(r" {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 
@@ -174,9 +178,13 @@ MOST_SECTIONS = 5_000
 
 _OUTSIDE = "0" * 8
 _OWNER_BYTES = 4
+"""Four bytes tell the few workspaces of a space apart, and leave 12 of a key's 16 for the
+section."""
 _KEY_BYTES = 12
+"""With the owner's bytes, as long as the key of any other segment."""
 _DATE = re.compile(r"(?<!\d)(\d{4})[-_](\d{2})[-_](\d{2})(?!\d)")
 _NOON_HOUR = 12
+"""At noon in UTC, the date is the same almost everywhere."""
 _BLANK_LINES = re.compile(r"\n{3,}")  # left over if a secret of several lines was masked
 
 # Other kinds of noise exist only in chats: in a file, such text is content.
@@ -368,33 +376,27 @@ async def read_stored_sections(
     archive: Archive, session: str, owner: str
 ) -> Mapping[SegmentId, Segment]:
     return {
-        stored_segment.segment.id: stored_segment.segment
+        s.segment.id: s.segment
         async for page in read_pages(archive, session=session)
-        for stored_segment in page
-        if stored_segment.segment.source == "file" and stored_segment.segment.key.startswith(owner)
+        for s in page
+        if s.segment.source == "file" and s.segment.key.startswith(owner)
     }
 
 
 async def compare(
     archive: Archive, read: ReadFile, segments: Mapping[SegmentId, Segment]
 ) -> FileChange:
-    ids = {section.id for section in read.sections}
-    present = [section for section in read.sections if section.id in segments]
-    missing = [section for section in read.sections if section.id not in segments]
-    moved_sections = [
-        section for section in present if segments[section.id].origin != section.origin
-    ]
+    ids = {s.id for s in read.sections}
+    present = [s for s in read.sections if s.id in segments]
+    missing = [s for s in read.sections if s.id not in segments]
+    moved_sections = [s for s in present if segments[s.id].origin != s.origin]
     marks = await archive.tombstoned(
-        [MessageId(mark) for section in missing for mark in (section.id, section.entry.id)]
+        [MessageId(mark) for s in missing for mark in (s.id, s.entry.id)]
     )
-    forgotten_sections = [
-        section for section in missing if not marks.isdisjoint((section.id, section.entry.id))
-    ]
+    forgotten_sections = [s for s in missing if not marks.isdisjoint((s.id, s.entry.id))]
     return FileChange(
         unchanged=len(present) - len(moved_sections),
-        new_sections=tuple(
-            section for section in missing if marks.isdisjoint((section.id, section.entry.id))
-        ),
+        new_sections=tuple(s for s in missing if marks.isdisjoint((s.id, s.entry.id))),
         moved_sections=tuple(moved_sections),
         gone_ids=tuple(id_ for id_ in segments if id_ not in ids),
         forgotten_sections=tuple(forgotten_sections),
@@ -411,23 +413,19 @@ def make_segments(
 ) -> list[NewSegment]:
     """Return the segments to write for a change, in the order of the file. A section that moved is
     written again with its first time."""
-    sections = sorted(
-        (*change.new_sections, *change.moved_sections), key=lambda section: section.line
-    )
-    said_at = dict.fromkeys((section.entry.key for section in sections), time_of(file, now=now))
-    said_at.update(
-        (section.entry.key, segments[section.id].said_at) for section in change.moved_sections
-    )
+    sections = sorted((*change.new_sections, *change.moved_sections), key=lambda s: s.line)
+    said_at = dict.fromkeys((s.entry.key for s in sections), time_of(file, now=now))
+    said_at.update((s.entry.key, segments[s.id].said_at) for s in change.moved_sections)
     ingest_result = ingest(
-        [section.entry for section in sections],
+        [s.entry for s in sections],
         session=session_of(file.label),
         source="file",
         said_at=said_at,
         redaction=redaction,
         now=now,
-        origins={section.entry.key: section.origin for section in sections},
+        origins={s.entry.key: s.origin for s in sections},
     )
-    return [_index_as_content(new_segment) for new_segment in ingest_result.segments]
+    return [_index_as_content(s) for s in ingest_result.segments]
 
 
 def _index_as_content(new_segment: NewSegment) -> NewSegment:

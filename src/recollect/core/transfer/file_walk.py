@@ -27,7 +27,9 @@ Pattern: TypeAlias = tuple[str, ...]
 _MAGIC = frozenset("*?[")
 
 MAX_FILES = 5_000
+"""Not measured; bounds a scan of a path that contains more than notes."""
 MAX_BYTES = 2 * 1024 * 1024
+"""Not measured; a larger Markdown file is more likely generated than written."""
 MAX_ENTRIES = 200_000
 """Limit of the names that `find` lists, because a path in the settings may be a whole disk."""
 _OWN_FILES = ("MEMORY.md", "memory.md")

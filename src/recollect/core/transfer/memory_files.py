@@ -48,6 +48,7 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of files done, and with the total."""
 
 BATCH_SEGMENTS = 50
+"""Not measured; bounds how long one write locks the store for turns."""
 STEP_SECONDS = 60.0
 """Time limit for listing the files, and for reading one of them."""
 
@@ -232,16 +233,10 @@ class MemoryFiles:
         moved_ids = {section.id for section in change.moved_sections}
         for index in range(0, len(new_segments), BATCH_SEGMENTS):
             batch = tuple(new_segments[index : index + BATCH_SEGMENTS])
-            old_ids = [
-                new_segment.segment.id
-                for new_segment in batch
-                if new_segment.segment.id in moved_ids
-            ]
+            old_ids = [s.segment.id for s in batch if s.segment.id in moved_ids]
             if old_ids:  # a store ignores known ids, so remove the old segments first
                 await look.archive.withdraw(old_ids)
-            has_embedded = any(
-                passage.embedded for new_segment in batch for passage in new_segment.passages
-            )
+            has_embedded = any(passage.embedded for s in batch for passage in s.passages)
             names = self._rules.embedders if has_embedded else ()
             jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=look.now) for name in names)
             await self._write(Batch(at=look.now, segments=batch, jobs=jobs))

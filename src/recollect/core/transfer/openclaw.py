@@ -128,8 +128,8 @@ async def _write_lines(
     }
     if not new_by_id:
         return FileCounts(messages=ImportCounts(read=len(lines), known=len(lines)))
-    segments = tuple(new_segment for new_segment, _ in new_by_id.values())
-    jobs = rules.reading(dict.fromkeys(new_segment.segment.session for new_segment in segments))
+    segments = tuple(s for s, _ in new_by_id.values())
+    jobs = rules.reading(dict.fromkeys(s.segment.session for s in segments))
     given_vectors = {
         segment.id: vectors.values(line.id)
         for line, segment in lines
@@ -155,7 +155,7 @@ async def _write_lines(
             stored=len(stored_ids),
             known=len(lines) - len(stored_ids) - len(forgotten_ids),
             forgotten=len(forgotten_ids),
-            noise=sum(new_segment.segment.noise is not None for new_segment, _ in new_segments),
+            noise=sum(s.segment.noise is not None for s, _ in new_segments),
         ),
         altered=sum(altered for _, altered in new_segments),
     )

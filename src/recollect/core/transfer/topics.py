@@ -18,8 +18,11 @@ _HEAD_CHARS: Final = 5_000
 _LONG_CHARS: Final = 600
 """A longer message mentions much in passing, so a topic needs two words. Not measured."""
 _MAX_TOPICS: Final = 8
+"""Not measured; bounds a line of an export."""
 _MAX_ENTITIES: Final = 16
+"""Not measured; bounds a line of an export."""
 _MAX_ENTITY_CHARS: Final = 120
+"""Not measured; a longer one is a quotation, not a name."""
 _ENGLISH_WORDS: Final = re.compile(r"[a-z][a-z0-9]{1,20}(?:-[a-z]{2,10})?", re.ASCII)
 _QUOTED: Final = re.compile(
     r"`([^`\s][^`\n]{0,60})`|[「『《【“]([^「」『』《》【】“”\n]{1,40})[」』》】”]"

@@ -34,6 +34,7 @@ Runs: TypeAlias = tuple[range, ...]
 _Said: TypeAlias = tuple[str, str]
 Progress: TypeAlias = Callable[[int, int], None]
 _PAGE_SEGMENTS: Final = 500
+"""Not measured; the first messages are enough to recognize a session."""
 _UNNAMED_KINDS: Final = frozenset({"pi"})
 _UNNAMED_WIRES: Final = ("anthropic", "openai-chat", "openai-responses")
 """Wire formats of agents that do not name their session in every request."""
@@ -234,11 +235,7 @@ async def _session_name(store: Store, session: str, kind: str, readings: Sequenc
     ]
     for candidate in sessions:
         page = await store.page(limit=_PAGE_SEGMENTS, session=candidate)
-        message_ids = {
-            stored_segment.segment.message_id
-            for stored_segment in page
-            if stored_segment.segment.role in _SPEAKING
-        }
+        message_ids = {s.segment.message_id for s in page if s.segment.role in _SPEAKING}
         if message_ids and message_ids <= set(ids):
             return candidate
     return session
@@ -329,9 +326,7 @@ class _Writing:
         own_ids = set(self._ids)
         async for page in read_pages(self._store, session=self._session):
             self._elsewhere_counts.update(
-                _words_of(stored_segment.segment)
-                for stored_segment in page
-                if stored_segment.segment.id not in own_ids
+                _words_of(s.segment) for s in page if s.segment.id not in own_ids
             )
 
     async def write(self, places: Sequence[int]) -> ImportCounts:
@@ -353,11 +348,7 @@ class _Writing:
             fetched=self._fetched_ids,
             secrets=self._secrets,
         )
-        segments = [
-            new_segment
-            for new_segment in ingest_result.segments
-            if not self._is_elsewhere(new_segment.segment)
-        ]
+        segments = [s for s in ingest_result.segments if not self._is_elsewhere(s.segment)]
         if not segments:
             return ImportCounts(
                 known=len(known) + len(ingest_result.segments), skipped=len(ingest_result.skipped)
@@ -374,10 +365,7 @@ class _Writing:
             - len(segments),
             forgotten=len(write_result.forgotten),
             skipped=len(ingest_result.skipped),
-            noise=sum(
-                new_segment.segment.noise is not None and new_segment.segment.id in stored
-                for new_segment in segments
-            ),
+            noise=sum(s.segment.noise is not None and s.segment.id in stored for s in segments),
             redacted=ingest_result.redacted if stored else 0,
         )
 

@@ -41,6 +41,7 @@ ORIGINS: Final = "places that messages were imported from"
 JOB_KEYS: Final = "keys of jobs"
 RECORD_NAMES: Final = "ids, names and keys in records"
 _DIGEST_BYTES: Final = 32
+"""256 bits: nobody can make other contents with the same checksum."""
 _IN_SHORT: Final = (
     "Out of reach as always: backups, replicas, other machines' spools, providers' logs, the "
     "client's own history. --json lists it, and what this covers."
@@ -49,6 +50,7 @@ _FORMAT: Final = "recollect-certificate-1"
 FILES_CANNOT: Final = ("disk blocks of replaced transcripts and notes, backups and other copies",)
 _REDACTION_FORMAT: Final = "recollect-redaction-1"
 _MAX_SESSIONS: Final = 10
+"""Fits a terminal; `--json` lists all."""
 COVERS: Final = (
     "the archive: messages, passages and the word index; their vectors are computed again",
     "facts",

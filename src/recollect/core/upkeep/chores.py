@@ -29,9 +29,13 @@ from recollect.system.telemetry import measured
 
 IDLE_KEY: Final = "idle"
 LOOK_SECONDS: Final = 30.0
+"""Not measured; bounds how often turns ask the store for passages without a vector."""
 PASSAGES: Final = 256
+"""Not measured; bounds how long one job holds its lease."""
 _DAY_SECONDS: Final = 86_400.0
+"""Length of a day."""
 _PAGE_SEGMENTS: Final = 200
+"""Not measured; bounds memory, and how long one write locks the store."""
 INLINE_KINDS: Final = ("hash", "static")
 INLINE_PASSAGES: Final = 64
 """Up to so many new passages get their vectors before they are written, else in a job later."""

@@ -258,12 +258,12 @@ async def find_targets(store: Store, spools: Sequence[Spool], order: ForgetOrder
     copies, twins = await find_copies(store, order, stored_segments)
     stored_segments += copies
     forget_set = ForgetSet.of(order)
-    segments = [stored_segment.segment for stored_segment in stored_segments]
+    segments = [s.segment for s in stored_segments]
     by_content = await select_in_thread(forget_set.matcher.covers_content, segments)
     forget_set.message_ids.update(segment.message_id for segment in by_content)
     for spool in spools:
         await spool.rewrite(forget_set.look_at)
-    known_ids = {stored_segment.segment.id for stored_segment in stored_segments}
+    known_ids = {s.segment.id for s in stored_segments}
     spooled_segments = {
         id_: segment for id_, segment in forget_set.spooled.items() if id_ not in known_ids
     }
@@ -297,9 +297,7 @@ async def _resolve_order(store: Store, order: ForgetOrder, forget_set: ForgetSet
     if not OrderMatcher(order):
         return resolved_order
     by_text = replace(order, sessions=(), said_before=None, said_after=None)
-    segment_ids = [
-        stored_segment.segment.id for stored_segment in await find_covered_segments(store, by_text)
-    ]
+    segment_ids = [s.segment.id for s in await find_covered_segments(store, by_text)]
     return replace(resolved_order, segments=tuple(dict.fromkeys((*order.segments, *segment_ids))))
 
 

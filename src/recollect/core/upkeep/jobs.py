@@ -25,14 +25,20 @@ Handler: TypeAlias = Callable[[Lease], Awaitable[Batch]]
 Outcome: TypeAlias = Literal["done", "failed", "dead", "lost"]
 
 GRACE_SECONDS = 5.0
+"""Not measured; a job that ends soon after a stop need not run again."""
 BEATS_PER_LEASE = 3
+"""One heartbeat may be lost without losing the lease."""
 REASON_CHARS = 500
+"""Not measured; an error may quote a long answer."""
 
 OnEnd: TypeAlias = Callable[[str, Failure | None], None]
 """Called after each job with its kind, and with the failure if it failed."""
 IDLE_SECONDS = 60.0
+"""Not measured; a job that another process queued starts after this at the latest."""
 CLOSE_SECONDS = 3.0
+"""Not measured; how long closing an engine waits for a running job."""
 GIVE_BACK_SECONDS = 1.0
+"""Not measured; one write returns the job of a stopped runner to the queue."""
 
 
 class GiveUp(Exception):  # noqa: N818 - not an error for callers: JobRunner catches it

@@ -25,14 +25,20 @@ COPIES_KIND: Final = "copied-secret"
 _TOKEN: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[{}\[\]]', re.DOTALL)
 _IS_KEY: Final = re.compile(r"\s*:")
 _MAX_PASSES: Final = 8
+"""Not measured; bounds patterns that match again what another mask left."""
 _MAX_LEVELS: Final = 3
 """Depth of JSON inside JSON strings, as in the arguments of tool calls."""
 
 MIN_CHARS: Final = 12
+"""Not measured; shorter parts of a secret are ordinary words."""
 _MAX_CUT_CHARS: Final = 2
+"""Not measured; each further character adds two texts per secret to find."""
 _MAX_SECRETS: Final = 500
+"""Not measured; bounds the time per session that is full of secrets."""
 _MAX_CHARS: Final = 400
+"""Not measured; a key of several lines is found by its own format."""
 _MAX_COPIES: Final = 2000
+"""Not measured; bounds the time per message."""
 
 
 class KnownTexts:

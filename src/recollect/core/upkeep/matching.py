@@ -249,11 +249,7 @@ class ForgetSet:
             batch,
             jobs=tuple(job for job in batch.jobs if not matcher.in_bytes(job.payload)),
             pieces=tuple(piece for piece in batch.pieces if not matcher.in_bytes(piece.body)),
-            compactions=tuple(
-                compaction
-                for compaction in batch.compactions
-                if not matcher.in_bytes(compaction.body)
-            ),
+            compactions=tuple(c for c in batch.compactions if not matcher.in_bytes(c.body)),
             session=None if matcher.in_bytes(state) else batch.session,
         )
 
@@ -270,16 +266,12 @@ class ForgetSet:
                 replace(fact, session=None) if fact.session in sessions else fact
                 for fact in batch.facts
             ),
-            extracted=tuple(
-                extraction for extraction in batch.extracted if extraction.session not in sessions
-            ),
+            extracted=tuple(e for e in batch.extracted if e.session not in sessions),
             jobs=tuple(
                 job for job in batch.jobs if job.kind != EXTRACT_JOB or job.key not in reading
             ),
             turns=tuple(turn for turn in batch.turns if turn.session not in sessions),
-            compactions=tuple(
-                compaction for compaction in batch.compactions if compaction.session not in sessions
-            ),
+            compactions=tuple(c for c in batch.compactions if c.session not in sessions),
             session=batch.session
             if batch.session is not None and batch.session.session not in sessions
             else None,
@@ -293,16 +285,14 @@ def remove_vectors(
     vectors = [
         replace(
             vector_set,
-            vectors=tuple(
-                vector for vector in vector_set.vectors if vector.segment not in segments
-            ),
+            vectors=tuple(v for v in vector_set.vectors if v.segment not in segments),
         )
         for vector_set in batch.vectors
     ]
     fact_vectors = [
         replace(
             vector_set,
-            vectors=tuple(vector for vector in vector_set.vectors if vector.fact not in facts),
+            vectors=tuple(v for v in vector_set.vectors if v.fact not in facts),
         )
         for vector_set in batch.fact_vectors
     ]
@@ -324,11 +314,7 @@ def without_forgotten(
     """Remove these messages and facts from the batch, and everything that quotes them or the
     messages in `quoted_ids`."""
     quoted_ids |= message_ids
-    dropped_ids = {
-        new_segment.segment.id
-        for new_segment in batch.segments
-        if new_segment.segment.message_id in message_ids
-    }
+    dropped_ids = {s.segment.id for s in batch.segments if s.segment.message_id in message_ids}
     gone_segments = segments | dropped_ids
     supported_facts = {fact.id: still_supported(fact, gone_segments) for fact in batch.facts}
     kept_facts = {
@@ -337,19 +323,11 @@ def without_forgotten(
     lost_facts = facts | (supported_facts.keys() - kept_facts.keys())
     return replace(
         remove_vectors(batch, gone_segments, lost_facts),
-        segments=tuple(
-            new_segment
-            for new_segment in batch.segments
-            if new_segment.segment.id not in gone_segments
-        ),
+        segments=tuple(s for s in batch.segments if s.segment.id not in gone_segments),
         facts=tuple(kept_facts.values()),
         jobs=tuple(job for job in batch.jobs if quoted_ids.isdisjoint(job.about)),
         pieces=tuple(piece for piece in batch.pieces if quoted_ids.isdisjoint(piece.about)),
-        compactions=tuple(
-            compaction
-            for compaction in batch.compactions
-            if quoted_ids.isdisjoint(compaction.about)
-        ),
+        compactions=tuple(c for c in batch.compactions if quoted_ids.isdisjoint(c.about)),
         session=None if batch.session is None else _session(batch.session, quoted_ids),
     )
 

@@ -48,9 +48,13 @@ _IDS: Final[Mapping[BodyKind, frozenset[str]]] = {
 }
 
 _PAGE_SEGMENTS: Final = 200
+"""Not measured; bounds memory, and how long one write locks the store."""
 _FACTS_PER_WRITE: Final = 200
+"""Not measured; a turn that changes facts in the meantime makes a write start again."""
 _MAX_RACES: Final = 5
+"""Not measured; a session that changes faster is reported, and redacted by another run."""
 _MAX_JOBS: Final = 100_000
+"""Not measured; bounds memory. More jobs than this wait only in a broken space."""
 
 
 def mask_segment(
@@ -153,10 +157,7 @@ def mask_batch(batch: Batch, masks: Masks, kinds: Counter[str]) -> Batch:
         facts=tuple(facts),
         jobs=tuple(replace(job, payload=body("jobs", job.payload)) for job in batch.jobs),
         pieces=tuple(_piece(piece, body("pieces", piece.body)) for piece in batch.pieces),
-        compactions=tuple(
-            replace(compaction, body=body("compactions", compaction.body))
-            for compaction in batch.compactions
-        ),
+        compactions=tuple(replace(c, body=body("compactions", c.body)) for c in batch.compactions),
         session=None if batch.session is None else _session(batch.session, masks, kinds),
     )
     return masked_batch if kinds else batch
@@ -252,12 +253,8 @@ class _RedactionWalk:
         total = (await self._store.stats()).segments
         self._facts_before = await self._store.facts(superseded=True)
         async for page in read_pages(self._store, limit=_PAGE_SEGMENTS):
-            await self.check_names(
-                SESSION_NAMES, [stored_segment.segment.session for stored_segment in page]
-            )
-            await self.check_names(
-                ORIGINS, [stored_segment.segment.origin for stored_segment in page]
-            )
+            await self.check_names(SESSION_NAMES, [s.segment.session for s in page])
+            await self.check_names(ORIGINS, [s.segment.origin for s in page])
             await self._mask_segments(page, self._masks)
             self._step(SEGMENTS, len(page), total)
 

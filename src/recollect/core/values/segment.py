@@ -134,6 +134,7 @@ class PassageText:
 
 
 FLOAT_BYTES: Final = 4
+"""Size of a 32-bit float, in which a `Vector` holds its values."""
 
 
 def round_vector(values: bytes) -> bytes:

@@ -136,7 +136,7 @@ async def read_page(
 async def find_known(work: Transaction, ids: Iterable[SegmentId]) -> frozenset[SegmentId]:
     wanted_ids = frozenset(ids)
     if work.lookup is not None and wanted_ids <= work.lookup.leave_out:
-        space: Space = await work.lookup.space()
+        space: Space = await work.lookup.read_space()
         return frozenset(map(SegmentId, wanted_ids & space.stored_ids))
     rows = await work.rows(_KNOWN, (work.space_id, texts(wanted_ids)))
     return frozenset(SegmentId(value) for (value,) in rows)

@@ -53,6 +53,7 @@ PI_ENTRY_TYPES = frozenset(
     | {"label", "session_info", "custom", "custom_message"}
 )
 _SAMPLED_RECORDS = 200
+"""Not measured; bounds the time to detect the format of a long recording."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,9 @@ MAX_LINE_BYTES: Final = 32 << 20
 MAX_NOTES: Final = 1_000
 """Number of skipped lines that are listed. A file may have millions of lines."""
 _MAX_UNPACKED_BYTES: Final = 1 << 30
+"""Bounds memory: a recording is read as a whole."""
 _FREE_BYTES: Final = 32 << 20
+"""As `MAX_LINE_BYTES`, so that one longest line may be packed at any ratio."""
 _MAX_RATIO: Final = 100
 """A recording may unpack to 32 MB, and beyond that to 100 times its size. Not measured on
 recordings. 32 MB of the shortest lines take about half a minute to read."""
