@@ -15,6 +15,16 @@ from recollect.system.config.settings import Redaction
 from recollect_bench.redaction_data import FILLED, HALVES, Half, load_kinds
 
 LOOKALIKES = r"""
+password = get_secret("db/Primary1")
+password = get_secret('prod-Db-Reader2')
+const apiKey = await fetchSecret('prod/Stripe-Api2');
+let token = client.secrets.get("Ci-Deploy-Token3")
+secret = SecretClient(url).get_secret("Orders-Db-Pass1").value
+db_password = read_password("Orders-Main-2")
+token = retrieveToken("Ci-Deploy-Token3")
+password: !vault Db-Pass-File2
+password: !secret Wifi-Pass-2
+password: ref+vault://kv/App-Prod1#/password
 session=agent:main:telegram:group:-1001234567890:topic:42
 session key agent:main:discord:channel:1234567890123456789
 sessionKey=agent:main:whatsapp:dm:+491701234567

@@ -85,6 +85,8 @@ _PUBLIC_WORDS = words(
     "authenticity"
 )
 
+_READING_WORDS = words("get fetch read load lookup find retrieve resolve request require access")
+
 _NAMES = Keywords((hint, None) for hint in (*_HINTS, *_HAN_KINDS))
 NAME_BITS = _NAMES.bits
 
@@ -133,13 +135,15 @@ def _promised(reading: SearchedText, match: re.Match[str], start: int) -> str | 
         before, _, name = name.rpartition(" ")
         if not (name.startswith("-") or before.endswith(("define", "global"))):
             return None
-    return reading.judge_once(_kind_of_name, name)
+    return reading.judge_once(_kind_of_name, name, match["sign"] == "(")
 
 
-def _kind_of_name(name: str) -> str | None:
+def _kind_of_name(name: str, is_called: bool = False) -> str | None:  # noqa: FBT001 - a cache key
     words = [word.lower() for word in _WORDS.findall(name)]
     if any(word in _PUBLIC_WORDS for word in words[-3:]):
         return None
+    if is_called and not _READING_WORDS.isdisjoint(words[-3:]):
+        return None  # the argument of `get_secret("prod/db")` is the secret's name
     while words and (words[-1] in _NEUTRAL_WORDS or words[-1].isdigit()):
         words.pop()
     if not words:

@@ -39,6 +39,7 @@ _REFERENCE = re.compile(
     r"""^(?:
         \$\w+$ | \$[({]? [A-Za-z_][\w.:-]*[)}]?$ | \$\{ | \$\( | \{\{ | \{%
         | <[^>]{0,80}>?$ | <% | %[\w(]*[)%]?[sd]?$ | %\w+% | \#\{ | \{[\w.\s-]{0,40}\}$ | @\w+@?$
+        | !(?:vault|secret|ref|env|sub|getatt|importvalue|include)\b | ref\+\w+  # tags in YAML
         | (?:env|var|vault|secret|ssm|arn|file|op|data|sha256|sha512|md5|urn|git|npm|https?|agent):
         | [\^(]{0,2}(?:\.[*+]|\[\^|\\[SwdW])  # a pattern
         | (?:process|os|sys|env|config|settings|self|this|cfg|conf|ctx|opts|options|params|args
