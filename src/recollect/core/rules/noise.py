@@ -99,6 +99,7 @@ class NoiseReason(StrEnum):
     HEARTBEAT_PROMPT = "heartbeat_prompt"
     RAW_AUDIO = "raw_audio"
     QUEUED_MESSAGES = "queued_messages"
+    NO_ANSWER = "no_answer"
 
 
 def is_noise(text: str) -> NoiseReason | None:
@@ -116,6 +117,77 @@ def is_noise(text: str) -> NoiseReason | None:
     if _QUEUED.match(text):
         return NoiseReason.QUEUED_MESSAGES
     return NoiseReason.SHORT if _is_short(text) else None
+
+
+_MOST_NO_ANSWER_CHARS = 400
+"""A longer reply tells something besides."""
+_TALK = r"(?:conversation|chat|messages|discussion|context|history|memory|session)"
+_KNOWLEDGE = r"(?:information|info|idea|clue|record|knowledge|details?|memory|recollection|access)"
+_APOLOGIES = re.compile(
+    rf"(?:(?:(?:i['’]?m|i\sam)\s)?(?:\w+\s)?(?:sorry|afraid)|(?:my\s)?apologies|unfortunately|hm+"
+    rf"|honestly|well|good\squestion|(?:based\son|from|in)\s[^,.]{{0,40}}\b{_TALK}|leider"
+    rf"|tut\smir\sleid|抱歉|对不起|but|and|so|aber)\b[\s,.!，–—-]*(?:that\b|dass\b)?\s*",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ADMITS = re.compile(
+    rf"""i\s(?:\w+\s)?(?:do\snot|don['’]t|cannot|can['’]t|could\snot|couldn['’]t|no\slonger|was\snot
+        |wasn['’]t|was\snever|am\snot\sable\sto|am\sunable\sto|have\snot\sbeen|haven['’]t\sbeen)
+      \s(?:\w+\s)?(?:(?:know|recall|remember)(?!\s(?:of\s)?(?:any|ever|a\s))|told|determine|answer
+        |(?:tell|say)(?=$|\s(?:what|which|who|when|where|why|how|if|whether|from|that)\b)
+        |have\s[^,]{{0,30}}\b{_KNOWLEDGE})\b.*
+    |(?:i\shave|i['’]ve|i\shave\sgot)\s(?:absolutely\s)?no\s[^,]{{0,20}}\b{_KNOWLEDGE}(?!\show\syou)\b.*
+    |(?:i['’]m|i\sam)\s(?:\w+\s)?(?:not\s(?:sure|certain|aware)|unsure|uncertain|unaware)
+      (?:\s(?:what|which|who|when|where|why|how|if|whether|about|of)\b.*)?
+    |you\s(?:have\snot|haven['’]t|did\snot|didn['’]t|never)\s(?:\w+\s)?(?:mention|told|tell|said|say|shared?
+        |specif(?:y|ied)|provided?|give|gave)\w*\b.*
+    |(?:that|this|it|there|the|no)\b.{{0,80}}?(?:\b(?:no|not|never)|n['’]t)\b.{{0,60}}\b{_TALK}(?:\sso\sfar|\syet)?
+    |(?:that|this|it|the)\b.{{0,60}}\s(?:not|never)\s(?:been\s)?(?:mentioned|specified|stated|discussed)
+      \b.{{0,20}}
+    |(?:no\sidea|not\ssure)\b.{{0,20}}
+    |(?:das\s|es\s)?(?:ich\s)?weiß\s(?:ich\s)?(?:\w+\s){{0,3}}nicht\b.*
+    |.{{0,20}}\bist\smir\s(?:leider\s)?nicht\sbekannt|.{{0,30}}\bhabe\s(?:ich\s)?(?:leider\s)?keine\s.*|keine\sahnung
+    |我?(?:也|还|并|真的)?(?:不知道|不清楚|不记得|没有.{{0,20}}(?:信息|记录|资料)|无法(?:确定|回答)).*""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_TELLS_MORE = re.compile(
+    r"\b(?:but|however|although|though|except|because|since|only|instead|unless|until|maybe|perhaps|think"
+    r"|probably|likely|guess|assume[ds]?|seems?|might|aber|jedoch|weil|vielleicht|vermutlich)\b"
+    r"|但|不过|可能|也许|因为|[:：]",
+    re.IGNORECASE,
+)
+_OFFERS = re.compile(
+    r"""(?:(?:please|could\syou|let|feel\sfree|remind|tell)\s
+        |(?:if|once)\syou\s(?:can\s)?(?:tell|share|provide|give|paste|send|let|remind|point|mention)\b
+        |i\s(?:will|can|could)\s(?:help|look|check|search|find|try|remember)\b
+        |i['’]ll\s(?:help|look|check|search|find|try|remember)\b
+        |bitte\s|sag\s|wenn\s(?:du|sie)\smir|请|如果你).*""",
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+_DETAIL = re.compile(r"[\d`/=<>{}]|\w\.\w")
+_CLAUSES = re.compile(r"(?<=[.!?…。！？])\s*(?=\S)|\n+|[;,，]\s*")
+_UNKNOWN = re.compile(r"(?:welche\w?|was|we[rmn]|wann|wo|wie|warum|ob)\b.*", re.DOTALL)
+"""A German clause that names what is not known, after a comma."""
+
+
+def answers_nothing(text: str) -> bool:
+    """Return whether a reply only says that the assistant does not know, and asks or offers help.
+    If recalled as an answer, it would take the place of one. Unclear replies return False."""
+    if len(text) > _MOST_NO_ANSWER_CHARS:
+        return False
+    admits = False
+    for clause in _CLAUSES.split(text):
+        said = clause.strip(_MARKUP + "。！")
+        while said and (apology := _APOLOGIES.match(said)):
+            said = said[apology.end() :]
+        if not said or said.endswith(("?", "？")):
+            continue
+        if _ADMITS.fullmatch(said) and not _TELLS_MORE.search(said):
+            admits = True
+        elif not (admits and _UNKNOWN.fullmatch(said)) and (
+            not _OFFERS.fullmatch(said) or _DETAIL.search(said)
+        ):
+            return False
+    return admits
 
 
 def _is_short(text: str) -> bool:

@@ -12,6 +12,8 @@ from typing import Final
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.noise import (
+    NoiseReason,
+    answers_nothing,
     attachments_in,
     is_noise,
     reminder_spans,
@@ -340,6 +342,8 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
     if written.tool is not None:
         return "memory call" if _only_asks_memory(entry) else None
     reason = is_noise(text)
+    if reason is None and entry.role == "assistant" and answers_nothing(text):
+        reason = NoiseReason.NO_ANSWER
     return None if reason is None else reason.value
 
 
