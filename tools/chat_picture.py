@@ -123,7 +123,8 @@ def _chatting(answer: Callable[[Asked], Says], window: str, rows: int) -> Iterat
             "RECOLLECT_RECALL__SCOPE": "space",
         }
         env.pop("COLUMNS")
-        command = [*PROGRAM, "chat", str(work), "--provider", server.url, "--window", window]
+        options = ("--provider", server.url, "--window", window, "--no-download-model")
+        command = [*PROGRAM, "chat", str(work), *options]
         with Terminal(command, env=env, columns=COLUMNS, rows=rows) as terminal:
             terminal.wait_for("%  claude")
             yield terminal

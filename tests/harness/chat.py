@@ -47,7 +47,8 @@ def chatting(
             server = steps
         else:
             server = opened.enter_context(ModelServer(steps, pages=MODELS))
-        command = [*PROGRAM, "chat", str(workspace), "--provider", server.url, *options]
+        fixed = ("--provider", server.url, "--no-download-model")
+        command = [*PROGRAM, "chat", str(workspace), *fixed, *options]
         terminal = opened.enter_context(
             Terminal(command, env=env, columns=columns, rows=rows, term=term)
         )

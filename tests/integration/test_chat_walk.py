@@ -71,7 +71,8 @@ def walking(home: Path, url: str) -> Iterator[Walk]:
     (workspace / "AGENTS.md").write_text("# How to work here\n\nBake bread.\n")
     variables = environment(home)
     variables.pop("COLUMNS")
-    command = [*PROGRAM, "chat", str(workspace), "--provider", url, "--window", "16k"]
+    options = ("--provider", url, "--window", "16k", "--no-download-model")
+    command = [*PROGRAM, "chat", str(workspace), *options]
     socket = f"recollect-{uuid.uuid4().hex[:8]}" if shutil.which("tmux") else None
     if socket is not None:
         command = ["tmux", "-L", socket, "-f", "/dev/null", "new-session", *command]

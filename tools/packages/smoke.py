@@ -205,7 +205,7 @@ def use_onnx(_: Path) -> None:
     try:
         choose("onnx", models=())
     except EmbedderError:
-        for name in ("onnxruntime", "tokenizers", "huggingface_hub.utils.tqdm"):
+        for name in ("onnxruntime", "tokenizers", "httpx2"):
             import_module(name)
 
 

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from recollect.cli.store_options import check_url, confirm, json_option, print_json
+from recollect.cli.store_options import (
+    check_url,
+    confirm,
+    download_option,
+    json_option,
+    offer_model,
+    print_json,
+)
 from recollect.errors import RecollectError, SettingsError
 from recollect.system.config import trust as project_trust
 from recollect.system.config.fields import holds_text
@@ -78,6 +85,7 @@ _END_CHARS: Final = 60
 @click.option(
     "--network", is_flag=True, help="Give the model's commands in bubblewrap network access."
 )
+@download_option
 def chat(
     *,
     workspace: Path,
@@ -95,6 +103,7 @@ def chat(
     read_only: bool,
     bash: BashChoice,
     network: bool,
+    download: bool | None,
 ) -> None:
     """Talk to Recollect's own agent, which works in the folder WORKSPACE and has a memory. Default:
     the current folder.
@@ -114,6 +123,8 @@ def chat(
     settings = choose_settings(
         provider=provider, model=model, window_tokens=window_tokens, folder=folder
     )
+    if download is not None or (message is None and not as_json):
+        offer_model(settings, download)
     chat_order = ChatOrder(
         workspace=folder,
         settings=settings,

@@ -9,7 +9,6 @@ import logging
 import os
 import re
 import socket
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,13 @@ from urllib.parse import urlsplit
 
 import click
 
-from recollect.cli.store_options import Memory, choose_space, json_option, print_json
+from recollect.cli.store_options import (
+    Memory,
+    choose_space,
+    end_daemon,
+    json_option,
+    print_json,
+)
 from recollect.errors import (
     EmbedderError,
     MissingExtra,
@@ -216,15 +221,13 @@ def models() -> None:
 def list_(*, as_json: bool) -> None:
     """List the installed models, models that you can download, and the model that `auto` uses."""
     from recollect.adapters.embedders.download import KNOWN_MODELS
-    from recollect.adapters.embedders.onnx import holds_model
+    from recollect.adapters.embedders.onnx import installed_models
     from recollect.adapters.wiring.models import choose
 
     folders = models_folders()
-    places = [sorted(folder.iterdir()) for folder in folders if folder.is_dir()]
     installed = {
         path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        for path in (path for place in places for path in place)
-        if holds_model(path)
+        for path in installed_models(folders)
     }
     names = {path.name for path in installed}
     chosen = choose("auto", models=folders)
@@ -273,14 +276,19 @@ def list_(*, as_json: bool) -> None:
 def download_(*, name: str, repository: str | None, again: bool, as_json: bool) -> None:
     """Download the model NAME and verify each of its files.
 
-    If a download was interrupted, repeat the command, which fetches only missing files. Set
-    HF_ENDPOINT to use another hub than Hugging Face."""
+    If a download was interrupted, repeat the command, which continues it. The source is
+    recall.model_source, or else the Hugging Face hub."""
     from recollect.adapters.embedders.download import download, hub_model
+    from recollect.adapters.embedders.offer import ProgressLine
 
     if repository and repository.partition("@")[0].count("/") != 1:
         raise EmbedderError("--from takes OWNER/NAME of the hub, optionally with @REVISION")
     model = hub_model(name, repository)
-    done = download(model, models_folders()[0], again=again, quiet=not sys.stderr.isatty())
+    source = config.load_settings().settings.recall.model_source
+    with ProgressLine() as line:
+        done = download(model, models_folders()[0], source=source, again=again, progress=line.show)
+    if not done.was_there:
+        end_daemon()
     if as_json:
         files, folder = dict(done.files), str(done.folder)
         value = {"name": done.name, "folder": folder, "bytes": done.size, "files": files}

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlsplit
 
 import click
 
+from recollect.cli.store_options import download_option, offer_model
 from recollect.errors import RecollectError
 from recollect.hosts import require_extra
 from recollect.system.config import Settings, load_settings
@@ -94,7 +95,15 @@ def gateway(*, port: int | None) -> None:
     " Uses at most jobs.day_tokens per day. Default: Recollect leaves old messages out of "
     "the request, and recalls them when they are needed.",
 )
-def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries: bool) -> None:
+@download_option
+def wrap(
+    *,
+    agent: str,
+    arguments: tuple[str, ...],
+    space: str | None,
+    summaries: bool,
+    download: bool | None,
+) -> None:
     """Run AGENT with memory. AGENT's requests pass through a gateway that stops when AGENT exits.
 
     \b
@@ -117,6 +126,7 @@ def wrap(*, agent: str, arguments: tuple[str, ...], space: str | None, summaries
     if summaries:
         arguments_of_gateway["gateway.summaries"] = "client"
     settings, notice = wrapped_settings(chosen, arguments_of_gateway)
+    offer_model(settings, download)
     code = run_wrapped(chosen, settings, arguments)
     if notice:  # the agent's screen hid the line that was logged before
         _report(notice)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from recollect.cli.store_options import json_option, print_json
+from recollect.cli.store_options import download_option, json_option, offer_model, print_json
 from recollect.errors import RecollectError
+from recollect.system.config import load_settings
 from recollect.system.config.trust import printable
 from recollect.system.places import project_space
 from recollect.system.plain_text import harmless
@@ -51,8 +52,11 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Show the changes withou
 @_agent
 @_project
 @_dry_run
+@download_option
 @json_option
-def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
+def install(
+    *, agent: str, project: bool, dry_run: bool, download: bool | None, as_json: bool
+) -> None:
     """Add memory to AGENT: write hooks into its settings. A hook is a command that the agent runs
     at certain events.
 
@@ -62,8 +66,11 @@ def install(*, agent: str, project: bool, dry_run: bool, as_json: bool) -> None:
     recollect install codex                  then allow the hooks
     recollect install openclaw               installs its plugin
 
-    Changes nothing else in the settings. `recollect uninstall` restores the settings."""
+    Changes nothing else in the settings. `recollect uninstall` restores the settings. At a
+    terminal, offers a small embedding model, with which recall finds more."""
     _change(agent, project=project, dry_run=dry_run, as_json=as_json, remove=False)
+    if not dry_run and (download is not None or not as_json):
+        offer_model(load_settings(folder=None).settings, download)
 
 
 @click.command()

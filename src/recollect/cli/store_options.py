@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import wraps
@@ -47,6 +47,7 @@ SpoolUse: TypeAlias = Literal["ignored", "reported", "drained"]
 DEFAULT_SPACE: Final = "default"
 _DRAIN_SECONDS: Final = 60.0
 _PATIENCE_SECONDS: Final = 0.5
+_STOP_SECONDS: Final = 2.0
 _LONGEST_AGE_SECONDS: Final = 100 * 366 * 86_400.0
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -72,6 +73,13 @@ text_argument: Final = click.argument(
     ),
 )
 yes_option: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+download_option: Final = click.option(
+    "--download-model/--no-download-model",
+    "download",
+    default=None,
+    help="Download the embedding model (24 MB), or do without, without asking. Default: ask once at"
+    " a terminal.",
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -327,6 +335,24 @@ def age_from(text: str) -> float | None:
     """Parse an age such as 30d, 12h or 90s as seconds; None if it is not one, or over 100 years."""
     seconds = read_seconds(text)
     return None if seconds is None or seconds >= _LONGEST_AGE_SECONDS else seconds
+
+
+def offer_model(settings: Settings, download: bool | None) -> None:  # noqa: FBT001
+    """Offer the embedding model, and let a running daemon use it."""
+    from recollect.adapters.embedders import offer
+
+    if download is None and settings.recall.embedder != "auto":
+        return
+    if offer.offer_model(settings.recall.model_source, download):
+        end_daemon()
+
+
+def end_daemon() -> None:
+    """Stop the daemon, which has chosen its embedders: the next hook starts it again."""
+    from recollect.hosts.daemon.client import ask
+
+    with suppress(OSError):
+        ask("POST", "/stop", seconds=_STOP_SECONDS)
 
 
 class ShownProgress:

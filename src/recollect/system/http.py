@@ -162,7 +162,7 @@ class Connections:
         httpx2 = await asyncio.to_thread(import_driver, self.feature)
         timeout = httpx2.Timeout(self.read_seconds, connect=self.connect_seconds)
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self.idle)
-        verify = await asyncio.to_thread(_certificates)
+        verify = await asyncio.to_thread(certificates)
         async with httpx2.AsyncClient(timeout=timeout, limits=limits, verify=verify) as client:
             yield client
 
@@ -226,7 +226,7 @@ def read_seconds(text: str, *, per: float = 1.0) -> float | None:
 
 
 @cache
-def _certificates() -> Any:
+def certificates() -> Any:
     """Load the trusted certificates once per process: loading takes longer than a connection."""
     import httpx2
 

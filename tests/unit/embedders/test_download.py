@@ -1,10 +1,10 @@
-"""A model is installed whole and verified, or not at all; a local server plays the hub."""
+"""A model is installed whole and verified, or not at all; a local server plays the hub or a mirror,
+and a folder can be one, too."""
 
 import hashlib
 import json
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.unit.embedders.provider_server import Answer, Asked, Server, serve
 
+from recollect.adapters.embedders import download as downloading
 from recollect.adapters.embedders.download import HubModel, download, hub_model
 from recollect.cli import doctor as models_command
 from recollect.errors import EmbedderError
@@ -24,10 +25,22 @@ TOKENIZER = b'{"version": "1.0"}'
 POOLING = b'{"pooling_mode_mean_tokens": true}'
 COMMIT = "c" * 40
 MODEL = HubModel(name="small", repository="owner/small")
+HALF = len(GRAPH) // 2
 
 
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
+
+
+PINNED = HubModel(
+    name="pinned",
+    repository="owner/pinned",
+    revision=COMMIT,
+    checksums={
+        "model.onnx": ("0" * 64, sha256(GRAPH)),  # two builds are accepted
+        "tokenizer.json": (sha256(TOKENIZER),),
+    },
+)
 
 
 def blob(content: bytes) -> str:
@@ -118,13 +131,38 @@ def hub_at(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
         yield server
 
 
+@dataclass
+class Mirror:
+    """A plain web server of files, as `python -m http.server` is; it may understand ranges."""
+
+    files: Mapping[str, bytes]
+    cuts: list[int] = field(default_factory=list)
+    """After how many bytes the next answers with a graph break off."""
+    knows_ranges: bool = True
+
+    def __call__(self, asked: Asked) -> Answer:
+        content = self.files.get(asked.path.removeprefix("/"))
+        if content is None:
+            return Answer(b"File not found", 404)
+        cut = self.cuts.pop(0) if self.cuts and asked.path.endswith(".onnx") else None
+        start = asked.headers.get("range", "").removeprefix("bytes=").removesuffix("-")
+        if not (start and self.knows_ranges):
+            return Answer(content, cut_after=cut)
+        if int(start) >= len(content):
+            return Answer(b"", 416)
+        return Answer(content[int(start) :], 206, cut_after=cut)
+
+    @classmethod
+    def whole(cls, *, knows_ranges: bool = True, graph: bytes = GRAPH) -> "Mirror":
+        files = {"pinned/model.onnx": graph, "pinned/tokenizer.json": TOKENIZER}
+        return cls(files, knows_ranges=knows_ranges)
+
+
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The hub's client waits a second before it tries again, and writes 10 MiB at once."""
-    pause = time.sleep
-    monkeypatch.setattr(time, "sleep", lambda seconds: pause(min(seconds, 0.01)))
-    monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 10_000)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub-cache"))
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No pause before a broken download goes on, and small pieces."""
+    monkeypatch.setattr(downloading, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(downloading, "_CHUNK_BYTES", 10_000)
 
 
 @pytest.fixture
@@ -178,7 +216,9 @@ def test_an_installed_model_is_verified(models: Path, hub: tuple[Hub, Server]) -
 
 def test_file_with_another_checksum_is_not_installed(models: Path, hub: tuple[Hub, Server]) -> None:
     hub[0].sent["onnx/model.onnx"] = b"x" * len(GRAPH)
-    with pytest.raises(EmbedderError, match="does not have the checksum"):
+    with pytest.raises(
+        EmbedderError, match=r"model\.onnx of small .* has the SHA-256 \w{64}, not the"
+    ):
         download(MODEL, models)
     assert installed(models) == []
     hub[0].sent.clear()
@@ -188,19 +228,86 @@ def test_file_with_another_checksum_is_not_installed(models: Path, hub: tuple[Hu
 def test_each_failure_of_the_hub_says_what_to_do(
     models: Path, hub: tuple[Hub, Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(EmbedderError, match="does not exist or is not public"):
+    with pytest.raises(EmbedderError, match="has no public revision 'main' there: check the name"):
         download(hub_model("other", "owner/nothing"), models)
     del hub[0].small["tokenizer.json"]
     with pytest.raises(EmbedderError, match=r"has no tokenizer\.json: choose another model"):
         download(MODEL, models)
     with monkeypatch.context() as offline:
-        offline.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        offline.setenv("HF_HUB_OFFLINE", "1")
         with pytest.raises(EmbedderError, match="HF_HUB_OFFLINE is set: unset it"):
             download(MODEL, models)
     with hub_at(Hub(), monkeypatch):
         pass  # nobody listens there any more
-    with pytest.raises(EmbedderError, match="check the network and HF_ENDPOINT"):
+    with pytest.raises(EmbedderError, match=r"check the network, or set recall\.model_source"):
         download(MODEL, models)
+    with pytest.raises(EmbedderError, match=r"set recall\.model_source"):
+        download(MODEL, models, source="http://")
+    assert installed(models) == []
+
+
+@pytest.mark.parametrize("prefix", ["pinned/", "", f"owner/pinned/resolve/{COMMIT}/"])
+def test_a_mirror_is_a_web_server_or_a_folder_in_any_of_three_layouts(
+    models: Path, tmp_path: Path, prefix: str
+) -> None:
+    graph = "onnx/model.onnx" if "resolve" in prefix else "model.onnx"
+    files = {f"{prefix}{graph}": GRAPH, f"{prefix}tokenizer.json": TOKENIZER}
+    with serve(Mirror(files)) as server:
+        download(PINNED, models, source=f"{server.url}/")
+    for path, content in files.items():
+        (tmp_path / "mirror" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mirror" / path).write_bytes(content)
+    done = download(PINNED, models, source=str(tmp_path / "mirror"), again=True)
+    assert not done.was_there
+    assert done.files["model.onnx"] == f"sha256:{sha256(GRAPH)}"
+    assert (models / "pinned" / "model.onnx").read_bytes() == GRAPH
+
+
+@pytest.mark.parametrize("knows_ranges", [True, False])
+def test_a_download_that_breaks_off_goes_on(models: Path, knows_ranges: bool) -> None:
+    """By itself while each attempt brings bytes, and with the next command otherwise."""
+    mirror = Mirror.whole(knows_ranges=knows_ranges)
+    mirror.cuts = [HALF, 0]
+    seen: list[int] = []
+    with serve(mirror) as server:
+        with pytest.raises(EmbedderError, match="continues where this download stopped"):
+            download(PINNED, models, source=server.url)
+        assert not (models / "pinned").exists(), "an incomplete model is never installed"
+        mirror.cuts = [HALF // 2] if knows_ranges else []
+        download(PINNED, models, source=server.url, progress=lambda _, done, __: seen.append(done))
+    assert (models / "pinned" / "model.onnx").read_bytes() == GRAPH
+    assert (min(seen[:-1]) > HALF) == knows_ranges, "only the rest is sent again"
+
+
+def test_what_another_build_left_is_not_mixed_with_this_one(models: Path) -> None:
+    other = Mirror.whole(graph=os.urandom(len(GRAPH)))
+    other.cuts = [HALF, 0]
+    with serve(other) as server, pytest.raises(EmbedderError, match="cannot be downloaded"):
+        download(PINNED, models, source=server.url)
+    with serve(Mirror.whole()) as server:
+        download(PINNED, models, source=server.url)
+    assert (models / "pinned" / "model.onnx").read_bytes() == GRAPH
+
+
+def test_more_bytes_than_the_file_has_are_thrown_away(models: Path) -> None:
+    part = models / ".parts" / "pinned" / "model.onnx"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"x" * (len(GRAPH) + 1))
+    with serve(Mirror.whole()) as server:
+        download(PINNED, models, source=server.url)
+    assert (models / "pinned" / "model.onnx").read_bytes() == GRAPH
+
+
+def test_a_wrong_file_of_a_mirror_is_named_and_no_password_is_shown(models: Path) -> None:
+    wrong = os.urandom(100)
+    with serve(Mirror.whole(graph=wrong)) as server:
+        source = server.url.replace("://", "://user:secret@")
+        with pytest.raises(EmbedderError) as caught:
+            download(PINNED, models, source=source)
+    told = str(caught.value)
+    assert f"has the SHA-256 {sha256(wrong)}" in told
+    assert "127.0.0.1" in told
+    assert "secret" not in told
     assert installed(models) == []
 
 
@@ -243,7 +350,7 @@ def read_json(*arguments: str) -> Any:
 def test_the_command_downloads_and_lists(hub: tuple[Hub, Server]) -> None:
     before = read_json("list")
     assert before["installed"] == []
-    assert "all-MiniLM-L6-v2" in [known["name"] for known in before["known"]]
+    assert "all-MiniLM-L6-v2-int8" in [known["name"] for known in before["known"]]
     done = read_json("download", "small", "--from", "owner/small")
     folder = models_folders()[0] / "small"
     assert (done["folder"], done["was_there"]) == (str(folder), False)

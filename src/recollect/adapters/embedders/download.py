@@ -1,8 +1,8 @@
-"""Downloads an embedding model from the Hugging Face hub into its own folder.
+"""Downloads an embedding model into its own folder, from a model hub, a mirror or a folder.
 
-The download verifies each file in a temporary folder, and then renames the folder, so that
-Recollect never loads an incomplete model. Functions block the calling thread. Recollect reads and
-sends no access token of the hub."""
+The download verifies each file next to the folder, and then renames the folder, so that Recollect
+never loads an incomplete model. After an interruption, the next attempt continues where the last
+one stopped. Functions block the calling thread. Recollect reads and sends no token of the hub."""
 
 from __future__ import annotations
 
@@ -11,19 +11,24 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from recollect.adapters.embedders.local import import_package
+from recollect.adapters.embedders.onnx import EXTRA, FEATURE, OFFERED_MODEL
 from recollect.errors import EmbedderError
+from recollect.system.http import certificates
 
+Progress: TypeAlias = Callable[[str, int, int], None]
+"""Called with a file's name, the bytes that are there, and its size; 0 if that is unknown."""
 HUB: Final = "https://huggingface.co"
 RECORD: Final = "model.json"
 """Name of the file that records a downloaded model's repository, commit and checksums."""
-_GRAPH: Final = "onnx/model.onnx"
-_REQUIRED: Final = (_GRAPH, "tokenizer.json")
+_REQUIRED: Final = {"model.onnx": "onnx/model.onnx", "tokenizer.json": "tokenizer.json"}
 _OPTIONAL: Final = (
     "sentence_bert_config.json",
     "tokenizer_config.json",
@@ -31,19 +36,27 @@ _OPTIONAL: Final = (
     "1_Pooling/config.json",
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_CHUNK_BYTES: Final = 1 << 20
+_CHUNK_BYTES: Final = 1 << 18
+_CONNECT_SECONDS: Final = 10.0
+_READ_SECONDS: Final = 20.0
+"""A source that sends nothing for this long counts as broken. Not measured."""
+_MAX_BREAKS: Final = 5
+"""Attempts to continue one file after its connection broke, each of which must bring new bytes."""
+_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HubModel:
-    """A sentence-transformer on the Hugging Face hub that has an ONNX graph."""
+    """A sentence-transformer with an ONNX graph, in a repository of a model hub."""
 
     name: str
     """The name of the model's folder on this machine."""
     repository: str
     revision: str = "main"
-    checksums: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """SHA-256 by path, if several sources confirm it; other files have the hub's checksum."""
+    files: Mapping[str, str] = field(default_factory=lambda: _REQUIRED, repr=False)
+    """Path in the repository, by name in the folder."""
+    checksums: Mapping[str, Sequence[str]] = field(default_factory=dict, repr=False)
+    """SHA-256 of each accepted build, by name. Without checksums, the hub's own are used."""
     megabytes: int = 0
     """Approximate size of the download; 0 if unknown."""
     languages: str = ""
@@ -54,15 +67,21 @@ KNOWN_MODELS: Final[Mapping[str, HubModel]] = {
     model.name: model
     for model in (
         HubModel(
-            name="all-MiniLM-L6-v2",
-            repository="sentence-transformers/all-MiniLM-L6-v2",
-            revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",
-            checksums={
-                _GRAPH: "6fd5d72fe4589f189f8ebc006442dbb529bb7ce38f8082112682524616046452",
-                "tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611"
-                "b2561a3a27eeab05e5aa30f411572037",
+            name=OFFERED_MODEL,
+            repository="Xenova/all-MiniLM-L6-v2",
+            revision="751bff37182d3f1213fa05d7196b954e230abad9",
+            files={**_REQUIRED, "model.onnx": "onnx/model_quantized.onnx"},
+            checksums={  # first the hub's build, then the one of our figures (benchmarks.md)
+                "model.onnx": (
+                    "afdb6f1a0e45b715d0bb9b11772f032c399babd23bfc31fed1c170afc848bdb1",
+                    "3fcf116957e0e378ca22a67629ba6416daa9a082319bd5776fdce456bf5f7ade",
+                ),
+                "tokenizer.json": (
+                    "da0e79933b9ed51798a3ae27893d3c5fa4a201126cef75586296df9b4d2c62a0",
+                    "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
+                ),
             },
-            megabytes=91,
+            megabytes=24,
             languages="English",
             license="Apache-2.0",
         ),
@@ -112,9 +131,15 @@ def hub_model(name: str, repository: str | None = None) -> HubModel:
 
 
 def download(
-    model: HubModel, models: Path, *, again: bool = False, quiet: bool = True
+    model: HubModel,
+    models: Path,
+    *,
+    source: str | None = None,
+    again: bool = False,
+    progress: Progress = lambda _name, _done, _size: None,
 ) -> Downloaded:
-    """Download a model into `models`. `again` replaces an installed model; `quiet` hides output."""
+    """Download a model into `models`. `source` is the URL of a hub or mirror, or a folder; the
+    default is HF_ENDPOINT or the public hub. `again` replaces an installed model."""
     if not _NAME.fullmatch(model.name):
         raise EmbedderError(
             f"{model.name!r} is not a valid model name: use letters, digits, . _ and -"
@@ -125,13 +150,32 @@ def download(
     parts = models / ".parts" / model.name
     try:
         parts.mkdir(parents=True, exist_ok=True)
-        checksums, commit = _fetch(model, parts, quiet=quiet)
-        return _install(model, parts, folder, checksums, commit)
+        reader = _Source(_address(source), model, progress)
+        try:
+            commit, checksums = reader.checksums()
+            files = {name: reader.fetch(name, parts, sums) for name, sums in checksums.items()}
+        except (*reader.broken, ValueError) as error:
+            # without the error's text, which may quote the address
+            raise EmbedderError(
+                f"{reader.shown} cannot be downloaded ({type(error).__name__}): check the network, "
+                "or set recall.model_source to a mirror or a folder, then run `recollect models "
+                f"download {model.name}`, which continues where this download stopped"
+            ) from None
+        return _install(model, parts, folder, files, commit)
     except OSError as error:
         raise EmbedderError(
             f"{models} cannot be written ({error.strerror or error}): free some space, check its "
             "permissions, or set RECOLLECT_MODELS"
         ) from error
+
+
+def shown_source(source: str | None) -> str:
+    """Return the source to show: a URL may contain a password."""
+    return _address(source).rpartition("@")[2]
+
+
+def _address(source: str | None) -> str:
+    return source or os.environ.get("HF_ENDPOINT") or HUB
 
 
 def read_record(folder: Path) -> Mapping[str, str]:
@@ -144,75 +188,153 @@ def read_record(folder: Path) -> Mapping[str, str]:
     return files if isinstance(files, dict) else {}
 
 
-def _fetch(model: HubModel, parts: Path, *, quiet: bool) -> tuple[dict[str, str], str]:
-    hub: Any = import_package("huggingface_hub", feature="downloading a model", extra="onnx")
-    import httpx2
-    from huggingface_hub.utils.tqdm import disable_progress_bars
+@dataclass(frozen=True, slots=True)
+class _Body:
+    offset: int
+    """Position of the first byte; 0 if the source sends the whole file again."""
+    size: int
+    chunks: Iterator[bytes]
 
-    if quiet:
-        disable_progress_bars()
-    endpoint = (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
-    shown = f"{model.repository} of {endpoint.rpartition('@')[2]}"
-    problem = ""
-    try:
-        info = hub.HfApi(endpoint=endpoint, token=False).model_info(
-            model.repository, revision=model.revision, files_metadata=True
-        )
-        checksums = {
-            file.rfilename: f"sha256:{file.lfs.sha256}" if file.lfs else f"git-blob:{file.blob_id}"
-            for file in info.siblings or ()
-            if file.rfilename in (*_REQUIRED, *_OPTIONAL)
+
+class _Source:
+    """Reads the files of one model from a hub, a mirror or a folder."""
+
+    def __init__(self, source: str, model: HubModel, progress: Progress) -> None:
+        self._model, self._progress = model, progress
+        self._is_url = source.startswith(("http://", "https://"))
+        self._root = source.rstrip("/") if self._is_url else str(Path(source).expanduser())
+        self.shown = f"{model.name} from {shown_source(self._root)}"
+        self.broken: tuple[type[Exception], ...] = ()
+        if self._is_url:
+            self._http: Any = import_package("httpx2", feature=FEATURE, extra=EXTRA)
+            self.broken = (self._http.HTTPError, self._http.InvalidURL)
+
+    def checksums(self) -> tuple[str, Mapping[str, Sequence[str]]]:
+        """Return the commit, and the accepted checksums of each file: the pinned ones or, for a
+        model without them, those that the hub's API reports."""
+        model = self._model
+        if model.checksums:
+            sums = {name: [f"sha256:{one}" for one in of] for name, of in model.checksums.items()}
+            return model.revision, sums
+        address = f"api/models/{model.repository}/revision/{model.revision}?blobs=true"
+        with self._opened([address], 0) as body:
+            info = {} if body is None else json.loads(b"".join(body.chunks))
+        found = {
+            file["rfilename"]: f"sha256:{file['lfs']['sha256']}"
+            if file.get("lfs")
+            else f"git-blob:{file['blobId']}"
+            for file in info.get("siblings", ())
         }
-        if missing := [path for path in _REQUIRED if path not in checksums]:
-            raise EmbedderError(f"{shown} has no {' and no '.join(missing)}: choose another model")
-        checksums |= {path: f"sha256:{digits}" for path, digits in model.checksums.items()}
-        hub.snapshot_download(
-            model.repository,
-            revision=info.sha,
-            allow_patterns=list(checksums),
-            local_dir=parts,
-            endpoint=endpoint,
-            token=False,
-        )
-    except hub.errors.OfflineModeIsEnabled:
-        problem = "is not contacted while HF_HUB_OFFLINE is set: unset it to download"
-    except hub.errors.RepositoryNotFoundError:
-        problem = "does not exist or is not public: check the name, or download it by hand"
-    except hub.errors.RevisionNotFoundError:
-        problem = f"has no revision {model.revision!r}"
-    except (
-        hub.errors.HfHubHTTPError,
-        hub.errors.LocalEntryNotFoundError,
-        httpx2.HTTPError,
-    ) as error:
-        problem = (
-            f"cannot be downloaded ({type(error).__name__}): check the network and HF_ENDPOINT, "
-            "then run the same command again; complete files are not fetched twice"
-        )
-    else:
-        return checksums, info.sha
-    # Raise here, because the hub's own error may quote the address.
-    raise EmbedderError(f"{shown} {problem}")
+        if not found:
+            raise EmbedderError(
+                f"{self.shown}: {model.repository} has no public revision {model.revision!r} "
+                "there: check the name, or download it by hand"
+            )
+        files = {**model.files, **{path: path for path in _OPTIONAL if path in found}}
+        if missing := [path for path in files.values() if path not in found]:
+            raise EmbedderError(
+                f"{self.shown} has no {' and no '.join(missing)}: choose another model"
+            )
+        return info["sha"], {name: [found[path]] for name, path in files.items()}
+
+    def fetch(self, name: str, parts: Path, checksums: Sequence[str]) -> str:
+        """Download a file into `parts`, or the rest of it. Return its checksum."""
+        part = parts / name
+        part.parent.mkdir(parents=True, exist_ok=True)
+        while not (matching := [one for one in checksums if _matches(part, one)]):
+            started_at = part.stat().st_size if part.is_file() else 0
+            self._append(name, part)
+            if not any(_matches(part, one) for one in checksums):
+                digits = hashlib.sha256(part.read_bytes()).hexdigest()
+                part.unlink()
+                if not started_at:  # otherwise the first bytes may be of another build
+                    raise EmbedderError(
+                        f"{name} of {self.shown} has the SHA-256 {digits}, not the checksum "
+                        f"{' or '.join(checksums)}, and was removed: try again; if it happens "
+                        "again, set recall.model_source to another source"
+                    )
+        return matching[0]
+
+    def _append(self, name: str, part: Path) -> None:
+        for breaks in range(_MAX_BREAKS + 1):
+            size = part.stat().st_size if part.is_file() else 0
+            try:
+                self._write_rest(name, part, size)
+                break
+            except self.broken:
+                grew = part.is_file() and part.stat().st_size > size
+                if not grew or breaks == _MAX_BREAKS:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
+    def _write_rest(self, name: str, part: Path, offset: int) -> None:
+        model = self._model
+        addresses = [f"{model.repository}/resolve/{model.revision}/{model.files.get(name, name)}"]
+        if model.checksums:  # they show whether a file from a mirror's own folders is the right one
+            addresses += [f"{model.name}/{name}", name]
+        with self._opened(addresses, offset) as body:
+            if body is None:
+                raise EmbedderError(f"{self.shown} has no {name}: check recall.model_source")
+            with part.open("ab" if body.offset else "wb") as file:
+                for chunk in body.chunks:
+                    file.write(chunk)
+                    self._progress(name, file.tell(), body.size)
+
+    @contextmanager
+    def _opened(self, addresses: Sequence[str], offset: int) -> Iterator[_Body | None]:
+        """Open the first address that exists, from `offset` on."""
+        for address in addresses:
+            with (self._url if self._is_url else self._file)(address, offset) as body:
+                if body is not None:
+                    yield body
+                    return
+        yield None
+
+    @contextmanager
+    def _file(self, address: str, offset: int) -> Iterator[_Body | None]:
+        path = Path(self._root) / address
+        if not path.is_file():
+            yield None
+            return
+        with path.open("rb") as file:
+            file.seek(offset)
+            yield _Body(offset, path.stat().st_size, iter(lambda: file.read(_CHUNK_BYTES), b""))
+
+    @contextmanager
+    def _url(self, address: str, offset: int) -> Iterator[_Body | None]:
+        if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("", "0", "false", "no", "off"):
+            raise EmbedderError("HF_HUB_OFFLINE is set: unset it to download a model")
+        headers = {"accept-encoding": "identity"}  # ranges count the bytes of the file itself
+        if offset:
+            headers["range"] = f"bytes={offset}-"
+        with self._http.stream(
+            "GET",
+            f"{self._root}/{address}",
+            headers=headers,
+            timeout=self._http.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
+            verify=certificates(),
+            follow_redirects=True,
+        ) as response:
+            if response.status_code in (401, 404):  # the hub answers 401 for unknown names
+                yield None
+            elif response.status_code == 416:  # more is there than the file has
+                yield _Body(0, 0, iter(()))
+            else:
+                response.raise_for_status()
+                start = offset if response.status_code == 206 else 0
+                size = start + int(response.headers.get("content-length") or -start)
+                yield _Body(start, size, response.iter_raw(_CHUNK_BYTES))
 
 
 def _install(
-    model: HubModel, parts: Path, folder: Path, checksums: Mapping[str, str], commit: str
+    model: HubModel, parts: Path, folder: Path, files: Mapping[str, str], commit: str
 ) -> Downloaded:
-    for path, checksum in checksums.items():
-        if not _matches(parts / path, checksum):
-            shutil.rmtree(parts, ignore_errors=True)
-            raise EmbedderError(
-                f"{path} of {model.repository} does not have the checksum {checksum} and was "
-                "removed: try again; if it happens again, do not use that hub"
-            )
     whole, old = parts.with_name(f"{model.name}.whole"), parts.with_name(f"{model.name}.old")
     for leftover in (whole, old):
         shutil.rmtree(leftover, ignore_errors=True)
-    files = {path.removeprefix("onnx/"): checksum for path, checksum in checksums.items()}
-    for path in checksums:
-        target = whole / path.removeprefix("onnx/")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        (parts / path).rename(target)
+    for name in files:
+        (whole / name).parent.mkdir(parents=True, exist_ok=True)
+        (parts / name).rename(whole / name)
     record = {"name": model.name, "repository": model.repository, "commit": commit, "files": files}
     (whole / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     if folder.exists():

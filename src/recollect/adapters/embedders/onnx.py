@@ -51,8 +51,24 @@ class ModelFolder:
     prefix: str
 
 
+def are_packages_installed() -> bool:
+    return all(local.package_folder(package) is not None for package in PACKAGES)
+
+
 def holds_model(path: Path) -> bool:
     return (path / _TOKENIZER).is_file() and _graph(path) is not None
+
+
+def installed_models(places: Sequence[Path]) -> list[Path]:
+    """Return the folders of the models in these places."""
+    return [folder for place in places for folder in _folders(place) if holds_model(folder)]
+
+
+def _folders(place: Path) -> list[Path]:
+    try:
+        return sorted(path for path in place.iterdir() if path.is_dir())
+    except OSError:  # a missing or unreadable folder has no models
+        return []
 
 
 def read_model_folder(path: Path) -> ModelFolder:
@@ -61,8 +77,8 @@ def read_model_folder(path: Path) -> ModelFolder:
     graph, tokenizer = _graph(path), path / _TOKENIZER
     if graph is None or not tokenizer.is_file():
         raise EmbedderError(
-            f"{path} has no ONNX model: it needs model.onnx and tokenizer.json. Run `recollect "
-            "models download all-MiniLM-L6-v2` to get one"
+            f"{path} has no ONNX model: it needs model.onnx and tokenizer.json. `recollect models "
+            "list` shows models to download"
         )
     max_tokens, pooling, prefix = _max_tokens(path), _pooling(path), _prefix(path)
     outer = tuple(graph.parent / name for name in _OUTER_WEIGHTS)
@@ -131,6 +147,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+OFFERED_MODEL: Final = "all-MiniLM-L6-v2-int8"
+"""The model that Recollect offers: small, and it finds paraphrases (docs/guides/embeddings.md)."""
 EXTRA: Final = "onnx"
 FEATURE: Final = "the onnx embedder"
 PACKAGES: Final = ("onnxruntime", "tokenizers")

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
+from recollect.adapters.embedders.offer import offer_model
 from recollect.adapters.wiring import stores
 from recollect.errors import SettingsError, StoreUnavailable
 from recollect.system.config import Settings, load_settings
@@ -71,6 +72,9 @@ def open_memory(
     `models.extraction` does. To use one model for summaries and facts, pass it as both. Pass
     `compact_in_background=False` if the host compacts between its turns itself. Pass `open_space`
     if the host shares one database between many spaces: such a memory has no spool.
+
+    At a terminal, the first call offers an embedding model, with one question per user. Pass
+    `embedders`, a `Settings` object or the setting `recall.embedder` to prevent that.
     """
     from recollect.adapters.providers.overflow import recognize_overflow
     from recollect.adapters.wiring.models import (
@@ -96,6 +100,9 @@ def open_memory(
     archive = jobs = files = None
     vectors = Embedders()
     keeps = chosen.ingest.enabled
+    asks = embedders is None and recaller is None and not isinstance(settings, Settings)
+    if asks and keeps and chosen.recall.embedder == "auto":
+        offer_model(chosen.recall.model_source)
     url = str(store) if store is not None else chosen.store.url
     secret = stores.data_secret(url)
     if keeps or (chosen.recall.enabled and stores.is_stored(url, space)):

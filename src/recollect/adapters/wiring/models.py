@@ -15,8 +15,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 
-from recollect.adapters.embedders.local import HashEmbedder, StaticEmbedder, package_folder
-from recollect.adapters.embedders.onnx import EXTRA, FEATURE, PACKAGES, OnnxEmbedder, holds_model
+from recollect.adapters.embedders.local import HashEmbedder, StaticEmbedder
+from recollect.adapters.embedders.onnx import (
+    EXTRA,
+    FEATURE,
+    OFFERED_MODEL,
+    OnnxEmbedder,
+    are_packages_installed,
+    installed_models,
+)
 from recollect.core.ports import ChatModel, Embedder, Model
 from recollect.core.rules.budget import window_of
 from recollect.core.values.model import Answer, Prompt
@@ -281,13 +288,13 @@ def _named(embedders: Sequence[Embedder], lacking: Sequence[str] = ()) -> Embedd
 
 
 def _onnx(models: Sequence[Path], onnx_model: str | None, threads: int) -> OnnxEmbedder:
-    if any(package_folder(package) is None for package in PACKAGES):
+    if not are_packages_installed():
         raise MissingExtra(feature=FEATURE, extra=EXTRA)
     return OnnxEmbedder(_model_folder(models, onnx_model), threads=threads)
 
 
 def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
-    folders = [folder for place in models for folder in _folders(place) if holds_model(folder)]
+    folders = installed_models(models)
     if onnx_model is not None:
         named = [folder for folder in folders if folder.name == onnx_model]
         path = named[0] if named else Path(onnx_model).expanduser()
@@ -295,23 +302,16 @@ def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
             raise EmbedderError(
                 f"there is no ONNX model {onnx_model!r}: name a folder with model.onnx and "
                 f"tokenizer.json{_listed(folders)}, or run `recollect models download "
-                f"{MEASURED_MODEL}`"
+                f"{OFFERED_MODEL}`"
             )
         return path
     if not folders:
         raise EmbedderError(
-            f"no ONNX model is installed: run `recollect models download {MEASURED_MODEL}`"
+            f"no ONNX model is installed: run `recollect models download {OFFERED_MODEL}`"
         )
     return next(
         (folder for folder in folders if folder.name.startswith(MEASURED_MODEL)), folders[0]
     )
-
-
-def _folders(place: Path) -> list[Path]:
-    try:
-        return sorted(path for path in place.iterdir() if path.is_dir())
-    except OSError:  # a missing or unreadable folder has no models
-        return []
 
 
 def _listed(folders: Sequence[Path]) -> str:

@@ -65,16 +65,21 @@ def check_data() -> Check:
 
 def check_embedder(settings: Settings) -> Check:
     """Check the embedder. This check loads and downloads nothing."""
+    from recollect.adapters.embedders.onnx import EXTRA, OFFERED_MODEL, are_packages_installed
     from recollect.adapters.wiring.models import choose_embedders
 
     try:
         chosen = choose_embedders(settings)
     except (SettingsError, MissingExtra) as problem:
         return Check("embedder", "broken", str(problem), "correct recall.embedder")
-    if chosen.lacking:
-        todo = "download one of `recollect models list`; without it, search compares words only"
-        return Check("embedder", "note", chosen.said, todo)
-    return Check("embedder", "ok", chosen.said)
+    kinds = {embedder.kind for embedder in chosen.used}
+    if kinds & {"onnx", "remote"} or settings.recall.embedder in ("none", "hash", "static"):
+        return Check("embedder", "ok", chosen.said)
+    todo = f"recollect models download {OFFERED_MODEL}"
+    if not are_packages_installed():
+        todo = f"pip install 'recollect[{EXTRA}]' && {todo}"
+    text = f"recall misses most answers in other words than the question's ({chosen.said})"
+    return Check("embedder", "note", text, todo)
 
 
 def check_permissions(loaded: LoadedSettings) -> Check:

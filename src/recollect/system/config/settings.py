@@ -124,6 +124,9 @@ class Recall(Validated):
     onnx_model: Text | None = None
     """The ONNX model: a folder, or the name of a downloaded model. If none, all-MiniLM-L6-v2 if it
     is installed, else the first by name."""
+    model_source: Text | None = None
+    """Source from which to download models: the URL of a hub or mirror, or a folder that contains
+    model folders. If none, the URL in HF_ENDPOINT, else https://huggingface.co."""
     min_score: Ratio | None = setting(None, ANY)
     """Lowest score of a passage that may be recalled, from 0 to 1. If none, 0.2."""
     scope: Scope = setting("auto", only("session"))

@@ -1,0 +1,150 @@
+"""Offers the small embedding model to a user at a terminal: one question, whose answer is kept.
+
+Nothing is asked without a terminal, or if the settings choose an embedder. Without the model,
+recall uses `static` vectors if they are installed, or else words only."""
+
+from __future__ import annotations
+
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from recollect.errors import EmbedderError, MissingExtra
+from recollect.system.places import data_home, models_folders
+from recollect.system.plain_text import size_text
+
+ANSWER_SECONDS: Final = 120.0
+"""After this time without an answer, the program continues without the model, and asks again when
+it starts the next time. Not measured."""
+_BAR_CHARS: Final = 30
+_REDRAW_SECONDS: Final = 0.1
+_LATER: Final = "To download it later: recollect models download {name}"
+
+
+def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa: FBT001
+    """Offer the model, and download it after a yes, from `source` as `download` does. Return True
+    if it was downloaded now.
+
+    `answer` is an answer that a script gave as an option. Then nothing is asked, and a failed
+    download raises EmbedderError; otherwise the failure is only shown."""
+    is_asked = answer is None
+    if is_asked and (_answer_file().exists() or not _is_at_terminal()):
+        return False
+    if answer is False:
+        _keep_answer("no")
+        return False
+    # These imports are slow, and most programs end here before.
+    from recollect.adapters.embedders import onnx
+    from recollect.adapters.embedders.download import KNOWN_MODELS, download, shown_source
+
+    has_packages = onnx.are_packages_installed()
+    if answer and not has_packages:
+        raise MissingExtra(feature=onnx.FEATURE, extra=onnx.EXTRA)
+    if onnx.installed_models(models_folders()):
+        _keep_answer("yes")
+        return False
+    if not has_packages:
+        return False
+    model, later = KNOWN_MODELS[onnx.OFFERED_MODEL], _LATER.format(name=onnx.OFFERED_MODEL)
+    if is_asked:
+        details = f"{model.name}, {model.megabytes} MB, {model.license}, from"
+        _say("Recall finds more with a small embedding model, which runs on this machine:")
+        answer = _ask(f"{details} {shown_source(source)}\nDownload it? [Y/n] ")
+    if not answer:
+        if answer is False:
+            _keep_answer("no")
+            _say(f"Recall goes on without this model. {later}")
+        return False
+    _keep_answer("yes")
+    try:
+        with _interruptible(), ProgressLine() as line:
+            done = download(model, models_folders()[0], source=source, progress=line.show)
+    except EmbedderError as error:
+        if not is_asked:
+            raise
+        _say(f"recollect: {error}")
+        return False
+    except KeyboardInterrupt:  # the user stops the download, not the program
+        _say(f"Stopped. {later}")
+        return False
+    _say(f"Downloaded and verified {done.name}: {size_text(done.size)} in {done.folder}")
+    return True
+
+
+def _answer_file() -> Path:
+    return data_home() / "model-offer"
+
+
+def _keep_answer(text: str) -> None:
+    with suppress(OSError):  # if the folder cannot be written, the next program asks again
+        _answer_file().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _answer_file().write_text(f"{text}\n")
+
+
+def _is_at_terminal() -> bool:
+    # Other threads serve requests, while an agent may use the terminal.
+    in_main = threading.current_thread() is threading.main_thread()
+    return in_main and all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _ask(question: str) -> bool | None:
+    """Ask the question. Return None without an answer."""
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    with _interruptible():
+        is_answered = bool(select.select([sys.stdin], [], [], ANSWER_SECONDS)[0])
+        line = sys.stdin.readline() if is_answered else ""
+    if not line.endswith("\n"):
+        _say("")
+    return {"": True, "y": True, "yes": True, "n": False, "no": False}.get(
+        line.strip().lower() if line else "no answer"
+    )
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    # An event loop's own handler would ignore the first Ctrl-C.
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+class ProgressLine:
+    """A progress bar in one line of standard error, if that is a terminal."""
+
+    def __init__(self) -> None:
+        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
+        self._drawn_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        if self._drawn_at:
+            sys.stderr.write("\r\x1b[K")
+
+    def show(self, name: str, done_bytes: int, size: int) -> None:
+        now = time.monotonic()
+        if not self._is_shown or now - self._drawn_at < _REDRAW_SECONDS:
+            return
+        self._drawn_at = now
+        filled = _BAR_CHARS * done_bytes // max(size, done_bytes, 1)
+        bar = f"[{'#' * filled}{'.' * (_BAR_CHARS - filled)}]"
+        sys.stderr.write(f"\r{name}  {bar}  {size_text(done_bytes)} of {size_text(size)}\x1b[K")
+        sys.stderr.flush()
