@@ -2,8 +2,11 @@
 
 import asyncio
 import struct
+import time
 from collections.abc import Sequence
 from pathlib import Path
+
+import pytest
 
 from recollect.adapters.stores.sqlite import SQLiteStore
 from recollect.core.engine import recaller as asking
@@ -11,7 +14,7 @@ from recollect.core.engine.recaller import REST_SECONDS, QuestionVectors
 from recollect.core.turn.ingest import index
 from recollect.core.values.batch import Batch
 from recollect.core.values.message import EntryKey, MessageId
-from recollect.core.values.reason import Reason
+from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import AskedVector, EmbedderKind, RecallRequest
 from recollect.core.values.segment import NewSegment, Segment, SegmentId
 from recollect.errors import EmbedderError
@@ -123,3 +126,67 @@ def test_one_that_failed_is_left_alone_for_a_while_and_then_asked_again(tmp_path
     found, notes = ask(tmp_path, vectors, "where is the crane?")
     assert len(found) == 1
     assert notes == ()
+
+
+class Loading(Recording):
+    """A model that takes time to load, and to embed."""
+
+    ready = False  # type: ignore[assignment]
+
+    def __init__(self, *, load_seconds: float, embed_seconds: float = 0.0) -> None:
+        super().__init__("onnx")
+        self.load_seconds = load_seconds
+        self.embed_seconds = embed_seconds
+
+    async def load(self) -> None:
+        await asyncio.sleep(self.load_seconds)
+        self.ready = True
+
+    async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
+        await asyncio.sleep(self.embed_seconds)
+        return await super().embed(texts)
+
+
+def test_the_first_question_of_a_program_has_vectors_of_a_model_that_loads_quickly(
+    tmp_path: Path,
+) -> None:
+    found, notes = ask(
+        tmp_path, QuestionVectors([Loading(load_seconds=0.1)], seconds=0.4), "where is the crane?"
+    )
+    assert [vector.kind for vector in found] == ["onnx"]
+    assert notes == ()
+
+
+@pytest.mark.parametrize(
+    ("load_seconds", "embed_seconds", "cause"),
+    [(5.0, 0.0, Cause.VECTORS_LOADING), (0.0, 5.0, Cause.VECTORS_LEFT_OUT)],
+)
+def test_a_question_never_waits_longer_than_its_share_of_the_deadline(
+    tmp_path: Path, load_seconds: float, embed_seconds: float, cause: Cause
+) -> None:
+    model = Loading(load_seconds=load_seconds, embed_seconds=embed_seconds)
+    asking._SCALES[model.name] = None
+    vectors = QuestionVectors([model], seconds=0.1)
+    took: list[float] = []
+    embedded = vectors.embedded
+
+    async def timed(texts: object) -> object:
+        begun = time.monotonic()
+        answer = await embedded(texts)  # type: ignore[arg-type]
+        took.append(time.monotonic() - begun)
+        return answer
+
+    vectors.embedded = timed  # type: ignore[method-assign,assignment]
+    found, notes = ask(tmp_path, vectors, "where is the crane?")
+    assert found == ()
+    assert [note.cause for note in notes] == [cause], "the report says why"
+    assert took[0] < 0.4, "a share of 0.125 s, on a busy machine"
+
+
+def test_a_question_that_is_asked_again_is_not_embedded_again(tmp_path: Path) -> None:
+    model = Recording("onnx")
+    asking._SCALES[model.name] = None
+    vectors = QuestionVectors([model], seconds=5.0)
+    for _ in range(3):
+        assert len(ask(tmp_path, vectors, "where is the crane?")[0]) == 1
+    assert len(model.given) == 1

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.hooks.agent_transcripts import ClaudeTranscript, CodexRollout
 
 from recollect.adapters.wiring import open_memory, open_store
+from recollect.adapters.wiring.models import choose
 from recollect.adapters.wiring.secrets import deployment_secret
 from recollect.core.formats.recalled_block import recalled_items, write_standing
 from recollect.core.formats.transcripts import read_transcripts
@@ -90,6 +91,19 @@ async def talk(hook: Hook, transcript: Transcript, *said: str) -> None:
         transcript.user(text)
         transcript.reply(f"Understood: {len(text)}.")
         await hook("Stop")
+
+
+def passages_without_vectors(project: Path) -> list[str]:
+    async def read() -> list[str]:
+        (embedder,) = choose("static", models=()).used
+        store = await open_store(str(project / "m.db"), space=str(project))
+        try:
+            waiting = await store.unembedded(embedder.name, limit=100)
+            return [passage.text for passage in waiting]
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
 
 
 def stored_texts(project: Path) -> list[str]:
@@ -581,3 +595,27 @@ def test_what_was_forgotten_does_not_come_back_behind_a_compaction(
         assert ("port 5433" in told) == (way in ("text", "pattern", "segment"))
 
     run(project, agent, work)
+
+
+def test_each_message_gets_its_vectors_by_itself(project: Path) -> None:
+    """Also the reply that ends a session, and messages from before the embedder was installed."""
+
+    async def before(hook: Hook, transcript: Transcript) -> None:
+        await talk(hook, transcript, CENTS)
+
+    async def start(hook: Hook, transcript: Transcript) -> None:
+        await hook("SessionStart", source="startup")
+        await asyncio.sleep(0)
+
+    async def after(hook: Hook, transcript: Transcript) -> None:
+        await hook("SessionStart", source="startup")
+        await talk(hook, transcript, PORT)
+        await hook("SessionEnd", reason="other")
+
+    run(project, "claude-code", before)
+    assert len(passages_without_vectors(project)) == 2
+    with_vectors = {"recall.embedder": "static"}
+    run(project, "claude-code", start, **with_vectors)
+    run(project, "claude-code", after, **with_vectors)
+    assert passages_without_vectors(project) == []
+    assert len(stored_texts(project)) == 4

@@ -1,4 +1,5 @@
-"""Uses memory outside of a turn, for `recollect.tools`: searches, reads, writes notes."""
+"""Uses memory outside of a turn, for `recollect.tools` and hooks: searches, reads, writes notes,
+computes missing vectors."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from recollect.core.engine.recaller import MemoryRecaller
 from recollect.core.ports import Store
 from recollect.core.rules.identity import ROOT, chain, identify
 from recollect.core.rules.tokens import Weigher
@@ -25,6 +27,14 @@ if TYPE_CHECKING:
 NOTES_SESSION: Final = "notes"
 _MOST_SECTIONS: Final = 5_000
 _EXCHANGE_REACH: Final = 3
+
+
+async def embed_missing(engine: Engine, *, load: bool = False) -> None:
+    """Compute missing vectors in the background, also of messages that other processes stored.
+    With `load`, load the embedders now, before the first question."""
+    if isinstance(engine._recaller, MemoryRecaller):
+        await engine._recaller.embed_missing(load=load)
+    engine._wake_jobs()
 
 
 class MemoryLookup:

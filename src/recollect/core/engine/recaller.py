@@ -44,9 +44,12 @@ Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
 REST_SECONDS: Final = 30.0
 LOAD_SECONDS: Final = 0.5
 QUICK_KINDS: Final = ("hash", "static")
-_LOADS_QUICKLY: Final = ("static",)
+_LOADS_QUICKLY: Final = ("static", "onnx")
 """Kinds of embedders whose loading the first question waits for, because a program that starts per
 turn would otherwise never use vectors."""
+_LOAD_FACTOR: Final = 1.25
+"""Loading and then embedding may take 1.25 times the time for embedding alone, which is half of
+recall's deadline. The other half is for the search: a late search recalls nothing."""
 _QUESTIONS_KEPT: Final = 64
 _SCALES: Final[dict[str, Scale | None]] = {}
 """Similarity of unrelated texts per embedder (by its name), measured once per process."""
@@ -127,18 +130,21 @@ class QuestionVectors:
         until, why = self._rests.get(embedder.name, (0.0, ""))
         if self._monotonic() < until:
             return Reason(Cause.VECTORS_LEFT_OUT, kind=embedder.kind, error=why)
+        begun, seconds = self._monotonic(), self._seconds
         if not embedder.ready:
             self._load(embedder)
             if embedder.kind in _LOADS_QUICKLY:
-                await asyncio.wait({self._loading[embedder.name]}, timeout=LOAD_SECONDS)
+                patience = min(LOAD_SECONDS, _LOAD_FACTOR * seconds)
+                await asyncio.wait({self._loading[embedder.name]}, timeout=patience)
+                seconds = min(seconds, _LOAD_FACTOR * seconds - (self._monotonic() - begun))
             if not embedder.ready:
                 return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
         if embedder.name not in _SCALES and embedder.kind != "hash":
             self._load(embedder)  # the embedder is usable; measure its scale for the next turn
-        answer = await attempted(asyncio.wait_for(_embedded(embedder, text), self._seconds))
+        answer = await attempted(asyncio.wait_for(_embedded(embedder, text), seconds))
         if isinstance(answer, Failure):
             late = answer.error is TimeoutError
-            said = f"no answer within {self._seconds:.3g} s" if late else answer.said
+            said = f"no answer within {seconds:.3g} s" if late else answer.said
             self._rest(embedder, said)
             return Reason(Cause.VECTORS_LEFT_OUT, kind=embedder.kind, error=said)
         self._component.recover(whose=embedder.name)
@@ -316,6 +322,14 @@ class MemoryRecaller:
         async with _moment(store) as seen:
             vectors, missing = await self._asked(seen, request)
             return await self._recalled(seen, request, vectors), missing
+
+    async def embed_missing(self, *, load: bool) -> None:
+        """Queue jobs for passages without vectors. With `load`, also load the embedders, so that
+        the first question has vectors."""
+        if self._upkeep is not None:
+            await self._upkeep.look_safely()
+        if load:
+            await self._vectors.load()
 
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
         """Return pinned facts and the user's standing instructions."""

@@ -192,9 +192,10 @@ class VectorUpkeep:
         if looked_at - self._looked_at < LOOK_SECONDS and (self._has_looked or not now):
             return
         self._looked_at, self._has_looked = looked_at, True
-        self._task = asyncio.get_running_loop().create_task(self._look_safely(), context=Context())
+        self._task = asyncio.get_running_loop().create_task(self.look_safely(), context=Context())
 
-    async def _look_safely(self) -> None:
+    async def look_safely(self) -> None:
+        """Do what `look` does. Note a failure for the next turn's report."""
         outcome = await attempted(self.look())
         if isinstance(outcome, Failure):
             self.notes = (Reason(Cause.VECTORS_UNWATCHED, error=outcome.said),)

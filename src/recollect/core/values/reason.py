@@ -373,7 +373,10 @@ class Cause(Enum):
     VECTORS_LOADING = "searched without {kind} vectors: the embedding model is loading"
     VECTORS_UNWATCHED = "could not check whether vectors are missing: {error}"
     VECTORS_MISSING = "{kind} vectors are being computed: {made:,} of about {passages:,}"
-    NOT_EMBEDDED = "some passages have no {kinds} vector yet: run `recollect memory reindex`"
+    NOT_EMBEDDED = (
+        "some passages have no {kinds} vector yet: Recollect computes them in the background while "
+        "an agent uses this memory"
+    )
     NOTHING_RECALLED = "nothing was recalled"
     NO_MESSAGE = "there is no message to attach the recalled block to"
     ASSISTANT_LAST = (

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from recollect.adapters.wiring.stores import data_secret, seal_secret
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Context, Engine
+from recollect.core.engine.lookup import embed_missing
 from recollect.core.formats.blocks import texts_of
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.recalled_block import join_blocks, recalled_items, without_items
@@ -184,6 +185,7 @@ class HookMemory:
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
         source = payload.get("source")
         self._later(self._catch_up(hook))
+        self._later(embed_missing(hook.memory.engine, load=self._settings.jobs.in_process))
         if source in ("compact", "clear"):
             await self._archive(hook)
         elif source in ("resume", "fork"):
@@ -316,7 +318,7 @@ class HookMemory:
         async def done() -> None:
             outcome = await attempted(work)
             if isinstance(outcome, Failure):
-                LOG.warning("a transcript was not read: %s", outcome.said)
+                LOG.warning("work in the background failed: %s", outcome.said)
 
         task = asyncio.create_task(done())
         self._beside.add(task)
@@ -359,7 +361,7 @@ async def archive(
         look_again=look_again,
     )
     counts = await engine._look_up(work)
-    engine._wake_jobs()
+    await embed_missing(engine)
     return counts.stored
 
 
