@@ -131,7 +131,7 @@ def test_one_that_failed_is_left_alone_for_a_while_and_then_asked_again(tmp_path
 class Loading(Recording):
     """A model that takes time to load, and to embed."""
 
-    ready = False  # type: ignore[assignment]
+    ready = False
 
     def __init__(self, *, load_seconds: float, embed_seconds: float = 0.0) -> None:
         super().__init__("onnx")

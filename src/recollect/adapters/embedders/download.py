@@ -154,7 +154,7 @@ def download(
         try:
             commit, checksums = reader.checksums()
             files = {name: reader.fetch(name, parts, sums) for name, sums in checksums.items()}
-        except (*reader.broken, ValueError) as error:
+        except reader.broken as error:
             # without the error's text, which may quote the address
             raise EmbedderError(
                 f"{reader.shown} cannot be downloaded ({type(error).__name__}): check the network, "
@@ -164,8 +164,8 @@ def download(
         return _install(model, parts, folder, files, commit)
     except OSError as error:
         raise EmbedderError(
-            f"{models} cannot be written ({error.strerror or error}): free some space, check its "
-            "permissions, or set RECOLLECT_MODELS"
+            f"{error.filename or models} cannot be used ({error.strerror or error}): free some "
+            "space, check its permissions, or set RECOLLECT_MODELS"
         ) from error
 
 
@@ -204,10 +204,10 @@ class _Source:
         self._is_url = source.startswith(("http://", "https://"))
         self._root = source.rstrip("/") if self._is_url else str(Path(source).expanduser())
         self.shown = f"{model.name} from {shown_source(self._root)}"
-        self.broken: tuple[type[Exception], ...] = ()
+        self.broken: tuple[type[Exception], ...] = (ValueError,)  # no JSON, or no number
         if self._is_url:
             self._http: Any = import_package("httpx2", feature=FEATURE, extra=EXTRA)
-            self.broken = (self._http.HTTPError, self._http.InvalidURL)
+            self.broken = (ValueError, self._http.HTTPError, self._http.InvalidURL)
 
     def checksums(self) -> tuple[str, Mapping[str, Sequence[str]]]:
         """Return the commit, and the accepted checksums of each file: the pinned ones or, for a
