@@ -284,9 +284,8 @@ def download_(*, name: str, repository: str | None, again: bool, as_json: bool) 
     if repository and repository.partition("@")[0].count("/") != 1:
         raise EmbedderError("--from takes OWNER/NAME of the hub, optionally with @REVISION")
     model = hub_model(name, repository)
-    source = config.load_settings().settings.recall.model_source
-    with ProgressLine() as line:
-        done = download(model, models_folders()[0], source=source, again=again, progress=line.show)
+    source, show = config.load_settings().settings.recall.model_source, ProgressLine().show
+    done = download(model, models_folders()[0], source=source, again=again, progress=show)
     if not done.was_there:
         end_daemon()
     if as_json:

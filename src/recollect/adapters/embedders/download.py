@@ -12,8 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -40,9 +39,8 @@ _CHUNK_BYTES: Final = 1 << 18
 _CONNECT_SECONDS: Final = 10.0
 _READ_SECONDS: Final = 20.0
 """A source that sends nothing for this long counts as broken. Not measured."""
-_MAX_BREAKS: Final = 5
-"""Attempts to continue one file after its connection broke, each of which must bring new bytes."""
 _PAUSE_SECONDS: Final = 1.0
+"""Pause before a broken download continues. Not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,14 +186,6 @@ def read_record(folder: Path) -> Mapping[str, str]:
     return files if isinstance(files, dict) else {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    offset: int
-    """Position of the first byte; 0 if the source sends the whole file again."""
-    size: int
-    chunks: Iterator[bytes]
-
-
 class _Source:
     """Reads the files of one model from a hub, a mirror or a folder."""
 
@@ -205,9 +195,12 @@ class _Source:
         self._root = source.rstrip("/") if self._is_url else str(Path(source).expanduser())
         self.shown = f"{model.name} from {shown_source(self._root)}"
         self.broken: tuple[type[Exception], ...] = (ValueError,)  # no JSON, or no number
-        if self._is_url:
-            self._http: Any = import_package("httpx2", feature=FEATURE, extra=EXTRA)
-            self.broken = (ValueError, self._http.HTTPError, self._http.InvalidURL)
+        if not self._is_url:
+            return
+        if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("", "0", "false", "no", "off"):
+            raise EmbedderError("HF_HUB_OFFLINE is set: unset it to download a model")
+        self._http: Any = import_package("httpx2", feature=FEATURE, extra=EXTRA)
+        self.broken = (ValueError, self._http.HTTPError, self._http.InvalidURL)
 
     def checksums(self) -> tuple[str, Mapping[str, Sequence[str]]]:
         """Return the commit, and the accepted checksums of each file: the pinned ones or, for a
@@ -216,15 +209,16 @@ class _Source:
         if model.checksums:
             sums = {name: [f"sha256:{one}" for one in of] for name, of in model.checksums.items()}
             return model.revision, sums
-        address = f"api/models/{model.repository}/revision/{model.revision}?blobs=true"
-        with self._opened([address], 0) as body:
-            info = {} if body is None else json.loads(b"".join(body.chunks))
-        found = {
-            file["rfilename"]: f"sha256:{file['lfs']['sha256']}"
-            if file.get("lfs")
-            else f"git-blob:{file['blobId']}"
-            for file in info.get("siblings", ())
-        }
+        found, commit = {}, ""
+        if self._is_url:
+            address = f"api/models/{model.repository}/revision/{model.revision}?blobs=true"
+            with self._get(address) as response:
+                info = json.loads(response.read()) if response.is_success else {}
+            commit = info.get("sha", "")
+            for file in info.get("siblings", ()):
+                lfs = file.get("lfs")
+                checksum = f"sha256:{lfs['sha256']}" if lfs else f"git-blob:{file['blobId']}"
+                found[file["rfilename"]] = checksum
         if not found:
             raise EmbedderError(
                 f"{self.shown}: {model.repository} has no public revision {model.revision!r} "
@@ -235,19 +229,20 @@ class _Source:
             raise EmbedderError(
                 f"{self.shown} has no {' and no '.join(missing)}: choose another model"
             )
-        return info["sha"], {name: [found[path]] for name, path in files.items()}
+        return commit, {name: [found[path]] for name, path in files.items()}
 
     def fetch(self, name: str, parts: Path, checksums: Sequence[str]) -> str:
         """Download a file into `parts`, or the rest of it. Return its checksum."""
         part = parts / name
         part.parent.mkdir(parents=True, exist_ok=True)
         while not (matching := [one for one in checksums if _matches(part, one)]):
-            started_at = part.stat().st_size if part.is_file() else 0
-            self._append(name, part)
+            is_continued = _file_size(part) > 0
+            while not self._write_rest(name, part):
+                time.sleep(_PAUSE_SECONDS)
             if not any(_matches(part, one) for one in checksums):
                 digits = hashlib.sha256(part.read_bytes()).hexdigest()
                 part.unlink()
-                if not started_at:  # otherwise the first bytes may be of another build
+                if not is_continued:  # otherwise the first bytes may be of another build
                     raise EmbedderError(
                         f"{name} of {self.shown} has the SHA-256 {digits}, not the checksum "
                         f"{' or '.join(checksums)}, and was removed: try again; if it happens "
@@ -255,75 +250,56 @@ class _Source:
                     )
         return matching[0]
 
-    def _append(self, name: str, part: Path) -> None:
-        for breaks in range(_MAX_BREAKS + 1):
-            size = part.stat().st_size if part.is_file() else 0
-            try:
-                self._write_rest(name, part, size)
-                break
-            except self.broken:
-                grew = part.is_file() and part.stat().st_size > size
-                if not grew or breaks == _MAX_BREAKS:
-                    raise
-                time.sleep(_PAUSE_SECONDS)
-
-    def _write_rest(self, name: str, part: Path, offset: int) -> None:
+    def _write_rest(self, name: str, part: Path) -> bool:
+        """Return False if the connection broke after new bytes, so that another attempt helps."""
         model = self._model
         addresses = [f"{model.repository}/resolve/{model.revision}/{model.files.get(name, name)}"]
         if model.checksums:  # they show whether a file from a mirror's own folders is the right one
             addresses += [f"{model.name}/{name}", name]
-        with self._opened(addresses, offset) as body:
-            if body is None:
+        size = _file_size(part)
+        try:
+            if not any(self._copy(address, name, part) for address in addresses):
                 raise EmbedderError(f"{self.shown} has no {name}: check recall.model_source")
-            with part.open("ab" if body.offset else "wb") as file:
-                for chunk in body.chunks:
+        except self.broken:
+            if _file_size(part) <= size:
+                raise
+            return False
+        return True
+
+    def _copy(self, address: str, name: str, part: Path) -> bool:
+        """Write the file at an address, or its rest. Return False if there is none."""
+        if not self._is_url:
+            path = Path(self._root) / address
+            return path.is_file() and shutil.copyfile(path, part) is not None
+        offset = _file_size(part)
+        with self._get(address, **({"range": f"bytes={offset}-"} if offset else {})) as response:
+            if response.status_code in (401, 404):  # the hub answers 401 for unknown names
+                return False
+            if response.status_code == 416:  # more is there than the file has
+                part.write_bytes(b"")
+                return True
+            response.raise_for_status()
+            is_rest = response.status_code == 206
+            size = int(response.headers.get("content-length", 0)) + offset * is_rest
+            with part.open("ab" if is_rest else "wb") as file:
+                for chunk in response.iter_raw(_CHUNK_BYTES):
                     file.write(chunk)
-                    self._progress(name, file.tell(), body.size)
+                    self._progress(name, file.tell(), size)
+        return True
 
-    @contextmanager
-    def _opened(self, addresses: Sequence[str], offset: int) -> Iterator[_Body | None]:
-        """Open the first address that exists, from `offset` on."""
-        for address in addresses:
-            with (self._url if self._is_url else self._file)(address, offset) as body:
-                if body is not None:
-                    yield body
-                    return
-        yield None
-
-    @contextmanager
-    def _file(self, address: str, offset: int) -> Iterator[_Body | None]:
-        path = Path(self._root) / address
-        if not path.is_file():
-            yield None
-            return
-        with path.open("rb") as file:
-            file.seek(offset)
-            yield _Body(offset, path.stat().st_size, iter(lambda: file.read(_CHUNK_BYTES), b""))
-
-    @contextmanager
-    def _url(self, address: str, offset: int) -> Iterator[_Body | None]:
-        if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("", "0", "false", "no", "off"):
-            raise EmbedderError("HF_HUB_OFFLINE is set: unset it to download a model")
-        headers = {"accept-encoding": "identity"}  # ranges count the bytes of the file itself
-        if offset:
-            headers["range"] = f"bytes={offset}-"
-        with self._http.stream(
+    def _get(self, address: str, **headers: str) -> Any:
+        return self._http.stream(
             "GET",
             f"{self._root}/{address}",
-            headers=headers,
+            headers={"accept-encoding": "identity", **headers},  # ranges count the file's own bytes
             timeout=self._http.Timeout(_READ_SECONDS, connect=_CONNECT_SECONDS),
             verify=certificates(),
             follow_redirects=True,
-        ) as response:
-            if response.status_code in (401, 404):  # the hub answers 401 for unknown names
-                yield None
-            elif response.status_code == 416:  # more is there than the file has
-                yield _Body(0, 0, iter(()))
-            else:
-                response.raise_for_status()
-                start = offset if response.status_code == 206 else 0
-                size = start + int(response.headers.get("content-length") or -start)
-                yield _Body(start, size, response.iter_raw(_CHUNK_BYTES))
+        )
+
+
+def _file_size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _install(

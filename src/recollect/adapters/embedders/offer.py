@@ -13,8 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from recollect.errors import EmbedderError, MissingExtra
 from recollect.system.places import data_home, models_folders
@@ -44,13 +43,12 @@ def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa
     from recollect.adapters.embedders import onnx
     from recollect.adapters.embedders.download import KNOWN_MODELS, download, shown_source
 
-    has_packages = onnx.are_packages_installed()
-    if answer and not has_packages:
-        raise MissingExtra(feature=onnx.FEATURE, extra=onnx.EXTRA)
+    if not onnx.are_packages_installed():
+        if answer:
+            raise MissingExtra(feature=onnx.FEATURE, extra=onnx.EXTRA)
+        return False
     if onnx.installed_models(models_folders()):
         _keep_answer("yes")
-        return False
-    if not has_packages:
         return False
     model, later = KNOWN_MODELS[onnx.OFFERED_MODEL], _LATER.format(name=onnx.OFFERED_MODEL)
     if is_asked:
@@ -64,8 +62,9 @@ def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa
         return False
     _keep_answer("yes")
     try:
-        with _interruptible(), ProgressLine() as line:
-            done = download(model, models_folders()[0], source=source, progress=line.show)
+        with _interruptible():
+            folder, show = models_folders()[0], ProgressLine().show
+            done = download(model, folder, source=source, progress=show)
     except EmbedderError as error:
         if not is_asked:
             raise
@@ -101,11 +100,10 @@ def _ask(question: str) -> bool | None:
     with _interruptible():
         is_answered = bool(select.select([sys.stdin], [], [], ANSWER_SECONDS)[0])
         line = sys.stdin.readline() if is_answered else ""
-    if not line.endswith("\n"):
+    if not line:
         _say("")
-    return {"": True, "y": True, "yes": True, "n": False, "no": False}.get(
-        line.strip().lower() if line else "no answer"
-    )
+        return None
+    return {"": True, "y": True, "yes": True, "n": False, "no": False}.get(line.strip().lower())
 
 
 @contextmanager
@@ -130,21 +128,15 @@ class ProgressLine:
         self._is_shown = sys.stderr is not None and sys.stderr.isatty()
         self._drawn_at = 0.0
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
-    ) -> None:
-        if self._drawn_at:
-            sys.stderr.write("\r\x1b[K")
-
     def show(self, name: str, done_bytes: int, size: int) -> None:
         now = time.monotonic()
-        if not self._is_shown or now - self._drawn_at < _REDRAW_SECONDS:
+        is_done = done_bytes == size
+        if not self._is_shown or (now - self._drawn_at < _REDRAW_SECONDS and not is_done):
             return
         self._drawn_at = now
         filled = _BAR_CHARS * done_bytes // max(size, done_bytes, 1)
         bar = f"[{'#' * filled}{'.' * (_BAR_CHARS - filled)}]"
-        sys.stderr.write(f"\r{name}  {bar}  {size_text(done_bytes)} of {size_text(size)}\x1b[K")
+        text = f"{name}  {bar}  {size_text(done_bytes)} of {size_text(size)}"
+        # The cursor returns to the start of the line, so that the next text replaces the bar.
+        sys.stderr.write(f"{'' if is_done else text}\x1b[K\r")
         sys.stderr.flush()

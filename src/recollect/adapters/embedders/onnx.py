@@ -60,15 +60,8 @@ def holds_model(path: Path) -> bool:
 
 
 def installed_models(places: Sequence[Path]) -> list[Path]:
-    """Return the folders of the models in these places."""
-    return [folder for place in places for folder in _folders(place) if holds_model(folder)]
-
-
-def _folders(place: Path) -> list[Path]:
-    try:
-        return sorted(path for path in place.iterdir() if path.is_dir())
-    except OSError:  # a missing or unreadable folder has no models
-        return []
+    """Return the folders of the models in these places. A missing or unreadable place has none."""
+    return [folder for place in places for folder in sorted(place.glob("*")) if holds_model(folder)]
 
 
 def read_model_folder(path: Path) -> ModelFolder:
