@@ -216,7 +216,7 @@ download.download = slow
 def scripted(place: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
     """The command without a terminal."""
     tiny = downloading.HubModel(name=NAME, repository="o/n", checksums=place.checksums)
-    monkeypatch.setitem(downloading.KNOWN_MODELS, NAME, tiny)  # type: ignore[arg-type]
+    monkeypatch.setitem(downloading.KNOWN_MODELS, NAME, tiny)
     for name in ("RECOLLECT_HOME", "CLAUDE_CONFIG_DIR", "RECOLLECT_RECALL__MODEL_SOURCE"):
         monkeypatch.setenv(name, place.env[name])
     monkeypatch.delenv("RECOLLECT_MODELS", raising=False)
