@@ -18,6 +18,7 @@ import click
 
 from recollect.cli.store_options import (
     Memory,
+    ShownProgress,
     choose_space,
     end_daemon,
     json_option,
@@ -279,13 +280,13 @@ def download_(*, name: str, repository: str | None, again: bool, as_json: bool) 
     If a download was interrupted, repeat the command, which continues it. The source is
     recall.model_source, or else the Hugging Face hub."""
     from recollect.adapters.embedders.download import download, hub_model
-    from recollect.adapters.embedders.offer import ProgressLine
 
     if repository and repository.partition("@")[0].count("/") != 1:
         raise EmbedderError("--from takes OWNER/NAME of the hub, optionally with @REVISION")
     model = hub_model(name, repository)
-    source, show = config.load_settings().settings.recall.model_source, ProgressLine().show
-    done = download(model, models_folders()[0], source=source, again=again, progress=show)
+    source, place = config.load_settings().settings.recall.model_source, models_folders()[0]
+    with ShownProgress(amount=size_text) as progress:
+        done = download(model, place, source=source, again=again, progress=progress.show)
     if not done.was_there:
         end_daemon()
     if as_json:

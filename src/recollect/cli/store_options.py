@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import click
 
@@ -32,10 +32,9 @@ from recollect.system.config.fields import read_seconds
 from recollect.system.places import project_space
 from recollect.system.plain_text import harmless, number_of, plain_line
 from recollect.system.plain_text import size_text as size_text
+from recollect.system.progress import ShownProgress as ShownProgress
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
     from recollect.adapters.stores.spool import FileSpool
     from recollect.core.ports import Store
     from recollect.core.values.fact import Fact
@@ -46,7 +45,6 @@ Command: TypeAlias = Callable[..., Coroutine[Any, Any, None] | None]
 SpoolUse: TypeAlias = Literal["ignored", "reported", "drained"]
 DEFAULT_SPACE: Final = "default"
 _DRAIN_SECONDS: Final = 60.0
-_PATIENCE_SECONDS: Final = 0.5
 _STOP_SECONDS: Final = 2.0
 _LONGEST_AGE_SECONDS: Final = 100 * 366 * 86_400.0
 
@@ -353,42 +351,6 @@ def end_daemon() -> None:
 
     with suppress(OSError):
         ask("POST", "/stop", seconds=_STOP_SECONDS)
-
-
-class ShownProgress:
-    """Progress bars on standard error, only on a terminal and only after half a second."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        self._watched = sys.stderr.isatty() and not quiet
-        self._since = time.monotonic()
-        self._bars: Progress | None = None
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Remove the bars, so that a command can print text. The next `show` draws new bars."""
-        if self._bars is not None:
-            self._bars.stop()
-        self._bars = self._task = None
-
-    def show(self, what: str, done: int, total: int | None) -> None:
-        if not self._watched or time.monotonic() - self._since < _PATIENCE_SECONDS:
-            return
-        if self._bars is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-            self._bars = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bars.start()
-        if self._task is None:
-            self._task = self._bars.add_task(what, total=total)
-        self._bars.update(self._task, description=what, completed=done, total=total)
 
 
 MAKERS: Final[dict[MadeBy, str]] = {

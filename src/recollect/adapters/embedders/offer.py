@@ -9,7 +9,6 @@ import select
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,12 +17,11 @@ from typing import Final
 from recollect.errors import EmbedderError, MissingExtra
 from recollect.system.places import data_home, models_folders
 from recollect.system.plain_text import size_text
+from recollect.system.progress import ShownProgress
 
 ANSWER_SECONDS: Final = 120.0
 """After this time without an answer, the program continues without the model, and asks again when
 it starts the next time. Not measured."""
-_BAR_CHARS: Final = 30
-_REDRAW_SECONDS: Final = 0.1
 _LATER: Final = "To download it later: recollect models download {name}"
 
 
@@ -62,9 +60,9 @@ def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa
         return False
     _keep_answer("yes")
     try:
-        with _interruptible():
-            folder, show = models_folders()[0], ProgressLine().show
-            done = download(model, folder, source=source, progress=show)
+        with _interruptible(), ShownProgress(amount=size_text) as progress:
+            folder = models_folders()[0]
+            done = download(model, folder, source=source, progress=progress.show)
     except EmbedderError as error:
         if not is_asked:
             raise
@@ -119,24 +117,3 @@ def _interruptible() -> Iterator[None]:
 def _say(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
-
-
-class ProgressLine:
-    """A progress bar in one line of standard error, if that is a terminal."""
-
-    def __init__(self) -> None:
-        self._is_shown = sys.stderr is not None and sys.stderr.isatty()
-        self._drawn_at = 0.0
-
-    def show(self, name: str, done_bytes: int, size: int) -> None:
-        now = time.monotonic()
-        is_done = done_bytes == size
-        if not self._is_shown or (now - self._drawn_at < _REDRAW_SECONDS and not is_done):
-            return
-        self._drawn_at = now
-        filled = _BAR_CHARS * done_bytes // max(size, done_bytes, 1)
-        bar = f"[{'#' * filled}{'.' * (_BAR_CHARS - filled)}]"
-        text = f"{name}  {bar}  {size_text(done_bytes)} of {size_text(size)}"
-        # The cursor returns to the start of the line, so that the next text replaces the bar.
-        sys.stderr.write(f"{'' if is_done else text}\x1b[K\r")
-        sys.stderr.flush()
