@@ -7,6 +7,8 @@ from __future__ import annotations
 import socket
 import sys
 from collections.abc import Collection
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -14,6 +16,8 @@ from urllib.parse import urlsplit
 from recollect.errors import RecollectError
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_OF_THIS_MACHINE: Final = ("localhost", "host.docker.internal", "host.containers.internal")
+"""Names of this machine, two of them as its containers write it."""
 BACKLOG: Final = 2_048
 """Number of connections that may wait to be accepted, so that a burst of them is not refused."""
 
@@ -79,6 +83,21 @@ def host_of(address: str) -> str | None:
         return urlsplit(address).hostname
     except ValueError:
         return None
+
+
+def ip_of(host: str) -> IPv4Address | IPv6Address | None:
+    """Return the IP address that a host is; None if it is a name."""
+    with suppress(ValueError):
+        return ip_address(host)
+    return None
+
+
+def is_this_machine(host: str) -> bool:
+    """Return True if only this machine's own servers can be meant by this host."""
+    address = ip_of(host)
+    if address is not None:
+        return address.is_loopback or address.is_unspecified
+    return host in _OF_THIS_MACHINE or host.endswith(".localhost")
 
 
 def is_own_host(host: str, public_hosts: Collection[str] | None = None) -> bool:

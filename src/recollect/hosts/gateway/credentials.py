@@ -5,7 +5,7 @@ no list of names is complete."""
 from __future__ import annotations
 
 import re
-from base64 import b64decode
+from base64 import urlsafe_b64decode
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
@@ -23,7 +23,9 @@ _CREDENTIAL: Final = re.compile(
 )
 """Names of values that a caller keeps. Tokens are not among them, because proxies renew them, nor
 cookies. The exceptions are names such as `idempotency-key`, whose values belong to one request."""
-_SIGNED: Final = re.compile(r"(?i)\S+ (?:.*[,\s])?(?:oauth_)?(?:signature|response|nonce|mac)=")
+_SIGNED: Final = re.compile(
+    r"(?i)\S+\s(?:.*[,\s])?(?:oauth_)?(?:signature|response|nonce|mac)=|AgentAssertion\s"
+)
 """An `authorization` that signs one request, such as AWS's or Digest's."""
 _TRANSPORT: Final = re.compile(
     # the connection, the content, and the program that sends
@@ -72,13 +74,30 @@ def _named_values(headers: Headers) -> Iterator[tuple[str, str]]:
 
 
 _KEYS: Final = re.compile(
-    r"(?<![^\W_])(?:(?P<anthropic>sk-ant-)|(?P<openrouter>sk-or-)|(?P<google>AIza[\w-]{16}|ya29\.)"
-    r"|(?P<openai>sk-(?:proj|svcacct|admin)-|sk-\w{16,}T3BlbkFJ)|(?P<xai>xai-[^\W_]{16})"
-    r"|(?P<groq>gsk_\w{16})|(?P<perplexity>pplx-\w{16})|(?P<huggingface>hf_\w{16})"
-    r"|(?P<cerebras>csk-\w{16})|(?P<fireworks>fw_\w{16})|(?P<nvidia>nvapi-[\w-]{16})"
-    r"|(?P<amazon>ABSK\w{16})|(?P<github>(?:gh[opsu]_|github_pat_)\w{16}))"
+    r"(?<![^\W_])(?:(?P<anthropic>sk-ant-)|(?P<openrouter>sk-or-)"
+    r"|(?P<google>AIza[\w-]{16}|ya29\.|AQ\.A[\w-]{16})|(?P<groq>gsk_\w{16})"
+    r"|(?P<openai>sk-(?:proj|svcacct|admin)-|sk-[\w-]{16,200}T3BlbkFJ)|(?P<xai>xai-[^\W_]{16})"
+    r"|(?P<perplexity>pplx-\w{16})|(?P<huggingface>(?<!-|_)hf_\w{16})"
+    r"|(?P<cerebras>csk-\w{16})|(?P<fireworks>(?<!-|_)fw_\w{16})|(?P<nvidia>nvapi-[\w-]{16})"
+    r"|(?P<amazon>ABSK\w{16}|bedrock-api-key-)|(?P<github>(?:gh[opsu]_|github_pat_)\w{16}))"
 )
 """Beginnings of the keys that providers issue. A proxy's key can have any form."""
+_KEY_NAME: Final = re.compile(
+    r"(?!(?:x-)?(?:openai|oai|codex|anthropic|claude)-|cookie:.*(?:auth|token)|.*(?:idempot|csrf"
+    r"|xsrf|websocket|cache|nonce|page|cursor|continu|public|partition|routing|session|oidc|aad))"
+    r"(?:(?:.*[-_.:])?(?:authorization|auth|password|credentials?)|.*(?:key|secret|token))"
+)
+"""Names under which a server expects a key. Providers give own headers such names too; in others
+such a word stands for a part of a list, or for a token that only the proxy reads."""
+_LOGIN: Final = re.compile(r"(?:sess|at)-|ek_")
+"""Beginnings of OpenAI's keys for one login. Programs use such short words for other things too."""
+_LONG_WORD: Final = re.compile(r"[\w.~+/=:-]{20,}")
+"""A key without a known form. Words in place of a key, such as `none`, are shorter."""
+_JWT: Final = re.compile(r"(?<![\w-])eyJ[\w-]*\.([\w-]*)(?:\.[\w-]*){1,3}")
+_ISSUER: Final = re.compile(
+    r'"iss"\s*:\s*"https://(?:[\w-]+\.)*(?:(?P<openai>(?:openai|chatgpt)\.com)'
+    r'|(?P<anthropic>anthropic\.com|claude\.(?:ai|com)))[/"]'
+)
 _APIS: Final = re.compile(
     r"(?P<google>^/(?:upload/)?v1(?:beta|alpha)|^/v1/projects/"
     r"|:(?:countTokens|\w*(?:[gG]enerateContent|[pP]redict|[eE]mbedContents?))$)"
@@ -86,46 +105,71 @@ _APIS: Final = re.compile(
 )
 """Paths of providers' own APIs, which the gateway cannot read."""
 PROVIDER_HOSTS: re.Pattern[str] = re.compile(
-    r"(?:.*\.)?(?:(?P<anthropic>anthropic\.com)|(?P<openai>openai\.com|chatgpt\.com)|(?P<xai>x\.ai)"
-    r"|(?P<google>googleapis\.com)|(?P<openrouter>openrouter\.ai)|(?P<groq>groq\.com)"
-    r"|(?P<mistral>mistral\.ai)|(?P<deepseek>deepseek\.com)|(?P<perplexity>perplexity\.ai)"
-    r"|(?P<huggingface>huggingface\.co)|(?P<cerebras>cerebras\.ai)|(?P<fireworks>fireworks\.ai)"
-    r"|(?P<nvidia>nvidia\.com)|(?P<github>github\.ai|githubcopilot\.com)|(?P<azure>azure\.com)"
-    r"|(?P<amazon>amazonaws\.com))"
+    r"(?:.*?\.)??(?:(?P<anthropic>anthropic\.com|claude\.(?:ai|com))|(?P<xai>x\.ai)"
+    r"|(?P<openai>openai\.com|chatgpt\.com)|(?P<google>googleapis\.com)|(?P<groq>groq\.com)"
+    r"|(?P<openrouter>openrouter\.ai)|(?P<mistral>mistral\.ai)|(?P<deepseek>deepseek\.com)"
+    r"|(?P<perplexity>perplexity\.ai)|(?P<cerebras>cerebras\.ai)|(?P<fireworks>fireworks\.ai)"
+    r"|(?P<huggingface>huggingface\.co|endpoints\.huggingface\.cloud|hf\.space)"
+    r"|(?P<github>github\.ai|githubcopilot\.com|ghe\.com|models\.inference\.ai\.azure\.com)"
+    r"|(?P<nvidia>nvidia\.com)|(?P<azure>azure\.(?:cn|com|us))"
+    r"|(?P<amazon>amazonaws\.com(?:\.cn)?|api\.aws))"
 )
 """Providers' domains. A server elsewhere is a proxy, or a model of the user's own."""
-_OTHER_KEY: Final = re.compile(r"(?:\S+ )?(?!eyJ|sess-|ek_)[\w.~+/=-]{20,}")
-"""A key that begins unlike those of Anthropic and OpenAI, and unlike their keys for one login."""
-_KEY_HEADERS: Final = ("authorization", "x-api-key")
 UNKNOWN_PROVIDER: Final = "another provider"
 MAX_ENCODINGS: Final = 3
 """Number of percent-encodings that are undone. Programs that pass an address on encode it twice."""
+_BASIC: Final = re.compile(r"(?i)\bbasic\s+([\w+/-]+=*)")
 
 
-def named_providers(headers: Headers, query: str, path: str = "") -> set[str]:
-    """Return the providers to which a request's keys and path belong, as far as they show it."""
-    credentials, others = identity_places(headers, query)
-    texts = [value for _, value in (*credentials, *others)]
-    matches = [match for text in texts for form in _decoded(text) for match in _KEYS.finditer(form)]
-    found = {match.lastgroup or "" for match in (*matches, *_APIS.finditer(path))}
-    for name, value in credentials:
+def key_providers(headers: Headers, query: str, path: str) -> set[str]:
+    """Return the providers to which the keys in a request belong, as far as their form and place
+    show it. Every character that is forwarded is searched, because a key may be anywhere."""
+    places = [*headers, ("query", query)]
+    values = list(_named_values(places))
+    found: set[str] = set()
+    for text in {path, *(text for pair in (*places, *values) for text in pair)}:
+        clear, issuers = _decoded(text)
+        found |= {provider for provider in issuers if provider != UNKNOWN_PROVIDER}
+        found |= {match.lastgroup or "" for match in _KEYS.finditer(clear)}
+    for name, value in values:
         if name == "x-goog-api-key":
             found.add("google")
-        elif name == "api-key" or (
-            name in _KEY_HEADERS and _OTHER_KEY.fullmatch(value) and not _KEYS.search(value)
-        ):
+        elif name == "api-key":
             found.add(UNKNOWN_PROVIDER)
+        elif _KEY_NAME.fullmatch(name) and not _SIGNED.match(value):
+            clear, issuers = _decoded(value)
+            words = [word for word in _LONG_WORD.findall(clear) if not _KEYS.search(word)]
+            found |= issuers
+            found |= {"openai" if _LOGIN.match(word) else UNKNOWN_PROVIDER for word in words}
     return found
 
 
-def _decoded(text: str) -> Iterator[str]:
-    """The text, and what it says if it is percent-encoded or a user and password in base64."""
-    yield text
+def api_of(path: str) -> str | None:
+    """Return the provider whose own API has this path; None for paths that several have."""
+    match = _APIS.search(path)
+    return None if match is None else match.lastgroup
+
+
+def _decoded(text: str) -> tuple[str, set[str]]:
+    """Return a text without percent-encodings, with user and password in place of their base64,
+    and without its JSON web tokens, and the providers that issued these."""
     for _ in range(MAX_ENCODINGS):
         if "%" not in text or (decoded := unquote(text)) == text:
             break
-        yield (text := decoded)
-    scheme, _, encoded = text.partition(" ")
-    if scheme.lower() == "basic":
-        with suppress(ValueError):
-            yield b64decode(encoded + "==").decode()
+        text = decoded
+    text = _BASIC.sub(lambda match: _from_base64(match[1]) or match[0], text)
+    issuers = {_issuer(match[1]) for match in _JWT.finditer(text)}
+    return _JWT.sub(" ", text), issuers
+
+
+def _issuer(payload: str) -> str:
+    match = _ISSUER.search(_from_base64(payload))
+    return UNKNOWN_PROVIDER if match is None else match.lastgroup or ""
+
+
+def _from_base64(encoded: str) -> str:
+    """The text; empty if it is none."""
+    with suppress(ValueError):
+        plain = encoded.replace("+", "-").replace("/", "_").rstrip("=")
+        return urlsafe_b64decode(plain + "=" * (-len(plain) % 4)).decode()
+    return ""

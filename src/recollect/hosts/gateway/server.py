@@ -40,7 +40,7 @@ from recollect.hosts.gateway.activity import (
     describe_report,
 )
 from recollect.hosts.gateway.caller import Caller, RequestKind, read_caller
-from recollect.hosts.gateway.credentials import named_providers
+from recollect.hosts.gateway.credentials import key_providers
 from recollect.hosts.gateway.shaping import ShapedRequest, Shaper, WithoutMemory
 from recollect.hosts.gateway.summaries import ClientModel, crossing, crossing_of
 from recollect.hosts.gateway.upstream import (
@@ -228,8 +228,8 @@ class Gateway:
         setting = f"gateway.upstream.{family}"
         if not self.upstreams.serves(family):
             return 404, f"no upstream is configured for {exchange.record.path}: set {setting}"
-        named = named_providers(exchange.headers, exchange.query, exchange.path)
-        if stranger := self.upstreams.stranger(family, named):
+        headers = forwarded(exchange.headers)
+        if stranger := self.upstreams.stranger(family, headers, exchange.query, exchange.path):
             return 400, (
                 f"the key or the path belongs to {stranger}, but {setting} is another server: set "
                 f"it to the URL where {stranger} offers Messages or Chat Completions, or if it is "
@@ -242,7 +242,7 @@ class Gateway:
         if route is not None:
             return route.family
         headers, path = exchange.headers, exchange.path
-        named = named_providers(headers, exchange.query)
+        named = key_providers(forwarded(headers), exchange.query, path)
         is_claude = exchange.header("user-agent").startswith("claude-cli/")
         is_claude = is_claude or _CLAUDE_PATHS.match(path) is not None
         has_sign = any(name.startswith("anthropic-") or name == "x-api-key" for name, _ in headers)

@@ -27,6 +27,7 @@ from recollect.errors import FormatError, SettingsError, UpstreamUnreachable
 from recollect.hosts.gateway import credentials
 from recollect.hosts.gateway.credentials import OWN_HEADERS, Headers
 from recollect.system.config.settings import GatewaySettings
+from recollect.system.loopback import is_this_machine
 
 if TYPE_CHECKING:
     import aiohttp
@@ -149,15 +150,21 @@ class Upstreams:
         host = credentials.PROVIDER_HOSTS.fullmatch(urlsplit(self._bases[family]).hostname or "")
         return None if host is None else host.lastgroup
 
-    def stranger(self, family: Family, named: set[str]) -> str | None:
-        """Return a provider that a request names, to which this upstream does not belong."""
+    def stranger(self, family: Family, headers: Headers, query: str, path: str) -> str | None:
+        """Return a provider to which this upstream does not belong, but a key or the path of a
+        request does. An upstream on this machine gets keys of every provider."""
         owner = self.owner(family)
         if owner is None and self._any_key:
+            return None
+        api = credentials.api_of(path)
+        if api not in (None, owner) and (owner is not None or api != "azure"):
+            return api  # proxies have Azure's paths too, because bodies are OpenAI's there
+        if owner is None and is_this_machine(urlsplit(self._bases[family]).hostname or ""):
             return None
         own = {owner or family}
         if owner not in ("anthropic", "openai"):  # other servers have keys of every form
             own.add(credentials.UNKNOWN_PROVIDER)
-        return min(named - own, default=None)
+        return min(credentials.key_providers(headers, query, path) - own, default=None)
 
     def url(self, family: Family, target: str) -> str:
         """Return the URL of a request. The base URL may or may not end with the API version."""
