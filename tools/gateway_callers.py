@@ -2,11 +2,12 @@
 
 Each pair sends two conversations through a real gateway to a real local provider: with the same
 examples, primer, greeting, template or prompts, with one key or two, on three wires. The key is in
-one of twenty places, half of which have names drawn at random, so that no list can know them. Some
-conversations give their session a name, which two callers then share. Most requests have headers
-that change on every request. Every caller says words of its own, and asks for them. The report
-counts crossings (a caller's words in the other's request, or both callers' words in one session)
-and the continuations that were recognised, also after the gateway was restarted.
+one of 26 places. Sixteen of them have names drawn at random, so that no list can know them, or no
+name: a word of the query or of the cookies, or a tenant's host. Some conversations give their
+session a name, which two callers then share. Most requests have headers that change on every
+request. Every caller says words of its own, and asks for them. The report counts crossings (a
+caller's words in the other's request, or both callers' words in one session) and the continuations
+that were recognised, also after the gateway was restarted.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ _RANDOM_PLACES: Final = (
     *("header",) * 4,
     *("cookie", "cookie", "query", "query"),
     *("part of a cookie", "bearer in a header"),
+    *("word of a cookie", "word of the query", "empty query value"),
+    *("host", "x-forwarded-host", "origin"),
 )
 
 
@@ -106,11 +109,18 @@ KNOWN_PLACES: Final = (
 
 
 def random_places(rng: random.Random) -> list[Place]:
-    """Ten places whose names nobody knows."""
+    """Places whose names nobody knows, or that have none."""
     places = []
     for kind in _RANDOM_PLACES:
         name = _random_name(rng)
-        if kind == "query":
+        if kind in ("host", "x-forwarded-host", "origin"):
+            scheme = "https://" if kind == "origin" else ""
+            places.append(Place(header=kind, pattern=f"{scheme}KEY.{name}.example"))
+        elif kind == "word of a cookie":
+            places.append(Place(header="cookie"))
+        elif kind in ("word of the query", "empty query value"):
+            places.append(Place(pattern="KEY=" if kind == "empty query value" else "KEY"))
+        elif kind == "query":
             places.append(Place(pattern=f"beta=true&{name}=KEY"))
         elif "cookie" in kind:
             more = "; theme=dark" if "part" in kind else ""
@@ -148,6 +158,9 @@ class ChangingHeaders:
             "x-stainless-retry-count": str(self._count % 3),
             "user-agent": f"desk/1.{self._count}",
             "x-forwarded-for": f"10.0.{self._count % 250}.7:{20_000 + self._count}",
+            "x-datadog-parent-id": str(rng.getrandbits(63)),
+            "correlation-id": str(unique),
+            "x-amz-date": time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(time.time() + self._count)),
             self._names[0]: str(unique),
             self._names[1]: str(self._count),
             self._names[2]: f"{time.time() + self._count:.6f}",

@@ -1,6 +1,6 @@
 """Callers whose conversations begin alike never share a session, and go on with their own.
 
-Their keys are in twenty places, and other headers change. `just callers` sends 2,000 pairs and
+Their keys are in 26 places, and other headers change. `just callers` sends 2,000 pairs and
 prints the figures."""
 
 from tests.sizes import at_size

@@ -2,8 +2,11 @@
 changes from request to request tears no session."""
 
 import itertools
+import time
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
+from email.utils import formatdate
 from typing import Any
 from uuid import uuid4
 
@@ -80,6 +83,41 @@ PLACES = [
     {"x_dock_pass": "v1.KEY.x"},
     {"x_retry_keeper": "KEY"},
     {"baggage": "sentry-trace_id=7,keeper=KEY"},
+    # words without a name or without a value
+    {"query": "?KEY"},
+    {"query": "?KEY="},
+    {"query": "?beta=true&KEY"},
+    {"cookie": "KEY"},
+    {"cookie": "KEY="},
+    {"cookie": "theme=dark; KEY; _gid=2"},
+    {"baggage": "KEY"},
+    # names that begin or end like those of transport
+    {"cookie": "_ga_desk=KEY"},
+    {"cookie": "__cf_keeper=KEY"},
+    {"cookie": "awsalb_keeper=KEY"},
+    {"content_owner": "KEY"},
+    {"accept_keeper": "KEY"},
+    {"if_keeper": "KEY"},
+    {"sec_keeper": "KEY"},
+    {"x_stainless_keeper": "KEY"},
+    {"x_envoy_keeper": "KEY"},
+    {"x_keeper_ip": "KEY"},
+    {"x_user_trace": "KEY"},
+    {"x_user_timeout": "KEY"},
+    {"x_keeper_retry": "KEY"},
+    {"correlation_id": "user-KEY"},
+    {"x_request_id": "KEY"},
+    {"x_trace_id": "KEY-1"},
+    {"query": "?request_id=KEY"},
+    {"baggage": "sentry-keeper=KEY"},
+    # hosts of tenants
+    {"host": "KEY.desk.example"},
+    {"host": "KEY.desk.example:8443"},
+    {"x_forwarded_host": "KEY.desk.example, proxy.example"},
+    {"forwarded": "for=192.0.2.7;host=KEY.desk.example;proto=https, for=10.0.0.7"},
+    {"origin": "https://KEY.desk.example"},
+    {"referer": "https://KEY.desk.example/lockers?page=7"},
+    {"x_forwarded_prefix": "/KEY"},
 ]
 """Places of credentials and of names, some of which no list knows."""
 
@@ -142,15 +180,72 @@ def test_what_changes_on_every_request_tears_no_session_also_after_a_restart(nam
         assert clients[0].sessions[0] != clients[1].sessions[0]
 
 
-@pytest.mark.parametrize(
-    "header", ["traceparent", "x_request_id", "x_amzn_trace_id", "user_agent", "x_forwarded_for"]
-)
-def test_a_client_that_sends_its_newest_message_only_is_not_torn_by_tracing(header: str) -> None:
+def of_one_request() -> list[dict[str, str]]:
+    """Headers, cookies and query values as tracers, proxies and signers add them to a request."""
+    unique = uuid4()
+    number, span, sent = str(unique.int)[:19], unique.hex[:16], time.time() + unique.int % 10**6
+    day = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(sent))
+    encoded = urlsafe_b64encode(unique.bytes * 4).decode().rstrip("=")
+    return [
+        {"traceparent": f"00-{unique.hex}-{span}-01", "tracestate": f"dd=s:1;p:{span}"},
+        {"x_request_id": str(unique)},
+        {"x_amzn_trace_id": f"Root=1-{span[:8]}-{unique.hex[:24]};Parent={span};Sampled=0"},
+        {"user_agent": f"desk/{unique}"},
+        {"x_forwarded_for": f"2001:db8::{span[:4]}, 10.0.0.7"},
+        {"x_datadog_parent_id": number, "x_datadog_trace_id": number[::-1]},
+        {"elastic_apm_traceparent": f"00-{unique.hex}-{span}-01"},
+        {"x_instana_t": unique.hex, "x_instana_s": span},
+        {"newrelic": encoded},
+        {"sw8": f"1-{encoded}-{encoded}-3-{encoded}"},
+        {"x_amz_date": day, "x_amz_content_sha256": unique.hex * 2},
+        {"x_amz_cf_id": f"{encoded}=="},
+        {"x_azure_ref": f"{day}-r1{span}-{encoded}"},
+        {"x_vercel_id": f"fra1::{span[:5]}-{number[:13]}-{span}"},
+        {"x_ms_date": formatdate(sent, usegmt=True), "x_ms_content_sha256": encoded},
+        {"signature_input": f'sig1=("@method");created={sent:.0f};nonce="{span}"'},
+        {
+            "authorization": "AWS4-HMAC-SHA256 Credential=AKIA7/20261119/eu/bedrock/aws4_request, "
+            f"SignedHeaders=host, Signature={unique.hex * 2}"
+        },
+        {"authorization": f'Digest username="desk", nonce="{span}", response="{unique.hex}"'},
+        {"correlation_id": unique.hex},
+        {"x_correlation_id": f"corr-{unique}"},
+        {"request_id": f"req_{unique.hex[:24]}"},
+        {"x_transaction_id": f"01{unique.hex.upper()[:24]}"},
+        {"x_timestamp": f"{sent:.3f}"},
+        {"idempotency_key": f"stainless-python-retry-{unique}"},
+        {"dpop": f"eyJhbGciOiJFUzI1NiJ9.{encoded}.{encoded}"},
+        {"query": f"?request_id={unique}&X-Amz-Date={day}&X-Amz-Signature={unique.hex}"},
+        {"cookie": f"_ga_X7Y8=GS2.1.s{sent:.0f}$o1$g1$t{sent:.0f}; __cf_bm={encoded}"},
+        {"host": f"127.0.0.1:{unique.int % 50_000}", "origin": "http://localhost:3000"},
+    ]
+
+
+def test_a_client_that_sends_its_newest_message_only_is_not_torn_by_tracing() -> None:
     with served() as url:
-        client = Client(url, x_recollect_session="desk", x_api_key="alice")
-        for _ in range(4):
-            client.say(f"Note {uuid4()}.", last=1, **{header: str(uuid4())})
-        assert len(set(client.sessions)) == 1
+        torn = []
+        for number, kind in enumerate(of_one_request()):
+            client = Client(url, x_recollect_session=f"desk {number}", x_api_key="alice")
+            for _ in range(3):
+                client.say(f"Note {uuid4()}.", last=1, **of_one_request()[number])
+            torn += [kind] if len(set(client.sessions)) > 1 else []
+        assert torn == []
+
+
+def test_two_signers_of_requests_have_two_sessions() -> None:
+    ways = (
+        "AWS4-HMAC-SHA256 Credential=KEY/7/x, Signature=N",
+        'Digest username="KEY", response="N"',
+        'Hawk id="KEY", mac="N"',
+    )
+    with served() as url:
+        for way in ways:
+            alice, bob = (Client(url, x_recollect_session="desk") for _ in "ab")
+            for client, key in ((alice, "alice"), (bob, "bob"), (alice, "alice")):
+                signed = way.replace("KEY", key).replace("N", uuid4().hex)
+                client.say("The locker's code?", last=1, authorization=signed)
+            assert len(set(alice.sessions)) == 1
+            assert set(alice.sessions).isdisjoint(bob.sessions)
 
 
 def test_a_random_session_name_is_bound_to_the_credential_alone() -> None:
@@ -229,7 +324,9 @@ def test_another_key_never_continues_a_session_even_if_it_repeats_all_of_it() ->
 @pytest.mark.parametrize(
     ("header", "value"),
     [
-        ("forwarded", 'for="[2001:db8::1]:4711";by=10.0.0.1;proto=https;host=a.example'),
+        ("forwarded", 'for="[2001:db8::1]:4711";by=10.0.0.1;proto=https;host=localhost:8788'),
+        ("host", "[::1]:8788"),
+        ("x-forwarded-host", "10.0.0.7"),
         ("x-real-ip", "192.0.2.1"),
         ("x-envoy-attempt-count", "2"),
         ("sec-fetch-mode", "cors"),

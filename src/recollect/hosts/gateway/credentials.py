@@ -11,13 +11,15 @@ from contextlib import suppress
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
+from recollect.system.loopback import host_of, ip_of, is_this_machine
+
 Headers: TypeAlias = Sequence[tuple[str, str]]
 Places: TypeAlias = tuple[tuple[str, str], ...]
 
 OWN_HEADERS: Final = "x-recollect-"
 """Headers with this prefix are meant for the gateway, which does not forward them."""
 _CREDENTIAL: Final = re.compile(
-    r"(?!.*(?:idempot|csrf|xsrf|websocket|cache|nonce))(?:.*[-_.:])?"
+    r"(?!cookie:|.*(?:idempot|csrf|xsrf|websocket|cache|nonce))(?:.*[-_.:])?"
     r"(?:authorization|auth|api-?key|key|secret|password|credentials?|user|username|e?mail|account"
     r"|org|organi[sz]ation|project|tenant|team|workspace|customer|principal)(?:[-_.]?(?:id|name))?"
 )
@@ -27,23 +29,64 @@ _SIGNED: Final = re.compile(
     r"(?i)\S+\s(?:.*[,\s])?(?:oauth_)?(?:signature|response|nonce|mac)=|AgentAssertion\s"
 )
 """An `authorization` that signs one request, such as AWS's or Digest's."""
+_SIGNER: Final = re.compile(
+    r"(?i)[,\s](?:credential|username|key_?id|access_?id|id|oauth_(?:consumer_key|token))="
+    r'"?([^",/\s]+)'
+)
+"""The part of such a value that is the same in each request."""
+_HOSTS: Final = frozenset(
+    {"host", "x-forwarded-host", "forwarded:host", "origin", "referer", "http-referer"}
+)
+"""Places whose host may name a tenant. Their ports and paths identify no caller."""
 _TRANSPORT: Final = re.compile(
     # the connection, the content, and the program that sends
-    r"(?:accept|access-control|content|if|sec|x-stainless|x-envoy)-.*|accept|age|date|dnt|version"
-    r"|anthropic-(?:beta|version|dangerous.*)|cache-control|connection|expect|host|keep-alive"
-    r"|(?:http-)?referer|openai-beta|origin|pragma|priority|range|te|trailer|transfer-encoding"
-    # the way of the request through proxies, its number and its time
-    r"|upgrade|user-agent|via|x-forwarded-(?:for|host|port|prefix|proto|scheme|server)|cf-ray"
-    r"|(?:.*-)?(?:real|client|connecting)-?ip|forwarded:(?:for|by|proto|host)|b3|x-b3-.*"
-    r"|trace(?:parent|state)|(?:.*[-_])?(?:trace|span|request|correlation)(?:[-_]?id)?"
-    r"|x-cloud-trace-context|sentry-trace|baggage:sentry-.*|x-(?:request|queue)-start"
-    r"|(?:.*-)?(?:retry|attempt)(?:-count|-after)?|.*-timeout|query:(?:beta|api-version|_)"
+    r"accept(?:-(?:charset|datetime|encoding|language))?|age|cache-control|connection|date|dnt"
+    r"|access-control-request-(?:headers|method)|expect|keep-alive|pragma|priority|range|te|trailer"
+    r"|content-(?:digest|disposition|encoding|language|length|location|md5|range|type)|digest"
+    r"|if-(?:match|modified-since|none-match|range|unmodified-since)|save-data|transfer-encoding"
+    r"|sec-(?:fetch-(?:dest|mode|site|user)|gpc|purpose|ch-ua(?:-(?:arch|bitness|full-version"
+    r"|full-version-list|mobile|model|platform|platform-version|wow64))?"
+    r"|websocket-(?:accept|extensions|key|protocol|version))|upgrade(?:-insecure-requests)?"
+    r"|anthropic-(?:beta|version|dangerous-direct-browser-access)|openai-beta|user-agent|version"
+    r"|x-stainless-(?:arch|async|helper|helper-method|lang|os|package-version|poll-helper"
+    r"|custom-poll-interval|read-timeout|retry-count|runtime|runtime-version|timeout)"
+    r"|query:(?:beta|api-version|_)"
+    # the way of the request through proxies, its retries, its time, and its signature
+    r"|via|cdn-loop|cf-(?:connecting-ip|connecting-ipv6|ew-via|ipcountry|pseudo-ipv4|ray|visitor)"
+    r"|x-(?:original-)?forwarded-(?:for|port|proto|scheme|server)|forwarded:(?:for|by|proto)"
+    r"|(?:x-)?(?:real|client|cluster-client|true-client|fastly-client|fly-client)-?ip|x-timer"
+    r"|true-client-ip|x-azure-(?:clientip|fdid|ref|requestchain|socketip)|x-vercel-id|x-varnish"
+    r"|x-envoy-(?:attempt-count|decorator-operation|expected-rq-timeout-ms|external-address"
+    r"|internal|peer-metadata|peer-metadata-id)|(?:x-)?(?:retry|attempt)(?:-(?:after|count))?"
+    r"|(?:grpc|x-request|request|x-server)-timeout|x-(?:request|queue)-start|amz-sdk-(?:request|invocation-id)"
+    r"|(?:query:)?x-amz-(?:date|content-sha256|signature|expires|cf-id|id-2|request-id)|x-ms-date"
+    r"|x-amzn-(?:requestid|trace-id)|x-ms-content-sha256|x-goog-date|signature(?:-input)?|dpop"
+    r"|(?:x-)?idempotency-key|x-arr-log-id"
+    # tracing
+    r"|b3|x-b3-(?:flags|parentspanid|sampled|spanid|traceid)|trace(?:parent|state)|uber-trace-id"
+    r"|elastic-apm-traceparent|x-cloud-trace-context|x-datadog-(?:origin|parent-id|tags|trace-id"
+    r"|sampling-priority)|x-instana-[tsl]|newrelic|x-newrelic-(?:id|transaction)|sw8(?:-x)?"
+    r"|x-dynatrace|singularityheader|grpc-trace-bin|x-honeycomb-trace|x-ot-span-context"
+    r"|ot-tracer-(?:sampled|spanid|traceid)|sentry-trace|baggage:sentry-(?:environment|org_id"
+    r"|public_key|release|replay_id|sample_rand|sample_rate|sampled|trace_id|transaction)"
     # cookies of load balancers and of statistics
-    r"|cookie:(?:__cf.*|_cfuvid|awsalb.*|arraffinity.*|_ga(?:_.*)?|_gid)"
+    r"|cookie:(?:__cf_bm|__cflb|__cfruid|_cfuvid|cf_clearance|awsalb(?:app-\d|cors|tg|tgcors)?"
+    r"|arraffinity(?:samesite)?|_ga|_gid)"
 )
 """Places that identify no caller. A place that is missing here and changes with each request still
 tears no session whose client sends its whole history."""
-_LISTS: Final = {"cookie": ";", "baggage": ",", "forwarded": ";", "query": "&"}
+_NUMBERED: Final = re.compile(
+    r"(?!.*(?:user|owner|tenant|customer|account|team|org))(?:.*[-_.:])?"
+    r"(?:trace|span|parent|request|correlation|transaction|invocation|operation|message|event|log"
+    r"|nonce|date|time|timestamp)(?:[-_]?id)?|cookie:_ga_\w+"
+)
+"""Names of a request's own number or time, which some programs use for a person's name."""
+_GENERATED: Final = re.compile(
+    r"(?i)(?:[a-z]{1,7}[-_])?(?:[0-9a-f-]{16,}|(?=\w*\d)(?=\w*[a-z])[0-9a-z]{20,})"
+    r"|[\d.:tz+-]{10,}|\w{3}, \d\d? \w{3} .*|gs\d\.\d\..*"
+)
+"""Forms of such a number: a random id, a long number, a time, and that of Google's statistics."""
+_LISTS: Final = {"cookie": ";", "baggage": ",", "forwarded": "[;,]", "query": "&"}
 """Headers that list values, and what separates them. The query counts as a header."""
 MAX_LIST_CHARS: Final = 4_096
 """A longer list counts as one value, so that no request takes long."""
@@ -55,22 +98,36 @@ def identity_places(headers: Headers, query: str) -> tuple[Places, Places]:
     credentials: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []
     for name, value in _named_values([*headers, ("query", query)]):
-        is_kept = _CREDENTIAL.fullmatch(name) and not name.startswith("cookie:")
-        if is_kept and not _SIGNED.match(value):
+        is_kept = _CREDENTIAL.fullmatch(name) is not None
+        if is_kept and _SIGNED.match(value):
+            signer = _SIGNER.search(value)
+            is_kept, value = signer is not None, signer[1] if signer else value
+        if is_kept:
             credentials.append((name, value))
-        elif value and not name.startswith(OWN_HEADERS) and not _TRANSPORT.fullmatch(name):
+        elif name in _HOSTS:
+            host = host_of(value if "//" in value else f"//{value}") or value
+            if ip_of(host) is None and not is_this_machine(host):
+                others.append((name, host))
+        elif not _identifies_no_caller(name, value):
             others.append((name, value))
     return tuple(sorted(credentials)), tuple(sorted(others))
 
 
+def _identifies_no_caller(name: str, value: str) -> bool:
+    if _TRANSPORT.fullmatch(name) or name.startswith(OWN_HEADERS):
+        return True
+    return bool(_NUMBERED.fullmatch(name) and _GENERATED.fullmatch(value))
+
+
 def _named_values(headers: Headers) -> Iterator[tuple[str, str]]:
+    """The values of headers, cookies and the query. A word without a value is its own value."""
     for name, value in headers:
         if name not in _LISTS or len(value) > MAX_LIST_CHARS:
             yield name, value
             continue
-        for part in value.split(_LISTS[name]):
-            key, _, content = part.strip().partition("=")
-            yield f"{name}:{key.lower()}", content
+        for part in filter(None, map(str.strip, re.split(_LISTS[name], value))):
+            key, _, content = part.partition("=")
+            yield f"{name}:{key.lower()}", content or key
 
 
 _KEYS: Final = re.compile(
