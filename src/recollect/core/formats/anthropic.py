@@ -47,7 +47,6 @@ RULES = WireRules(
     format="anthropic",
     alternates=True,
     results_share_a_message=True,
-    results_adjacent=True,
     refuses_blank_text=True,
     ids_unique=True,
     ids_plain=True,

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
 
-from recollect.core.formats.json_text import Fields, array_items, canonical, decode, object_fields
+from recollect.core.formats.json_text import (
+    Fields,
+    array_items,
+    canonical,
+    decode,
+    encode,
+    object_fields,
+)
+from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, SlotPiece, StandIn
 from recollect.core.values.message import (
     UNREADABLE_KINDS,
     CallId,
@@ -203,6 +211,24 @@ def reword_result(content: Any, text: str) -> Any:
         else:
             other_blocks.append(block)
     return [first_text or {"type": "text", "text": text}, *other_blocks]
+
+
+def reword_answer(wire: dict[str, Any], name: str, slot: Slot) -> bytes:
+    """Write a tool's answer, whose content is in the field `name`, in the words of its slot."""
+    for piece in slot.pieces:
+        if isinstance(piece, RewordedPart):
+            wire[name] = reword_result(wire.get(name), piece.text)
+    return encode(wire)
+
+
+def reworded_block(piece: SlotPiece, blocks: Sequence[Any], text_type: str) -> Any:
+    """Write a piece of a slot as a block; None for a tool's answer, which is no block."""
+    if isinstance(piece, StandIn):
+        return None
+    block = {"type": text_type} if isinstance(piece, OwnText) else blocks[piece.part]
+    if isinstance(block, str):
+        block = {"type": text_type, "text": block}
+    return block if isinstance(piece, KeptPart) else {**block, "text": piece.text}
 
 
 def without_cache_marks(value: Any) -> Any:

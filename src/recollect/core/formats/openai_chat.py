@@ -23,7 +23,7 @@ from recollect.core.formats.blocks import (
     read_content,
     read_result_content,
     read_wire,
-    reword_result,
+    reword_answer,
     rewrite_flaws,
     text_block,
     text_in,
@@ -47,13 +47,7 @@ from recollect.core.values.message import (
 )
 from recollect.core.values.model import CallStarted, ReplyEvent, TextDelta, ThinkingDelta, WireRules
 
-RULES = WireRules(
-    format="openai-chat",
-    alternates=False,
-    results_share_a_message=False,
-    results_adjacent=True,
-    refuses_blank_text=False,
-)
+RULES = WireRules(format="openai-chat")
 
 LEGACY = "function_call"
 
@@ -191,10 +185,7 @@ class OpenAIChatCodec:
             return self._encode_own(slot)
         wire = _fit(read_wire(slot.base.raw))
         if slot.base.role == "tool":
-            for piece in slot.pieces:
-                if isinstance(piece, RewordedPart):
-                    wire["content"] = reword_result(wire.get("content"), piece.text)
-            return encode(wire)
+            return reword_answer(wire, "content", slot)
         return encode(_rebuild(wire, slot))
 
     def _encode_own(self, slot: Slot) -> bytes:

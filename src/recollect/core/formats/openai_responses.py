@@ -32,7 +32,8 @@ from recollect.core.formats.blocks import (
     read_wire,
     removal_of,
     result_type,
-    reword_result,
+    reword_answer,
+    reworded_block,
     rewrite_flaws,
     text_block,
     text_in,
@@ -81,10 +82,7 @@ _OTHER_OUTPUTS: Final = {"shell_call_output": list, "computer_call_output": dict
 
 RULES = WireRules(
     format="openai-responses",
-    alternates=False,
-    results_share_a_message=False,
     results_adjacent=False,
-    refuses_blank_text=False,
     thinking_leads=True,
     ids_unique=True,
     stand_in_variants=TEXT_ANSWERED,
@@ -313,17 +311,11 @@ class OpenAIResponsesCodec:
         if not is_message and slot.base.role != "tool":
             return encode(wire)
         if slot.base.role == "tool":
-            for piece in slot.pieces:
-                if isinstance(piece, RewordedPart):
-                    wire["output"] = reword_result(wire.get("output"), piece.text)
-            return encode(wire)
+            return reword_answer(wire, "output", slot)
         content = wire.get("content")
         blocks = content if isinstance(content, list) else [content]
-        wire["content"] = [
-            _block(piece, blocks, slot.role)
-            for piece in slot.pieces
-            if not isinstance(piece, StandIn)
-        ]
+        written = (reworded_block(piece, blocks, _text_type(slot.role)) for piece in slot.pieces)
+        wire["content"] = [block for block in written if block is not None]
         return encode(wire)
 
     def _encode_own(self, slot: Slot) -> bytes:
@@ -335,15 +327,6 @@ class OpenAIResponsesCodec:
         texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
         block = {"type": _text_type(slot.role), "text": "\n\n".join(texts)}
         return encode({"type": "message", "role": slot.role, "content": [block]})
-
-
-def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any], role: Role) -> Any:
-    if isinstance(piece, OwnText):
-        return {"type": _text_type(role), "text": piece.text}
-    block = blocks[piece.part]
-    if isinstance(block, str):
-        block = {"type": _text_type(role), "text": block}
-    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else block
 
 
 def _kind_of(wire: dict[str, Any]) -> str:

@@ -13,14 +13,15 @@ from recollect.core.formats.blocks import (
     read_content,
     read_result_content,
     read_wire,
-    reword_result,
+    reword_answer,
+    reworded_block,
     rewrite_flaws,
     wire_flaws,
     word,
 )
 from recollect.core.formats.json_text import Fields, canonical, encode, text_of
 from recollect.core.formats.summaries import is_summary
-from recollect.core.values.history import KeptPart, OwnText, RewordedPart, Slot, StandIn
+from recollect.core.values.history import OwnText, RewordedPart, Slot, StandIn
 from recollect.core.values.message import (
     CallId,
     Ending,
@@ -33,13 +34,7 @@ from recollect.core.values.message import (
 )
 from recollect.core.values.model import WireRules
 
-RULES = WireRules(
-    format="pi",
-    alternates=False,
-    results_share_a_message=False,
-    results_adjacent=True,
-    refuses_blank_text=False,
-)
+RULES = WireRules(format="pi")
 
 _OWN_ROLES = frozenset(
     {"toolResult", "bashExecution", "custom", "hookMessage", "branchSummary", "compactionSummary"}
@@ -106,10 +101,7 @@ class PiCodec:
             return self._encode_own(slot)
         wire = _fit(read_wire(slot.base.raw))
         if slot.base.role == "tool":
-            for piece in slot.pieces:
-                if isinstance(piece, RewordedPart):
-                    wire["content"] = reword_result(wire.get("content"), piece.text)
-            return encode(wire)
+            return reword_answer(wire, "content", slot)
         if "content" not in wire:
             for piece in slot.pieces:
                 if isinstance(piece, RewordedPart):
@@ -117,9 +109,8 @@ class PiCodec:
             return encode(wire)
         content = wire["content"]
         blocks = content if isinstance(content, list) else [content]
-        wire["content"] = [
-            _block(piece, blocks) for piece in slot.pieces if not isinstance(piece, StandIn)
-        ]
+        written = (reworded_block(piece, blocks, "text") for piece in slot.pieces)
+        wire["content"] = [_fit_call(block) for block in written if block is not None]
         return encode(wire)
 
     def _encode_own(self, slot: Slot) -> bytes:
@@ -138,15 +129,6 @@ class PiCodec:
         texts = [piece.text for piece in slot.pieces if isinstance(piece, OwnText)]
         content = [{"type": "text", "text": "\n\n".join(texts)}]
         return encode({"role": slot.role, "content": content, "timestamp": 0})
-
-
-def _block(piece: KeptPart | RewordedPart | OwnText, blocks: list[Any]) -> Any:
-    if isinstance(piece, OwnText):
-        return {"type": "text", "text": piece.text}
-    block = blocks[piece.part]
-    if isinstance(block, str):
-        block = {"type": "text", "text": block}
-    return {**block, "text": piece.text} if isinstance(piece, RewordedPart) else _fit_call(block)
 
 
 def _fit(wire: dict[str, Any]) -> dict[str, Any]:

@@ -67,13 +67,13 @@ class WireRules:
     """The rules that a provider sets for requests. Each codec names the source of its rules."""
 
     format: FormatName
-    alternates: bool
+    alternates: bool = False
     """User and assistant messages must alternate, and the first must be the user's."""
-    results_share_a_message: bool
+    results_share_a_message: bool = False
     """Results must come first in the user message after the calls, not in separate messages."""
-    results_adjacent: bool
+    results_adjacent: bool = True
     """Results must come directly after the message with the calls."""
-    refuses_blank_text: bool
+    refuses_blank_text: bool = False
     thinking_leads: bool = False
     """A reasoning item must be followed by the item that it produced."""
     ids_unique: bool = False
