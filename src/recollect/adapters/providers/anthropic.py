@@ -7,8 +7,9 @@ from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from recollect.adapters.providers.calls import Body
-from recollect.adapters.providers.chat_model import HttpChatModel, ParsedReply, ReplyWire, mappings
+from recollect.adapters.providers.chat_model import HttpChatModel, ParsedReply, ReplyWire
 from recollect.core.formats.anthropic import AnthropicAssembling
+from recollect.core.formats.blocks import mappings
 from recollect.core.formats.json_text import encode
 from recollect.core.values.model import Answer, Prompt, StopReason
 

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 from recollect.adapters.providers import calls
 from recollect.adapters.providers.overflow import recognize_silent_overflow
+from recollect.core.formats.blocks import mapping, mappings
 from recollect.core.formats.codec import Assembling
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.replies import read_usage
@@ -266,7 +267,7 @@ class HttpChatModel(ABC):
         chosen_rows = named_rows or (rows if len(rows) == 1 else [])
         # Only newer llama.cpp servers report the window in their list, as the total of all slots.
         props = await self._calls.fetch_object(self._address.root_url("/props"))
-        places = (*chosen_rows[:1], as_mapping(props.get("default_generation_settings")))
+        places = (*chosen_rows[:1], mapping(props.get("default_generation_settings")))
         return min((tokens for place in places if (tokens := _window_in(place))), default=None)
 
     def _remember_window(self, window_tokens: int | None) -> int | None:
@@ -335,16 +336,8 @@ class EventReader:
         return ServerEvent(name=name, data="\n".join(data)) if data else None
 
 
-def as_mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [as_mapping(item) for item in value] if isinstance(value, list) else []
-
-
 def _window_in(row: Mapping[str, Any]) -> int | None:
-    for place in (row, as_mapping(row.get("top_provider")), as_mapping(row.get("meta"))):
+    for place in (row, mapping(row.get("top_provider")), mapping(row.get("meta"))):
         for name in _WINDOW_FIELDS:
             value = place.get(name)
             if isinstance(value, int) and not isinstance(value, bool) and value > 0:

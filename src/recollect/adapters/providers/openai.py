@@ -7,13 +7,8 @@ from contextlib import aclosing
 from typing import Any, ClassVar, Final
 
 from recollect.adapters.providers.calls import Body, FieldRefused
-from recollect.adapters.providers.chat_model import (
-    HttpChatModel,
-    ParsedReply,
-    ReplyWire,
-    as_mapping,
-    mappings,
-)
+from recollect.adapters.providers.chat_model import HttpChatModel, ParsedReply, ReplyWire
+from recollect.core.formats.blocks import mapping, mappings
 from recollect.core.formats.openai_chat import ChatAssembling, chat_text, chat_thinking
 from recollect.core.formats.openai_responses import (
     RESPONSES_CALLS,
@@ -53,7 +48,7 @@ class _OpenAIModel(HttpChatModel):
 
 def _parse_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
     choice = next(iter(mappings(reply.get("choices"))), {})
-    message = as_mapping(choice.get("message"))
+    message = mapping(choice.get("message"))
     if not message:
         return None
     calls = mappings(message.get("tool_calls"))
@@ -68,7 +63,7 @@ def _parse_chat(reply: Mapping[str, Any]) -> ParsedReply | None:
         text=chat_text(message.get("content")) or (refusal if isinstance(refusal, str) else ""),
         thinking=chat_thinking(message),
         calls=tuple(
-            (str(call.get("id", "")), str(as_mapping(call.get("function")).get("name", "")))
+            (str(call.get("id", "")), str(mapping(call.get("function")).get("name", "")))
             for call in calls
         ),
         stop=stop,
@@ -185,7 +180,7 @@ def _parse_responses(reply: Mapping[str, Any]) -> ParsedReply | None:
         for item in items
         if str(item.get("type")) in RESPONSES_CALLS
     )
-    reason = as_mapping(reply.get("incomplete_details")).get("reason")
+    reason = mapping(reply.get("incomplete_details")).get("reason")
     status = reply.get("status")
     return ParsedReply(
         text=text or "".join(refusals),

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import time
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, cast
+from operator import attrgetter
+from typing import Any, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -15,12 +16,9 @@ from recollect.core.values.tenant import LIMITS, ApiKey, LimitName, Tenant
 from recollect.errors import RecollectError
 from recollect.hosts.service import models as m
 from recollect.hosts.service.keys import Administration, MadeKey, shown_key
-from recollect.hosts.service.operations import actor_of, copied, page_of
+from recollect.hosts.service.operations import actor_of, audit_page, copied, page_of
 from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.hosts.service.requests import Call
-
-if TYPE_CHECKING:
-    from recollect.core.values.tenant import AuditRecord
 
 SPACES_A_CALL: Final = 20
 """Number of spaces that a request deletes at most; it starts none after half of its time."""
@@ -30,12 +28,9 @@ _NO_KEY: Final = "the tenant has no working key with this id"
 async def tenants(call: Call) -> m.TenantsAnswer:
     """List the tenants of the service, by name."""
     records = await call.memories.records()
-    limit = call.query.limit
-    found = await records.tenants(after=call.after(""), limit=limit + 1)
-    page, more = page_of(found, limit)
-    return m.TenantsAnswer(
-        tenants=[_tenant(one) for one in page], next=call.cursor(page[-1].name) if more else None
-    )
+    found = await records.tenants(after=call.after(""), limit=call.query.limit + 1)
+    page, cursor = page_of(call, found, attrgetter("name"))
+    return m.TenantsAnswer(tenants=[_tenant(one) for one in page], next=cursor)
 
 
 async def create_tenant(call: Call) -> m.TenantItem:
@@ -119,14 +114,9 @@ async def revoke_key(call: Call) -> m.KeyItem:
 
 async def operator_audit(call: Call) -> m.OperatorAuditAnswer:
     """List administrative actions on all tenants, newest first."""
-    records = await call.memories.records()
-    at, id_ = call.after([1e18, ""])
-    limit = call.query.limit
-    page, more = page_of(await records.log(None, before=(at, id_), limit=limit + 1), limit)
-    return m.OperatorAuditAnswer(
-        acts=[_act(one) for one in page],
-        next=call.cursor([page[-1].at, page[-1].id]) if more else None,
-    )
+    page, cursor = await audit_page(call, None)
+    acts = [copied(m.OperatorAuditItem, one, tenant=str(one.tenant)) for one in page]
+    return m.OperatorAuditAnswer(acts=acts, next=cursor)
 
 
 async def _admin(call: Call) -> Administration:
@@ -160,7 +150,3 @@ def _key(one: ApiKey) -> m.KeyItem:
 
 def _made(made: MadeKey) -> m.KeyMadeAnswer:
     return m.KeyMadeAnswer(key=made.text, record=_key(made.record))
-
-
-def _act(one: AuditRecord) -> m.OperatorAuditItem:
-    return copied(m.OperatorAuditItem, one, tenant=str(one.tenant))

@@ -6,10 +6,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final, TypeVar, cast
+from uuid import UUID
 
 import msgspec
 
@@ -36,6 +38,7 @@ from recollect.hosts.service.requests import Call
 from recollect.system.telemetry import count
 
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
+ItemT = TypeVar("ItemT")
 
 MOST_EVENTS: Final = 200_000
 LOG: Final = logging.getLogger("recollect")
@@ -221,11 +224,10 @@ async def sessions(call: Call) -> m.SessionsAnswer:
     async with call.store() as store:
         found = sorted(await store.sessions(), key=lambda one: one.session)
     after = call.after("")
-    page, more = page_of([one for one in found if one.session > after], call.query.limit)
-    return m.SessionsAnswer(
-        sessions=[copied(m.SessionItem, one, messages=one.segments) for one in page],
-        next=call.cursor(page[-1].session) if more else None,
-    )
+    left = [one for one in found if one.session > after]
+    page, cursor = page_of(call, left, attrgetter("session"))
+    listed = [copied(m.SessionItem, one, messages=one.segments) for one in page]
+    return m.SessionsAnswer(sessions=listed, next=cursor)
 
 
 async def receipts(call: Call) -> m.ReceiptsAnswer:
@@ -233,11 +235,9 @@ async def receipts(call: Call) -> m.ReceiptsAnswer:
     async with call.store() as store:
         found = await store.compactions(call.session)
     after = call.after(0)
-    page, more = page_of([one for one in found if one.number > after], call.query.limit)
-    return m.ReceiptsAnswer(
-        receipts=[copied(m.ReceiptItem, one) for one in page],
-        next=call.cursor(page[-1].number) if more else None,
-    )
+    left = [one for one in found if one.number > after]
+    page, cursor = page_of(call, left, attrgetter("number"))
+    return m.ReceiptsAnswer(receipts=[copied(m.ReceiptItem, one) for one in page], next=cursor)
 
 
 async def receipt(call: Call) -> m.ReceiptAnswer:
@@ -255,8 +255,8 @@ async def turns(call: Call) -> m.TurnsAnswer:
     async with call.store() as store:
         found = await store.turns(call.session)
     after = call.after(0)
-    page, more = page_of([number for number in found if number > after], call.query.limit)
-    return m.TurnsAnswer(turns=page, next=call.cursor(page[-1]) if more else None)
+    page, cursor = page_of(call, [number for number in found if number > after], int)
+    return m.TurnsAnswer(turns=page, next=cursor)
 
 
 async def replay(call: Call) -> m.ReplayAnswer:
@@ -294,13 +294,17 @@ async def export(call: Call) -> m.ExportAnswer:
             cursor = call.cursor(behind)
         else:
             found = await store.facts(superseded=True)
-            facts, more = page_of([one for one in found if [one.at, one.id] > place], limit)
-            cursor = call.cursor(["facts", facts[-1].at, facts[-1].id]) if more else None
+            left = [one for one in found if [one.at, one.id] > place]
+            facts, cursor = page_of(call, left, _exported_place)
     return m.ExportAnswer(
         segments=[copied(m.SegmentItem, one.segment, sequence=one.sequence) for one in segments],
         facts=[_fact(one) for one in facts],
         next=cursor,
     )
+
+
+def _exported_place(one: Fact) -> list[Any]:
+    return ["facts", one.at, one.id]
 
 
 async def facts(call: Call) -> m.FactsAnswer:
@@ -311,11 +315,8 @@ async def facts(call: Call) -> m.FactsAnswer:
     found = [one for one in facts if query.session is None or one.session in (None, query.session)]
     found.sort(key=_fact_place)
     after = call.after([False, *_BEFORE_FACTS])
-    page, more = page_of([one for one in found if _fact_place(one) > after], query.limit)
-    return m.FactsAnswer(
-        facts=[_fact(one) for one in page],
-        next=call.cursor(_fact_place(page[-1])) if more else None,
-    )
+    page, cursor = page_of(call, [one for one in found if _fact_place(one) > after], _fact_place)
+    return m.FactsAnswer(facts=[_fact(one) for one in page], next=cursor)
 
 
 def _fact_place(one: Fact) -> list[Any]:
@@ -390,13 +391,9 @@ def _preview(meant: ForgetTargets) -> m.ForgetPreview:
 async def spaces(call: Call) -> m.SpacesAnswer:
     """List the tenant's spaces, by name."""
     records = await call.memories.records()
-    limit = call.query.limit
-    found = await records.spaces(call.tenant.id, after=call.after(""), limit=limit + 1)
-    page, more = page_of(found, limit)
-    return m.SpacesAnswer(
-        spaces=[copied(m.SpaceItem, one) for one in page],
-        next=call.cursor(page[-1].name) if more else None,
-    )
+    found = await records.spaces(call.tenant.id, after=call.after(""), limit=call.query.limit + 1)
+    page, cursor = page_of(call, found, attrgetter("name"))
+    return m.SpacesAnswer(spaces=[copied(m.SpaceItem, one) for one in page], next=cursor)
 
 
 async def delete(call: Call) -> m.CertificateAnswer:
@@ -440,19 +437,24 @@ async def tenant(call: Call) -> m.TenantAnswer:
 
 async def audit(call: Call) -> m.AuditAnswer:
     """List administrative actions on the tenant, its keys and spaces, newest first."""
+    page, cursor = await audit_page(call, call.tenant.id)
+    return m.AuditAnswer(acts=[copied(m.AuditItem, one) for one in page], next=cursor)
+
+
+async def audit_page(call: Call, tenant: UUID | None) -> tuple[list[AuditRecord], str | None]:
+    """Return a page of the log of a tenant, or of all tenants, and the cursor of the next."""
     records = await call.memories.records()
     at, id_ = call.after([1e18, ""])
-    limit = call.query.limit
-    found = await records.log(call.tenant.id, before=(at, id_), limit=limit + 1)
-    page, more = page_of(found, limit)
-    return m.AuditAnswer(
-        acts=[copied(m.AuditItem, one) for one in page],
-        next=call.cursor([page[-1].at, page[-1].id]) if more else None,
-    )
+    found = await records.log(tenant, before=(at, id_), limit=call.query.limit + 1)
+    return page_of(call, found, attrgetter("at", "id"))
 
 
-def page_of(found: Sequence[Any], limit: int) -> tuple[list[Any], bool]:
-    return list(found[:limit]), len(found) > limit
+def page_of(
+    call: Call, found: Sequence[ItemT], place: Callable[[ItemT], Any]
+) -> tuple[list[ItemT], str | None]:
+    """Return one page, and the cursor of the next, which begins after the last item's place."""
+    page = list(found[: call.query.limit])
+    return page, call.cursor(place(page[-1])) if len(found) > len(page) else None
 
 
 def copied(kind: type[AnswerT], one: Any, **others: Any) -> AnswerT:
