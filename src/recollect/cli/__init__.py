@@ -66,7 +66,7 @@ SECTIONS = {
 COMMANDS: dict[str, str | dict[str, str]] = {
     **dict.fromkeys(("install", "uninstall"), "install"),
     **dict.fromkeys(("wrap", "gateway", "tail"), "gateway"),
-    **dict.fromkeys(("mcp", "daemon", "hook"), "daemon"),
+    **dict.fromkeys(("mcp", "daemon", "hook", "ui"), "daemon"),
     **dict.fromkeys(("import", "export"), "import_"),
     **dict.fromkeys(("explain", "receipt", "replay", "undo"), "sessions"),
     **dict.fromkeys(("chat", "init", "trust"), "chat"),
@@ -74,7 +74,6 @@ COMMANDS: dict[str, str | dict[str, str]] = {
     **dict.fromkeys(("serve", "worker"), "serve"),
     **dict.fromkeys(("doctor", "models"), "doctor"),
     "db": "db",
-    "ui": "ui",
     "redact": "forgetting",
     "memory": {
         **dict.fromkeys(("stats", "sessions", "show", "search"), "memory"),

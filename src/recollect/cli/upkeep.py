@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _OUTCOMES: Final[tuple[FileOutcome, ...]] = ("added", "changed", "withdrawn", "unchanged")
 _EVERY_KIND: Final = "*"
 _JOB_KINDS: Final = click.Choice([_EVERY_KIND, "extract", "embed", "expire", "pack"])
+_kind_option: Final = partial(
+    click.option, is_flag=False, flag_value=_EVERY_KIND, type=_JOB_KINDS, metavar="KIND"
+)
 _KEY_CHARS: Final = 40
 _MOST_JOBS: Final = 100
 
@@ -298,22 +301,8 @@ async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
 
 
 @click.command("jobs")
-@click.option(
-    "--pause",
-    is_flag=False,
-    flag_value=_EVERY_KIND,
-    type=_JOB_KINDS,
-    metavar="KIND",
-    help="Start no more jobs of this kind.",
-)
-@click.option(
-    "--resume",
-    is_flag=False,
-    flag_value=_EVERY_KIND,
-    type=_JOB_KINDS,
-    metavar="KIND",
-    help="Start jobs of this kind again, after --pause.",
-)
+@_kind_option("--pause", help="Start no more jobs of this kind.")
+@_kind_option("--resume", help="Start jobs of this kind again, after --pause.")
 @click.option("--revive", is_flag=True, help="Queue jobs again that failed too often.")
 @memory_options
 async def memory_jobs(
