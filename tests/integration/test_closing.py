@@ -166,6 +166,19 @@ async def test_short_messages_are_stored_before_long_ones_and_the_rest_is_counte
     assert {"what does this page say?", "it says little"} <= set(texts)
 
 
+async def test_settling_a_busy_memory_waits_only_for_earlier_messages(
+    tmp_path: Path, slow_masking: Masking
+) -> None:
+    memory = open_memory(store=tmp_path / "m.db", settings=QUIET, embedders=[])
+    await memory.prepare("s", turn("ZEBRA-77"))
+    settling = asyncio.create_task(memory.settle(PATIENCE_SECONDS))
+    await asyncio.sleep(0)
+    await memory.prepare("busy", turn(SLOW))
+    assert await settling == 0
+    slow_masking.go_on.set()
+    assert await memory.close() == 0
+
+
 async def test_many_sessions_with_one_long_message_each(
     tmp_path: Path, slow_masking: Masking
 ) -> None:
@@ -262,6 +275,35 @@ async def test_two_closes_at_once_and_a_second_one_that_is_shorter(
     slow_masking.go_on.set()
     assert time.monotonic() - began < 12.0
     assert await memory.close() == 1
+
+
+@pytest.mark.parametrize("failing", [1, 3])
+async def test_a_message_that_cannot_be_masked_costs_no_other_message(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    failing: int,
+) -> None:
+    matches = redaction._matches
+
+    def fail(text: str, *, pii: bool) -> Any:
+        if "fatal" in text:
+            raise RuntimeError("a defect of a rule")
+        return matches(text, pii=pii)
+
+    monkeypatch.setattr(redaction, "_matches", fail)
+    pages = ["fatal " * (2 + 1_000 * number) for number in range(failing)]
+    memory = open_memory(store=tmp_path / "m.db", settings=QUIET, embedders=[])
+    for number, page in enumerate(pages):
+        await memory.prepare(f"s{number}", turn(page))
+        await memory.observe(f"s{number}", reply("it says little"), wait=False)
+    began = time.monotonic()
+    assert await memory.close() == failing
+    assert time.monotonic() - began < 10.0
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert "close_seconds" not in warning
+    assert "unexpected error (RuntimeError)" in warning
+    assert len(await stored(tmp_path / "m.db")) == 3 * failing
 
 
 async def test_a_cancelled_close_goes_on(tmp_path: Path, slow_masking: Masking) -> None:

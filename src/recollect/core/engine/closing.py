@@ -1,5 +1,5 @@
-"""Ends the writes of a memory that is closed: stores everything that was given, short messages
-before long ones, or counts what could not be stored."""
+"""Completes the writes of a memory: stores everything that was given, or counts what could not be
+stored. If a memory is closed and that takes long, short messages are stored before long ones."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from itertools import groupby
 from math import inf
 from operator import itemgetter
 from typing import Final
+from weakref import WeakKeyDictionary
 
-from recollect.core.boundary import attempted
+from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.archive import CLOSE_SECONDS
-from recollect.core.engine.keeper import SessionKeeper
+from recollect.core.engine.keeper import OffLoop, SessionKeeper
 from recollect.core.engine.ledger import ArchiveState, GivenMessage
-from recollect.core.rules.message_redaction import may_repeat_secret
+from recollect.core.rules.message_redaction import RepeatedWords
 from recollect.system.plain_text import number_of
 
 LOG: Final = logging.getLogger("recollect")
@@ -39,6 +40,20 @@ class Closing:
     def __init__(self, keeper: SessionKeeper) -> None:
         self._keeper = keeper
         self._until = inf
+        self._failed: Failure | None = None
+        self._repeats: WeakKeyDictionary[ArchiveState, RepeatedWords] = WeakKeyDictionary()
+
+    async def settle(self, seconds: float) -> int:
+        """Wait up to `seconds` until everything that was given so far is in the store. Return how
+        many messages and batches still wait."""
+        until = time.monotonic() + seconds
+        given = [(state, key) for state in self._keeper.states for key in state.given]
+        ended = await self._keeper.wait_for_all(seconds)
+        waits = await self._keeper.archive.settle(max(0.0, until - time.monotonic()))
+        if ended and any(key in state.given for state, key in given):
+            await self._store_rest(until)
+            waits = await self._keeper.archive.settle(0.0)
+        return waits + max(sum(key in state.given for state, key in given), not ended)
 
     def hurry(self, seconds: float) -> None:
         """Let `finish` end within `seconds` from now, if it would take longer."""
@@ -62,6 +77,8 @@ class Closing:
         why = "storing them takes longer than store.close_seconds allows"
         if self._keeper.archive.where == "nowhere":
             why = "neither the store nor the spool accepts writes"
+        elif time.monotonic() < self._until:
+            why = "closing was interrupted" if self._failed is None else self._failed.reason
         held = await self._keeper.close()
         unstored = self._count_unstored()
         if held or unstored:
@@ -88,9 +105,17 @@ class Closing:
                 early = keeper.start(attempted(self._store_short_first()))
         await archive.settle(CLOSE_SECONDS)
         await archive.retry_held(min(max(CLOSE_SECONDS, left), LAST_TRY_SECONDS))
-        if self._count_unstored() and early is None:  # earlier writes failed
-            keeper.start(attempted(self._store_short_first()))
-            await keeper.wait_for_all(max(0.0, left))
+        await self._store_rest(self._until)
+
+    async def _store_rest(self, until: float) -> None:
+        """Store messages whose writes failed, as long as that makes progress."""
+        before = inf
+        while 0 < (unstored := self._count_unstored()) < before:
+            if (left := until - time.monotonic()) <= 0:
+                return
+            before = unstored
+            self._keeper.start(attempted(self._store_short_first()))
+            await self._keeper.wait_for_all(left)
 
     async def _store_short_first(self) -> None:
         # Slow masking may occupy every thread of the event loop's own executor.
@@ -99,18 +124,38 @@ class Closing:
         expected = self._keeper.stored_batches
         for state, group in _short_first(self._keeper.states):
             away = state.being_masked | state.waiting
+            repeats = await self._repeats_of(state, off_loop)
             ready = [
                 given
                 for given in group
                 if state.given.get(given.entry.key) is given
                 and given.entry.key not in away
-                and not await off_loop(_may_repeat_secret, given, list(state.given.values()))
+                and not repeats.may_repeat(given.entry.key, state.given)
             ]
             if ready:
-                kept = await self._keeper.write_early(ready, state, off_loop)
-                expected += kept.where != "nowhere"
+                expected += await self._store_early(ready, state, off_loop)
             if self._keeper.stored_batches != expected:  # others are stored in order again
                 return
+
+    async def _store_early(
+        self, group: Sequence[GivenMessage], state: ArchiveState, off_loop: OffLoop
+    ) -> int:
+        """Store a group, or its messages one by one if that fails. Return the number of batches."""
+        kept = await attempted(self._keeper.write_early(group, state, off_loop))
+        if not isinstance(kept, Failure):
+            return int(kept.where != "nowhere")
+        self._failed = kept
+        if len(group) == 1:
+            return 0
+        return sum([await self._store_early([given], state, off_loop) for given in group])
+
+    async def _repeats_of(self, state: ArchiveState, off_loop: OffLoop) -> RepeatedWords:
+        """Search the messages of a session once, because some may have many megabytes."""
+        repeats = self._repeats.get(state)
+        if repeats is None or not repeats.knows(state.given.keys()):
+            messages = {key: given.entry.message for key, given in state.given.items()}
+            repeats = self._repeats[state] = await off_loop(RepeatedWords, messages)
+        return repeats
 
 
 def _short_first(
@@ -138,10 +183,3 @@ def _size_bytes(given: GivenMessage) -> int:
 
 def _request_id(given: GivenMessage) -> int:
     return id(given.history)
-
-
-def _may_repeat_secret(given: GivenMessage, unstored: Sequence[GivenMessage]) -> bool:
-    """Return whether a message may repeat a secret of an earlier message that is not masked yet. It
-    waits then, because only the earlier one may show that it is a secret."""
-    earlier = unstored[: unstored.index(given)]
-    return may_repeat_secret(given.entry.message, [other.entry.message for other in earlier])

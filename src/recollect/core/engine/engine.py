@@ -318,16 +318,15 @@ class Engine(StoredMemory):
                 boundary.note("ingest", "skipped", trouble)
 
     async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
-        """Wait up to `seconds` until all messages are in the store. Return how many batches still
-        wait. With `jobs`, also wait for jobs that are due."""
+        """Wait up to `seconds` until all messages are in the store. Return how many messages and
+        batches still wait. With `jobs`, also wait for jobs that are due."""
         self._check_open()
         for handle in tuple(self._watched):
             await self._end_watched(handle)
-        if self._keeper is None:
+        if self._keeper is None or self._ending is None:
             return 0
         begun = time.monotonic()
-        await self._keeper.wait_for_all(seconds)
-        waits = await self._keeper.archive.settle(max(0.0, seconds - (time.monotonic() - begun)))
+        waits = await self._ending.settle(seconds)
         if jobs and self._jobs is not None:
             self._jobs.wake()
             await self._jobs.rest(max(0.0, seconds - (time.monotonic() - begun)))

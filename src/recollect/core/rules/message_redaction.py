@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from json.decoder import scanstring  # type: ignore[attr-defined]
 
@@ -25,7 +26,16 @@ from recollect.core.rules.redaction import (
 )
 from recollect.core.rules.text import segment_text
 from recollect.core.values.history import Entry
-from recollect.core.values.message import Image, Message, Other, Part, Text, Thinking, ToolCall
+from recollect.core.values.message import (
+    EntryKey,
+    Image,
+    Message,
+    Other,
+    Part,
+    Text,
+    Thinking,
+    ToolCall,
+)
 from recollect.system.config.settings import Redaction
 
 _STRING = re.compile(r'"(?P<inside>[^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
@@ -277,11 +287,58 @@ _AROUND = re.compile(r"[\s\"'`]+")
 _BETWEEN = re.compile(r"[\s\"'`=:;,()<>\[\]{}]+")
 
 
-def may_repeat_secret(message: Message, others: Sequence[Message]) -> bool:
-    """Return whether a message shares a text that could be a secret with one of the others, which
-    may show by a label that it is one."""
-    text = segment_text(message).text
+_CORE_CHARS = 8
+"""Minimum length of a secret. So many characters from its middle identify a word."""
+
+
+class RepeatedWords:
+    """The words that could be secrets in messages that are not masked yet. A message that repeats a
+    word of an earlier one waits for it, because only the earlier one may show by a label that the
+    word is a secret. Each text is searched once, in linear time."""
+
+    def __init__(self, messages: Mapping[EntryKey, Message]) -> None:
+        texts = {key: segment_text(message).text for key, message in messages.items()}
+        self._cores = {key: _cores_of(text) for key, text in texts.items()}
+        self._keys_by_core: dict[str, list[EntryKey]] = {
+            core: [] for cores in self._cores.values() for core in cores
+        }
+        for key, text in texts.items():
+            for core in _find_cores(text, self._keys_by_core):
+                self._keys_by_core[core].append(key)
+
+    def knows(self, keys: AbstractSet[EntryKey]) -> bool:
+        return keys <= self._cores.keys()
+
+    def may_repeat(self, key: EntryKey, unmasked: Container[EntryKey]) -> bool:
+        """Return whether an earlier message that is still unmasked may have a secret of this
+        one."""
+        for core in self._cores[key]:
+            for other in self._keys_by_core[core]:
+                if other == key:
+                    break
+                if other in unmasked:
+                    return True
+        return False
+
+
+def _cores_of(text: str) -> set[str]:
     words = {*_AROUND.split(text), *_BETWEEN.split(text)}
-    random = recognisable_secrets({*words, *(word.strip("()<>[]{}.,:;!?") for word in words)})
-    texts = [segment_text(other).text for other in others] if random else []
-    return any(word in other for word in random for other in texts)
+    words.update([word.strip("()<>[]{}.,:;!?") for word in words])
+    return {_core(word) for word in recognisable_secrets(words)}
+
+
+def _core(word: str) -> str:
+    offset = (len(word) - _CORE_CHARS) // 2
+    return word[offset : offset + _CORE_CHARS]
+
+
+def _find_cores(text: str, cores: Collection[str]) -> set[str]:
+    found: set[str] = set()
+    for chunk in {*_AROUND.split(text)} if cores else ():
+        if chunk.isalpha() and chunk.islower():
+            continue
+        for offset in range(len(chunk) - _CORE_CHARS + 1):
+            core = chunk[offset : offset + _CORE_CHARS]
+            if core in cores:
+                found.add(core)
+    return found
