@@ -25,6 +25,8 @@ from recollect.core.engine import closing
 from recollect.core.ports import read_pages
 from recollect.core.rules import redaction
 from recollect.core.values.model import Answer, Prompt
+from recollect.core.values.upkeep import ForgetOrder
+from recollect.errors import StoreUnavailable
 
 pytestmark = pytest.mark.usefixtures("usual_deadlines")
 QUIET = {"jobs.in_process": False, "recall.enabled": False, "window_tokens": 50_000_000}
@@ -166,6 +168,27 @@ async def test_short_messages_are_stored_before_long_ones_and_the_rest_is_counte
     assert {"what does this page say?", "it says little"} <= set(texts)
 
 
+async def test_forgetting_waits_for_masking_and_refuses_if_it_takes_too_long(
+    tmp_path: Path, slow_masking: Masking
+) -> None:
+    settings = {**QUIET, "turn.deadline_seconds": 0.5}
+    page = f"ZEBRA-77 {SLOW}"
+    memory = open_memory(store=tmp_path / "m.db", settings=settings, embedders=[])
+    await memory.prepare("s", turn(page))
+    assert await memory.settle(0.1) > 0
+    with pytest.raises(StoreUnavailable, match="nothing was forgotten"):
+        await memory.forget(matching="ZEBRA-77")
+    order = ForgetOrder(at=time.time(), sessions=("s",))
+    with pytest.raises(StoreUnavailable, match="nothing was forgotten"):
+        await (await memory.facts()).forget(order)
+    slow_masking.go_on.set()
+    assert await memory.settle(PATIENCE_SECONDS) == 0
+    certificate = await memory.forget(matching="ZEBRA-77")
+    assert certificate.counts["segments"] == 1
+    assert await memory.close() == 0
+    assert not [text for text in await stored(tmp_path / "m.db") if "ZEBRA-77" in text]
+
+
 async def test_settling_a_busy_memory_waits_only_for_earlier_messages(
     tmp_path: Path, slow_masking: Masking
 ) -> None:
@@ -304,6 +327,26 @@ async def test_a_message_that_cannot_be_masked_costs_no_other_message(
     assert "close_seconds" not in warning
     assert "unexpected error (RuntimeError)" in warning
     assert len(await stored(tmp_path / "m.db")) == 3 * failing
+
+
+async def test_messages_that_failed_once_are_stored_before_anything_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matches = redaction._matches
+    defects = [RuntimeError("a defect of a rule")]
+
+    def fail_once(text: str, *, pii: bool) -> Any:
+        if "ZEBRA-77" in text and defects:
+            raise defects.pop()
+        return matches(text, pii=pii)
+
+    monkeypatch.setattr(redaction, "_matches", fail_once)
+    memory = open_memory(store=tmp_path / "m.db", settings=QUIET, embedders=[])
+    await memory.prepare("s", turn("ZEBRA-77"))
+    certificate = await memory.forget(matching="ZEBRA-77")
+    assert certificate.counts["segments"] == 1
+    assert await memory.close() == 0
+    assert len(await stored(tmp_path / "m.db")) == 2
 
 
 async def test_a_cancelled_close_goes_on(tmp_path: Path, slow_masking: Masking) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.harness.waiting import eventually
 
 from recollect.adapters.wiring import open_memory
+from recollect.core.engine import Engine
 from recollect.errors import SchemaMismatch
 from recollect.hosts.memories import MemoryPool, OpenMemory
 from recollect.system.config import Settings
@@ -72,3 +73,28 @@ async def test_a_memory_whose_only_client_left_while_it_opened_is_closed(tmp_pat
     await eventually(lambda: not pool.opened() and not pool._opening)
     await pool.close()
     assert all(memory.engine._closed for memory in opened)
+
+
+async def test_a_memory_that_is_closing_is_opened_again_only_when_it_is_closed() -> None:
+    """Otherwise the new engine would not know the messages that the old one still writes."""
+    may_close, opened = asyncio.Event(), list[OpenMemory]()
+
+    class SlowToClose(OpenMemory):
+        async def close(self, patience_seconds: float | None = None) -> None:
+            await may_close.wait()
+            await super().close(patience_seconds)
+
+    def open_quickly(space: str) -> OpenMemory:
+        opened.append(SlowToClose(Engine(Settings())))
+        return opened[-1]
+
+    pool = MemoryPool(open_quickly)
+    await pool.get("harbour")
+    pool.drop("harbour")
+    await pool.get("lighthouse")  # other memories do not wait
+    again = asyncio.create_task(pool.get("harbour"))
+    assert not (await asyncio.wait({again}, timeout=0.1))[0]
+    may_close.set()
+    assert await again is opened[-1]
+    assert len(opened) == 3
+    await pool.close()

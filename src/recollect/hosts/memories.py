@@ -126,7 +126,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         self._waiting: Counter[KeyT] = Counter()
         """Number of callers that wait for a memory which is being opened."""
         self._failures: dict[KeyT, tuple[float, Failure]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing: dict[KeyT, asyncio.Task[None]] = {}
 
     @property
     def keys(self) -> tuple[KeyT, ...]:
@@ -157,6 +157,9 @@ class MemoryPool(Generic[KeyT, MemoryT]):
             self._waiting -= Counter((key,))
 
     async def _open(self, key: KeyT) -> MemoryT | Failure:
+        # Two engines of one store would not know each other's messages that are not stored yet.
+        if key in self._closing:
+            await asyncio.wait({self._closing[key]})
         memory = await attempted(asyncio.to_thread(self._opener, key))
         if isinstance(memory, Failure):
             _, known = self._failures.get(key, (0.0, None))
@@ -195,12 +198,12 @@ class MemoryPool(Generic[KeyT, MemoryT]):
                 self.drop(key)
 
     def drop(self, key: KeyT) -> None:
-        """Close a memory after its last use. Callers that ask for this key now get a new memory."""
+        """Close a memory after its last use. Callers that ask for this key meanwhile wait, and get
+        a new memory."""
         memory = self._memories.pop(key, None)
         if memory is not None:
-            task = asyncio.create_task(memory.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            closing = self._closing[key] = asyncio.create_task(memory.close())
+            closing.add_done_callback(lambda _: self._closing.pop(key, None))
 
     async def close(self) -> None:
         """Close every memory. Running work has a limited time to end."""
@@ -208,7 +211,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
             await asyncio.wait(self._opening.values(), timeout=CLOSE_SECONDS)
         closing = [memory.close(CLOSE_SECONDS) for memory in self._memories.values()]
         self._memories.clear()
-        await asyncio.gather(*closing, *self._closing)
+        await asyncio.gather(*closing, *self._closing.values())
 
 
 def open_space(space: str, settings: Settings, model: OwnModel | None = None) -> Engine:

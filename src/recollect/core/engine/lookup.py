@@ -176,10 +176,6 @@ class MemoryLookup:
     async def facts(self) -> FactBook:
         return await self._engine.facts(self._session)
 
-    async def settled(self) -> bool:
-        """Return whether all messages are in the store, because forgetting needs that."""
-        return not await self._engine.settle()
-
     def tell(self, text: str, quotes: Sequence[MessageId]) -> str:
         """Seal a tool answer that quotes these messages, and return the text to send."""
         return self._engine._tell(text, quotes)

@@ -201,6 +201,7 @@ class StoredMemory:
             self._clock,
             embedders=self._embedders,
             spools=() if spool is None else (spool,),
+            before_forgetting=self._require_stored,
             forgotten=self._load_again,
             read_only=self._keeper is None,
             session=session,
@@ -269,10 +270,6 @@ class StoredMemory:
         book = await self.facts()
         if facts:
             order = replace(order, facts=(await book.order_to_forget(facts)).facts)
-        if await self._let_arrive():
-            raise StoreUnavailable(
-                "some messages are not in the store yet: try again when the store works"
-            )
         return await book.forget(order)
 
     async def delete_space(self) -> Certificate:
@@ -320,6 +317,13 @@ class StoredMemory:
 
     async def _let_arrive(self) -> int:
         return await self.settle(self.settings.turn.deadline_seconds)
+
+    async def _require_stored(self) -> None:
+        """Wait for messages on their way to the store, because no order to forget finds them."""
+        if await self._let_arrive():
+            raise StoreUnavailable(
+                "nothing was forgotten: some messages are not in the store yet. Try again later"
+            )
 
     async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:
         """Query the store. Raise StoreError if there is no store or it does not answer in time."""

@@ -161,15 +161,17 @@ class FactBook:
         *,
         embedders: Sequence[str] = (),
         spools: Sequence[Spool] = (),
+        before_forgetting: Callable[[], Awaitable[None]] | None = None,
         forgotten: Callable[[], None] = lambda: None,
         session: str | None = None,
         read_only: bool = False,
     ) -> None:
-        """With `session`, only facts of this session and of no session are visible. `forget` also
-        removes from `spools`, then calls `forgotten`."""
+        """With `session`, only facts of this session and of no session are visible. `forget`
+        awaits `before_forgetting`, also removes from `spools`, then calls `forgotten`."""
         self._read_only = read_only
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
+        self._before_forgetting = before_forgetting
         self._forgotten = forgotten
         self._store = store
         self._settings = settings
@@ -339,6 +341,8 @@ class FactBook:
     async def forget(self, order: ForgetOrder) -> Certificate:
         """Forget permanently what an order from `order_to_forget` selects."""
         self._check_writable()
+        if self._before_forgetting is not None:
+            await self._before_forgetting()
         certificate = await forget_all(self._store, self._spools, order, now=self._clock.now())
         self._forgotten()
         return certificate

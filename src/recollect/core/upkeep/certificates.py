@@ -32,6 +32,7 @@ PLACES: Final[Mapping[BodyKind, str]] = {
 }
 CANNOT: Final = (
     "backups, archived logs and replicas of the database that were made before",
+    "messages that a running program has received and not stored yet: it masks them by its rules",
     "spools of other machines: messages in them were masked by the rules of that time",
     "what model providers logged or cached",
     "the client's own history and files",

@@ -63,6 +63,7 @@ COVERS: Final = (
 )
 CANNOT: Final = (
     "backups, archived logs and replicas of the database that were made before",
+    "messages that a running program has received and not stored yet: forget them later",
     "spools of other machines, until the store receives them and refuses forgotten messages",
     "what model providers logged or cached",
     "the client's own history and files",

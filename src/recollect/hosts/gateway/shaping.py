@@ -147,7 +147,7 @@ class Shaper:
     ) -> ShapedRequest:
         """Return the view of a turn. `known` is the turn's session, if it was recognized before."""
         space = self.space_of(caller)
-        memory = await self.spaces.get(space)
+        memory = await attempted(self._within(self.spaces.get(space)))
         if isinstance(memory, Failure):
             return await self.without_memory(
                 caller, format_name, body, why=WithoutMemory.NOT_OPENED
@@ -200,7 +200,7 @@ class Shaper:
     ) -> ShapedRequest:
         """Return the view of a side request that contains a conversation's history."""
         space = self.space_of(caller)
-        memory = await self.spaces.get(space)
+        memory = await attempted(self._within(self.spaces.get(space)))
         if isinstance(memory, Failure) or caller.session is None:
             return ShapedRequest(body=body, handling=Handling.PASSED)
         named = NamedSession(session=caller.session)

@@ -452,10 +452,6 @@ class MemoryTools:
         answer = confirm(wanted) if in_loop else await asyncio.to_thread(confirm, wanted)
         if (await answer if inspect.isawaitable(answer) else answer) is not True:
             raise RecollectError("nothing was forgotten: the user did not confirm it.")
-        if not await self._lookup.settled():
-            raise RecollectError(
-                "nothing was forgotten: messages still wait for the store; try later."
-            )
         done = await book.forget(replace(order, segments=tuple(segments)))
         counts = [f"{count} {what}" for what, count in sorted(done.counts.items()) if count]
         answer = self._new_answer()
