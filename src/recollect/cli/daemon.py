@@ -203,7 +203,7 @@ def ui(*, port: int, no_browser: bool, in_daemon: bool) -> None:
     require_extra("ui")
     if in_daemon:
         ensure_daemon()
-        _show(str(json.loads(ask("POST", "/ui").body)["link"]), no_browser=no_browser)
+        _show_link(str(json.loads(ask("POST", "/ui").body)["link"]), no_browser=no_browser)
         return
     from recollect.hosts.http import HttpServer
     from recollect.hosts.inspector.mounted import LocalInspector
@@ -214,12 +214,12 @@ def ui(*, port: int, no_browser: bool, in_daemon: bool) -> None:
     server = HttpServer(inspector, stop_seconds=1, on_stop=inspector.end)
     opened = listen_on("127.0.0.1", port, fix="name another as --port")
     click.echo(f"The inspector listens on {address_of(opened)}. Ctrl-C stops it.", err=True)
-    _show(inspector.link(address_of(opened)), no_browser=no_browser)
+    _show_link(inspector.link(address_of(opened)), no_browser=no_browser)
     with contextlib.suppress(KeyboardInterrupt):  # the server has already shut down
         server.run(sockets=[opened])
 
 
-def _show(link: str, *, no_browser: bool) -> None:
+def _show_link(link: str, *, no_browser: bool) -> None:
     click.echo(link)
     if not no_browser:
         import webbrowser
