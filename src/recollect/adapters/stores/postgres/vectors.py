@@ -280,9 +280,9 @@ async def prepare_comparison(
     require_dimensions(vector, embedder)
     if embedder is None or query.vector_limit <= 0 or direction_of(vector.values) is None:
         return None
-    number, dimensions, count, signed = embedder
+    number, dimensions, count, is_signed = embedder
     allowed_numbers = space.allowed_numbers
-    if signed and count * dimensions > EXACT_NUMBERS:
+    if is_signed and count * dimensions > EXACT_NUMBERS:
         rerank = max(_MIN_RERANK, min(_MAX_RERANK, int(count * _RERANK_SHARE)))
         limit = max(rerank, _RERANK_EACH * query.vector_limit)
         if allowed_numbers is None or len(allowed_numbers) > limit:

@@ -256,7 +256,8 @@ _BEYOND_ALL: Final = (1 << 63) - 1
 
 def read_segments(db: Database, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
     rows = db.rows(_SEGMENTS, (columns.json_list(ids),))
-    by_id = {stored.segment.id: stored for stored in columns.read_rows(rows, columns.read_segment)}
+    segments = columns.read_rows(rows, columns.read_segment)
+    by_id = {segment.segment.id: segment for segment in segments}
     return tuple(by_id[id_] for id_ in ids if id_ in by_id)
 
 
