@@ -64,7 +64,7 @@ def test_the_time_is_linear(long: str) -> None:
         read = messages(page, words, words)
         begun = time.process_time()
         repeats = RepeatedWords(read)
-        first, second, third = read
+        _, second, third = read
         assert not repeats.may_repeat(second, read)
         assert repeats.may_repeat(third, {second}), "the texts are equal"
         took.append(time.process_time() - begun)
