@@ -34,7 +34,15 @@ BENCHES: Final = {
     "turn": "time to prepare a request, compared with json.loads + json.dumps",
 }
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
-LIVE_SETS: Final = ("agent", "assistant", "locomo", "beam", "longmemeval", "coding")
+LIVE_SETS: Final = (
+    "agent",
+    "assistant",
+    "locomo",
+    "beam",
+    "longmemeval",
+    "coding",
+    "ordinary",
+)
 LIVE_STRATEGIES: Final = (
     "gateway",
     "recollect",
@@ -48,7 +56,7 @@ LIVE_STRATEGIES: Final = (
     "oracle",
 )
 EMBEDDERS: Final = ("hash", "static", "minilm", "minilm+static", "onnx", "onnx+static", "none")
-HALVES: Final = ("tune", "held-out", "fresh")
+HALVES: Final = ("tune", "held-out", "fresh", "new")
 _TAKES: Final[Mapping[str, frozenset[str]]] = {
     "cost": frozenset({"paths", "svg", "quick", "through_gateway"}),
     "gateway": frozenset({"quick", "peers"}),
@@ -150,7 +158,7 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     help=(
         "The questions to ask; may be repeated. recall: locomo by default; own asks about "
         "your transcripts (--paths). live: agent by default, assistant, locomo, beam, "
-        "longmemeval or coding."
+        "longmemeval, coding or ordinary."
     ),
 )
 @click.option(

@@ -26,6 +26,7 @@ from recollect_bench.live.agent import (
 )
 from recollect_bench.live.chats import CHAT_SETS, CHAT_WINDOWS, chat_sessions
 from recollect_bench.live.feed import Tally
+from recollect_bench.live.ordinary import ordinary_sessions
 from recollect_bench.live.result import OURS, LivePart, LiveResult, Missed, joined
 from recollect_bench.live.result import draw as draw
 from recollect_bench.live.run import (
@@ -44,7 +45,8 @@ from recollect_bench.recall.embedders import ALSO_KNOWN_AS, opened_embedders
 AGENT: Final = "agent"
 ASSISTANT: Final = "assistant"
 CODING: Final = "coding"
-SETS: Final = (AGENT, ASSISTANT, *CHAT_SETS, CODING)
+ORDINARY: Final = "ordinary"
+SETS: Final = (AGENT, ASSISTANT, *CHAT_SETS, CODING, ORDINARY)
 STRATEGIES: Final[tuple[StrategyName, ...]] = tuple(
     name
     for name in get_args(StrategyName)
@@ -58,6 +60,7 @@ MODEL_WINDOW_TOKENS: Final = 8192
 WINDOWS: Final = {
     AGENT: (16_000, 64_000),
     ASSISTANT: (16_000, 32_000),
+    ORDINARY: (32_000,),
     **{name: (window,) for name, window in CHAT_WINDOWS.items()},
 }
 SUMMARIES: Final[dict[str, tuple[Summaries, ...]]] = {
@@ -77,7 +80,10 @@ NOTES: Final = (
     "  of a long message some passage, in live_strict the passage that holds the answer",
     "single, several: questions that need one thing, or more; follow_up: asked ten minutes behind",
     "  the exchange that they lean on; pieces: share of what is needed; kind.X: pieces of a kind",
+    "recalled_tokens_p50, _p90: tokens of the block that a question got, of those that got one;",
+    "  precision: share of its tokens that are of messages with evidence, the mean over questions",
     "nothing_recalled: questions that nothing said answers, for which a block came",
+    "ordinary_blocks: messages of the set ordinary, which need no memory, that got a block",
     "false_blocks: ordinary turns, from the 40th on, that got a new block; block_share: of all",
     "  tokens sent, those in blocks; asked_block_tokens: those that stand when a question is asked",
     "prefix_kept: requests that begin with the whole request before; cost: tokens, at 0.1 read,",
@@ -130,8 +136,8 @@ def run(
     """Feed these sets, and sum up what stood in the requests."""
     if misses and (half != "tune" or ASSISTANT in sets):
         raise RecollectError(
-            "--misses must not show questions of --half held-out, --half fresh or --set assistant:"
-            " leave it out, or use the tune half only"
+            "--misses must not show questions of --half held-out, fresh or new, or of --set"
+            " assistant: leave it out, or use the tune half only"
         )
     embedder = ALSO_KNOWN_AS.get(embedder, embedder)
     options = _Options(
@@ -226,6 +232,10 @@ async def _summarizing(summaries: Summaries) -> AsyncIterator[Model | None]:
 def _sessions(name: str, options: _Options, statements: int) -> list[LiveSession]:
     if name == ASSISTANT:
         return assistant_sessions(
+            most_chats=options.most_chats, most_questions=options.most_questions
+        )
+    if name == ORDINARY:
+        return ordinary_sessions(
             most_chats=options.most_chats, most_questions=options.most_questions
         )
     if name != AGENT:

@@ -2,9 +2,9 @@
 
 A domain says in templates what people, tools and the model tell early, what is asked late, and
 what ordinary work looks like; a seed fills in the values and the order. Half of the domains may be
-looked at when something is changed (`tune`), half may not (`held-out`); `fresh` ones are asked
-once, at the end. Always holds: the same domain and seed give the same session; each thing is told
-in the first three quarters, each question is asked on a branch in the last one.
+looked at when something is changed (`tune`), half may not (`held-out`); `fresh` and `new` ones are
+asked once, at the end. Always holds: the same domain and seed give the same session; each thing is
+told in the first three quarters, each question is asked on a branch in the last one.
 
 Sessions of personal assistants are stored turn by turn, with their times. Only the long lists in
 tool results are stored once for all of them and filled in when a session is loaded.
@@ -33,7 +33,7 @@ from recollect_bench.live.sessions import (
 )
 from recollect_bench.live.statements import further_statements
 
-AgentHalf: TypeAlias = Literal["tune", "held-out", "fresh"]
+AgentHalf: TypeAlias = Literal["tune", "held-out", "fresh", "new"]
 
 TURNS: Final = 120
 LATER_SECONDS: Final = 600.0

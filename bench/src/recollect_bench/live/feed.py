@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 from recollect.core.engine import Engine
 from recollect.core.engine.session import Context
 from recollect.core.search.question import needs_context
+from recollect.core.search.tokenize import split_passages
 from recollect.core.values.edit import Insert
 from recollect.core.values.reason import Cause
 from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
@@ -61,8 +62,14 @@ class Sent:
     messages: Sequence[WireMessage] = field(repr=False)
     lost_by: str = ""
     """The stage that kept memory out of it, for what is not there."""
-    new_block: bool = False
+    new_blocks: tuple[str, ...] = field(default=(), repr=False)
+    """What memory put into this request, and into none before."""
     seconds: float = 0.0
+
+    @property
+    def new_block(self) -> bool:
+        """Whether memory put anything into it."""
+        return bool(self.new_blocks)
 
 
 class Summarizing(Protocol):
@@ -113,14 +120,23 @@ class Asked:
     strict: tuple[bool, ...]
     """The same in the strict reading, where a need has two."""
     lost_by: str
-    new_block: bool
     block_tokens: int
+    """Of all blocks in the request, those of earlier turns too."""
     request_tokens: int
+    recalled_tokens: int = 0
+    """Of the block that it got."""
+    evidence_tokens: int = 0
+    """Of those, the ones of messages that hold something it needs."""
 
     @property
     def answered(self) -> bool:
         """Whether all of it is there."""
         return all(self.found)
+
+    @property
+    def new_block(self) -> bool:
+        """Whether it got a block."""
+        return self.recalled_tokens > 0
 
 
 @dataclass(slots=True)
@@ -161,6 +177,7 @@ async def feed(session: LiveSession, strategy: Strategy) -> Tally:
     """Feed all exchanges, and ask all questions on branches."""
     tally = Tally()
     meter = _Meter(session, tally)
+    evidence = EvidenceMessages(session)
     history: list[WireMessage] = []
     waiting = list(session.questions)
     for turn, exchange in enumerate(session.exchanges):
@@ -179,15 +196,20 @@ async def feed(session: LiveSession, strategy: Strategy) -> Tally:
             tally.ordinary += 1
             tally.false_blocks += new_block
         while waiting and waiting[0][0] <= turn + 1:
-            tally.asked.append(await _ask(strategy, history, waiting.pop(0)[1]))
+            tally.asked.append(await _ask(strategy, history, waiting.pop(0)[1], evidence))
     for _, question in waiting:
-        tally.asked.append(await _ask(strategy, history, question))
+        tally.asked.append(await _ask(strategy, history, question, evidence))
     tally.cost += strategy.summary_cost
     tally.expiring_cost += strategy.summary_cost
     return tally
 
 
-async def _ask(strategy: Strategy, history: Sequence[WireMessage], question: LiveQuestion) -> Asked:
+async def _ask(
+    strategy: Strategy,
+    history: Sequence[WireMessage],
+    question: LiveQuestion,
+    evidence: EvidenceMessages,
+) -> Asked:
     clock = strategy.clock
     now = clock.at
     clock.at = question.at if question.at is not None else now + REQUEST_SECONDS
@@ -208,13 +230,39 @@ async def _ask(strategy: Strategy, history: Sequence[WireMessage], question: Liv
         found=tuple(holds(text, need) for need in question.needs),
         strict=tuple(holds(text, need, strict=True) for need in question.needs),
         lost_by=sent.lost_by,
-        new_block=sent.new_block,
         block_tokens=sum(map(count, blocks)),
         request_tokens=count(text),
+        recalled_tokens=sum(map(count, sent.new_blocks)),
+        evidence_tokens=evidence.tokens_in(sent.new_blocks, question),
     )
     clock.at = now
     await strategy.back()
     return asked
+
+
+class EvidenceMessages:
+    """Knows how much of a block comes from messages that hold what a question needs."""
+
+    def __init__(self, session: LiveSession) -> None:
+        texts = [
+            spoken([message]) for exchange in session.exchanges for message in exchange.messages
+        ]
+        self._texts = [(folded(text), text) for text in dict.fromkeys(texts)]
+
+    def tokens_in(self, blocks: Sequence[str], question: LiveQuestion) -> int:
+        """Tokens of these messages' passages that stand in the blocks."""
+        needed = {folded(text) for need in question.needs for text in (need.any_of or need.texts)}
+        if not blocks or not needed:
+            return 0
+        passages = {
+            folded(passage.text): count(passage.text)
+            for held, text in self._texts
+            if any(need in held for need in needed)
+            for passage in split_passages(text)
+        }
+        quoted = folded("\n".join(blocks))
+        tokens = sum(size for passage, size in passages.items() if passage in quoted)
+        return min(tokens, sum(map(count, blocks)))
 
 
 def _blocks(messages: Sequence[WireMessage]) -> list[str]:
@@ -278,9 +326,10 @@ class ThroughEngine:
         return Sent(
             messages=[one for one in context.request["messages"] if one["role"] != "system"],
             lost_by=lost_by(context),
-            new_block=any(
-                isinstance(edit, Insert) and edit.stage == "inject"
+            new_blocks=tuple(
+                edit.text
                 for edit in context.report.new_edits
+                if isinstance(edit, Insert) and edit.stage == "inject"
             ),
             seconds=seconds,
         )
@@ -356,7 +405,7 @@ class ThroughTools(ThroughEngine):
         answer = await self._tools.call("memory_search", arguments)
         history += [call, {"role": "tool", "tool_call_id": id_, "content": answer.text}]
         sent = await self.shape(history)
-        return replace(sent, new_block=first.new_block or sent.new_block, lost_by="search")
+        return replace(sent, new_blocks=first.new_blocks + sent.new_blocks, lost_by="search")
 
 
 def _search_query(history: Sequence[WireMessage]) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import quantiles
+from statistics import fmean, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal, TypeAlias
 from uuid import uuid4
@@ -214,9 +214,10 @@ def told_by_oracle(session: LiveSession, window_tokens: int) -> Tally:
                 found=tuple(found),
                 strict=tuple(strict),
                 lost_by="the hard cap",
-                new_block=bool(question.needs),
                 block_tokens=cap - max(0, room),
                 request_tokens=cap,
+                recalled_tokens=cap - max(0, room),
+                evidence_tokens=cap - max(0, room),
             )
         )
     return tally
@@ -250,11 +251,7 @@ def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
         some = [a for a in questions if a.question.kind == kind]
         pieces = [found for a in some for found in a.found]
         figures[f"kind.{kind}"] = sum(pieces) / len(pieces)
-    nothing = [a for a in asked if not a.question.needs]
-    if nothing:
-        figures["nothing_recalled"] = sum(a.new_block for a in nothing) / len(nothing)
-    if asked:
-        figures["asked_block_tokens"] = sum(a.block_tokens for a in asked) / len(asked)
+    figures |= _block_figures(asked)
     ordinary = sum(tally.ordinary for tally in tallies)
     if ordinary:
         figures["false_blocks"] = sum(tally.false_blocks for tally in tallies) / ordinary
@@ -272,6 +269,33 @@ def figures_of(tallies: Sequence[Tally]) -> dict[str, float]:
     if len(seconds) > 1:
         cuts = quantiles(seconds, n=100)
         figures["prepare_p50_ms"], figures["prepare_p99_ms"] = 1000 * cuts[49], 1000 * cuts[98]
+    return figures
+
+
+def _block_figures(asked: Sequence[Asked]) -> dict[str, float]:
+    """How large blocks are, how much of them is evidence, and which were asked for by nobody."""
+    figures: dict[str, float] = {}
+    nothing = [a for a in asked if not a.question.needs and not a.question.ordinary]
+    if nothing:
+        figures["nothing_recalled"] = sum(a.new_block for a in nothing) / len(nothing)
+    ordinary = [a for a in asked if a.question.ordinary]
+    if ordinary:
+        figures["ordinary_blocks"] = sum(a.new_block for a in ordinary) / len(ordinary)
+        figures["ordinary_questions"] = len(ordinary)
+    for kind in sorted({a.question.kind for a in ordinary}):
+        some = [a for a in ordinary if a.question.kind == kind]
+        figures[f"ordinary_blocks.{kind}"] = sum(a.new_block for a in some) / len(some)
+    if asked:
+        figures["asked_block_tokens"] = sum(a.block_tokens for a in asked) / len(asked)
+    sizes = sorted(a.recalled_tokens for a in asked if a.new_block)
+    if len(sizes) > 1:
+        tenths = quantiles(sizes, n=10, method="inclusive")
+        figures["recalled_tokens_p50"], figures["recalled_tokens_p90"] = tenths[4], tenths[8]
+    shares = [
+        a.evidence_tokens / a.recalled_tokens for a in asked if a.new_block and a.question.needs
+    ]
+    if shares:
+        figures["precision"] = fmean(shares)
     return figures
 
 

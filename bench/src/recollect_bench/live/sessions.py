@@ -50,6 +50,8 @@ class LiveQuestion:
     """Seconds between that exchange and the question."""
     at: float | None = None
     """When it is asked; None: just after what it follows."""
+    ordinary: bool = False
+    """It needs nothing from memory at all, as small talk does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

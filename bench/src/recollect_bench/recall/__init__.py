@@ -29,7 +29,9 @@ OWN: Final = "own"
 NOTES: Final = (
     "all_4k: of all gold messages a passage is in a block of 4,000 tokens (a third of the",
     "  characters, speakers and dates charged); strict_4k: the passage that holds the answer is;",
-    "  recall_at_10: share of gold messages among the ten best; all three without the gate",
+    "  recall_at_10: share of gold messages among the ten best; session_at_1, session_at_5: a",
+    "  session with a gold message is first, or among the first five; all without the gate",
+    "longmemeval is the pool of LongMemEval's evidence turns, not that benchmark's own protocol",
     "all_4k_gated, strict_4k_gated: the same as a turn has it: nothing where the gate stays shut,",
     "  and behind it no echoes of the question and no tail of the ranking; of several messages",
     "  (madial) the newest alone asks there",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recollect_bench.recall.result import GATED, MEASURES, Miss, RecallResult, SetResult
+from recollect_bench.recall.result import GATED, MEASURES, TITLES, Miss, RecallResult, SetResult
 from recollect_bench.recall.thresholds import Threshold
 
 _SHOWN_CHARS = 220
@@ -22,6 +22,8 @@ def draw(result: RecallResult) -> None:
     console = Console()
     for set_result in result.sets:
         title = f"recollect bench recall --set {set_result.name} --embedder {set_result.embedder}"
+        if set_result.name in TITLES:
+            title += f" ({TITLES[set_result.name]})"
         console.print(Text(title, style="italic"), soft_wrap=True)
         console.print(_table(set_result))
         for table in _parts(set_result):

@@ -150,6 +150,8 @@ class Verdict:
     """Of every gold message the passage that holds the answer is in the block."""
     recall_at_10: float
     """The share of gold messages among the ten best."""
+    session_rank: int | None
+    """The rank of the first session with a gold message, among distinct sessions."""
     ranks: tuple[int | None, ...]
     """The rank of each gold message among distinct messages, from 1; None where it has none."""
     packed: tuple[bool, ...]
@@ -199,6 +201,7 @@ class Judge:
         self._by_arrival = {
             stored_message.sequence: place for place, stored_message in enumerate(stored.messages)
         }
+        self._sessions = [message.session for message in stored.messages]
         self._passages = AnswerPassages([message.passages for message in stored.messages])
 
     def place(self, passage: RecalledPassage) -> int:
@@ -228,6 +231,8 @@ class Judge:
         order = list(dict.fromkeys(self._by_segment[segment] for segment in ranking))
         rank_of = {place: rank for rank, place in enumerate(order, 1)}
         ranks = tuple(rank_of.get(place) for place in question.gold)
+        sessions = list(dict.fromkeys(self._sessions[place] for place in order))
+        right = {self._sessions[place] for place in question.gold}
         top = [rank is not None and rank <= TOP_MESSAGES for rank in ranks]
         strict = [
             all(any(text in one for one in shown.get(place, ())) for text in texts)
@@ -239,6 +244,9 @@ class Judge:
             all_in=all(packed),
             strict=all(strict),
             recall_at_10=sum(top) / len(top),
+            session_rank=next(
+                (rank for rank, session in enumerate(sessions, 1) if session in right), None
+            ),
             ranks=ranks,
             packed=packed,
         )

@@ -7,6 +7,7 @@ and is left out where there are none; every threshold is reported as met or not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -21,12 +22,18 @@ from recollect_bench.result import BenchResult
 # Turns what became of the questions into flat figures
 
 
+FIRST_SESSIONS: Final = 5
+"""Others publish the right session among the first one and the first five."""
 _MEASURES: Final[Mapping[str, Callable[[Verdict], float]]] = {
     "all_4k": lambda verdict: float(verdict.all_in),
     "strict_4k": lambda verdict: float(verdict.strict),
     "recall_at_10": lambda verdict: verdict.recall_at_10,
+    "session_at_1": lambda verdict: float(verdict.session_rank == 1),
+    "session_at_5": lambda verdict: float((verdict.session_rank or math.inf) <= FIRST_SESSIONS),
 }
 MEASURES: Final = tuple(_MEASURES)
+TITLES: Final = {"longmemeval": "LongMemEval evidence turns"}
+"""The set holds no distractors, so it is not the protocol of the benchmark of that name."""
 GATED: Final = {"all_4k": "all_4k_gated", "strict_4k": "strict_4k_gated"}
 """What is measured behind the gate too, as a turn has it, and the name of that figure."""
 
