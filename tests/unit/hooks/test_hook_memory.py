@@ -514,7 +514,7 @@ def test_one_answer_does_not_recall_what_its_standing_block_has(
 
     async def of_the_rule(hook: Hook, transcript: Transcript) -> None:
         told = await hook("UserPromptSubmit", prompt=asks_rule)
-        assert told.count(rule) == told.count(BLOCK_CLOSING) == 1
+        assert told.count(rule) == 1, "what stands there is not quoted again"
 
     async def of_the_port(hook: Hook, transcript: Transcript) -> None:
         told = await hook("UserPromptSubmit", prompt=ASKS_PORT)

@@ -175,12 +175,27 @@ def test_a_gated_turn_asks_by_its_newest_message_alone_and_each_word_once() -> N
 
 
 @pytest.mark.parametrize(
+    ("text", "leans"),
+    [
+        ("why?", True),
+        ("why not him?", True),
+        ("why is the sky blue?", False),
+        ("why do cats purr?", False),
+    ],
+)
+def test_a_question_for_a_reason_that_names_its_subject_leans_on_nothing(
+    text: str, leans: bool
+) -> None:
+    assert needs_context(text) is leans
+
+
+@pytest.mark.parametrize(
     ("text", "asks"),
     [
-        ("what did we decide about the quay?", "past"),
-        ("remind me which crane it was", "past"),
-        ("list everything we agreed on so far", "past"),
-        ("我们之前决定用哪台起重机？", "past"),
+        ("what did we decide about the quay?", "question"),
+        ("remind me which crane it was", "question"),
+        ("list everything we agreed on so far", "question"),
+        ("我们之前决定用哪台起重机？", "question"),
         ("which crane is the green one?", "question"),
         ("at what hour does the ferry leave", "question"),
         ("起重机在哪里？", "question"),
@@ -191,21 +206,24 @@ def test_a_gated_turn_asks_by_its_newest_message_alone_and_each_word_once() -> N
         ),
         ("remind me to call the harbour master tomorrow", "other"),
         ("could you run the tests again?", "other"),
-        ("can you walk me through the order in which I brought up the cranes?", "past"),
+        ("can you walk me through the order in which I brought up the cranes?", "question"),
         ("sweep the quay and coil the ropes", "other"),
         ("The crane is green.", "other"),
         ("which ropes did we just coil?", "other"),
         ("what did the harbour master want just now?", "other"),
-        ("just tell me: which crane did we choose?", "past"),
-        ("how do I coil a rope?", "advice"),
-        ("what if the ferry is late?", "advice"),
+        ("just tell me: which crane did we choose?", "question"),
+        ("how do I coil a rope?", "question"),
+        ("what if the ferry is late?", "question"),
         ("Where do I live?", "question"),
         ("How many bikes do I own?", "question"),
         ("Which port should I use for our gateway?", "question"),
         ("how do I reach our gateway?", "question"),
         ("how do I coil a rope? and which one is the green one?", "question"),
         (" ".join(["the crane has a green arm and"] * 12) + " can it lift a boat?", "other"),
-        (" ".join(["the crane has a green arm and"] * 12) + " what did we decide on it?", "past"),
+        (
+            " ".join(["the crane has a green arm and"] * 12) + " what did we decide on it?",
+            "question",
+        ),
     ],
 )
 def test_what_a_message_wants(text: str, asks: str) -> None:

@@ -8,7 +8,7 @@ from tests.unit.search.candidates import DAY, NOW, asking, candidate, found
 
 from recollect.core.search.dates import windows_asked
 from recollect.core.search.rank import ROLE_POINTS, SPEAKER_POINTS, Ranking, Weighing, rank
-from recollect.core.search.tokenize import MOST_OF_ONE, pack
+from recollect.core.turn.fill import pack
 from recollect.core.values.recall import Candidate, Hit, Surroundings
 from recollect.core.values.segment import SegmentId
 
@@ -105,7 +105,6 @@ class TestRank:
 def packed(costs: list[int], budget: int, **more: Any) -> list[int]:
     """Which places of a ranking with these costs fit; all of one sitting, of many sources."""
     how: dict[str, Any] = {
-        "source": lambda at: at,
         "sitting": lambda at: 0,
         "heading_cost": lambda at: 0,
     }
@@ -115,15 +114,11 @@ def packed(costs: list[int], budget: int, **more: Any) -> list[int]:
 
 
 class TestPack:
-    def test_a_block_skips_what_does_not_fit_and_takes_two_per_message_and_heads_a_sitting_once(
-        self,
-    ) -> None:
+    def test_a_block_skips_what_does_not_fit_and_heads_a_sitting_once(self) -> None:
         assert packed([50, 60, 40, 30], 100) == [0, 2]
         assert packed([50, 60, 50], 100) == [0, 2]
         assert packed([50], 49) == []
         assert packed([1], -5) == []
-        assert packed([10] * 6, 1000, source=lambda at: at // 4) == [0, 1, 4, 5]
-        assert MOST_OF_ONE == 2
         headed = {"sitting": lambda at: at % 2, "heading_cost": lambda at: 20}
         assert packed([10, 10, 10, 10], 80, **headed) == [0, 1, 2, 3]
         assert packed([10, 10, 10, 10], 79, **headed) == [0, 1, 2]

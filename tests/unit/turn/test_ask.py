@@ -7,9 +7,8 @@ import pytest
 from tests.unit.turn.memories import NOW, entries, settings, user
 
 from recollect.core.turn.query import ask, query, uses_tools
-from recollect.core.values.edit import Edit, Shorten
+from recollect.core.values.edit import Edit
 from recollect.core.values.history import Entry
-from recollect.core.values.reason import NOT_RUN
 from recollect.core.values.recall import RecallRequest
 
 CALL = {
@@ -71,7 +70,7 @@ def test_in_mid_turn_the_message_that_began_it_asks_and_a_short_one_for_itself_a
     [
         ("Ada: how was your trip to the quay?", "other"),
         ("Ada: when does the crane lift?", "question"),
-        ("Ada: do you remember what we agreed on the crane?", "past"),
+        ("Ada: do you remember what we agreed on the crane?", "question"),
         ("how was your trip to the quay?", "question"),
     ],
 )
@@ -87,17 +86,9 @@ def test_a_model_that_only_takes_note_is_asked_nothing() -> None:
     for said in ("when does the crane lift?", "did you paint it?", "our crane is the best"):
         assert asked(entries([*talk, f"Ada: {said}"])).asks == "other"
     assert asked(entries([*talk, "when does the crane lift?"])).asks == "question"
-    assert asked(entries([*talk, "Ada: what did we decide on the crane?"])).asks == "past"
+    assert asked(entries([*talk, "Ada: what did we decide on the crane?"])).asks == "question"
     short = [said.replace("Noted.", "Berth 7.") for said in talk]
     assert asked(entries([*short, "Ada: when does the crane lift?"])).asks == "question"
-
-
-def test_what_was_cut_names_all_of_its_exchange() -> None:
-    view = entries([user("begin"), CALL, RESULT, "it retries thrice", user("and why?")])
-    exchange = tuple(entry.key for entry in view[:4])
-    cut = Shorten(anchor=view[2].key, part=0, text="[cut]", stage="prune", reason=NOT_RUN, turn=1)
-    assert asked(view).shown_in_part == {}
-    assert asked(view, edits=[cut]).shown_in_part == dict.fromkeys(exchange, exchange)
 
 
 def test_a_request_does_not_show_what_was_said() -> None:

@@ -14,7 +14,6 @@ from recollect.core.turn.inject import inject
 from recollect.core.values.batch import Batch
 from recollect.core.values.edit import Insert
 from recollect.core.values.fact import Fact, FactId
-from recollect.core.values.reason import Cause
 from recollect.core.values.recall import CandidateQuery, Candidates, Recalled, RecallReads
 
 CRANE = "the green crane stands at the north quay"
@@ -64,37 +63,24 @@ class TestWhatComesBack:
                 assert whole.empty
                 assert not whole.hits
 
-    async def test_the_message_that_asks_does_not_shut_the_gate_and_a_better_answer_in_view_does(
-        self, tmp_path: Path
-    ) -> None:
+    async def test_the_message_that_asks_does_not_shut_the_gate(self, tmp_path: Path) -> None:
         # It stands in the archive before it is asked by, and answers itself best of all.
         async with memory(tmp_path) as held:
             poor = [f"a crane passed some north quay, and then {n}" for n in range(12)]
             said = await held.remember([*poor, user(ASKS)])
-            found = await held.answer(held.asks(said[-1:]), min_score=0.1)
+            found = await held.answer(held.asks(said[-1:]), min_score=0.05)
             assert found.gate is not None
             assert found.gate.open
             assert set(texts(found)) == set(poor)
-        async with memory(tmp_path) as held:
-            poor = [f"a crane passed some north quay, and then {n}" for n in range(12)]
-            await held.remember([*TALK[2:], *poor])
-            said = await held.remember([CRANE, "thank you for that", ASKS])
-            shut = await held.answer(held.asks(said))
-            assert shut.gate is not None
-            assert not shut.gate.open
-            assert shut.gate.reason.cause is Cause.VIEW_ANSWERS
 
     @pytest.mark.parametrize(
-        ("before", "opens"),
+        "before",
         [
-            ("To which commit did we pin the search indexer?", True),
-            ("And where is the ticket of the search indexer, by the way?", True),
-            ("The ticket is for the search indexer, to which we pin the commit.", False),
+            "To which commit did we pin the search indexer?",
+            "And where is the ticket of the search indexer, by the way?",
         ],
     )
-    async def test_an_earlier_question_does_not_answer(
-        self, tmp_path: Path, before: str, opens: bool
-    ) -> None:
+    async def test_an_earlier_question_does_not_answer(self, tmp_path: Path, before: str) -> None:
         async with memory(tmp_path) as held:
             lost = "OPS-311 is what they opened for it when the indexer was slow after all of that"
             await held.remember([*TALK, lost, "noted, I keep it in mind"])
@@ -102,11 +88,8 @@ class TestWhatComesBack:
             said = await held.remember([before, "I do not know that", user(asks)])
             found = await held.answer(held.asks(said), min_score=0.01)
             assert found.gate is not None
-            assert found.gate.open is opens, found.gate.reason
-            if opens:
-                assert lost in texts(found)
-            else:
-                assert found.gate.reason.cause is Cause.VIEW_ANSWERS
+            assert found.gate.open, found.gate.reason
+            assert lost in texts(found)
 
     async def test_one_hidden_answer_behind_300_that_the_view_shows(self, tmp_path: Path) -> None:
         """More than are looked for stand in the view: they must not crowd the answer out."""
@@ -210,7 +193,7 @@ class TestBlocksThatStand:
     async def test_asked_again_without_blocks_it_finds_what_it_would_have_found_anew(
         self, tmp_path: Path
     ) -> None:
-        """What was read a moment ago serves again, but for another view."""
+        """What was read for another view does not decide what this one lacks."""
         async with memory(tmp_path) as held:
             await held.remember([NOTES, "noted, all of it", *TALK])
             block = self.standing(await self.asked(held, "indexer"))
@@ -228,9 +211,8 @@ class TestBlocksThatStand:
             assert len(looked) == 1
             bare = replace(held.asks(view), reads=reads)
             again = await held.answer(bare)
-            assert len(looked) == 1, "the same was looked for again"
             anew = await held.answer(replace(bare, reads=None))
-            assert len(looked) == 2
+            assert len(looked) == 3
             assert (again.passages, again.facts) == (anew.passages, anew.facts)
             assert set(texts(again)) - set(texts(beside)), "the block hid nothing"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from recollect.core.rules.tokens import Weigher
-from recollect.core.turn.standing_block import only_states, stand, states
+from recollect.core.turn.standing_block import stand, states
 from recollect.core.values.history import Entry
 from recollect.core.values.message import EntryKey, Message, MessageId, Part, Role, Text
 
@@ -57,31 +57,6 @@ LASTING = (
     "We decided to keep the berth numbers of 1998.",
     "Reply in Dutch when the mail is from Vlissingen.",
 )
-
-
-@pytest.mark.parametrize(
-    "stated",
-    [
-        "we don't deploy today",
-        "I don't eat meat",
-        "the worker is down",
-        "never push on Fridays",
-        "it's for Hanneke, Joost and me",
-    ],
-)
-@pytest.mark.parametrize(
-    "asked",
-    [
-        "restart the worker",
-        "so please restart the worker",
-        "book us a table for four",
-        "order a cake at the usual place",
-    ],
-)
-def test_message_that_states_and_asks_for_work_does_not_only_state(stated: str, asked: str) -> None:
-    assert only_states(stated)
-    for text in (f"{stated}, {asked}", f"{asked}; {stated}", f"{stated}. {asked}."):
-        assert not only_states(text)
 
 
 REQUESTS = (

@@ -417,11 +417,9 @@ def _search_query(history: Sequence[WireMessage]) -> str:
 
 _LOST_BY: Final[Mapping[Cause, str]] = {
     Cause.TOO_LITTLE_SAID: "gate: too little said",
-    Cause.ONLY_STATES: "gate: only states",
     Cause.UNHEARD: "gate: unheard name",
     Cause.UNCERTAIN: "gate: uncertain",
     Cause.WORDS_APART: "gate: words apart",
-    Cause.VIEW_ANSWERS: "gate: the view answers",
     Cause.NOTHING_HELD: "search: nothing held",
     Cause.NO_WORDS: "search: no words",
     Cause.NOTHING_FITS: "room: nothing fits",

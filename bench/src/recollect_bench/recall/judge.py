@@ -21,7 +21,8 @@ from typing import Final
 from recollect.core.formats.recalled_block import date_line, passage_line, write_block
 from recollect.core.search.bm25 import Bm25Index, inverse_document_frequency
 from recollect.core.search.names import speaker_of
-from recollect.core.search.tokenize import pack, tokenize
+from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.fill import pack
 from recollect.core.values.history import Entry
 from recollect.core.values.recall import RecalledPassage
 from recollect.core.values.segment import NewSegment, SegmentId
@@ -134,7 +135,6 @@ def pack_ranked(ranked: Sequence[RecalledPassage]) -> list[RecalledPassage]:
         ranked,
         budget_tokens=BUDGET_TOKENS - frame,
         cost=lambda passage: openclaw_tokens(passage_line(passage) + "\n"),
-        source=lambda passage: passage.order,
         sitting=lambda passage: passage.sitting,
         heading_cost=lambda passage: openclaw_tokens(date_line(passage) + "\n"),
     )

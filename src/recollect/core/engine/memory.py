@@ -308,7 +308,7 @@ class StoredMemory:
             now=self._clock.now(),
             budget_tokens=budget_tokens,
             count_tokens=self._weigher.text,
-            asks="past",
+            asks="question",
             explicit=True,
             said_after=said_after,
             said_before=said_before,

@@ -15,7 +15,7 @@ from recollect.core.search.bm25 import score_ceiling, score_passages
 from recollect.core.search.names import SPEAKS_FROM, date_words_in, names_in
 from recollect.core.search.question import Question
 from recollect.core.search.tokenize import is_unspaced_pair
-from recollect.core.values.recall import AskedVector, Candidate, Candidates, Scale
+from recollect.core.values.recall import AskedVector, Candidates, Scale
 from recollect.system.config.settings import CALIBRATED_MIN_SCORE
 
 _PROBE_LINES: Final = """
@@ -92,9 +92,10 @@ CALIBRATIONS: Final = (
     CalibrationWeights(vector=1.05, words=14.0, unheard=-5.5, size=-0.45, bias=-7.5),
     CalibrationWeights(vector=0.67, words=11.0, unheard=-5.5, size=-0.5, bias=-8.6),
 )
+UNDERSTANDING_KINDS: Final = ("onnx", "remote")
+"""Kinds of embedders that find an answer in other words than the question's. `static` finds only
+7 of 30 such answers, MiniLM 21 (docs/contributing/ranking.md)."""
 THRESHOLD: Final = CALIBRATED_MIN_SCORE
-NEAR: Final = 8.0
-"""If a passage is at least this similar (in units of `Scale.spread`), it need not share words."""
 _SPEAKER_NAMED: Final = 2.5
 """Correction for a question that names a speaker of this memory. The question is embedded without
 that name, which lowers its similarities by about this much (`turn.phrase`)."""
@@ -111,23 +112,17 @@ class Certainty:
     probability: float
     vectors: int
     unheard: bool
-    near: bool = False
-    """True if a passage is so similar that it need not share words with the question."""
-    ahead: float | None = None
-    """Difference of two logits: of the best hit outside of the request, and of the best hit in the
-    request. None if the request has no hit."""
+    nearness: float | None = None
+    """Best similarity by an embedder that understands other words, in units of `Scale.spread`."""
 
 
 def calibrate(
     question: Question,
     candidates: Candidates,
     vectors: Sequence[AskedVector],
-    *,
-    shown: Sequence[Candidate] = (),
 ) -> Certainty:
     """Estimate the probability that memory contains an answer. `vectors` are the query's vectors,
-    to which the similarities were computed. `shown` are candidates that the request contains
-    already."""
+    to which the similarities were computed."""
     telling = _telling_vectors(vectors, candidates)
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)
@@ -140,44 +135,32 @@ def calibrate(
         query=[word for word in words if held.get(word) or not is_unspaced_pair(word)],
     )
 
-    def signs_of(some: Sequence[Candidate]) -> list[tuple[float, ...]]:
-        scores = score_passages(some, candidates, words)
-        columns = [[calibration.words * (score / ceiling) for score in scores]]
-        for at, scale in telling:
-            near = [candidate.similarities[at] or 0.0 for candidate in some]
-            columns.append(
-                [calibration.vector * (cosine - scale.mean) / scale.spread for cosine in near]
-            )
-        return list(zip(*columns, strict=True))
-
-    outside = signs_of(candidates.passages)
+    passages = candidates.passages
+    by_words = max(score_passages(passages, candidates, words), default=0.0)
+    nearness = None
+    signs = [calibration.words * (by_words / ceiling) if by_words else 0.0]
+    for index, scale in telling:
+        nearest = max([passage.similarities[index] or 0.0 for passage in passages])
+        spreads = (nearest - scale.mean) / scale.spread
+        signs.append(calibration.vector * spreads)
+        if vectors[index].kind in UNDERSTANDING_KINDS:
+            nearness = spreads
     unheard = _unheard(question, candidates)
     documents = min(max(candidates.documents, _SIZES[0]), _SIZES[1])
-    bests = [max(signs) for signs in zip(*outside, strict=True)]
     logit = math.fsum(
         [
-            *bests,
+            *signs,
             calibration.unheard * unheard,
             _SPEAKER_NAMED if telling and _names_a_speaker(question, candidates) else 0.0,
             calibration.size * math.log(documents / _USUAL_SIZE),
             calibration.bias,
         ]
     )
-    ahead = None
-    if shown and outside:
-        best_shown = max(map(math.fsum, signs_of(shown)))
-        ahead = max(map(math.fsum, outside)) - best_shown
     return Certainty(
         probability=1.0 / (1.0 + math.exp(-min(max(logit, -_MOST_LOGIT), _MOST_LOGIT))),
         vectors=len(telling),
         unheard=unheard,
-        near=any(
-            vectors[at].kind != "hash"
-            and ((candidate.similarities[at] or 0.0) - scale.mean) / scale.spread >= NEAR
-            for at, scale in telling
-            for candidate in candidates.passages
-        ),
-        ahead=ahead,
+        nearness=nearness,
     )
 
 

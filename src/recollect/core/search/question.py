@@ -155,16 +155,6 @@ _REFERS: Final = re.compile(
     r"|我们的|老规矩|像上次|照旧",
     re.IGNORECASE | re.VERBOSE,
 )
-# Questions that general knowledge answers: "how do I …", "what if …".
-_SEEKS_ADVICE: Final = re.compile(
-    r"\bhow\ (?:do|can|should|could|would)\ i\b"
-    r"|^\W*(?:(?:and|so|but|ok|okay|hm+|also|then)\b\W*)*(?:do\ i\ need|(?:should|can|could|may)\ i"
-    r"|what\ if|what\ about\ \w+ing)\b"
-    r"|\b(?:best\ (?:way|practices?|tool|approach|option|choice)|is\ (?:it|there)\ (?:any\ |an?\ )?"
-    r"(?:possible|ok|okay|better|worth|way|need)|any\ (?:tips|ideas?|advice|suggestions?)"
-    r"|(?:do|would|can)\ you\ (?:suggest|recommend|advise))\b",
-    re.IGNORECASE | re.VERBOSE,
-)
 # Orders that look like a question.
 _ORDERS: Final = re.compile(
     r"\W*(?:(?:please|pls|ok|okay|hey|hi|and|so|now|then|also)\b\W*)*"
@@ -195,7 +185,8 @@ _LISTS: Final = re.compile(
 _LEANS: Final = re.compile(
     r"^\W*(?:since\ when|until\ when|which(?:\ one)?|(?:what|who|anything)\ else|by\ whom"
     r"|for\ whom|with\ what|where|when|who|how\ (?:much|many|long|often|far|big))\W*$"
-    r"|^\W*(?:and|but|or|also)\b|^\W*(?:why|how\ come|what\ about|how\ about|because)\b"
+    r"|^\W*(?:and|but|or|also)\b|^\W*(?:what\ about|how\ about|because)\b"
+    r"|^\W*(?:why|how\ come)(?:\W+\w+){0,2}\W*$"
     r"|\b(?:that|this|those|these|there|ones?|same"
     r"|others?|former|latter|instead|alternative|both|either|exactly|then|else)\b",
     re.IGNORECASE | re.VERBOSE,
@@ -226,9 +217,6 @@ _CLAUSES: Final = re.compile(
     r"(?=(?:can|could|would|will|should|how|what|why|do|does|did|is|are|any)\b)",
     re.IGNORECASE,
 )
-_OURS: Final = re.compile(r"\b(?:our|ours|we|us|agreed|usual|as\ (?:always|told|before))\b", re.I)
-_SHORT_QUESTION: Final = 25
-"""Number of words. A longer sentence itself names what the question is about."""
 _ASKING_WORDS: Final = 60
 """Number of words. A longer message itself names its topic, and a question in it may be pasted."""
 _END_WORDS: Final = 64
@@ -297,19 +285,16 @@ def what_asks(text: str) -> Asks:
         sentence = _asking_clause(part) if marked else part
         if _ORDERS.match(sentence):
             if _RECOUNTS.search(sentence):
-                return "past"
+                return "question"
             continue
         if _ASKS_LATEST.search(sentence):
             continue
         if marked or _BEGINS_AS_QUESTION.match(sentence) or _ASKS_IN_CHINESE.search(sentence):
-            if _ASKS_PAST.search(sentence):
-                return "past"
-            if asking != "question":
-                general = _SEEKS_ADVICE.search(sentence) and not _OURS.search(sentence)
-                brings_along = len(part.split()) > _SHORT_QUESTION
-                asking = "advice" if general or brings_along else "question"
+            if _ASKS_PAST.search(sentence):  # asks for memory, however long the message is
+                return "question"
+            asking = "question"
         elif _REMINDS.search(sentence):
-            return "past"
+            return "question"
         elif asking == "other" and _REFERS.search(sentence):
             asking = "reference"
     return "other" if long else asking
@@ -320,13 +305,6 @@ def _asking_clause(sentence: str) -> str:
         return sentence
     clauses = list(_CLAUSES.finditer(sentence))
     return sentence[clauses[-1].end() :] if clauses else sentence
-
-
-def orders_politely(text: str) -> bool:
-    """Return whether a short message is an order in form of a question: "can you suggest …?"."""
-    return not _tells_itself(text) and any(
-        _ORDERS.match(each) for each in _SENTENCES.split(text[:_ASKING_CHARS]) if each
-    )
 
 
 def _tells_itself(text: str) -> bool:
@@ -348,7 +326,7 @@ def needs_context(text: str) -> bool:
         return False
     if _LEANS_IN_CHINESE.search(text):
         return True
-    if what_asks(text) not in ("past", "question", "advice"):
+    if what_asks(text) != "question":
         return False
     text = _POINTS_NOWHERE.sub(" ", text)
     pronoun = _PRONOUNS.search(text)

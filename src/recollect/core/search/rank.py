@@ -40,6 +40,8 @@ RESULT_SHARE: Final = 0.15
 """In an explicit search in a session with tools, decisions gain this share of the best score, and a
 tool's calls and output lose it (docs/contributing/ranking.md)."""
 WIDE_SHARE: Final = 0.7
+NEAREST_SHARE: Final = 0.8
+"""Tool output counts as near if the message next to it has this share of the best score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,24 +336,23 @@ class Ranking:
         scores = [
             round(score + more, _DECIMALS) for score, more in zip(self.scores, points, strict=True)
         ]
-        order = sorted(range(len(scores)), key=lambda at: (-scores[at], at))
-        return replace(
-            self,
-            passages=tuple(self.passages[at] for at in order),
-            scores=tuple(scores[at] for at in order),
-            _parts=tuple(parts[at] for at in order),
-        )
+        order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
+        return replace(self, scores=tuple(scores), _parts=tuple(parts)).chosen(order)
 
     def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
         return self._only([not unwanted(passage) for passage in self.passages])
 
-    def _only(self, wanted: Sequence[bool]) -> Ranking:
+    def chosen(self, indexes: Sequence[int]) -> Ranking:
+        """Return a ranking of these passages only, in this order."""
         return replace(
             self,
-            passages=tuple(compress(self.passages, wanted)),
-            scores=tuple(compress(self.scores, wanted)),
-            _parts=tuple(compress(self._parts, wanted)),
+            passages=tuple([self.passages[index] for index in indexes]),
+            scores=tuple([self.scores[index] for index in indexes]),
+            _parts=tuple([self._parts[index] for index in indexes]),
         )
+
+    def _only(self, wanted: Sequence[bool]) -> Ranking:
+        return self.chosen(list(compress(range(len(wanted)), wanted)))
 
     def hits(self, most: int) -> tuple[Hit, ...]:
         """Return the first passages as hits, with the reasons for their rank."""
@@ -484,6 +485,18 @@ def _together(
         *candidates,
         *[passage for passage in around if (passage.segment, passage.ordinal) not in known],
     )
+
+
+def tool_output_near(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
+    """Return the tool output next to the messages that match the question best."""
+    nearest = ranking.near_best(NEAREST_SHARE).passages
+    tools, users = tools_and_users(ranking.passages)
+    best = {candidate.segment for candidate in nearest if candidate.tool is None}
+    return {
+        taker
+        for taker, lender, _ in lending(around.neighbours, tools, users)
+        if lender in best and taker in tools
+    }
 
 
 def _shares(weighing: Weighing) -> tuple[float, ...]:

@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from operator import add
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
 from unicodedata import normalize
 
 from snowballstemmer.english_stemmer import EnglishStemmer
@@ -251,50 +249,3 @@ def _stretches(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         assert next_word is not None, "a sentence ends with a character that is not white space"
         start = next_word.start()
     yield start, end
-
-
-Ranked = TypeVar("Ranked")
-
-MOST_OF_ONE: Final = 2
-"""Maximum number of passages per message in a block (docs/contributing/sources.md)."""
-MOST_OF_RESULT: Final = 4
-"""Maximum number of passages in a block per relevant tool output."""
-_NEARLY_FULL_TOKENS: Final = 8
-_MOST_MISFITS: Final = 200
-"""After this many passages that did not fit, `pack` tries no more."""
-
-
-def pack(
-    ranked: Sequence[Ranked],
-    *,
-    budget_tokens: int,
-    cost: Callable[[Ranked], int],
-    source: Callable[[Ranked], Hashable],
-    sitting: Callable[[Ranked], Hashable],
-    heading_cost: Callable[[Ranked], int],
-    most: int | None = None,
-    most_of: Callable[[Ranked], int] = lambda _: MOST_OF_ONE,
-) -> list[Ranked]:
-    """Return the passages that fit, in order of rank. `source` names a passage's message, `most_of`
-    the limit per message. `heading_cost` is added once per `sitting` (day of a session)."""
-    chosen: list[Ranked] = []
-    headed: set[Hashable] = set()
-    taken: Counter[Hashable] = Counter()
-    left = budget_tokens
-    misfits = 0
-    for one in ranked:
-        if left < _NEARLY_FULL_TOKENS or misfits > _MOST_MISFITS or len(chosen) == most:
-            break
-        if taken[source(one)] >= most_of(one):
-            continue
-        needs = cost(one)
-        if sitting(one) not in headed:
-            needs += heading_cost(one)
-        if needs > left:
-            misfits += 1
-            continue
-        left -= needs
-        taken[source(one)] += 1
-        headed.add(sitting(one))
-        chosen.append(one)
-    return chosen

@@ -104,7 +104,7 @@ class TurnInput:
         if self.settings.recall.method == "openclaw":
             return self.estimated_within(limits.block_tokens)
         asked = limits.hard_cap_tokens if uses_tools else limits.talk_cap_tokens
-        wants = asks in ("past", "question") or (asks == "reference" and uses_tools)
+        wants = asks == "question" or (asks == "reference" and uses_tools)
         return self.estimated_within((asked if wants else limits.block_tokens) - MESSAGE_TOKENS)
 
 

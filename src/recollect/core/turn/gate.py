@@ -1,35 +1,23 @@
 """The gate: decides whether a turn refers to something that is no longer in the request, so that
-memory is searched for it. The gate opens if memory contains terms that the request lacks, or if a
-calibrated probability is high enough. The gate must open rarely, because an unneeded block costs
-tokens and the provider's cache. Also contains other steps of recall without I/O. The view is the
-request's messages."""
+memory is searched for it. A question opens the gate if memory probably holds an answer, an order
+only if the user's own statements do. The gate must open rarely, because an unneeded block costs
+tokens and the provider's cache."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from recollect.core.rules.identity import segment_id
 from recollect.core.search.bm25 import inverse_document_frequency
-from recollect.core.search.calibrate import THRESHOLD, Certainty, calibrate
+from recollect.core.search.calibrate import THRESHOLD, UNDERSTANDING_KINDS, Certainty, calibrate
 from recollect.core.search.identifiers import identifiers_in, words_of
 from recollect.core.search.names import names_in
-from recollect.core.search.question import (
-    Question,
-    asking_part,
-    is_echo,
-    orders_politely,
-    subject,
-    substance,
-    wants_list,
-)
-from recollect.core.search.rank import Ranking, Weighing, lending, tools_and_users, vector_shares
-from recollect.core.search.tokenize import is_unspaced_pair, tokenize
-from recollect.core.turn.standing_block import only_states
+from recollect.core.search.question import Question, asking_part, subject, substance, wants_list
+from recollect.core.search.tokenize import tokenize
 from recollect.core.values.history import SessionId
 from recollect.core.values.message import EntryKey
 from recollect.core.values.reason import Cause, Reason
@@ -39,24 +27,13 @@ from recollect.core.values.recall import (
     Candidate,
     Candidates,
     GateVerdict,
-    Neighbour,
     RecallRequest,
-    Surroundings,
 )
 from recollect.core.values.segment import SegmentId
-from recollect.system.config.settings import Hybrid
-from recollect.system.config.settings import Recall as RecallSettings
 
-NEAREST_SHARE: Final = 0.8
-_EXCHANGES: Final = 3
-_EXCHANGE_ENDS: Final = 32
 _KNOWN_IDS: Final = 16_384
-TAIL_SHARE: Final = 0.4
-"""A passage is recalled only if it has this share of the best passage's score (measured)."""
-ASKED_TAIL_SHARE: Final = 0.3
-UNSPACED_TAIL_SHARE: Final = 0.25
-COMMON_SHARE: Final = 0.03
-COMMON_LEAST: Final = 5
+MIN_WORDS: Final = 2
+"""A message other than a question must have this many words that are about something."""
 
 
 def left_out(request: RecallRequest) -> frozenset[SegmentId]:
@@ -73,141 +50,41 @@ def known_id(session: SessionId, key: EntryKey) -> SegmentId:
     return segment_id(session, key)
 
 
-def exchanges_of(
-    nearest: Sequence[Candidate], request: RecallRequest
-) -> dict[SegmentId, tuple[SegmentId, ...]]:
-    """Return the first exchanges (a user message and its answers) that are only partly in the
-    view."""
-    segment_ids: dict[tuple[EntryKey, ...], SegmentId] = {}
-    for candidate in nearest:
-        if len(segment_ids) < _EXCHANGES:
-            segment_ids.setdefault(request.shown_in_part[candidate.key], candidate.segment)
-    return {
-        segment: tuple([known_id(request.session, key) for key in exchange])
-        for exchange, segment in segment_ids.items()
-    }
-
-
-def near_missing(
-    exchange: Sequence[SegmentId], shown: AbstractSet[SegmentId]
-) -> tuple[SegmentId, ...]:
-    """Return the messages of an exchange that are in the view, next to a message that is not."""
-    ends = [
-        segment_id
-        for before, segment_id, after in zip(
-            (None, *exchange), exchange, (*exchange[1:], None), strict=False
-        )
-        if segment_id in shown
-        and any(near is not None and near not in shown for near in (before, after))
-    ]
-    return tuple(ends[:_EXCHANGE_ENDS])
-
-
-def within_exchanges(
-    around: Surroundings,
-    in_view: AbstractSet[SegmentId],
-    exchanges: Mapping[SegmentId, Sequence[SegmentId]],
-) -> Surroundings:
-    """Replace neighbors of messages in the view by the other messages of the same exchange."""
-    others = [
-        neighbour
-        for neighbour in around.neighbours
-        if neighbour.of not in in_view and neighbour.segment not in in_view
-    ]
-    own = [
-        Neighbour(segment=segment_id, of=of, distance=1)
-        for of, exchange in exchanges.items()
-        for segment_id in exchange
-        if segment_id != of
-    ]
-    return replace(around, neighbours=(*others, *own))
-
-
-def tool_output_near(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
-    """Return the tool output next to the messages that match the question best."""
-    nearest = ranking.near_best(NEAREST_SHARE).passages
-    tools, users = tools_and_users(ranking.passages)
-    best = {candidate.segment for candidate in nearest if candidate.tool is None}
-    return {
-        taker
-        for taker, lender, _ in lending(around.neighbours, tools, users)
-        if lender in best and taker in tools
-    }
-
-
-def common_words(candidates: Candidates) -> frozenset[str]:
-    most = max(COMMON_LEAST, COMMON_SHARE * candidates.documents)
-    return frozenset(
-        word for word, count in candidates.document_frequencies.items() if count > most
-    )
-
-
-def tail_share(question: Question) -> float:
-    """Return the share of the best passage's score that a passage needs to be recalled."""
-    pairs = sum(map(is_unspaced_pair, question.words))
-    if 4 * pairs > len(question.words):
-        return UNSPACED_TAIL_SHARE
-    return TAIL_SHARE if question.asks == "other" else ASKED_TAIL_SHARE
-
-
-def weighing_of(vectors: Sequence[AskedVector], settings: RecallSettings, now: float) -> Weighing:
-    """Return the measured weights for these embedders, or those of the settings."""
-    kinds = tuple(vector.kind for vector in vectors)
-    shares = vector_shares(kinds)
-    hybrid = settings.hybrid
-    if kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
-        wanted = _vector_share(hybrid)
-        shares = tuple(share * wanted / sum(shares) for share in shares)
-    return Weighing(kinds=kinds, shares=shares, decay_per_day=settings.decay_per_day, now=now)
-
-
-def _vector_share(hybrid: Hybrid) -> float:
-    vector, text = hybrid.vector_weight, hybrid.text_weight
-    if text is None:
-        return vector or 0.0
-    if vector is None:
-        return 1.0 - text
-    return vector / (vector + text)
-
-
-LEAST_WORDS: Final = 2
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """What a match by meaning needs to open the gate, for one kind of message."""
+class GateRule:
+    """What opens the gate, for one kind of message."""
 
-    certainty: float
-    ahead: float
-    words: int
-    told_ahead: float | None = None
+    min_certainty: float
+    min_words: int
     together: float = math.inf
+    """In a session with tools: this many words of the subject in one passage are enough."""
 
 
-class _Worth(NamedTuple):
-    worth: float
-    known: bool
-
-
-_QUESTION: Final = Opening(certainty=THRESHOLD, ahead=-12.0, told_ahead=-2.0, words=1)
-OPENINGS: Final[Mapping[Asks, Opening]] = {
-    "past": Opening(certainty=0.05, ahead=-math.inf, words=1),
-    "question": _QUESTION,
-    "advice": _QUESTION,
-    "reference": Opening(certainty=THRESHOLD, ahead=0.5, words=LEAST_WORDS, together=2),
-    "other": Opening(certainty=0.97, ahead=2.0, words=LEAST_WORDS, together=3),
+RULES: Final[Mapping[Asks, GateRule]] = {
+    "question": GateRule(min_certainty=THRESHOLD, min_words=1),
+    "reference": GateRule(min_certainty=THRESHOLD, min_words=MIN_WORDS, together=2),
+    "other": GateRule(min_certainty=0.97, min_words=MIN_WORDS, together=3),
 }
 """What each kind of message needs, as measured (docs/contributing/ranking.md)."""
-MOST_OF_IT: Final = 0.48
+MIN_NEARNESS: Final = 4.5
+"""In a session with tools, a question needs no shared words if a passage is this near in meaning
+(in units of `Scale.spread`): so near is the best passage for two thirds of the questions in other
+words, and for a tenth of general questions (docs/contributing/ranking.md)."""
+SUBJECT_SHARE: Final = 0.48
+"""Share of the subject's word weight that one passage must contain if tools were used: tool output
+contains almost any pair of words somewhere (docs/contributing/ranking.md)."""
 LIKELY: Final = 0.5
 """If the probability is at least this, words that memory does not contain are ignored."""
-NEARLY_ALL: Final = 0.8
-RARE_SHARE: Final = 0.005
-RARE_LEAST: Final = 2
 IDENTIFIER_SHARE: Final = 0.01
-IDENTIFIER_LEAST: Final = 3
+MIN_COMMON: Final = 3
+"""An identifier is no longer specific if its rarest word is in more passages than this many, and
+in more than this share of all."""
 _TOGETHER: Final = 2
-_PAIR: Final = 2
+
+
+class _WordWeight(NamedTuple):
+    weight: float
+    known: bool
 
 
 def gate(
@@ -216,51 +93,30 @@ def gate(
     candidates: Candidates,
     vectors: Sequence[AskedVector],
     *,
-    shown: Sequence[Candidate] = (),
-    least: float | None = None,
-    may_correct: Callable[[Candidate], bool] = bool,
+    min_score: float | None = None,
 ) -> GateVerdict:
     """Decide whether to recall, and give the reason."""
-    shown = [
-        one for one in shown if one.key not in request.questions_only and not is_echo(question, one)
-    ]
     if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
     among_tools = is_among_tools(request, candidates)
-    is_work = wants_statements(question, among_tools=among_tools)
-    if is_work:
+    request = replace(request, uses_tools=among_tools)
+    if wants_statements(question, among_tools=among_tools):
         candidates = of_the_user(candidates)
-        shown = [candidate for candidate in shown if is_the_users(candidate)]
-    newest = request.newest or question.text
-    opening = _opening(newest, question, among_tools=among_tools)
-    worths = _worths(request, question, candidates)
-    shown = _still_holding(shown, candidates, worths, may_correct)
-    certainty = calibrate(question, candidates, vectors, shown=shown)
+    rule = RULES[question.asks]
+    certainty = calibrate(question, candidates, vectors)
     if vectors and among_tools and question.asks != "other":
-        certainty = _surer(certainty, calibrate(question, candidates, (), shown=shown))
-    threshold = max(opening.certainty, 0.0 if among_tools else THRESHOLD)
-    if least is not None:
-        threshold = least
+        by_words = calibrate(question, candidates, ()).probability
+        certainty = replace(certainty, probability=max(certainty.probability, by_words))
+    threshold = rule.min_certainty if min_score is None else min_score
     reason = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
     lost: Mapping[str, str] = {}
     closed = None
     if not request.gated:
         reason = Reason(Cause.ASKED_FOR)
     else:
-        says_enough = _says_enough(question, candidates, opening.words)
-        ahead = opening.ahead
-        if opening.told_ahead is not None and _view_tells(worths, shown):
-            ahead = opening.told_ahead
-        closed = _closed(certainty, threshold, ahead, says_enough=says_enough)
-        if is_work and only_states(newest):
-            closed = Reason(Cause.ONLY_STATES)
-        may_stand_apart = certainty.near or request.refers_to or wants_list(newest)
-        if closed is None and least is None and among_tools and not may_stand_apart:
-            closed = _stand_apart(worths, candidates, opening, certainty)
+        closed = _closed(request, question, candidates, certainty, rule, min_score)
         if closed is not None:
             lost = _lost_identifiers(request, candidates)
-            if not lost and says_enough and not is_work:
-                lost = _held_together(_lost_rare_words(request, question, candidates), candidates)
             # The reason contains only their number, because the ledger's reports contain no message
             # content.
             reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else closed
@@ -272,6 +128,11 @@ def gate(
         lost_terms=tuple(lost.values()),
         lost_words=tuple(lost),
     )
+
+
+def understands(vectors: Sequence[AskedVector]) -> bool:
+    """Return whether an embedder made these vectors that finds answers in other words."""
+    return any(vector.kind in UNDERSTANDING_KINDS for vector in vectors)
 
 
 def is_among_tools(request: RecallRequest, candidates: Candidates) -> bool:
@@ -294,105 +155,82 @@ def is_the_users(candidate: Candidate) -> bool:
     return candidate.role == "user" and candidate.tool is None
 
 
-def _opening(newest: str, question: Question, *, among_tools: bool) -> Opening:
-    if question.asks == "other" and not among_tools and orders_politely(newest):
-        return OPENINGS["question"]
-    return OPENINGS[question.asks]
-
-
-def _surer(certainty: Certainty, by_words: Certainty) -> Certainty:
-    if by_words.probability <= certainty.probability:
-        return certainty
-    return replace(by_words, near=certainty.near)
-
-
 def _closed(
-    certainty: Certainty, threshold: float, ahead: float, *, says_enough: bool
+    request: RecallRequest,
+    question: Question,
+    candidates: Candidates,
+    certainty: Certainty,
+    rule: GateRule,
+    min_score: float | None,
 ) -> Reason | None:
-    if not says_enough:
+    """Return why the gate stays closed, or None if it opens."""
+    among_tools = is_among_tools(request, candidates)
+    threshold = rule.min_certainty if min_score is None else min_score
+    if not _says_enough(question, candidates, rule.min_words):
         return Reason(Cause.TOO_LITTLE_SAID)
+    is_near = (certainty.nearness or 0.0) >= MIN_NEARNESS
+    if among_tools and question.asks == "question" and is_near and min_score is None:
+        return None
     if certainty.probability < threshold:
         cause = Cause.UNHEARD if certainty.unheard else Cause.UNCERTAIN
         return Reason(cause, certainty=certainty.probability, threshold=threshold)
-    if certainty.ahead is not None and certainty.ahead <= ahead:
-        return Reason(Cause.VIEW_ANSWERS)
-    return None
-
-
-def _stand_apart(
-    worths: Mapping[str, _Worth], candidates: Candidates, opening: Opening, certainty: Certainty
-) -> Reason | None:
-    """Return why the gate stays closed although the meaning matches: no passage contains enough of
-    the question's words. Return None if a passage contains enough."""
-    if not worths:
+    if not among_tools or min_score is not None:
         return None
-    least = MOST_OF_IT * sum([worth.worth for worth in worths.values()])
-    least_known = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
-    likely = certainty.probability >= LIKELY
-    for candidate in candidates.passages:
-        shared = [each.worth for word, each in worths.items() if candidate.counts.get(word)]
-        if len(shared) >= opening.together or (shared and sum(shared) >= least):
-            return None
-        if likely and len(shared) >= _TOGETHER and sum(shared) >= least_known:
-            return None
+    if request.refers_to or wants_list(request.newest or question.text):
+        return None
+    if _shares_words(request, question, candidates, rule, certainty):
+        return None
     return Reason(Cause.WORDS_APART, certainty=certainty.probability)
 
 
-def _still_holding(
-    shown: Sequence[Candidate],
+def _shares_words(
+    request: RecallRequest,
+    question: Question,
     candidates: Candidates,
-    worths: Mapping[str, _Worth],
-    may_correct: Callable[[Candidate], bool],
-) -> list[Candidate]:
-    """Return the messages of the view that no later message of the user may have corrected."""
-    least = MOST_OF_IT * sum([worth.worth for worth in worths.values() if worth.known])
-    later = max(
-        [
-            candidate.said_at
-            for candidate in candidates.passages
-            if is_the_users(candidate)
-            and 0 < least <= _held(worths, candidate)
-            and may_correct(candidate)
-        ],
-        default=-math.inf,
-    )
-    return [candidate for candidate in shown if candidate.said_at >= later]
+    rule: GateRule,
+    certainty: Certainty,
+) -> bool:
+    """Return whether one passage contains enough of the message's words."""
+    weights = _word_weights(request, question, candidates)
+    if not weights:
+        return True
+    min_weight = SUBJECT_SHARE * sum([word.weight for word in weights.values()])
+    min_known = SUBJECT_SHARE * sum([word.weight for word in weights.values() if word.known])
+    likely = certainty.probability >= LIKELY
+    for candidate in candidates.passages:
+        shared = [each.weight for word, each in weights.items() if candidate.counts.get(word)]
+        if len(shared) >= rule.together or (shared and sum(shared) >= min_weight):
+            return True
+        if likely and len(shared) >= _TOGETHER and sum(shared) >= min_known:
+            return True
+    return False
 
 
-def _held(worths: Mapping[str, _Worth], candidate: Candidate) -> float:
-    return sum([each.worth for word, each in worths.items() if candidate.counts.get(word)])
-
-
-def _view_tells(worths: Mapping[str, _Worth], shown: Sequence[Candidate]) -> bool:
-    least = NEARLY_ALL * sum([worth.worth for worth in worths.values()])
-    return bool(worths) and any(_held(worths, candidate) >= least for candidate in shown)
-
-
-def _worths(
+def _word_weights(
     request: RecallRequest, question: Question, candidates: Candidates
-) -> Mapping[str, _Worth]:
+) -> Mapping[str, _WordWeight]:
     frequencies = candidates.document_frequencies
     about = subject(question.text, question.words)
     asking = set(tokenize(f"{request.refers_to}\n{asking_part(request.newest)}"))
     asked = [word for word in about if word in asking]
     return {
-        word: _Worth(
-            worth=inverse_document_frequency(
+        word: _WordWeight(
+            weight=inverse_document_frequency(
                 document_frequency=frequencies.get(word, 0), documents=candidates.documents
             ),
             known=bool(frequencies.get(word)),
         )
-        for word in (asked if len(asked) >= LEAST_WORDS else about)
+        for word in (asked if len(asked) >= MIN_WORDS else about)
     }
 
 
-def _says_enough(question: Question, candidates: Candidates, least: int) -> bool:
-    texts = substance(question.text, question.words)
-    if len(texts) >= least:
+def _says_enough(question: Question, candidates: Candidates, min_words: int) -> bool:
+    words = substance(question.text, question.words)
+    if len(words) >= min_words:
         return True
     frequencies = candidates.document_frequencies
     names = names_in(question.text)
-    return any(word in texts and frequencies.get(word, 0) for name in names for word in name)
+    return any(word in words and frequencies.get(word, 0) for name in names for word in name)
 
 
 def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
@@ -405,9 +243,8 @@ def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
 def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping[str, str]:
     asked = identifiers_in(request.newest or request.query)
     said = {word: text for each in request.recent for word, text in identifiers_in(each).items()}
-    most = max(IDENTIFIER_LEAST, IDENTIFIER_SHARE * candidates.documents)
-    view = _Shown(request.view)
-    beside = _Shown(request.recent)
+    max_count = max(MIN_COMMON, IDENTIFIER_SHARE * candidates.documents)
+    view, beside = Texts(request.view), Texts(request.recent)
     lost: dict[str, str] = {}
     for word, written in {**said, **asked}.items():
         words = words_of(written)
@@ -415,71 +252,23 @@ def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping
             continue
         rarest = min(words, key=lambda each: candidates.document_frequencies.get(each, 0))
         if (
-            candidates.document_frequencies.get(rarest, 0) <= most
-            and not view.holds(written)
-            and not (word in asked and beside.holds(written))
+            candidates.document_frequencies.get(rarest, 0) <= max_count
+            and not view.contain(written)
+            and not (word in asked and beside.contain(written))
         ):
             lost[rarest] = written
     return lost
 
 
-def _lost_rare_words(
-    request: RecallRequest, question: Question, candidates: Candidates
-) -> Mapping[str, str]:
-    most = max(RARE_LEAST, RARE_SHARE * candidates.documents)
-    rare = {
-        word for word in question.words if 0 < candidates.document_frequencies.get(word, 0) <= most
-    }
-    held = _words_in(candidates, rare)
-    if not held:
-        return {}
-    shown = _Shown((*request.view, *request.recent))
-    written = {
-        # a script without spaces does not separate words: use pairs of characters
-        word: word if not word.isascii() and word in text else text.strip("\"'`.,:;!?()")
-        for text in dict.fromkeys(question.text.split())
-        for word in tokenize(text)
-        if word in held
-    }
-    return {
-        word: text
-        for word, text in written.items()
-        if not shown.holds(text) and not shown.holds(word)
-    }
+class Texts:
+    """Texts that are searched for strings, whatever the case. They are joined only if needed."""
 
-
-def _held_together(rare: Mapping[str, str], candidates: Candidates) -> Mapping[str, str]:
-    best: dict[str, str] = {}
-    for candidate in candidates.passages:
-        held = {word: text for word, text in rare.items() if candidate.counts.get(word)}
-        if len(held) > len(best) and _words_apart(held.values()) >= _TOGETHER:
-            best = held
-    return best
-
-
-def _words_apart(written: Iterable[str]) -> int:
-    taken: set[str] = set()
-    count = 0
-    for text in dict.fromkeys(written):
-        if text.isascii() or len(text) > _PAIR:
-            count += 1
-        elif len(text) == _PAIR and not taken & set(text):
-            taken |= set(text)
-            count += 1
-    return count
-
-
-def _words_in(candidates: Candidates, words: Iterable[str]) -> set[str]:
-    wanted = set(words)
-    return {word for candidate in candidates.passages for word in wanted & candidate.counts.keys()}
-
-
-class _Shown:
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
         self._lowered: str | None = None
 
-    def holds(self, written: str) -> bool:
+    def contain(self, written: str) -> bool:
+        """Return whether one of the texts contains this string."""
         if self._lowered is None:
             self._lowered = "\n".join(self._texts).lower()
         return written.lower() in self._lowered

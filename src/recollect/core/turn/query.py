@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, TypeAlias, cast, overload
 
@@ -22,12 +22,11 @@ from recollect.core.search.names import SPEAKS_FROM, speaker_names_asked, speake
 from recollect.core.search.question import (
     Question,
     needs_context,
-    only_asks,
     question_text,
     read_question,
     what_asks,
 )
-from recollect.core.turn.gate import known_id, left_out, lost_words_asked
+from recollect.core.turn.gate import left_out, lost_words_asked
 from recollect.core.turn.recall_facts import types_asked
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.core.values.fact import FactType
@@ -168,6 +167,9 @@ def ask(
     asks = what_asks(text)
     to_the_model = not _to_somebody_else(text, asks, visible)
     asks = asks if to_the_model else "other"
+    leans = to_the_model and needs_context(text)
+    # what the model wrote before the user's message is part of that message only if it leans on it
+    works = newest is None or newest is not last_turn(visible)
     scope: RecallScope = "space" if settings.scope == "space" else "session"
     return RecallRequest(
         space=space,
@@ -175,15 +177,13 @@ def ask(
         query=asked.text,
         newest=text,
         asks=asks,
-        refers_to=_leant_on(visible, newest) if to_the_model and needs_context(text) else "",
-        recent=() if said is None else _prose(said),
+        refers_to=_leant_on(visible, newest) if leans else "",
+        recent=_prose(said) if said is not None and (works or leans) else (),
         shown=frozenset(
             [key for entry in visible if entry.key not in cut for key in entry.segment_keys]
             + _whole_messages(blocks)
         ),
         quoted=frozenset(recalled),
-        questions_only=_QuestionsOnly(visible),
-        shown_in_part=_partial_messages(visible, cut),
         asking=None if newest is None else newest.key,
         uses_tools=among_tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
@@ -209,10 +209,10 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     speakers = Counter(speaker_of(spoken_text(entry)) for entry in lately if _asks(entry))
     if not any(name not in ("", speaker) and speakers[name] >= _SPEAKS for name in speakers):
         return False
-    to_you = asks in ("question", "advice") and _YOU.search(text) is not None
     # true if the user asks what all participants agreed on
-    ours = asks == "past" and _SHARED_PAST.search(text) is not None
-    return to_you or (_takes_note(lately) and not ours)
+    ours = asks == "question" and _SHARED_PAST.search(text) is not None
+    to_you = asks == "question" and _YOU.search(text) is not None
+    return not ours and (to_you or _takes_note(lately))
 
 
 def _takes_note(lately: Sequence[Entry]) -> bool:
@@ -236,24 +236,6 @@ def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
 
 def _whole_messages(blocks: Sequence[Insert]) -> list[EntryKey]:
     return [EntryKey(key) for block in blocks if block.stage == "stand" for key in block.recalled]
-
-
-def _partial_messages(
-    visible: Sequence[Entry], cut: Collection[EntryKey]
-) -> Mapping[EntryKey, tuple[EntryKey, ...]]:
-    if not cut:
-        return {}
-    exchanges: list[list[EntryKey]] = [[]]
-    for entry in visible:
-        if _asks(entry):
-            exchanges.append([])
-        exchanges[-1].append(entry.key)
-    return {
-        key: exchange
-        for exchange in map(tuple, exchanges)
-        if any(key in cut for key in exchange)
-        for key in exchange
-    }
 
 
 class _Texts(Sequence[str]):
@@ -286,29 +268,12 @@ class _Texts(Sequence[str]):
         return self._all()[index]
 
 
-class _QuestionsOnly(Container[EntryKey]):
-    def __init__(self, entries: Sequence[Entry]) -> None:
-        self._entries = entries
-        self._by_key: dict[object, Entry] | None = None
-
-    def __contains__(self, key: object) -> bool:
-        if self._by_key is None:
-            self._by_key = {entry.key: entry for entry in self._entries}
-        return key in self._by_key and _only_asks(self._by_key[key])
-
-
 def _summary(edits: Sequence[Edit]) -> list[str]:
     return [without_names(edit.summary) for edit in edits if isinstance(edit, Cut)][-1:]
 
 
 def _asks(entry: Entry) -> bool:
     return entry.role == "user" and not entry.message.summary and bool(spoken_text(entry))
-
-
-def _only_asks(entry: Entry) -> bool:
-    if entry.role != "user" or any(isinstance(part, ToolResult) for part in entry.parts):
-        return False
-    return only_asks("\n".join(_prose(entry)))
 
 
 def _prose(entry: Entry) -> tuple[str, ...]:
@@ -365,15 +330,6 @@ def queries_of(request: RecallRequest) -> Queries:
     return queries
 
 
-def first_query(request: RecallRequest) -> CandidateQuery:
-    """Return the query that finds passages in the view, too: the gate must know them."""
-    asked = queries_of(request)[2]
-    if not request.gated or not asked.leave_out:
-        return asked
-    itself = () if request.asking is None else (known_id(request.session, request.asking),)
-    return replace(asked, leave_out=frozenset(itself))
-
-
 def wanted_passages(request: RecallRequest) -> int:
     return max(_LEAST_WANTED, request.budget_tokens // PASSAGE_TOKENS)
 
@@ -389,7 +345,7 @@ async def phrase(text: str, archive: Archive, next_for: RecallRequest | None = N
     if not names:
         return text
     words = {speaker_word(name): name for name in names}
-    query = CandidateQuery() if next_for is None else first_query(next_for)
+    query = CandidateQuery() if next_for is None else queries_of(next_for)[2]
     query = replace(query, words=(*words, *query.words), lexical_limit=0, vector_limit=0)
     frequencies = (await archive.candidates(query)).document_frequencies
     speaking = [name for word, name in words.items() if frequencies.get(word, 0) >= SPEAKS_FROM]

@@ -4,7 +4,6 @@ asks the gate, ranks, fills the block. Never returns content of the view or of a
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -12,36 +11,39 @@ from typing import Final
 
 from recollect.core.formats.recalled_block import date_line, passage_line, write_block
 from recollect.core.ports import Archive
+from recollect.core.rules.text import sentence_spans
 from recollect.core.search.facts import FACTS_SHARE
 from recollect.core.search.names import speaker_of
 from recollect.core.search.question import Question, is_echo, only_asks
-from recollect.core.search.rank import Ranking, rank, seeds
-from recollect.core.search.tokenize import MOST_OF_ONE, MOST_OF_RESULT, pack
+from recollect.core.search.rank import (
+    Ranking,
+    Weighing,
+    rank,
+    seeds,
+    tool_output_near,
+    vector_shares,
+)
+from recollect.core.turn.fill import FIRST_SHARE, enough_passages, likely_passages, pack
 from recollect.core.turn.gate import (
-    common_words,
-    exchanges_of,
+    Texts,
     gate,
     is_among_tools,
     is_the_users,
-    known_id,
-    near_missing,
-    tail_share,
-    tool_output_near,
+    understands,
     wants_statements,
-    weighing_of,
-    within_exchanges,
 )
 from recollect.core.turn.inject import quote
-from recollect.core.turn.query import PASSAGE_TOKENS, first_query, queries_of, wanted_passages
+from recollect.core.turn.query import queries_of, wanted_passages
 from recollect.core.turn.recall_facts import (
     Replaced,
+    common_words,
     corrections_in,
     facts_asked,
     is_corrected,
     recall_facts,
     replaced_statements,
 )
-from recollect.core.turn.standing_block import may_correct, rule_strength, states
+from recollect.core.turn.standing_block import rule_strength, states
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (
     AskedVector,
@@ -59,14 +61,13 @@ from recollect.core.values.recall import (
     Surroundings,
 )
 from recollect.core.values.segment import Segment, SegmentId
+from recollect.system.config.settings import Hybrid
 from recollect.system.config.settings import Recall as RecallSettings
 
 SEEDS_SHARE: Final = 1.6
-_CHARS_A_TOKEN: Final = 6
 _QUESTION_WORDS: Final = 60
 _QUESTIONS_READ: Final = 32
 _PASSAGES_EACH: Final = 3
-_PASSAGES_OF_RESULT: Final = 16
 _WEIGHED_BY_KIND: Final = 300
 
 
@@ -78,28 +79,32 @@ async def recall(
     settings: RecallSettings,
 ) -> Recalled:
     """Return the content to add to this request, and the ranked hits."""
-    question, types, asked = queries_of(request)
-    asked = replace(asked, vectors=() if types and not question.words else tuple(vectors))
-    if not question.words and not asked.vectors and not types:
+    question, types, query = queries_of(request)
+    query = replace(query, vectors=() if types and not question.words else tuple(vectors))
+    if not question.words and not query.vectors and not types:
         return Recalled(gate=GateVerdict(open=False, reason=Reason(Cause.NO_WORDS)))
     reads = RecallReads() if request.reads is None else request.reads
-    about = facts_asked(request, question, types, asked.vectors)
-    search = _MemorySearch(archive, request, question, asked, settings, reads, about)
-    judged = await search.judged()
+    fact_query = facts_asked(request, question, types, query.vectors)
+    search = _MemorySearch(archive, request, question, query, settings, reads, fact_query)
+    decision = await search.decide()
     if request.explicit:
         asked_for = replace(
-            judged.verdict, open=True, reason=Reason(Cause.ASKED_FOR), lost_terms=(), lost_words=()
+            decision.verdict,
+            open=True,
+            reason=Reason(Cause.ASKED_FOR),
+            lost_terms=(),
+            lost_words=(),
         )
-        judged = replace(judged, verdict=asked_for)
-    verdict = judged.verdict
+        decision = replace(decision, verdict=asked_for)
+    verdict = decision.verdict
     known = await recall_facts(
         request,
         question,
         verdict,
         archive=archive,
-        vectors=asked.vectors,
+        vectors=query.vectors,
         types=types,
-        common=common_words(judged.found),
+        common=common_words(decision.candidates),
         read=reads.facts,
     )
     if not verdict.open:
@@ -109,16 +114,16 @@ async def recall(
             return Recalled(gate=verdict)
         return Recalled(facts=known.facts, gate=replace(verdict, open=True, reason=known.opens))
     if verdict.lost_words:
-        judged = replace(judged, found=_holding(judged.found, verdict.lost_words))
+        decision = replace(decision, candidates=_holding(decision.candidates, verdict.lost_words))
         words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
         search = replace(search, question=replace(question, words=words))
-    ranking, printed = await search.ranked(judged)
+    ranking = await search.ranked(decision)
     search = replace(search, replaced=await replaced_statements(reads.facts, archive))
-    passages = await search.packed(ranking, known.facts, printed)
+    passages = await search.packed(ranking, known.facts)
     facts = known.beside(passages)
     # Facts that a passage contains in full were dropped. Fill their space with more passages.
     if len(facts) < len(known.facts):
-        more = await search.packed(ranking, facts, printed)
+        more = await search.packed(ranking, facts)
         if known.beside(more) == facts:  # false if `more` lacks a dropped fact
             passages = more
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
@@ -132,12 +137,12 @@ async def recall(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Judged:
-    found: Candidates
-    in_view: tuple[Candidate, ...] = ()
-    only_cut: bool = False
-    only_stated: bool = False
+class _Decision:
+    candidates: Candidates
     verdict: GateVerdict
+    among_tools: bool = False
+    only_stated: bool = False
+    """True if only the user's statements may be recalled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,90 +150,42 @@ class _MemorySearch:
     archive: Archive
     request: RecallRequest
     question: Question
-    asked: CandidateQuery
+    query: CandidateQuery
     settings: RecallSettings
     reads: RecallReads
-    facts: FactQuery
+    fact_query: FactQuery
     replaced: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def segments(self) -> dict[SegmentId, Segment]:
         return self.reads.segments
 
-    async def judged(self) -> _Judged:
-        """Query the store, and ask the gate. If the gate stays closed and the view has part of an
-        exchange, search the missing part."""
-        question, asked = self.question, self.asked
-        candidates, shown = await self._looked_up()
-        candidates = await self._without_itself(candidates)
-        among_tools = is_among_tools(self.request, candidates)
-        request = replace(self.request, uses_tools=among_tools)
-
-        def judge(candidates: Candidates, shown: Sequence[Candidate]) -> GateVerdict:
-            return gate(
-                request,
-                question,
-                candidates,
-                asked.vectors,
-                shown=shown,
-                least=self.settings.min_score,
-                may_correct=self._may_correct,
-            )
-
-        if not request.gated:
-            return _Judged(found=candidates, verdict=judge(candidates, shown))
-        kept = tuple(
-            [candidate for candidate in candidates.passages if not is_echo(question, candidate)]
-        )
-        candidates = replace(candidates, passages=kept)
-        verdict = judge(candidates, shown)
+    async def decide(self) -> _Decision:
+        """Query the store, and ask the gate."""
+        request, question = self.request, self.question
+        found = await self._candidates(self.query)
+        passages = _unquoted(found.passages, request)
+        if request.gated:
+            passages = tuple([one for one in passages if not is_echo(question, one)])
+        candidates = replace(found, passages=passages)
+        among_tools = is_among_tools(request, candidates)
         stated = wants_statements(question, among_tools=among_tools) and not request.explicit
         # An explicit search also returns the user's questions, because answers are next to them.
-        if verdict.open and not request.explicit:
-            answering = await self._answering(candidates, stated=stated)
-            # Ask the gate again only if its input has changed.
-            if answering is not candidates or shown:
-                candidates, verdict = answering, judge(answering, shown)
-        if question.asks == "other":
-            return _Judged(found=candidates, verdict=verdict, only_stated=stated)
-        in_part = request.shown_in_part
-        in_view = tuple(
-            [
-                candidate
-                for candidate in shown
-                if candidate.segment in asked.leave_out and candidate.key in in_part
-            ]
+        if request.gated and not request.explicit:
+            candidates = await self._without_questions(candidates, stated=stated)
+        verdict = gate(
+            request,
+            question,
+            candidates,
+            self.query.vectors,
+            min_score=self.settings.min_score,
         )
-        if verdict.open or not in_view:
-            return _Judged(found=candidates, in_view=in_view, verdict=verdict)
-        whole = [candidate for candidate in shown if candidate not in in_view]
-        opened = judge(replace(candidates, passages=(*candidates.passages, *in_view)), whole)
-        if not opened.open:
-            return _Judged(found=candidates, verdict=verdict)
-        return _Judged(found=candidates, in_view=in_view, only_cut=True, verdict=opened)
-
-    async def _looked_up(self) -> tuple[Candidates, tuple[Candidate, ...]]:
-        request, asked = self.request, self.asked
-        first = first_query(request)
-        candidates = await self._candidates(replace(first, vectors=asked.vectors))
-        if not request.gated or not asked.leave_out:
-            return replace(candidates, passages=_unquoted(candidates.passages, request)), ()
-        hidden = tuple(
-            candidate
-            for candidate in _unquoted(candidates.passages, request)
-            if candidate.segment not in asked.leave_out
+        return _Decision(
+            candidates=candidates,
+            verdict=verdict,
+            among_tools=among_tools,
+            only_stated=stated and request.gated,
         )
-        shown = tuple(
-            candidate
-            for candidate in candidates.passages
-            if candidate.segment in asked.leave_out
-            or request.quotes(candidate.segment, candidate.ordinal)
-        )
-        # Over half of the passages are in the view already, so search for others.
-        if 2 * len(shown) > len(candidates.passages):
-            candidates = await self._candidates(asked)
-            hidden = _unquoted(candidates.passages, request)
-        return replace(candidates, passages=hidden), shown
 
     async def _candidates(self, query: CandidateQuery) -> Candidates:
         read = self.reads.candidates
@@ -237,44 +194,22 @@ class _MemorySearch:
             wide = earlier.lexical_limit >= limits[0] and earlier.vector_limit >= limits[1]
             if wide and query == replace(earlier, lexical_limit=limits[0], vector_limit=limits[1]):
                 return found
-        facts = known = None
-        itself = self.itself
+        facts = None
         try:  # a store on a server answers all of this in one round trip
             async with asyncio.TaskGroup() as together:
                 finding = together.create_task(self.archive.candidates(query))
-                if self.facts not in self.reads.facts:
-                    facts = together.create_task(self.archive.fact_candidates(self.facts))
-                if itself is not None:
-                    known = together.create_task(self.archive.known([itself]))
+                if self.fact_query not in self.reads.facts:
+                    facts = together.create_task(self.archive.fact_candidates(self.fact_query))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         read[query] = finding.result()
         self.reads.stored.append(read[query].segments)
         if facts is not None:
-            self.reads.facts[self.facts] = facts.result()
-        self.reads.known.clear()  # the new statistics may include newly stored messages
-        if itself is not None and known is not None:
-            self.reads.known[itself] = itself in known.result()
+            self.reads.facts[self.fact_query] = facts.result()
         return read[query]
 
-    @property
-    def itself(self) -> SegmentId | None:
-        """The segment of the user message that this turn answers."""
-        request = self.request
-        return None if request.asking is None else known_id(request.session, request.asking)
-
-    async def _without_itself(self, candidates: Candidates) -> Candidates:
-        """Return the word counts without the current message, which contains all searched words."""
-        if self.itself is None or not self.reads.known.get(self.itself):
-            return candidates
-        own = set(self.question.words)
-        frequencies = {
-            word: max(0, count - 1) if word in own else count
-            for word, count in candidates.document_frequencies.items()
-        }
-        return replace(candidates, document_frequencies=frequencies)
-
-    async def _answering(self, candidates: Candidates, *, stated: bool) -> Candidates:
+    async def _without_questions(self, candidates: Candidates, *, stated: bool) -> Candidates:
+        """Return the candidates without the user's messages that only ask, nor their words."""
         mappings, words = candidates.document_frequencies, self.question.words
         rarity = {word: 1.0 / (1 + mappings.get(word, 0)) for word in words}
         near = sorted(
@@ -296,19 +231,15 @@ class _MemorySearch:
         )
         return replace(candidates, passages=kept, document_frequencies=frequencies)
 
-    def _may_correct(self, candidate: Candidate) -> bool:
-        segment = self.segments.get(candidate.segment)
-        return segment is None or may_correct(segment.text)
-
     async def _asking(
-        self, nearest: Sequence[Candidate], also: Sequence[SegmentId] = (), *, stated: bool = False
+        self, nearest: Sequence[Candidate], *, stated: bool = False
     ) -> set[SegmentId]:
         """Return the ids of user messages that only ask; with `stated`, also of those that state
-        nothing. `also` names messages to read from the store in the same query."""
+        nothing."""
         short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
             :_QUESTIONS_READ
         ]
-        await self._read([*short, *also])
+        await self._read(short)
         read = [self.segments[segment_id] for segment_id in short if segment_id in self.segments]
         judged = self.reads.judged
         for segment in read:
@@ -317,29 +248,28 @@ class _MemorySearch:
                 judged[segment.id, stated] = nothing
         return {segment.id for segment in read if judged[segment.id, stated]}
 
-    async def ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        """Return passages and their neighbors, best first, and tool output next to the best."""
+    async def ranked(self, decision: _Decision) -> Ranking:
+        """Return the passages in the order in which the block takes them. In a turn, only those
+        that the block needs."""
         question, request = self.question, self.request
-        ranking, printed = await self._ranked(judged)
-        if request.gated:
-            # remove messages that repeat the question, because they answer nothing
-            ranking = ranking.without(lambda candidate: is_echo(question, candidate))
-            share, packed = tail_share(question), list[SegmentId]()
-            if not request.explicit:  # roughly the passages that `packed` reads
-                near = ranking.near_best(share).without_stray_results(share, printed)
-                places = _first(near, request.budget_tokens, printed)
-                packed = [candidate.segment for candidate in near.passages[:places]]
-            if judged.only_stated:
-                ranking = ranking.without(lambda candidate: not is_the_users(candidate))
-            asking = await self._asking(ranking.passages, packed, stated=judged.only_stated)
-            ranking = ranking.without(lambda candidate: candidate.segment in asking)
-            if request.explicit:  # the caller of an explicit search judges the hits
-                ranking = await self._by_kind(ranking)
-            else:
-                ranking = ranking.near_best(share).without_stray_results(share, printed)
-        elif self.settings.min_score is not None:
-            ranking = ranking.at_least(self.settings.min_score)
-        return ranking, printed
+        ranking, tool_output = await self._ranked(decision.candidates)
+        if not request.gated:
+            if self.settings.min_score is not None:
+                ranking = ranking.at_least(self.settings.min_score)
+            return ranking
+        # remove messages that repeat the question, because they answer nothing
+        ranking = ranking.without(lambda candidate: is_echo(question, candidate))
+        if decision.only_stated:
+            ranking = ranking.without(lambda candidate: not is_the_users(candidate))
+        asking = await self._asking(ranking.passages, stated=decision.only_stated)
+        ranking = ranking.without(lambda candidate: candidate.segment in asking)
+        if request.explicit:  # the caller of an explicit search judges the hits
+            return await self._by_kind(ranking)
+        return enough_passages(
+            ranking.without_stray_results(FIRST_SHARE, tool_output),
+            request.budget_tokens,
+            by_meaning=decision.among_tools and understands(self.query.vectors),
+        )
 
     async def _by_kind(self, ranking: Ranking) -> Ranking:
         if all(candidate.tool is None for candidate in ranking.passages):
@@ -356,39 +286,21 @@ class _MemorySearch:
 
         return ranking.by_kind(worth)
 
-    async def _ranked(self, judged: _Judged) -> tuple[Ranking, AbstractSet[SegmentId]]:
-        question, request, candidates = self.question, self.request, judged.found
-        weighing = weighing_of(self.asked.vectors, self.settings, request.now)
-        seen = replace(candidates, passages=(*candidates.passages, *judged.in_view))
-        near = seeds(question, seen, weighing, most=round(SEEDS_SHARE * wanted_passages(request)))
-        in_view = {candidate.segment: candidate for candidate in judged.in_view}
-        exchanges = exchanges_of(
-            [in_view[segment_id] for segment_id in near if segment_id in in_view], request
-        )
-        shown = self.asked.leave_out
-        ends = [
-            segment_id for each in exchanges.values() for segment_id in near_missing(each, shown)
-        ]
-        reached = await self._around(tuple(dict.fromkeys([*near, *ends])))
-        around = within_exchanges(reached, in_view.keys(), exchanges)
-        ranking = rank(question, seen, around, weighing)
-        printed = tool_output_near(ranking, around) if request.gated else frozenset()
-        rest = await self._rest_of(printed, reached)
-        if rest:
-            around = replace(around, passages=(*around.passages, *rest))
-            ranking = rank(question, seen, around, weighing)
-        if in_view:
-            ranking = ranking.without(lambda candidate: candidate.segment in in_view)
-        if judged.only_cut:
-            ranking = ranking.without(lambda candidate: candidate.segment not in printed)
-        return ranking, printed
+    async def _ranked(self, candidates: Candidates) -> tuple[Ranking, AbstractSet[SegmentId]]:
+        """Rank the candidates and their neighbors, and name the tool output next to the best."""
+        question = self.question
+        weighing = weighing_of(self.query.vectors, self.settings, self.request.now)
+        near_count = round(SEEDS_SHARE * wanted_passages(self.request))
+        near = seeds(question, candidates, weighing, most=near_count)
+        around = await self._around(near)
+        ranking = rank(question, candidates, around, weighing)
+        tool_output = tool_output_near(ranking, around) if self.request.gated else frozenset()
+        return ranking, tool_output
 
-    async def _around(
-        self, ids: Sequence[SegmentId], *, passages_each: int = _PASSAGES_EACH
-    ) -> Surroundings:
-        around = await self.archive.around(ids, self.asked, passages_each=passages_each)
+    async def _around(self, ids: Sequence[SegmentId]) -> Surroundings:
+        around = await self.archive.around(ids, self.query, passages_each=_PASSAGES_EACH)
         self.reads.stored.append(around.segments)
-        after, before = self.asked.said_after, self.asked.said_before
+        after, before = self.query.said_after, self.query.said_before
         passages = tuple(
             candidate
             for candidate in _unquoted(around.passages, self.request)
@@ -397,44 +309,27 @@ class _MemorySearch:
         )
         return replace(around, passages=passages)
 
-    async def _rest_of(
-        self, printed: AbstractSet[SegmentId], reached: Surroundings
-    ) -> list[Candidate]:
-        beside = tuple(
-            {neighbour.of: None for neighbour in reached.neighbours if neighbour.segment in printed}
-        )
-        if not beside:
-            return []
-        more = await self._around(beside, passages_each=_PASSAGES_OF_RESULT)
-        known = {(candidate.segment, candidate.ordinal) for candidate in reached.passages}
-        return [
-            candidate
-            for candidate in more.passages
-            if candidate.segment in printed and (candidate.segment, candidate.ordinal) not in known
-        ]
-
     async def packed(
-        self, ranking: Ranking, facts: Sequence[RecalledFact], printed: AbstractSet[SegmentId]
+        self, ranking: Ranking, facts: Sequence[RecalledFact]
     ) -> tuple[RecalledPassage, ...]:
-        """Return the passages that fit in addition to the facts, best first. More than a few
-        passages per message are only taken from tool output in `printed`."""
+        """Return the passages that fit in addition to the facts, best first."""
         request, segments, cited = self.request, self.segments, self.settings.citations
         count = request.count_tokens
         taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
         if facts:
             taken += min(count(write_block(facts, ())), int(FACTS_SHARE * request.budget_tokens))
         budget = request.budget_tokens - taken
-        places = _first(ranking, budget, printed)
-        await self._read([ranking.passages[at].segment for at in range(places)])
+        ranking = likely_passages(ranking, budget)
+        await self._read([candidate.segment for candidate in ranking.passages])
         corrections = [
             (candidate, value, sentence)
-            for candidate in ranking.passages[:places]
+            for candidate in ranking.passages
             if (said := segments.get(candidate.segment)) is not None and said.role == "user"
             for value, sentence in corrections_in(said.text[candidate.start : candidate.end])
         ]
         ready = [
             quote(segments[one.segment], one, score, cited, self._replaced_by(one, corrections))
-            for one, score in zip(ranking.passages[:places], ranking.scores, strict=False)
+            for one, score in zip(ranking.passages, ranking.scores, strict=True)
             if one.segment in segments
             and segments[one.segment].message_id not in request.shown_messages
             and not (request.gated and _only_asks(segments[one.segment]))
@@ -444,16 +339,17 @@ class _MemorySearch:
             for passage in ready:
                 once.setdefault(" ".join(passage.text.split()), passage)
             ready = list(once.values())
+        elif request.gated:
+            view = Texts(request.view)
+            ready = [passage for passage in ready if not _is_told(passage.text, view)]
         return tuple(
             pack(
                 ready,
                 budget_tokens=budget,
                 cost=lambda passage: count(passage_line(passage) + "\n"),
-                source=lambda passage: passage.order[:2],
                 sitting=lambda passage: passage.sitting,
                 heading_cost=lambda passage: count(date_line(passage) + "\n"),
-                most=self.settings.max_results,
-                most_of=lambda passage: _most_of(passage.segment, printed, budget),
+                max_count=self.settings.max_results,
             )
         )
 
@@ -530,21 +426,27 @@ def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
     return replace(candidates, passages=kept)
 
 
-def _most_of(segment: SegmentId | None, printed: AbstractSet[SegmentId], budget_tokens: int) -> int:
-    if segment not in printed:
-        return MOST_OF_ONE
-    return max(MOST_OF_RESULT, budget_tokens // (4 * PASSAGE_TOKENS))
+def _is_told(text: str, view: Texts) -> bool:
+    """Return whether the view contains every sentence of a text, for example in its standing
+    block."""
+    return all(view.contain(text[start:end]) for start, end in sentence_spans(text))
 
 
-def _first(ranking: Ranking, budget_tokens: int, printed: AbstractSet[SegmentId]) -> int:
-    """Count how many passages may fit the budget, if each message gets at most its limit."""
-    chars = budget_tokens * _CHARS_A_TOKEN
-    taken: Counter[SegmentId] = Counter()
-    for at, candidate in enumerate(ranking.passages):
-        taken[candidate.segment] += 1
-        if taken[candidate.segment] > _most_of(candidate.segment, printed, budget_tokens):
-            continue
-        chars -= candidate.end - candidate.start
-        if chars <= 0:
-            return at + 1
-    return len(ranking.passages)
+def weighing_of(vectors: Sequence[AskedVector], settings: RecallSettings, now: float) -> Weighing:
+    """Return the measured weights for these embedders, or those of the settings."""
+    kinds = tuple(vector.kind for vector in vectors)
+    shares = vector_shares(kinds)
+    hybrid = settings.hybrid
+    if kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
+        wanted = _vector_share(hybrid)
+        shares = tuple(share * wanted / sum(shares) for share in shares)
+    return Weighing(kinds=kinds, shares=shares, decay_per_day=settings.decay_per_day, now=now)
+
+
+def _vector_share(hybrid: Hybrid) -> float:
+    vector, text = hybrid.vector_weight, hybrid.text_weight
+    if text is None:
+        return vector or 0.0
+    if vector is None:
+        return 1.0 - text
+    return vector / (vector + text)

@@ -20,6 +20,7 @@ from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (
     AskedVector,
     CandidateQuery,
+    Candidates,
     FactCandidates,
     FactQuery,
     GateVerdict,
@@ -34,6 +35,8 @@ OPENS_AT: Final = 0.5
 """A fact without a supporting message opens the gate only at this score."""
 OPENS_WITH_WORDS: Final = 2
 OPENS_NEAR: Final = 0.5
+COMMON_SHARE: Final = 0.03
+MIN_COMMON: Final = 5
 _CANDIDATES: Final = 40
 _MOST_STANDING: Final = 12
 _TOGETHER: Final = "\f"
@@ -86,7 +89,7 @@ async def recall_facts(
         opening = [
             ranked_fact
             for ranked_fact in ranked
-            if _opens(ranked_fact, about, asks=question.asks in ("past", "question"))
+            if _opens(ranked_fact, about, asks=question.asks == "question")
         ]
         found = _found_facts(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
         return replace(found, unsure=any(not one.fact.sources for one in ranked) and not opening)
@@ -125,9 +128,17 @@ def facts_asked(
     )
 
 
+def common_words(candidates: Candidates) -> frozenset[str]:
+    """Return the words of the query that too many passages contain to say what it is about."""
+    max_count = max(MIN_COMMON, COMMON_SHARE * candidates.documents)
+    return frozenset(
+        word for word, count in candidates.document_frequencies.items() if count > max_count
+    )
+
+
 def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, ...]:
     """Return the types of facts that the message asks to list. An order asks for no list."""
-    if request.gated and question.asks not in ("past", "question"):
+    if request.gated and question.asks != "question":
         return ()
     return asked_types(request.newest or question.text)
 

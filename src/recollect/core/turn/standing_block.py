@@ -65,7 +65,6 @@ _RULES: Final = re.compile(
       |no|use|keep|put|avoid|prefer|stick|leave|answer|reply|call|treat|assume|spell|sign)\b""",
     re.IGNORECASE | re.VERBOSE,
 )
-_CLAUSE_ENDS: Final = re.compile(r"[.,;]\s+|\s[–—-]\s")
 # Orders with any verb: "undo that rename", "book us a table".
 _BARE_VERB: Final = re.compile(
     r"""^\W*(?:(?:please|ok|okay|now|then|next|also|and|so|just|first|again)\W+)*
@@ -300,23 +299,6 @@ def states(text: str) -> bool:
     return any(not _asks_once(sentence) for sentence, _ in _sentences_worth(text, by_user=True))
 
 
-def only_states(text: str) -> bool:
-    """Return whether a message states something, and no clause asks for work."""
-    sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
-    clauses = [clause for sentence in sentences for clause in _CLAUSE_ENDS.split(sentence)]
-    return not any(map(_asks_once, clauses)) and states(text)
-
-
-def may_correct(text: str) -> bool:
-    """Return whether a user's message may correct a statement: all but orders without a name."""
-    sentences = [one_line(text[start:end]) for start, end in sentence_spans(text)]
-    return any(not _asks_once(sentence) or _names_something(sentence) for sentence in sentences)
-
-
-def _names_something(sentence: str) -> bool:
-    return any(map(str.isdigit, sentence)) or bool([*shapes_in(sentence), *names_in(sentence)])
-
-
 def _states_rule(sentence: str) -> bool:
     return statement_kind(sentence, by_user=True) is not None or bool(_RULES.search(sentence))
 
@@ -327,7 +309,7 @@ def _asks_once(sentence: str) -> bool:
 
 
 def _worth(sentence: str, *, by_user: bool) -> float:
-    if what_asks(sentence) in ("past", "question"):
+    if what_asks(sentence) == "question":
         return 0.0
     kind = statement_kind(sentence, by_user=by_user)
     worth = 0.0 if kind is None else _KIND_WORTH.get(kind, 0.0)

@@ -338,7 +338,6 @@ class Cause(Enum):
     NO_WORDS = "the question has no words to search with"
     NOTHING_HELD = "memory has nothing relevant that is not already in the request"
     TOO_LITTLE_SAID = "the message is too short to search with"
-    ONLY_STATES = "the message asks no question and gives no task"
     CERTAIN = (
         "memory has an answer with a certainty of {certainty:floor} (threshold {threshold:.2f})"
     )
@@ -353,7 +352,6 @@ class Cause(Enum):
         "no single passage contains enough of the question's words (certainty of an answer in "
         "memory: {certainty:floor})"
     )
-    VIEW_ANSWERS = "the request already contains a better answer than memory"
     TERMS_LOST = (
         "{terms:a term|{terms} terms} of the question {terms:is|are} in memory, but no longer in "
         "the request"
@@ -395,8 +393,10 @@ _EARLIER_NAMES: Final[Mapping[str, str]] = {
     "nothing_to_summarise": "nothing_to_summarize",
     "summarised": "summarized",
     "with_neighbour": "with_neighbor",
+    "only_states": "too_little_said",
+    "view_answers": "nothing_held",
 }
-"""Names of causes in records of development versions."""
+"""Names of causes in records of earlier versions."""
 
 
 _EARLIER_REPAIRS: Final[Mapping[str, str]] = {

@@ -5,7 +5,7 @@ alike. The points of a hit's parts add up to its score."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias
 
@@ -286,10 +286,9 @@ class Recalled:
         return not self.facts and not self.passages
 
 
-Asks: TypeAlias = Literal["past", "question", "advice", "reference", "other"]
-"""What a message asks for: "past" (earlier messages), "question" (an answer), "advice" ("how do I
-…?", which needs no memory), "reference" (work that refers to earlier agreements, such as "our
-definition"), or none of these."""
+Asks: TypeAlias = Literal["question", "reference", "other"]
+"""What a message asks for: "question" (an answer), "reference" (work that refers to earlier
+agreements, such as "our definition"), or none of these."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -306,8 +305,6 @@ class RecallReads:
     """Segments that the store sent with candidates and their neighbors."""
     judged: dict[tuple[SegmentId, bool], bool] = field(default_factory=dict, repr=False)
     """Whether a segment has no answer, by its id and by whether an order counts as no answer."""
-    known: dict[SegmentId, bool] = field(default_factory=dict, repr=False)
-    """Whether a segment is stored, as of the last read of `candidates`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -329,10 +326,6 @@ class RecallRequest:
     """Names of passages or whole segments that blocks in the request already quote."""
     shown_messages: frozenset[MessageId] = field(default=frozenset(), repr=False)
     """Ids of the messages in the request, because another session may have stored the same ones."""
-    questions_only: Container[EntryKey] = field(default=frozenset(), repr=False)
-    """Messages of the request in which the user only asks, and which contain no answers."""
-    shown_in_part: Mapping[EntryKey, tuple[EntryKey, ...]] = field(default_factory=dict, repr=False)
-    """Messages whose turn has a shortened result, each with all messages of that turn."""
     asking: EntryKey | None = None
     """The newest user message, which is not searched, because it is most similar to itself."""
     uses_tools: bool = False

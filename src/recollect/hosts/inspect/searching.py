@@ -66,7 +66,7 @@ async def search_memory(
         now=time.time(),
         budget_tokens=limit * _BUDGET_TOKENS_A_HIT,
         count_tokens=lambda text: len(text) // 4 + 1,
-        asks="past",
+        asks="question",
         explicit=True,
         most_hits=limit * _HITS_A_MESSAGE,
     )
