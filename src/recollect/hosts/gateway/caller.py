@@ -4,7 +4,7 @@ continues a session if it repeats the session's last request with its reply. Equ
 not identify a session, because applications greet all users alike. Every mark is keyed by the
 caller's credential, so two callers never share a session. A name that others could guess proves
 nothing: then everything that may identify the caller must be the same as in the session's last
-request, or the request must repeat the whole session."""
+request, or the request must repeat the whole session, or name its last response at the provider."""
 
 from __future__ import annotations
 
