@@ -19,7 +19,7 @@ from recollect.core.compaction.lines import lines_tokens
 from recollect.core.compaction.probe import probe
 from recollect.core.compaction.receipt import receipt
 from recollect.core.engine.ledger import mask_carried
-from recollect.core.formats.json_text import decode
+from recollect.core.formats.json_text import decode_outer
 from recollect.core.ports import Recaller
 from recollect.core.rules.message_redaction import TextMask, redact_entries
 from recollect.core.rules.redaction import redact
@@ -133,8 +133,8 @@ def preparation(
 ) -> dict[str, Any]:
     """Build the argument of the hook `session_before_compact`, as in OpenClaw."""
     record: dict[str, Any] = {
-        "messagesToSummarize": [decode(entry.raw) for entry in plan.history],
-        "turnPrefixMessages": [decode(entry.raw) for entry in plan.turn_prefix],
+        "messagesToSummarize": [decode_outer(entry.raw) for entry in plan.history],
+        "turnPrefixMessages": [decode_outer(entry.raw) for entry in plan.turn_prefix],
         "firstKeptEntryId": plan.anchor,
         "cutEntryIds": [entry.key for entry in plan.summarized],
         "keptEntryIds": [entry.key for entry in plan.kept],

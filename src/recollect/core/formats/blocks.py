@@ -14,6 +14,7 @@ from recollect.core.formats.json_text import (
     array_items,
     canonical,
     decode,
+    decode_outer,
     encode,
     object_fields,
 )
@@ -43,7 +44,7 @@ CACHE_MARKS = frozenset({"cache_control", "cachePoint", "prompt_cache_breakpoint
 
 def read_wire(raw: bytes) -> dict[str, Any]:
     """Decode one message as an object. Anything but an object is treated as a user's text."""
-    value = decode(raw)
+    value = decode_outer(raw)
     if type(value) is dict:
         return value
     return {"role": "user", "content": value if isinstance(value, str) else canonical(value)}

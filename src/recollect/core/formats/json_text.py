@@ -30,6 +30,14 @@ _WHITESPACE = b" \t\n\r"
 Fields: TypeAlias = Mapping[str, bytes]
 """Values of a JSON object by key, not decoded."""
 _STANDARD = json.JSONDecoder()
+_STRING_OR_BRACKET: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|([{\[])|([}\]])', re.DOTALL)
+_STEPS: Final = {None: 0, 1: 1, 2: -1}
+"""Levels that each group of the pattern adds."""
+_MAX_NESTING: Final = 100
+"""Deeper JSON is not decoded, because recursive functions fail on it. Of Python's 1,000 frames, a
+turn uses about 100, and `without_cache_marks` two per level."""
+_OUTER_LEVELS: Final = 8
+"""Of deeper JSON, so many levels are decoded. Wire formats define at most seven."""
 
 
 def decode(raw: bytes) -> Any:
@@ -40,6 +48,35 @@ def decode(raw: bytes) -> Any:
             return json.loads(raw)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"not JSON: {error}") from error
+
+
+def decode_outer(raw: bytes, levels: int = _OUTER_LEVELS) -> Any:
+    """Decode JSON. If it nests too deeply, decode only the outer levels, and keep deeper values as
+    `msgspec.Raw`, which `encode` and `canonical` write as they are."""
+    try:
+        value = decode(raw)
+        if not _is_deep(value):
+            return value
+    except FormatError:
+        if raw.lstrip()[:1] not in (b"{", b"["):
+            raise
+    if not levels:
+        return msgspec.Raw(raw)
+    if raw.lstrip()[:1] == b"[":
+        return [decode_outer(item, levels - 1) for item in array_spans(raw)]
+    return {key: decode_outer(item, levels - 1) for key, item in object_spans(raw).items()}
+
+
+def _is_deep(value: Any) -> bool:
+    values = [value]
+    for _ in range(_MAX_NESTING):
+        nested = [inner for inner in values if type(inner) in (dict, list)]
+        if not nested:
+            return False
+        values = [
+            item for inner in nested for item in (inner.values() if type(inner) is dict else inner)
+        ]
+    return True
 
 
 def encode(value: Any) -> bytes:
@@ -66,6 +103,8 @@ def _standard(value: Any, *, sort_keys: bool) -> str:
 
 
 def _to_fields(value: Any) -> Any:
+    if isinstance(value, msgspec.Raw):
+        return bytes(value).decode()
     dump = getattr(value, "model_dump", None)
     if callable(dump):
         # pydantic's warnings quote message content
@@ -97,14 +136,14 @@ def object_spans(raw: bytes) -> dict[str, bytes]:
     try:
         return {key: bytes(value) for key, value in _RAW_OBJECT.decode(raw).items()}
     except _REFUSED:
-        return {key: span for key, _, span in _scan(raw, opening="{")}
+        return dict(_scan(raw, opening="{"))
 
 
 def array_spans(raw: bytes) -> list[bytes]:
     try:
         return [bytes(item) for item in _RAW_ARRAY.decode(raw)]
     except _REFUSED:
-        return [span for _, _, span in _scan(raw, opening="[")]
+        return [span for _, span in _scan(raw, opening="[")]
 
 
 def object_fields(raw: bytes) -> dict[str, bytes] | None:
@@ -167,16 +206,16 @@ def _skip(body: bytes, offset: int) -> int:
     return offset
 
 
-def _scan(raw: bytes, *, opening: str) -> list[tuple[str, Any, bytes]]:
+def _scan(raw: bytes, *, opening: str) -> list[tuple[str, bytes]]:
     """Split JSON in Python: slower than msgspec, but it reads everything that JavaScript writes."""
     try:
         return _scan_text(raw.decode(), opening)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise FormatError(f"not JSON: {error}") from error
 
 
-def _scan_text(text: str, opening: str) -> list[tuple[str, Any, bytes]]:
-    items: list[tuple[str, Any, bytes]] = []
+def _scan_text(text: str, opening: str) -> list[tuple[str, bytes]]:
+    items: list[tuple[str, bytes]] = []
     offset = _skip_text(text, 0)
     if text[offset : offset + 1] != opening:
         raise ValueError(f"expected {opening!r}")
@@ -192,8 +231,8 @@ def _scan_text(text: str, opening: str) -> list[tuple[str, Any, bytes]]:
             if text[offset : offset + 1] != ":":
                 raise ValueError(f"expected ':' at character {offset}")
             offset = _skip_text(text, offset + 1)
-        value, end = _STANDARD.raw_decode(text, offset)
-        items.append((key, value, text[offset:end].encode()))
+        end = _find_value_end(text, offset)
+        items.append((key, text[offset:end].encode()))
         offset = _skip_text(text, end)
         if text[offset : offset + 1] == ",":
             offset = _skip_text(text, offset + 1)
@@ -204,6 +243,18 @@ def _scan_text(text: str, opening: str) -> list[tuple[str, Any, bytes]]:
     if _skip_text(text, offset + 1) != len(text):
         raise ValueError(f"something follows the end at character {offset}")
     return items
+
+
+def _find_value_end(text: str, offset: int) -> int:
+    try:
+        return _STANDARD.raw_decode(text, offset)[1]
+    except RecursionError:  # it nests deeper than any decoder reads
+        depth = 0
+        for token in _STRING_OR_BRACKET.finditer(text, offset):
+            depth += _STEPS[token.lastindex]
+            if not depth:
+                return token.end()
+        raise ValueError(f"no end of the value at character {offset}") from None
 
 
 def _skip_text(text: str, offset: int) -> int:

@@ -20,7 +20,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Context, Engine
 from recollect.core.engine.lookup import embed_missing
 from recollect.core.formats.blocks import texts_of
-from recollect.core.formats.json_text import decode, encode
+from recollect.core.formats.json_text import decode, decode_outer, encode
 from recollect.core.formats.recalled_block import join_blocks, recalled_items, without_items
 from recollect.core.rules.identity import segment_id, space_secret
 from recollect.core.rules.message_redaction import TextMask
@@ -450,7 +450,7 @@ def request_of(raws: Sequence[bytes], agent: AgentName) -> bytes:
 def newest_prompt(transcript: RecordedSession) -> str:
     """Return the user's last text, ignoring tool results."""
     for item in reversed(transcript.items):
-        message = decode(item.raw)
+        message = decode_outer(item.raw)
         if not isinstance(message, dict) or message.get("role") != "user":
             continue
         content = message.get("content")
