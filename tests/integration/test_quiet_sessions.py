@@ -35,7 +35,18 @@ QUIET: dict[str, Any] = {
     ),
     "thanks": lambda _: ("Thanks. Anything new?", "No, nothing new since the last check. " * 8),
 }
-NEWS = "Decision: from now on we alert ops-night@quayside.example at port 9187."
+NEWS = {
+    "a decision": (
+        "Decision: from now on we alert ops-night@quayside.example at port 9187.",
+        "Ok.",
+    ),
+    "an order": ("Stop watching the east pump, it is broken.", "Noted."),
+    "an alarm": (
+        "Check the status of the services again.",
+        "Alarm: pump pressure fell to 12 bar, shutting down the east line.",
+    ),
+    "a preference": ("Mail Ada instead of Grace about outages in the evening.", "Will do."),
+}
 
 
 def healthy(prompt: Prompt) -> str:
@@ -73,9 +84,10 @@ async def test_a_quiet_session_is_summarized_by_the_same_summary(tmp_path: Path,
     assert "left out" not in kinds, "every message that left the request is in the summary"
 
 
-async def test_a_summary_that_ignores_news_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", NEWS)
+async def test_a_summary_that_ignores_news_is_refused(tmp_path: Path, kind: str) -> None:
     def talk(turn: int) -> tuple[str, str]:
-        return (NEWS, "Noted.") if turn % 8 == 5 else QUIET["the same words"](turn)
+        return NEWS[kind] if turn % 16 == 9 else QUIET["the same words"](turn)
 
     model = ScriptedModel(healthy)
     _, failures = await talked(tmp_path, talk, model)

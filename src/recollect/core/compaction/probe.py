@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -200,14 +200,39 @@ def probe(
     return ProbeSample(tuple(map(_probe_of, sample)), details=len(candidates))
 
 
+_MIN_NEW_WORDS: Final = {"user": 2, "assistant": 4}
+_NEW_WORDS_SHARE: Final = 0.4
+"""A message with so many words, and this share of its words, that neither the routine nor the
+summary has, says something new. Chosen on invented quiet sessions and single alarms in them."""
+_ROUTINE_SHARE: Final = 0.1
+"""Words of more than so many messages are routine. Not measured; an order is rarely repeated."""
+
+
 def lacks_probe(summary: str, entries: Sequence[Entry]) -> bool:
     """Return whether the messages state something that the summary lacks. Numbers that only the
     assistant states do not count: a quiet day of monitoring is full of readings."""
     by_user = {entry.key for entry in entries if entry.role == "user"}
-    return any(
+    return _says_something_new(summary, entries) or any(
         not contains(summary, detail)
         for detail in probe(entries).probes
         if detail.kind != "number" or detail.key in by_user
+    )
+
+
+def _says_something_new(summary: str, entries: Sequence[Entry]) -> bool:
+    """Return whether a message differs in its words from all others, which repeat each other in a
+    quiet session: an order or an alarm may be none of the kinds of details."""
+    spoken = [
+        (message.speaker, frozenset(filter(str.isalpha, content_words(message.text))))
+        for message in utterances(entries, "")
+        if message.speaker in _MIN_NEW_WORDS
+    ]
+    uses = Counter(word for _, words in spoken for word in words)
+    routine = max(1, len(spoken) * _ROUTINE_SHARE)
+    known = {word for word, count in uses.items() if count > routine} | content_words(summary)
+    return any(
+        len(words - known) >= max(_MIN_NEW_WORDS[speaker], _NEW_WORDS_SHARE * len(words))
+        for speaker, words in spoken
     )
 
 
