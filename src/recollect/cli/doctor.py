@@ -147,6 +147,9 @@ def _presentable(path: str, value: Any) -> Any:
 
 def _check_store(settings: Settings) -> Check:
     from recollect.adapters.wiring.stores import is_stored
+    from recollect.cli.upkeep import spool_problems
+
+    problems: list[str] = []
 
     async def count_sessions() -> int | None:
         async with asyncio.timeout(_STORE_SECONDS):
@@ -155,7 +158,8 @@ def _check_store(settings: Settings) -> Check:
                 return None
             memory = Memory(named=space, url=settings.store.url, makes_ids=True)
             memory.space, memory.settings = space, settings
-            async with memory.open() as store:
+            async with memory.open() as store, memory.open_spool() as spool:
+                problems.extend(spool_problems(await spool.state()))
                 return len(await store.sessions())
 
     try:
@@ -169,6 +173,8 @@ def _check_store(settings: Settings) -> Check:
         return Check("store", "broken", str(problem), todo)
     if count is None:
         return Check("store", "ok", "nothing is stored yet; a file will be created")
+    if problems:
+        return Check("store", "broken", "; ".join(problems), "run `recollect memory check`")
     return Check("store", "ok", f"it answers: {number_of(count, 'session')}")
 
 

@@ -249,7 +249,7 @@ async def memory_check(*, retry: bool, memory: Memory) -> None:
     except StoreUnavailable as error:
         checked, problems = [], [f"store: {error}"]
     checked.append(f"the spool of this machine: {state.waiting:,} batches wait")
-    problems += _spool_problems(state)
+    problems += spool_problems(state)
     lines = [
         *(f"checked  {plain_line(what)}" for what in checked),
         *(f"PROBLEM  {plain_line(problem)}" for problem in problems),
@@ -262,8 +262,15 @@ async def memory_check(*, retry: bool, memory: Memory) -> None:
     memory.show(value, lines, failed=bool(problems))
 
 
-def _spool_problems(state: SpoolState) -> list[str]:
+def spool_problems(state: SpoolState) -> list[str]:
+    """Describe the problems of a spool, and what to do about each."""
     problems = []
+    if state.foreign:
+        problems.append(
+            f"spool: {number_of(state.foreign, 'batch', 'batches')} in {state.folder} cannot be "
+            "stored, because their ids were made with another secret, for example while the "
+            "database was down. Messages are stored if the client sends them again"
+        )
     if state.refused:
         problems.append(
             f"spool: the store refused {number_of(state.refused, 'batch', 'batches')}, in "

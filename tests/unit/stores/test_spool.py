@@ -523,3 +523,23 @@ async def test_another_key_is_told_as_such(tmp_path: Path) -> None:
     again = await opened(tmp_path)
     assert await again.waiting() == 1
     await again.close()
+
+
+async def test_batches_of_another_secret_are_counted_and_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that started while the database was down may have used the wrong secret."""
+    before = FileSpool(tmp_path, space="alice", maker="raw")
+    await before.append(b"of the outage")
+    assert (await before.state()).foreign == 0
+    await before.close()
+    assert not caplog.records
+    after = FileSpool(tmp_path, space="alice", maker="drawn")
+    await after.append(b"own")
+    for _ in range(2):
+        assert await after.waiting() == 1
+    state = await after.state()
+    assert (state.waiting, state.foreign) == (2, 1)
+    await after.close()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "another secret" in line

@@ -62,6 +62,7 @@ INSERT INTO spooled (owner, record)
 SELECT ?, record FROM spooled WHERE refused IS NOT NULL ORDER BY number
 """
 _OWNERS: Final = "SELECT DISTINCT owner FROM spooled WHERE refused IS NULL"
+_BY_OWNER: Final = "SELECT owner, count(*) FROM spooled WHERE refused IS NULL GROUP BY owner"
 _TAKE_OVER: Final = "UPDATE spooled SET owner = ? WHERE owner = ?"
 _DELETE: Final = "DELETE FROM spooled WHERE number = ?"
 
@@ -86,6 +87,7 @@ class FileSpool:
         self._owner = f"{maker}-{secrets.token_hex(12)}"
         self._life: LifeLock | None = None
         self._is_created = False
+        self._has_warned = False
         self._closed = False
         self._draining = asyncio.Lock()
 
@@ -257,9 +259,11 @@ class FileSpool:
 
     def _read_state(self, database: Database) -> SpoolState:
         all_count, refused_count = database.row(_COUNTS)
+        owners = database.rows(_BY_OWNER)
         return SpoolState(
             folder=str(self._folder),
             waiting=all_count - refused_count,
+            foreign=sum(count for owner, count in owners if self._is_foreign(owner)),
             refused=refused_count,
             refused_files=(self._path.name,) if refused_count else (),
             damaged_files=self.unreadable_files(),
@@ -267,13 +271,27 @@ class FileSpool:
 
     def _adopt(self, database: Database) -> None:
         for (owner,) in database.rows(_OWNERS):
-            maker, separator, _ = owner.rpartition("-")  # earlier versions wrote no maker
-            if owner == self._owner or (separator and maker != self._maker):
+            if self._is_foreign(owner):
+                self._warn_of_foreign()
+            if owner == self._owner or self._is_foreign(owner):
                 continue
             life = LifeLock.take(self._life_path(owner))
             if life is not None:
                 database.run(_TAKE_OVER, (self._owner, owner))
                 life.release(remove=True)
+
+    def _is_foreign(self, owner: str) -> bool:
+        maker, marked, _ = owner.rpartition("-")  # earlier versions wrote no maker
+        return bool(marked) and maker != self._maker
+
+    def _warn_of_foreign(self) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            LOG.warning(
+                "spool: some messages wait whose ids were made with another secret, for example "
+                "while the database was down, so this process cannot store them: run `recollect "
+                "doctor` to count them. Messages are stored if the client sends them again"
+            )
 
     def _life_path(self, owner: str) -> Path:
         return self._folder / f"{self._prefix}-{owner}{_OWNER}"

@@ -201,6 +201,8 @@ class SpoolState:
     folder: str
     waiting: int = 0
     """Number of batches that wait for the store."""
+    foreign: int = 0
+    """Number of these batches with ids of another data secret, which this process cannot store."""
     refused: int = 0
     refused_files: tuple[str, ...] = ()
     damaged_files: tuple[str, ...] = ()
