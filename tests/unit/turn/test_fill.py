@@ -29,7 +29,7 @@ def ranking(scores: Sequence[float], passages: Sequence[Candidate] = ()) -> Rank
     return replace(made, scores=tuple(scores))
 
 
-def chosen(made: Ranking, *, by_meaning: bool = False, budget_tokens: int = 4_000) -> list[str]:
+def chosen(made: Ranking, *, by_meaning: bool = False, budget_tokens: int = 1_600) -> list[str]:
     taken = enough_passages(made, budget_tokens, by_meaning=by_meaning)
     return [passage.segment for passage in taken.passages]
 

@@ -16,8 +16,8 @@ Ranked = TypeVar("Ranked")
 
 FIRST_SHARE: Final = 0.35
 """A passage needs this share of the best score, if the block is empty but for the best one."""
-SHARE_PER_TOKEN: Final = 0.0005
-"""How much larger that share becomes per token in the block (docs/contributing/ranking.md)."""
+FULL_SHARE: Final = 0.8
+"""How much larger that share becomes until the block is full (docs/contributing/ranking.md)."""
 NEAREST_BY_MEANING: Final = 8
 """So many passages may come in turn with the best: those that share no words with a question are
 among the first (docs/contributing/ranking.md)."""
@@ -68,8 +68,8 @@ def _chosen(
         if counts[passage.segment] == MAX_PER_MESSAGE:
             continue
         if shares is not None:
-            tokens = chars / CHARS_PER_TOKEN
-            if chosen and shares[index] < FIRST_SHARE + SHARE_PER_TOKEN * tokens:
+            fullness = chars / (CHARS_PER_TOKEN * max(1, budget_tokens))
+            if chosen and shares[index] < FIRST_SHARE + FULL_SHARE * fullness:
                 continue
         counts[passage.segment] += 1
         chosen.append(index)
