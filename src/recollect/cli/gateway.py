@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 
 import click
 
@@ -332,29 +332,6 @@ def _ask(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPRespons
         ) from error
     finally:
         connection.close()
-
-
-def show_live(session: str, *, as_json: bool) -> None:
-    """Show the newest turn of a session of a running gateway, for `recollect explain --live`."""
-    from recollect.hosts.inspect.turns import turn_from_json, turn_text
-
-    gateways = _gateways()
-    for gateway in gateways:
-        with _ask(gateway, f"/recollect/reports/{quote(session)}") as response:
-            report = json.loads(response.read())
-            if response.status != 200:
-                continue
-        if as_json:
-            click.echo(json.dumps(report, ensure_ascii=False, indent=2))
-        else:
-            text = turn_text(turn_from_json(report))
-            click.echo(f"{report['session']}\n{report['summary']}\n\n{text}")
-        return
-    asked = " or ".join(gateway.address for gateway in gateways)
-    raise RecollectError(
-        f"no session {session or 'at all'} has used the gateway at {asked} lately: `recollect "
-        "tail` shows its sessions"
-    )
 
 
 def lines_of(record: dict[str, Any]) -> list[str]:

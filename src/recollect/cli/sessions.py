@@ -48,13 +48,7 @@ session_argument: Final = click.argument("session", default="", metavar="[SESSIO
 
 
 @click.command("explain")
-@click.argument("file", metavar="FILE", required=False, default="")
-@click.option(
-    "--live",
-    is_flag=True,
-    help="Explain a session of a running gateway. FILE is then the session's name, or the end of"
-    " its name. Default: the newest session.",
-)
+@click.argument("file", metavar="FILE")
 @click.option("--window", metavar="N", help="Replay in a window of N tokens: 32k, 200_000, 1M.")
 @click.option(
     "--turn", type=int, default=-1, metavar="K", help="Explain request K. Default: -1, the last."
@@ -69,7 +63,6 @@ session_argument: Final = click.argument("session", default="", metavar="[SESSIO
 def explain(
     *,
     file: str,
-    live: bool,
     window: str | None,
     turn: int,
     every: bool,
@@ -81,13 +74,6 @@ def explain(
 
     FILE is a session of pi, OpenClaw, Claude Code or Codex, a list of messages, or the body of a
     request. FILE may be gzipped, and its format is detected. Pass - to read standard input."""
-    if live:
-        from recollect.cli.gateway import show_live
-
-        show_live(file, as_json=as_json)
-        return
-    if not file:
-        raise click.UsageError("Missing argument 'FILE'.")
     from recollect.core.formats.transcripts import read_transcripts
     from recollect.hosts.inspect.explained import explain_session, replay, requests_of, turn_line
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from recollect.core.formats.json_text import when
 from recollect.core.rules.message_redaction import redact_json_text
@@ -261,32 +261,6 @@ def all_words(parts: Sequence[Part]) -> str:
         for part in parts
         if isinstance(part, Text | ToolResult | ToolCall)
     )
-
-
-def turn_from_json(report: Mapping[str, Any]) -> TurnFates:
-    """Read a turn from the JSON report of a running gateway."""
-    return TurnFates(
-        messages=tuple(
-            MessageFate(
-                number=None if one.get("place") is None else int(one["place"]) + 1,
-                role=str(one.get("role")),
-                fate=one["fate"],
-                reasons=_reasons(one)[-1 if one["fate"] == "left out" else 0 :],
-                tokens_before=int(one.get("tokens_before") or 0),
-                tokens_after=int(one.get("tokens_after") or 0),
-                key=one.get("entry") or one.get("key"),
-            )
-            for one in report.get("fates") or ()
-        ),
-        stages=tuple(
-            StageNote(stage=one["stage"], outcome=one["outcome"], reasons=_reasons(one))
-            for one in report.get("lines") or ()
-        ),
-    )
-
-
-def _reasons(record: Mapping[str, Any]) -> tuple[Reason, ...]:
-    return tuple(Reason.from_dict(one) for one in record.get("reasons") or ())
 
 
 MOST_LISTED: Final = 20
