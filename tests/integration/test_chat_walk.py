@@ -170,8 +170,9 @@ def test_every_command_and_every_memory_tool(tmp_path: Path) -> None:
         says("who are you now?", "Understood")
         assert server.asked[-1].body["model"] == "other"
         says("/name Bread", "called Bread")
-        says("/export talk.md", "Written:")  # a long path begins on the next line
-        assert "who are you now?" in (tmp_path / "work" / "talk.md").read_text()
+        says("/export talk.md", "must end in .jsonl")
+        says("/export talk.jsonl", "Written:")  # a long path begins on the next line
+        assert "who are you now?" in (tmp_path / "work" / "talk.jsonl").read_text()
         says("/new", "A new session has begun")
         says("and on", "Understood")
         assert "who are you now?" not in server.asked[-1].content.decode()

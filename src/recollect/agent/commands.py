@@ -6,22 +6,16 @@ writes no fact's text into the transcript, because forgetting the fact would not
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
-from recollect.adapters.session.entries import is_undo
 from recollect.adapters.session.files import OWNER_ONLY, translate_errors
-from recollect.adapters.session.transcript import read_session_file
 from recollect.core.engine.engine import Engine
-from recollect.core.formats.blocks import texts_of
-from recollect.core.formats.pi_session import PiEntry, PiSession, path_to
 from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.recall import FILE_SESSIONS
 from recollect.errors import RecollectError, TranscriptError
@@ -45,7 +39,7 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "memory": ("/memory show|search|add|forget", "facts, memory files and stored messages"),
     "model": ("/model [NAME]", "show the model, or change it for this chat"),
     "name": ("/name TEXT", "name this session"),
-    "export": ("/export [FILE]", "write this session as Markdown, or whole to FILE.jsonl"),
+    "export": ("/export [FILE]", "copy this session's transcript to a new file"),
     "new": ("/new", "start a new session; the old transcript stays"),
     "reset": ("/reset", "the same as /new"),
     "help": ("/help", "show this list"),
@@ -200,17 +194,13 @@ def _read_memory(argument: str) -> tuple[MemoryAction | None, str]:
     return None, ""
 
 
-MOST_RESULT_LINES: Final = 40
-"""Number of lines of a tool's result in a Markdown export. The JSONL export has all lines."""
-
-
 def export_session(transcript: Path, file: Path) -> int:
-    """Write a session to a new file: the transcript itself if the name ends in `.jsonl`, else
-    Markdown. Return the number of bytes. Raise TranscriptError if the file exists."""
-    session = read_session_file(transcript)
+    """Copy a session's transcript to a new file. Return the number of bytes. Raise TranscriptError
+    if the file exists, or if its name promises another format."""
+    if file.suffix.lower() != ".jsonl":
+        raise TranscriptError(f"{file.name} must end in .jsonl: the file is a copy of a transcript")
     with translate_errors(file, "written"):
-        whole = file.suffix.lower() == ".jsonl"
-        content = transcript.read_bytes() if whole else session_markdown(session).encode()
+        content = transcript.read_bytes()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
             descriptor = os.open(file, flags, OWNER_ONLY)
@@ -221,89 +211,3 @@ def export_session(transcript: Path, file: Path) -> int:
             out.flush()
             sync_file(out.fileno())
     return len(content)
-
-
-def session_markdown(session: PiSession) -> str:
-    """Write the newest branch as Markdown, with one line per tool call and long results cut."""
-    path = path_to(session.entries)
-    names = [entry.text("name") for entry in session.entries if entry.kind == "session_info"]
-    title = (names[-1] if names else "") or "Session"
-    id_ = "" if session.header is None else session.header.id
-    times = [entry.milliseconds for entry in path if entry.milliseconds]
-    when = f", {_when(times[0])} to {_when(times[-1])} UTC" if times else ""
-    lines = [f"# {' '.join(title.split())}", "", f"Session `{id_}`{when}."]
-    speaker = ""
-    for entry in path:
-        said, by = list(_entry_lines(entry)), _speaker(entry)
-        if not said:
-            continue
-        if by and by != speaker:
-            speaker = by
-            lines += ["", f"## {by}, {_when(entry.milliseconds)}"]
-        lines += ["", *said]
-    return "\n".join(lines) + "\n"
-
-
-def _speaker(entry: PiEntry) -> str:
-    message = entry.message or {}
-    if entry.role == "user":
-        return "User"
-    if entry.role == "assistant":
-        return str(message.get("model") or "Assistant")
-    return ""
-
-
-def _entry_lines(entry: PiEntry) -> Iterator[str]:
-    if entry.kind == "model_change":
-        yield f"*{entry.text('modelId') or 'Another model'} answers from here on.*"
-    elif entry.kind == "compaction":
-        if is_undo(entry):
-            yield "*A compaction was undone here.*"
-            return
-        yield "*Compacted here. The model sees this summary instead of the messages before:*"
-        yield ""
-        yield from (f"> {line}".rstrip() for line in (entry.text("summary") or "").splitlines())
-    elif entry.message is not None and entry.role in ("user", "assistant"):
-        yield from _blocks(entry.message.get("content"))
-    elif entry.message is not None and entry.role == "toolResult":
-        yield from _result(entry.message)
-
-
-def _blocks(content: Any) -> Iterator[str]:
-    """Return a message's text and tool calls, without the model's thinking."""
-    blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    for at, block in enumerate(block for block in blocks if isinstance(block, Mapping)):
-        text = ""
-        if block.get("type") == "text":
-            text = str(block.get("text") or "").strip()
-        elif block.get("type") == "image":
-            text = "*(an image)*"
-        elif block.get("type") == "toolCall":
-            arguments = json.dumps(block.get("arguments") or {}, ensure_ascii=False)
-            mark = _fence(arguments, 1)
-            text = f"**{block.get('name')}** {mark} {arguments} {mark}"
-        if text:
-            yield from ["", text] if at else [text]
-
-
-def _result(message: Mapping[str, Any]) -> Iterator[str]:
-    text = "\n".join(texts_of(message.get("content") or ()))
-    lines = text.splitlines()
-    fence = _fence(text, 3)
-    yield f"{message.get('toolName')} {'failed' if message.get('isError') else 'answered'}:"
-    yield ""
-    yield fence
-    yield from lines[:MOST_RESULT_LINES]
-    if len(lines) > MOST_RESULT_LINES:
-        yield f"… {len(lines) - MOST_RESULT_LINES:,} more lines"
-    yield fence
-
-
-def _fence(text: str, least: int) -> str:
-    """Return a fence of more backticks than the text contains, so that it closes no code block."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    return "`" * max(least, longest + 1)
-
-
-def _when(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M")

@@ -408,7 +408,7 @@ class Agent:
         return f"This session is called {name} now."
 
     def _export(self, argument: str) -> str:
-        name = argument or f"session-{self.conversation.session_id[:8]}.md"
+        name = argument or f"session-{self.conversation.session_id[:8]}.jsonl"
         file = self._steps.scope.root / Path(name).expanduser()
         size = export_session(self.conversation.transcript.path, file)
         return f"Written: {file} ({size:,} bytes)."
