@@ -21,6 +21,7 @@ from tests.unit.agent.test_agent_window import TALK as LONG_TALK
 from recollect import open_memory
 from recollect.adapters.session.transcript import read_session_file
 from recollect.agent.events import Compacted, Flushed
+from recollect.core.compaction.chunks import adaptive_ratio
 from recollect.core.formats.pi_session import build_context
 from recollect.core.values.model import Prompt
 from recollect.system.config import load_settings
@@ -153,6 +154,23 @@ async def test_a_chunk_is_at_most_two_fifths_of_the_window_with_a_margin(tmp_pat
         )
         assert sizes[name] * 1.2 <= 0.4 * 8_000 * 1.25
     assert sizes["large"] < sizes["small"]
+
+
+@pytest.mark.parametrize(
+    ("message_tokens", "ratio"),
+    [
+        (800, 0.4),  # with the margin of 1.2 just below a tenth of the window
+        (1_000, 0.4 - 2 * 0.12),
+        (1_020, 0.4 - 2 * 0.1224),
+        (1_250, 0.15),
+        (8_000, 0.15),
+    ],
+)
+def test_large_messages_make_chunks_smaller_by_the_formula(
+    message_tokens: int, ratio: float
+) -> None:
+    """Twice the share of an average message, times 1.2, is subtracted; never below 0.15."""
+    assert adaptive_ratio([message_tokens] * 9, 10_000) == pytest.approx(ratio)
 
 
 async def test_an_oversized_message_is_noted(tmp_path: Path) -> None:

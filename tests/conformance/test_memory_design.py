@@ -178,11 +178,14 @@ def calls(number: int, chars: int) -> list[dict[str, Any]]:
     ]
 
 
-async def prepared(tmp_path: Path, messages: Sequence[dict[str, Any]], **settings: Any) -> Any:
+async def prepared(
+    tmp_path: Path, messages: Sequence[dict[str, Any]], *, system: str = "", **settings: Any
+) -> Any:
     memory = open_memory(
         store=tmp_path / "m.db", preset="openclaw", clock=Clock(START), settings=dict(settings)
     )
-    context = await memory.prepare("s", {"messages": list(messages)})
+    body: dict[str, Any] = {"messages": list(messages)}
+    context = await memory.prepare("s", {"system": system, **body} if system else body)
     await memory.close()
     assert violations("anthropic", context.request) == []
     return context
@@ -211,21 +214,26 @@ SUMMARY = (
 
 
 async def test_what_is_protected_is_never_trimmed(tmp_path: Path) -> None:
+    """The system prompt, a summary, the newest six messages, the last calls, what is recalled."""
     filler = [
         spoken(("user", "assistant")[at % 2], f"note {at} about the hoist " * 300)
         for at in range(40)
     ]
-    newest = [spoken(("user", "assistant")[at % 2], f"recent {at} " * 40) for at in range(4)]
+    filler[0] = spoken("user", "The webhook secret is kept in vault 7719.")
+    newest = [spoken(("user", "assistant")[at % 2], f"recent {at} " * 40) for at in range(5)]
     span = calls(1, 500)
     talk = [spoken("user", SUMMARY), spoken("assistant", "Fine."), *filler, *span, *newest]
-    talk.append(spoken("user", "what did we say about the webhook?"))
-    context = await prepared(tmp_path, talk, window_tokens=60_000)
+    talk.append(spoken("user", "where is the webhook secret kept?"))
+    system = "You watch the harbor. " * 100
+    context = await prepared(tmp_path, talk, system=system, window_tokens=60_000)
     sent = json.dumps(context.request["messages"])
+    assert context.request["system"] == system
     assert json.dumps(SUMMARY)[1:-1] in sent
     assert all(json.dumps(one["content"])[1:-1] in sent for one in newest)
     assert '"id": "t1"' in sent and '"tool_use_id": "t1"' in sent
     left = [one for one in filler if one["content"] not in sent]
     assert 0 < len(left) < len(filler)
+    assert "vault 7719" in sent, "what the question recalls stays"
 
 
 async def test_without_a_match_the_oldest_messages_are_trimmed_first(tmp_path: Path) -> None:

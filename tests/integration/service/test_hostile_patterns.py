@@ -131,6 +131,10 @@ def test_no_pattern_holds_up_the_event_loop_of_a_node(database: TestDatabase) ->
         assert {one: step for one, step in slow.items() if step > MOST_STEP_SECONDS} == {}
 
 
+MAX_GROWTH_OVER_CALM = 2.0
+"""Over no other request at all. On two cores, 1.44 was measured, and 1.37 with ordinary words."""
+
+
 def p99(times: list[float]) -> float:
     return sorted(times)[int(0.99 * (len(times) - 1))]
 
@@ -168,5 +172,6 @@ def test_hostile_patterns_slow_down_others_no_more_than_words_do(database: TestD
             figures = {kind: round(1_000 * p99(some)) for kind, some in times.items()}
             print(f"p99 in ms: {figures}, without any other request {1_000 * p99(calm):.0f}")
             assert p99(times["hostile"]) <= MAX_GROWTH * p99(times["words"]), figures
+            assert p99(times["hostile"]) <= MAX_GROWTH_OVER_CALM * p99(calm), figures
         finally:
             process.kill()

@@ -19,6 +19,14 @@ KEYWORDS = sorted(
         for keyword in keys(f"{SIGNING}|{KEYED}|pwd|password|token|secret")
     }
 )
+OPENINGS = (
+    "--password '",
+    "password is ",
+    "openssl -passin pass:",
+    "keytool -storepass ",
+    "token:\n'",
+)
+"""How commands and sentences announce a password."""
 SIGNS = (*"./-_=:,;?&%#@!+~$^|*'\"`<>[](){}\\ \t\n", "\r\n")
 LETTERS = (
     "a",
@@ -60,6 +68,19 @@ def test_no_repeated_keyword_slows_redaction() -> None:
     units = [keyword + filler for keyword, filler in pairs]
     # A pair is slow if every measurement is: other processes disturb one, and sometimes two.
     assert [unit for unit in units if all(is_slow(unit, runs) for runs in (1, 7, 7, 7))] == []
+
+
+@pytest.mark.timeout(at_size(ci=120, full=1200))
+def test_no_repeated_announcement_takes_more_than_linear_time() -> None:
+    """Their speed has no limit of its own; they reach about half of that of parameters."""
+    pairs = [f"{opening}{filler}" for opening in OPENINGS for filler in FILLERS]
+    units = random.Random(40).sample(pairs, at_size(ci=40, full=len(pairs)))
+
+    def grows(unit: str, runs: int) -> bool:
+        small, large = (seconds_per_byte(unit, size, runs) for size in (SMALL_CHARS, LARGE_CHARS))
+        return large > MOST_GROWTH * small
+
+    assert [unit for unit in units if all(grows(unit, runs) for runs in (1, 7, 7, 7))] == []
 
 
 PASSWORD = "".join(("Hunter", "7-", "Ranch!x"))
