@@ -124,7 +124,9 @@ _YOU: Final = re.compile(r"\b(?:you|your|yours|ya|u)\b", re.IGNORECASE)
 _LATELY: Final = 16
 _SPEAKS: Final = 2
 _SHARED_PAST: Final = re.compile(
-    r"\b(?:we|us|our|ours|remember|remind|recall)\b|我们|记得", re.IGNORECASE
+    r"\b(?:did|had|have) we\b|\b(?:remember|remind|recall)\b|我们|记得"
+    r"|\bwe (?:\w+ )?(?:said|agreed|decided|settled|chose|picked|discussed|planned)\b",
+    re.IGNORECASE,
 )
 _NOTE: Final = re.compile(
     r"\W*(?:(?:i(?:['’]ve| have)? )?(?:noted|understood|got it|ok|okay|thanks?|thank you|sure"
