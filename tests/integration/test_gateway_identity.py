@@ -2,7 +2,6 @@
 changes from request to request tears no session."""
 
 import itertools
-import json
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
@@ -231,84 +230,6 @@ def test_a_client_that_sends_its_newest_message_only_is_not_torn_by_tracing() ->
                 client.say(f"Note {uuid4()}.", last=1, **of_one_request()[number])
             torn += [kind] if len(set(client.sessions)) > 1 else []
         assert torn == []
-
-
-class ResponsesClient:
-    """A program that sends its new messages only, with a header that changes under its own name."""
-
-    def __init__(self, url: str, **headers: str) -> None:
-        self.url, self.headers, self.previous = url, headers, ""
-        self.sessions: list[str] = []
-
-    def say(self, text: str, **fields: Any) -> None:
-        body: dict[str, Any] = {"model": "m", "input": text}
-        if self.previous:
-            body["previous_response_id"] = self.previous
-        headers = {**self.headers, "x_lamp": str(uuid4())}
-        reply = ask(self.url, PATHS["openai-responses"], {**body, **fields}, **headers)
-        if reply.status == 200:
-            self.previous = streamed_id(reply.body) if fields.get("stream") else reply.json["id"]
-        self.sessions.append(reply.headers["x-recollect-report"].rpartition("/")[0])
-
-
-def streamed_id(body: bytes) -> str:
-    return str(json.loads(body.split(b"data: ")[1].split(b"\n")[0])["response"]["id"])
-
-
-@contextmanager
-def storing_provider() -> Iterator[str]:
-    """A provider that stores its replies under random ids."""
-
-    def numbered(asked: Asked) -> Step:
-        if asked.headers.get("x-fails"):
-            return Fails(status=529)
-        usage = Usage(input_tokens=9, output_tokens=1)
-        return Says(id=uuid4().hex, text=f"Answer {uuid4()}.", usage=usage)
-
-    with ModelServer(numbered) as server, gateway(server) as running:
-        yield running.url
-
-
-@pytest.mark.parametrize("names", [{"x_recollect_session": "desk"}, {}])
-def test_a_response_that_the_provider_continues_is_of_the_same_session(
-    names: dict[str, str],
-) -> None:
-    with storing_provider() as url:
-        alice = ResponsesClient(url, x_api_key="alice", **names)
-        for number in range(6):
-            note = f"Note {uuid4()}."
-            for fails in ["1", "1", ""] if number == 3 else [""]:  # retries continue it too
-                alice.headers["x_fails"] = fails
-                alice.say(note, stream=number % 2 == 0)
-        assert len(set(alice.sessions)) == 1
-        for key, previous in (("bob", alice.previous), ("alice", f"resp_{uuid4().hex}")):
-            stranger = ResponsesClient(url, x_api_key=key, **names)
-            stranger.previous = previous
-            stranger.say("What is the code?")
-            assert stranger.sessions[0] not in alice.sessions
-
-
-@pytest.mark.parametrize("names", [{"x_recollect_session": "desk"}, {}])
-def test_callers_that_continue_the_same_response_have_two_sessions(names: dict[str, str]) -> None:
-    """An application stores a primer once, and continues it for each of its users."""
-    with storing_provider() as url:
-        alice, bob = (ResponsesClient(url, x_api_key="application", **names) for _ in "ab")
-        alice.say("You know the lockers.")
-        bob.previous = alice.previous
-        for client in (alice, bob, alice, bob):
-            client.say(f"My own code is {uuid4()}.")
-        assert set(alice.sessions).isdisjoint(bob.sessions)
-        assert len(set(alice.sessions)) == len(set(bob.sessions)) == 1
-
-
-def test_requests_of_one_conversation_at_the_provider_have_one_session() -> None:
-    with storing_provider() as url:
-        conversation = f"conv_{uuid4().hex}"
-        desk = ResponsesClient(url, x_api_key="alice", x_recollect_session="desk")
-        for _ in range(3):
-            desk.previous = ""
-            desk.say(f"Note {uuid4()}.", conversation=conversation)
-        assert len(set(desk.sessions)) == 1
 
 
 def test_two_signers_of_requests_have_two_sessions() -> None:

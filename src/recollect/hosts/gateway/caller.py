@@ -4,7 +4,7 @@ continues a session if it repeats the session's last request with its reply. Equ
 not identify a session, because applications greet all users alike. Every mark is keyed by the
 caller's credential, so two callers never share a session. A name that others could guess proves
 nothing: then everything that may identify the caller must be the same as in the session's last
-request, or the request must repeat the whole session, or name its last response at the provider."""
+request, or the request must repeat the whole session."""
 
 from __future__ import annotations
 
@@ -231,12 +231,6 @@ MOST_MESSAGES: Final = 20_000
 MAX_ALIKE: Final = 8
 """Number of sessions with the same history and reply that the store can distinguish."""
 _DIGEST_BYTES: Final = 16
-_PROVIDER_ID: Final = re.compile(r"(?:resp|conv)_[\w-]{15,}")
-"""Random id of a response or conversation at the provider. OpenAI's have over 40 characters; some
-servers count their responses, so that others could guess an id."""
-_REPLY_ID: Final = re.compile(rb'"id"\s*:\s*"(resp_[\w-]+)"')
-_PEEK_BYTES: Final = 4_096
-"""A reply begins with its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,20 +251,6 @@ def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
     return ReplyWords(text=text, calls=calls) if text or calls else None
 
 
-def read_response_id(reply: bytes | Sequence[Any]) -> str:
-    """Return the id under which a provider stores a reply; empty if it has no random one."""
-    if isinstance(reply, bytes):
-        match = _REPLY_ID.search(reply[:_PEEK_BYTES])
-        return "" if match is None else _provider_id(match[1].decode())
-    opening = reply[0].get("response") if reply and isinstance(reply[0], Mapping) else None
-    return _provider_id(str(opening.get("id"))) if isinstance(opening, Mapping) else ""
-
-
-def _provider_id(text: str) -> str:
-    match = _PROVIDER_ID.search(text)
-    return "" if match is None else match[0]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """The messages of a request, as marks that are keyed by the caller's credential."""
@@ -289,10 +269,6 @@ class History:
     after_reply: int = 0
     """Number of messages up to the end of the last reply."""
     reply: ReplyWords | None = None
-    continued: str = field(default="", repr=False)
-    """Random id of the response or conversation at the provider that the request continues."""
-    scope: bytes = field(default=b"", repr=False)
-    """Hash of the caller's credentials and the session's name."""
     request: object = field(default_factory=object, repr=False)
     """Stands for this request, so that a session need not keep its history."""
 
@@ -311,22 +287,6 @@ class History:
     def repeats(self) -> str | None:
         """Return the mark of the session that this history continues; None without a reply."""
         return None if self.reply is None else self._replied(self.before_reply, self.reply)
-
-    def response(self, response_id: str) -> str | None:
-        """Return the mark of a response at the provider; None without its id. With the same key,
-        the provider itself continues a response for a caller who knows its id."""
-        if not response_id:
-            return None
-        mark = hashlib.blake2b(key=self.scope, digest_size=_DIGEST_BYTES)
-        mark.update(response_id.encode())
-        return mark.hexdigest()
-
-    def marks(self, first: str, response_id: str = "") -> list[str]:
-        """Return the marks of a session after this request or, with its id, after the reply. Only
-        one conversation continues a response, but all share the provider's conversations."""
-        conversation = self.continued if self.continued.startswith("conv_") else ""
-        ids = (self.response(conversation), self.response(response_id))
-        return [mark for mark in (first, self.begun(), self.owner, *ids) if mark]
 
     def _replied(self, count: int | None, reply: ReplyWords) -> str:
         words = "\0".join((reply.text, *reply.calls)).encode("utf-8", "surrogatepass")
@@ -375,7 +335,6 @@ class SessionRecognition:
         lead = next((at for at, role in enumerate(roles) if role != "system"), len(roles))
         first = known[lead][0] if lead < len(known) else ""
         key = f"{caller.scope}\0{request.continues_from}".encode()
-        scope = f"{caller.scope}\0response".encode()
         end = next((at for at in range(len(roles), 0, -1) if roles[at - 1] == "assistant"), 0)
         begin = end
         while begin and roles[begin - 1] == "assistant":
@@ -390,8 +349,6 @@ class SessionRecognition:
             before_reply=begin if end else None,
             after_reply=end,
             reply=reply,
-            continued=_provider_id(request.continues_from),
-            scope=hashlib.blake2b(scope, key=self._secret, digest_size=32).digest(),
         )
 
     def _read(self, format_name: FormatName, raw: bytes) -> tuple[MessageId, Role]:
@@ -419,10 +376,7 @@ class SessionRecognition:
         last request came from the same places, and whether the history repeats it."""
         repeated, owned = self._repeated(history, running), self._with(history.owner)
         whole = [name for name in repeated if self._known[name].is_whole]
-        proven: list[str] = []
-        if (mark := history.response(history.continued)) is not None:
-            proven = self._with(mark) or repeated  # the provider adds what the history lacks
-        found = [name for name in repeated if name in owned] or proven or owned or whole
+        found = [name for name in repeated if name in owned] or owned or whole
         name = found[-1] if found else None
         return name, name in owned, name in repeated
 
@@ -490,7 +444,7 @@ class SessionRecognition:
         `is_repeated`: the request contains the whole session, or begins it."""
         known = self._known.get(session)
         self.forget(session)
-        marks = history.marks(history.asked())
+        marks = [mark for mark in (history.asked(), history.begun(), history.owner) if mark]
         if known is not None:
             has_reply, stored = has_reply or known.has_reply, stored or known.stored
             is_repeated = is_repeated and known.is_whole
@@ -507,7 +461,7 @@ class SessionRecognition:
                 del self._marked[mark]
 
     def add_reply(
-        self, session: str, history: History, response_id: str, messages: Sequence[Message]
+        self, session: str, history: History, messages: Sequence[Message]
     ) -> tuple[str, ...]:
         """Record a session's complete reply. Return the marks under which to store the reply."""
         known, reply = self._known.get(session), reply_words(messages)
@@ -517,7 +471,7 @@ class SessionRecognition:
         mark = history.replied(reply)
         at = len(self._with(mark))
         known.has_reply = known.answered = True
-        known.marks = history.marks(mark, response_id)
+        known.marks = [mark for mark in (mark, history.begun(), history.owner) if mark]
         self._known[session] = known
         self._mark(session, known.marks)
         marks = (_slot(mark, at),) if at < MAX_ALIKE and known.is_whole else ()

@@ -158,7 +158,8 @@ _KEYS: Final = re.compile(
 """Beginnings of the keys that providers issue. A proxy's key can have any form."""
 _KEY_NAME: Final = re.compile(
     r"(?!(?:x-)?(?:openai|oai|codex|anthropic|claude)-|cookie:.*(?:auth|token)|.*(?:idempot|csrf"
-    r"|xsrf|websocket|cache|nonce|page|cursor|continu|public|partition|routing|session|oidc|aad))"
+    r"|xsrf|websocket|cache|nonce|page|cursor|continu|public|partition|routing|session|oidc|aad"
+    r"|trace|correl|request|lock|forwarded|cf-access|client-token))"
     r"(?:(?:.*[-_.:])?(?:authorization|auth|password|credentials?)|.*(?:key|secret|token))"
 )
 """Names under which a server expects a key. Providers give own headers such names too; in others

@@ -24,13 +24,7 @@ from recollect.core.values.message import EntryKey
 from recollect.core.values.model import FormatName
 from recollect.errors import FormatError, StaleSession
 from recollect.hosts.gateway.activity import Handling
-from recollect.hosts.gateway.caller import (
-    Caller,
-    History,
-    RequestKind,
-    SessionRecognition,
-    read_response_id,
-)
+from recollect.hosts.gateway.caller import Caller, History, RequestKind, SessionRecognition
 from recollect.hosts.gateway.upstream import KeptReply
 from recollect.hosts.http import in_thread_if_large
 from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
@@ -323,10 +317,7 @@ class Shaper:
     ) -> Observation:
         read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
         session, history = named.session, named.history
-        mark = None
-        if history is not None:
-            response_id = read_response_id(read)
-            mark = partial(memory.recognition.add_reply, session, history, response_id)
+        mark = None if history is None else partial(memory.recognition.add_reply, session, history)
         return await memory.engine.observe(session, read, turn=turn, wait=False, mark=mark)
 
     async def _recognise(
