@@ -19,13 +19,11 @@ I have no record of that in our conversation.
 I don't recall you mentioning the port.
 You haven't told me which port the staging API uses.
 You have not mentioned it yet. Please share the value, and I will remember it.
-There is no information about the port in our conversation.
 I cannot answer that.
 I can't tell from this conversation which port is meant.
 No idea, sorry.
 Unfortunately, I do not have access to that information.
 I don't have that information. If you tell me, I can help.
-Based on our conversation, the port was never mentioned.
 I was never told who owns the service.
 Ich weiß es leider nicht.
 Das ist mir nicht bekannt.
@@ -34,8 +32,6 @@ Dazu habe ich keine Informationen. Kannst du es mir sagen?
 抱歉,我没有相关的信息。
 I don't remember, could you remind me?
 Honestly, I have no idea what the release key is called.
-That information was not provided in this chat.
-The staging port has not been specified so far.
 I am not aware of any decision on that. What did you decide?
 I don't know your name. What should I call you?
 Hmm, I don't know why error 4711 appears.
@@ -46,12 +42,10 @@ I have no information on the retention period.
 I don't have any details about your sister's birthday.
 Sorry! I can't remember what we agreed on. Can you tell me again?
 You didn't tell me the name of the bucket.
-You haven't shared your address with me yet.
 I don't know yet. Tell me and I'll remember it.
 I'm not sure who wrote that. Do you remember?
 I'm unaware of any deadline for this.
 Unfortunately I cannot say which region it runs in.
-That hasn't come up in our conversation.
 I've no idea which branch that was.
 I do not have that information in my memory.
 I cannot recall the name of the restaurant.
@@ -62,26 +56,21 @@ I honestly don't know. Could you look it up in the wiki?
 I can't determine the owner from this conversation.
 Hm, I don't know what the limit is.
 I don't have access to your calendar, so I don't know when the meeting is.
-The answer isn't in our chat history.
 Das weiß ich leider nicht.
 Leider weiß ich nicht, welcher Port gemeint ist.
 Keine Ahnung, tut mir leid.
 我不清楚你说的是哪个端口。请告诉我。
 抱歉，我不知道。
-There is no record of a decision in this session.
 I don't know how the backups are rotated.
 I'm sorry, I really don't know which vendor you chose.
 I have no knowledge of your travel dates.
-You did not say which colour you want. Which one is it?
 I cannot remember the code name of the project, sorry.
 I'm not certain about that.
 I do not have details on this customer. Please give me the name.
 Honestly I don't know, could you tell me?
-There was no mention of a budget in our chat.
 I haven't been told where the keys are. If you tell me, I will remember it.
 I have no record of your shoe size.
 I can't tell which of the two you mean. Do you mean the red one?
-Unfortunately, you never mentioned the hotel.
 I'm not aware of that.
 It has not been discussed yet.
 I don't know when the certificate for api-eu-2 expires.
@@ -91,6 +80,15 @@ Ich habe leider keine Angaben dazu.
 我没有关于这个项目的信息。
 """.strip().splitlines()
 ANSWERS = """
+The cache must not be used in the chat.
+It must never be written to the session history.
+The tests do not cover the session history.
+The lock is not held in this context.
+You never told the client about the fee increase of Acme.
+You didn't provide a lease contract for the flat in Bonn and the deposit was paid to Meyer.
+I was never told the password. Please rotate the key of the billing service tonight.
+There was no mention of a budget in our chat.
+The port was never mentioned.
 I don't know, but the config says 8443.
 I don't know the staging port; production uses 8443.
 I'm not sure, maybe 8443.

@@ -138,11 +138,11 @@ _ADMITS = re.compile(
     |(?:i\shave|i['’]ve|i\shave\sgot)\s(?:absolutely\s)?no\s[^,]{{0,20}}\b{_KNOWLEDGE}(?!\show\syou)\b.*
     |(?:i['’]m|i\sam)\s(?:\w+\s)?(?:not\s(?:sure|certain|aware)|unsure|uncertain|unaware)
       (?:\s(?:what|which|who|when|where|why|how|if|whether|about|of)\b.*)?
-    |you\s(?:have\snot|haven['’]t|did\snot|didn['’]t|never)\s(?:\w+\s)?(?:mention|told|tell|said|say|shared?
-        |specif(?:y|ied)|provided?|give|gave)\w*\b.*
-    |(?:that|this|it|there|the|no)\b.{{0,80}}?(?:\b(?:no|not|never)|n['’]t)\b.{{0,60}}\b{_TALK}(?:\sso\sfar|\syet)?
-    |(?:that|this|it|the)\b.{{0,60}}\s(?:not|never)\s(?:been\s)?(?:mentioned|specified|stated|discussed)
-      \b.{{0,20}}
+    |you\s(?:have\snot|haven['’]t|did\snot|didn['’]t|never)\s(?:\w+\s)?(?:told|tell|given|give|shown?)\sme\b.{{0,60}}
+    |you\s(?:have\snot|haven['’]t|did\snot|didn['’]t|never)\s(?:\w+\s)?(?:mention|shar|specif|provid|said|say)\w*
+      (?:\s(?:it|that|this|one|yours?\s\w+|which|what|who|when|where|how))?(?:\s(?:yet|so\sfar|before|to\sme))?
+    |(?:that|this|it)\s?(?:was|is|has|['’]s)(?:n['’]t|\snot|\snever)\s(?:\w+\s)?
+      (?:mentioned|specified|stated|discussed|said)\b.{{0,40}}
     |(?:no\sidea|not\ssure)\b.{{0,20}}
     |(?:das\s|es\s)?(?:ich\s)?weiß\s(?:ich\s)?(?:\w+\s){{0,3}}nicht\b.*
     |.{{0,20}}\bist\smir\s(?:leider\s)?nicht\sbekannt|.{{0,30}}\bhabe\s(?:ich\s)?(?:leider\s)?keine\s.*|keine\sahnung
@@ -156,7 +156,8 @@ _TELLS_MORE = re.compile(
     re.IGNORECASE,
 )
 _OFFERS = re.compile(
-    r"""(?:(?:please|could\syou|let|feel\sfree|remind|tell)\s
+    r"""(?:(?:please\s(?:tell|share|provide|give|paste|send|let|remind|point|specify|clarify|say|check)
+        |could\syou|let|feel\sfree|remind|tell)\s
         |(?:if|once)\syou\s(?:can\s)?(?:tell|share|provide|give|paste|send|let|remind|point|mention)\b
         |i\s(?:will|can|could)\s(?:help|look|check|search|find|try|remember)\b
         |i['’]ll\s(?:help|look|check|search|find|try|remember)\b
@@ -261,7 +262,7 @@ _ATTACHMENT = (
 )
 """Tags between which clients put files, documents and search results, such as pi's `file`."""
 _OPENING = re.compile(
-    rf"(?P<indent>^[ \t]{{0,64}})?<(?P<tag>{_ATTACHMENT})\b[^>\n]{{0,1000}}(?<!/)>",
+    rf"(?P<indent>^[ \t]{{0,64}})?(?<![`\w])<(?P<tag>{_ATTACHMENT})\b[^>\n]{{0,1000}}(?<!/)>",
     re.MULTILINE | re.IGNORECASE,
 )
 _CLOSING = re.compile(rf"</(?P<tag>{_ATTACHMENT})\s{{0,64}}>", re.IGNORECASE)
@@ -290,8 +291,8 @@ def attachment_spans(text: str, *, nearest: bool = False) -> list[tuple[int, int
             is_remark = "\n" not in content and len(content) < _MIN_INLINE_CHARS
             if is_remark and opening["indent"] is None:
                 continue
-        elif opening["indent"] is None or nearest:
-            continue
+        elif opening["indent"] is None or nearest or opening["tag"][0].isupper():
+            continue  # a component of the user's own code, such as `<Document>` in JSX
         else:
             end = len(text)
         spans.append((opening.start(), end))
