@@ -127,6 +127,7 @@ class MemoryPool(Generic[KeyT, MemoryT]):
         """Number of callers that wait for a memory which is being opened."""
         self._failures: dict[KeyT, tuple[float, Failure]] = {}
         self._closing: dict[KeyT, asyncio.Task[None]] = {}
+        self._is_closed = False
 
     @property
     def keys(self) -> tuple[KeyT, ...]:
@@ -170,6 +171,8 @@ class MemoryPool(Generic[KeyT, MemoryT]):
             return memory
         self._failures.pop(key, None)
         self._memories[key] = memory
+        if self._is_closed:  # it was opened too late for `close`
+            self.drop(key)
         self._close_unused()
         return memory
 
@@ -197,16 +200,18 @@ class MemoryPool(Generic[KeyT, MemoryT]):
             if not is_used and now - memory.used_at >= idle_seconds:
                 self.drop(key)
 
-    def drop(self, key: KeyT) -> None:
+    def drop(self, key: KeyT) -> asyncio.Task[None] | None:
         """Close a memory after its last use. Callers that ask for this key meanwhile wait, and get
-        a new memory."""
+        a new memory. Return the task that closes it, if it is open or closing."""
         memory = self._memories.pop(key, None)
         if memory is not None:
             closing = self._closing[key] = asyncio.create_task(memory.close())
             closing.add_done_callback(lambda _: self._closing.pop(key, None))
+        return self._closing.get(key)
 
     async def close(self) -> None:
         """Close every memory. Running work has a limited time to end."""
+        self._is_closed = True
         if self._opening:
             await asyncio.wait(self._opening.values(), timeout=CLOSE_SECONDS)
         closing = [memory.close(CLOSE_SECONDS) for memory in self._memories.values()]

@@ -318,11 +318,20 @@ class StoredMemory:
     async def _let_arrive(self) -> int:
         return await self.settle(self.settings.turn.deadline_seconds)
 
-    async def _require_stored(self) -> None:
-        """Wait for messages on their way to the store, because no order to forget finds them."""
-        if await self._let_arrive():
+    async def _require_stored(self, order: ForgetOrder) -> None:
+        """Wait for messages on their way to the store, because no order to forget finds them. An
+        order for sessions does not wait for other sessions, whose messages may never arrive."""
+        if not await self._let_arrive():
+            return
+        states = () if self._keeper is None else self._keeper.states
+        waiting = {given.session for state in states for given in state.given.values()}
+        by_content = order.segments or order.message_ids or order.matching or order.pattern
+        is_by_place = bool(order.sessions) and not (by_content or order.facts)
+        if not waiting or not is_by_place or not waiting.isdisjoint(order.sessions):
+            sessions = f" of {', '.join(sorted(waiting))}" if waiting else ""
             raise StoreUnavailable(
-                "nothing was forgotten: some messages are not in the store yet. Try again later"
+                f"nothing was forgotten: some messages{sessions} are not in the store yet. Try "
+                "again later, or forget other sessions by their names"
             )
 
     async def _look_up(self, question: Callable[[Store], Awaitable[StoredT]]) -> StoredT:

@@ -161,7 +161,7 @@ class FactBook:
         *,
         embedders: Sequence[str] = (),
         spools: Sequence[Spool] = (),
-        before_forgetting: Callable[[], Awaitable[None]] | None = None,
+        before_forgetting: Callable[[ForgetOrder], Awaitable[None]] | None = None,
         forgotten: Callable[[], None] = lambda: None,
         session: str | None = None,
         read_only: bool = False,
@@ -342,7 +342,7 @@ class FactBook:
         """Forget permanently what an order from `order_to_forget` selects."""
         self._check_writable()
         if self._before_forgetting is not None:
-            await self._before_forgetting()
+            await self._before_forgetting(order)
         certificate = await forget_all(self._store, self._spools, order, now=self._clock.now())
         self._forgotten()
         return certificate

@@ -67,7 +67,7 @@ async def delete_tenant(call: Call) -> m.TenantDeletedAnswer:
     ends = call.now + call.seconds / 2
     async with aclosing((await _admin(call)).delete_tenant(one)) as deleting:
         async for name, certificate in deleting:
-            call.memories.drop(one.id, name)
+            await call.memories.drop(one.id, name)
             certificates.append(certificate_json(certificate))
             if len(certificates) >= SPACES_A_CALL or time.time() > ends:
                 return m.TenantDeletedAnswer(certificates=certificates, done=False)

@@ -265,10 +265,11 @@ class TenantMemories:
         size = await fleet.message_bytes(tenant_space(tenant, space))
         await fleet.tenants().set_bytes(tenant, space, size)
 
-    def drop(self, tenant: UUID, space: str) -> None:
-        """Close the memory of a deleted space."""
+    async def drop(self, tenant: UUID, space: str) -> None:
+        """Close the memory of a deleted space, and wait until it stores nothing more."""
         self._listed.pop((tenant, space), None)
-        self._memories.drop((tenant, space))
+        if closing := self._memories.drop((tenant, space)):
+            await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
 
     def start_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start work for which no request waits. `close` waits for the work for a limited time."""

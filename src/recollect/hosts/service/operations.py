@@ -400,7 +400,7 @@ async def delete(call: Call) -> m.CertificateAnswer:
     """Delete a space with its whole content."""
     records = await call.memories.records()
     await call.memories.require(call.tenant.id, call.space)
-    call.memories.drop(call.tenant.id, call.space)
+    await call.memories.drop(call.tenant.id, call.space)
     fleet = await call.memories.fleet()
     store = await fleet.space(tenant_space(call.tenant.id, call.space))
     actor = actor_of(call)
