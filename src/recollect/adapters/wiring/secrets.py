@@ -136,8 +136,8 @@ class _ComparedIds(NamedTuple):
     @property
     def is_right(self) -> bool:
         """Return whether the secret made the ids, or no message can tell. Messages that a wrong
-        secret stored later do not make it the right one."""
-        return not self.messages or self.oldest_fits or 2 * self.fitting > self.messages
+        secret stored later do not make it the right one, however many they are."""
+        return not self.messages or self.oldest_fits
 
 
 async def _compare_ids(store: Store, secret: bytes) -> _ComparedIds:
