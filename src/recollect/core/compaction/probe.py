@@ -200,12 +200,13 @@ def probe(
     return ProbeSample(tuple(map(_probe_of, sample)), details=len(candidates))
 
 
-_MIN_NEW_WORDS: Final = {"user": 2, "assistant": 4}
+_MIN_NEW_WORDS: Final = {"user": 3, "assistant": 4}
 _NEW_WORDS_SHARE: Final = 0.4
 """A message with so many words, and this share of its words, that neither the routine nor the
 summary has, says something new. Chosen on invented quiet sessions and single alarms in them."""
+_ROUTINE_USES: Final = 2
 _ROUTINE_SHARE: Final = 0.1
-"""Words of more than so many messages are routine. Not measured; an order is rarely repeated."""
+"""Words of more messages are routine. Not measured; a user may give an order twice."""
 
 
 def lacks_probe(summary: str, entries: Sequence[Entry]) -> bool:
@@ -228,7 +229,7 @@ def _says_something_new(summary: str, entries: Sequence[Entry]) -> bool:
         if message.speaker in _MIN_NEW_WORDS
     ]
     uses = Counter(word for _, words in spoken for word in words)
-    routine = max(1, len(spoken) * _ROUTINE_SHARE)
+    routine = max(_ROUTINE_USES, len(spoken) * _ROUTINE_SHARE)
     known = {word for word, count in uses.items() if count > routine} | content_words(summary)
     return any(
         len(words - known) >= max(_MIN_NEW_WORDS[speaker], _NEW_WORDS_SHARE * len(words))
