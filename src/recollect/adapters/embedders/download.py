@@ -13,6 +13,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -214,11 +215,12 @@ class _Source:
             address = f"api/models/{model.repository}/revision/{model.revision}?blobs=true"
             with self._get(address) as response:
                 info = json.loads(response.read()) if response.is_success else {}
-            commit = info.get("sha", "")
-            for file in info.get("siblings", ()):
-                lfs = file.get("lfs")
-                checksum = f"sha256:{lfs['sha256']}" if lfs else f"git-blob:{file['blobId']}"
-                found[file["rfilename"]] = checksum
+            with suppress(KeyError, TypeError, AttributeError):  # no answer of a hub's API
+                commit = str(info["sha"])
+                for file in info["siblings"]:
+                    lfs = file.get("lfs")
+                    checksum = f"sha256:{lfs['sha256']}" if lfs else f"git-blob:{file['blobId']}"
+                    found[file["rfilename"]] = checksum
         if not found:
             raise EmbedderError(
                 f"{self.shown}: {model.repository} has no public revision {model.revision!r} "

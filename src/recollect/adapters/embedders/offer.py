@@ -5,6 +5,8 @@ recall uses `static` vectors if they are installed, or else words only."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import select
 import signal
 import sys
@@ -87,8 +89,15 @@ def _keep_answer(text: str) -> None:
 
 def _is_at_terminal() -> bool:
     # Other threads serve requests, while an agent may use the terminal.
-    in_main = threading.current_thread() is threading.main_thread()
-    return in_main and all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr))
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    if not all(stream and stream.isatty() for stream in (sys.stdin, sys.stderr)):
+        return False
+    with suppress(OSError, RuntimeError):  # a loop that runs would stand still
+        asyncio.get_running_loop()
+        return False
+    # The shell would stop a program in its background that reads from the terminal.
+    return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
 
 
 def _ask(question: str) -> bool | None:

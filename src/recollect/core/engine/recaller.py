@@ -47,6 +47,9 @@ QUICK_KINDS: Final = ("hash", "static")
 _LOADS_QUICKLY: Final = ("static", "onnx")
 """Kinds of embedders whose loading the first question waits for, because a program that starts per
 turn would otherwise never use vectors."""
+_MIN_EMBED_SECONDS: Final = 0.1
+"""If loading left less, the question is embedded from the next turn on: being late would leave the
+embedder out for longer. Embedding a question takes 5 to 50 ms."""
 _LOAD_FACTOR: Final = 1.25
 """Loading and then embedding may take 1.25 times the time for embedding alone, which is half of
 recall's deadline. The other half is for the search: a late search recalls nothing."""
@@ -137,7 +140,7 @@ class QuestionVectors:
                 patience = min(LOAD_SECONDS, _LOAD_FACTOR * seconds)
                 await asyncio.wait({self._loading[embedder.name]}, timeout=patience)
                 seconds = min(seconds, _LOAD_FACTOR * seconds - (self._monotonic() - begun))
-            if not embedder.ready:
+            if not embedder.ready or seconds < _MIN_EMBED_SECONDS:
                 return Reason(Cause.VECTORS_LOADING, kind=embedder.kind)
         if embedder.name not in _SCALES and embedder.kind != "hash":
             self._load(embedder)  # the embedder is usable; measure its scale for the next turn
