@@ -315,7 +315,7 @@ def test_health_shows_checks_sizes_and_jobs(visit: Visit) -> None:
 
 
 def test_other_commands_load_none_of_it() -> None:
-    names = ("memory", "facts", "forgetting", "sessions", "doctor", "ui", "import_", "upkeep")
+    names = ("memory", "facts", "forgetting", "sessions", "doctor", "daemon", "import_", "upkeep")
     code = (
         f"import sys, {', '.join(f'recollect.cli.{name}' for name in names)}; print(*sys.modules)"
     )

@@ -121,6 +121,7 @@ def converse_in_terminal(
     said = plan_conversation(turns * turn_tokens, server.count_tokens, turn_tokens=(turn_tokens,))
     with RecordingHop(server.address) as hop:
         command = [*PROGRAM, "chat", str(workspace), "--provider", f"{hop.url}/v1"]
+        command.append("--no-download-model")
         with Terminal(command, env=variables, columns=160, rows=50) as terminal:
             screen = _Talker(terminal)
             expected: dict[str, int] = {}

@@ -264,7 +264,7 @@ def test_a_sticky_block_stays(sticky: bool) -> None:
     [
         ([], "which crane of the harbour is green?", 1_800, 2_667),
         (history(1), "which crane of the harbour is green?", 500, 800),
-        ([], "how do I paint a crane?", 200, 400),
+        ([], "how do I paint a crane?", 1_800, 2_667),
         ([], "the crane " * 40 + "is green, can you help me with that?", 200, 400),
         ([], "paint our crane as always", 200, 400),
         (history(1), "paint our crane as always", 500, 800),
