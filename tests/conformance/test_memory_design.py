@@ -179,7 +179,7 @@ def calls(number: int, chars: int) -> list[dict[str, Any]]:
 
 
 async def prepared(
-    tmp_path: Path, messages: Sequence[dict[str, Any]], *, system: str = "", **settings: Any
+    tmp_path: Path, messages: Sequence[dict[str, Any]], *, system: Any = "", **settings: Any
 ) -> Any:
     memory = open_memory(
         store=tmp_path / "m.db", preset="openclaw", clock=Clock(START), settings=dict(settings)
