@@ -58,7 +58,7 @@ def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa
     if not answer:
         if answer is False:
             _keep_answer("no")
-            _say(f"Recall goes on without this model. {later}")
+            _say(f"Recall works without this model. {later}")
         return False
     _keep_answer("yes")
     try:

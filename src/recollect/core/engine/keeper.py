@@ -85,7 +85,7 @@ class SessionKeeper:
         self._off_the_loop = off_the_loop
         self._tasks: set[asyncio.Task[None]] = set()
         self.states: weakref.WeakSet[ArchiveState] = weakref.WeakSet()
-        """Of sessions that were given messages to store."""
+        """States of the sessions that have messages to store."""
         self._chores_at = -DAY_SECONDS
         self._closed = False
         self.stored_batches: int = 0

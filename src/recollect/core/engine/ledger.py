@@ -48,8 +48,8 @@ _WEIGHER: Final = Weigher()
 """Divides the tokens of a message among its parts."""
 _BLOCKS = frozenset({"inject", "stand"})
 MOST_READ = 8
-"""Of a session's newest messages: a broken reply, the request after it, and a reply of a few
-messages (reasoning, text and calls in OpenAI Responses)."""
+"""Number of a session's newest messages to read: a broken reply, the request after it, and a reply
+of a few messages (reasoning, text and calls in OpenAI Responses)."""
 _E = TypeVar("_E", bound=Edit)
 
 

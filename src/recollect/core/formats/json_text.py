@@ -37,7 +37,7 @@ _MAX_NESTING: Final = 100
 """Deeper JSON is not decoded, because recursive functions fail on it. Of Python's 1,000 frames, a
 turn uses about 100, and `without_cache_marks` two per level."""
 _OUTER_LEVELS: Final = 8
-"""Of deeper JSON, so many levels are decoded. Wire formats define at most seven."""
+"""Number of levels that are decoded of deeper JSON. Wire formats define at most seven."""
 
 
 def decode(raw: bytes) -> Any:
