@@ -9,16 +9,17 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
 
 from recollect.core.values.edit import StageName
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Outcome, StageLine
 from recollect.errors import RecollectError
-from recollect.system.telemetry import Measured, measured
+from recollect.system.telemetry import measured
 
 T = TypeVar("T")
-U = TypeVar("U")
+P = ParamSpec("P")
 LOG = logging.getLogger("recollect")
 
 
@@ -41,58 +42,21 @@ class Boundary:
         self._off_the_loop = off_the_loop
         self._is_quick = is_quick
 
-    async def run(
-        self,
-        stage: StageName,
-        work: Callable[[], T],
-        *,
-        unchanged: U,
-        reason: Callable[[T], Reason | tuple[Reason, ...]],
-        in_thread: bool = False,
-    ) -> T | U:
-        """Run a stage without I/O, in a thread if slow. Return `unchanged` if the stage fails."""
-        started = time.perf_counter()
-        with measured("stage", stage) as measure:
-            try:
-                result = await (asyncio.to_thread(work) if in_thread else self.aside(work))
-                reasons = reason(result)
-            except Exception as error:  # noqa: BLE001 - the boundary
-                self._failed(stage, error, started, measure)
-                return unchanged
-        self._line(stage, "done", reasons, started)
-        return result
+    def stage(self, name: StageName, *, waits: bool = False, seconds: float | None = None) -> Stage:
+        """Return a block that runs one stage. A stage that `waits` for I/O ends at its own deadline
+        (`seconds`, or the usual one) or at the turn's, whichever is earlier."""
+        if not waits:
+            return Stage(self, name, None)
+        left_seconds = max(0.0, self._waits_until - time.monotonic())
+        return Stage(
+            self, name, min(left_seconds, self._stage_seconds if seconds is None else seconds)
+        )
 
-    async def aside(self, work: Callable[[], T]) -> T:
-        """Run a part of a stage, in a thread if slow."""
-        slow = self._off_the_loop and not self._is_quick
-        return await asyncio.to_thread(work) if slow else work()
-
-    async def wait(
-        self,
-        stage: StageName,
-        start: Callable[[], Awaitable[T]],
-        *,
-        unchanged: U,
-        reason: Callable[[T], Reason | tuple[Reason, ...]],
-        seconds: float | None = None,
-    ) -> T | U:
-        """Wait for a stage until its own deadline or the turn's, whichever is earlier."""
-        started = time.perf_counter()
-        left = max(0.0, self._waits_until - time.monotonic())
-        allowed = min(left, self._stage_seconds if seconds is None else seconds)
-        with measured("stage", stage) as measure:
-            try:
-                result = await asyncio.wait_for(start(), allowed)
-                reasons = reason(result)
-            except TimeoutError:
-                measure.ended("late", "late")
-                self._line(stage, "late", Reason(Cause.LATE, seconds=allowed), started)
-                return unchanged
-            except Exception as error:  # noqa: BLE001 - the boundary
-                self._failed(stage, error, started, measure)
-                return unchanged
-        self._line(stage, "done", reasons, started)
-        return result
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function without I/O, in a thread if this turn may be slow."""
+        if self._off_the_loop and not self._is_quick:
+            return await asyncio.to_thread(function, *args, **kwargs)
+        return function(*args, **kwargs)
 
     @property
     def failures(self) -> tuple[StageLine, ...]:
@@ -123,22 +87,70 @@ class Boundary:
             if line.stage not in stages or line.outcome == "failed"
         ]
 
-    def _failed(
-        self, stage: StageName, error: Exception, started: float, measure: Measured
+    def add_line(
+        self, stage: StageName, outcome: Outcome, reasons: tuple[Reason, ...], started: float
     ) -> None:
-        measure.ended("failed", type(error).__name__)
-        self._line(stage, "failed", _reason_of(error), started)
-
-    def _line(
-        self,
-        stage: StageName,
-        outcome: Outcome,
-        reasons: Reason | tuple[Reason, ...],
-        started: float,
-    ) -> None:
-        reasons = (reasons,) if isinstance(reasons, Reason) else reasons
+        """Add the report line of a stage that began at `started` (`time.perf_counter`)."""
         seconds = time.perf_counter() - started
         self.lines.append(StageLine(stage=stage, outcome=outcome, reasons=reasons, seconds=seconds))
+
+
+class Stage:
+    """One stage of a turn, as an `async with` block. If the block raises or is late, the error ends
+    here: the report gets a line, and variables that the block was going to set keep the values that
+    they had before it."""
+
+    def __init__(self, boundary: Boundary, name: StageName, deadline_seconds: float | None) -> None:
+        self._boundary = boundary
+        self._name: StageName = name
+        self._deadline_seconds = deadline_seconds
+        self._timeout: asyncio.Timeout | None = None
+        self._reasons: tuple[Reason, ...] = ()
+        self._measure = measured("stage", name)
+        self._started = 0.0
+
+    def explain(self, *reasons: Reason) -> None:
+        """Set the reasons for the report's line. Call it last in the block."""
+        self._reasons = reasons
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function without I/O, in a thread if this turn may be slow."""
+        return await self._boundary.call(function, *args, **kwargs)
+
+    async def __aenter__(self) -> Self:
+        self._started = time.perf_counter()
+        self._measure.__enter__()
+        if self._deadline_seconds is not None:
+            self._timeout = asyncio.timeout(self._deadline_seconds)
+            await self._timeout.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
+        """Return whether an error ended here. A cancelled turn is not a failed stage."""
+        if self._timeout is not None:
+            try:
+                await self._timeout.__aexit__(kind, error, trace)
+            except TimeoutError as timeout_error:
+                error = timeout_error
+        if error is not None and not isinstance(error, Exception):
+            self._measure.__exit__(kind, error, trace)
+            return False
+        outcome: Outcome = "done"
+        reasons = self._reasons
+        if isinstance(error, TimeoutError) and self._deadline_seconds is not None:
+            outcome, reasons = "late", (Reason(Cause.LATE, seconds=self._deadline_seconds),)
+            self._measure.ended("late", "late")
+        elif error is not None:
+            outcome, reasons = "failed", (_reason_of(error),)
+            self._measure.ended("failed", type(error).__name__)
+        self._measure.__exit__(None, None, None)
+        self._boundary.add_line(self._name, outcome, reasons, self._started)
+        return error is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,6 @@ from recollect.cli import main
 from recollect.core.boundary import Boundary
 from recollect.core.values.batch import Batch, NewJob
 from recollect.core.values.model import Prompt
-from recollect.core.values.reason import NOT_RUN
 from recollect.core.values.tenant import tenant_space
 from recollect.errors import RecollectError
 from recollect.hosts.service.app import watch
@@ -116,7 +115,8 @@ async def test_a_stage_that_fails_is_counted_by_its_cause() -> None:
     with told() as metrics:
         boundary = Boundary(turn_seconds=60, stage_seconds=0.01)
         for work in (fails, late):
-            await boundary.wait("recall", work, unchanged=0, reason=lambda _: NOT_RUN)
+            async with boundary.stage("recall", waits=True):
+                await work()
         found = samples(metrics)
     failures = "recollect_stage_failures_total"
     assert found[failures, "cause=RecollectError", "stage=recall"] == 1

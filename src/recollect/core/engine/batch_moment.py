@@ -4,6 +4,7 @@ is left out only if it is stored, unless nothing can be stored."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -55,13 +56,13 @@ class Durability:
         """Return the messages that must be sent because they are not stored. Return no message if
         storing has failed for too long, or the provider refused the request meanwhile."""
         given, keeper = draft.given, self.keeper
-        kept = await boundary.wait(
-            "ingest",
-            lambda: keeper.make_durable(given.session, draft.entries, self.keeping, now=given.now),
-            unchanged=None,
-            reason=_durability_reason,
-            seconds=given.settings.turn.deadline_seconds,
-        )
+        kept: Persisted | None = None
+        seconds = given.settings.turn.deadline_seconds
+        async with boundary.stage("ingest", waits=True, seconds=seconds) as stage:
+            kept = await keeper.make_durable(
+                given.session, draft.entries, self.keeping, now=given.now
+            )
+            stage.explain(_durability_reason(kept))
         if kept is not None and kept.where == "nowhere":
             boundary.lines[-1] = replace(boundary.lines[-1], outcome="failed")
         missing = keeper.not_durable(draft.entries, self.keeping)
@@ -80,9 +81,10 @@ def _durability_reason(kept: Persisted) -> Reason:
 
 
 async def change(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
-    applied: Applied | None = await boundary.run(
-        "pair", lambda: draft.applied(edits), unchanged=None, reason=lambda applied: applied.reasons
-    )
+    applied: Applied | None = None
+    async with boundary.stage("pair") as stage:
+        applied = await stage.call(draft.applied, edits)
+        stage.explain(*applied.reasons)
     return draft if applied is None else replace(draft, edits=edits, view=applied.view)
 
 
@@ -209,33 +211,12 @@ class _Moment:
 
     async def prune(self, draft: Draft, *, everything: bool = False) -> Draft | None:
         """Return the draft with pruned tool results; None if nothing was pruned."""
-        given, limits, used = draft.given, draft.given.limits, draft.used_tokens()
-        target = limits.limit_tokens if everything else limits.low_water_tokens
-        hidden = {
-            (repair.anchor, repair.part)
-            for repair in draft.view.repairs
-            if repair.kind == "left-out"
-        }
-        made = await self.boundary.run(
-            "prune",
-            lambda: prune(
-                draft.visible(),
-                draft.edits,
-                given.settings.pruning,
-                given.weigher,
-                moment=self.moment,
-                used_tokens=given.estimated(used),
-                window_tokens=given.estimated(limits.window_tokens),
-                target_tokens=given.estimated(target),
-                turn=given.version,
-                everything=everything,
-                hidden=hidden,
-                mask=given.mask.text,
-            ),
-            unchanged=PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN),
-            reason=lambda result: result.reason,
-            in_thread=True,  # masking and searching long results takes long
-        )
+        given = draft.given
+        made = PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN)
+        async with self.boundary.stage("prune") as stage:
+            # Masking and searching long results takes long.
+            made = await asyncio.to_thread(self._prune_results, draft, everything=everything)
+            stage.explain(made.reason)
         edits = tuple(edit for edit in made.edits if edit.anchor not in self.not_durable)
         if not edits:
             return None
@@ -249,6 +230,29 @@ class _Moment:
             if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced)
         )
         return await change(draft, kept + edits, self.boundary)
+
+    def _prune_results(self, draft: Draft, *, everything: bool) -> PruneResult:
+        given, limits = draft.given, draft.given.limits
+        target = limits.limit_tokens if everything else limits.low_water_tokens
+        hidden = {
+            (repair.anchor, repair.part)
+            for repair in draft.view.repairs
+            if repair.kind == "left-out"
+        }
+        return prune(
+            draft.visible(),
+            draft.edits,
+            given.settings.pruning,
+            given.weigher,
+            moment=self.moment,
+            used_tokens=given.estimated(draft.used_tokens()),
+            window_tokens=given.estimated(limits.window_tokens),
+            target_tokens=given.estimated(target),
+            turn=given.version,
+            everything=everything,
+            hidden=hidden,
+            mask=given.mask.text,
+        )
 
     def _pays(self, draft: Draft, edits: Sequence[Shorten], freed_tokens: int) -> bool:
         given, limits = draft.given, draft.given.limits
@@ -292,25 +296,26 @@ class _Moment:
         return draft
 
     async def _trimmed(self, draft: Draft, low_tokens: int, settings: Trim) -> TrimResult:
+        made = TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN)
+        async with self.boundary.stage("trim") as stage:
+            made = await stage.call(self._trim_messages, draft, low_tokens, settings)
+            stage.explain(made.reason)
+        return made
+
+    def _trim_messages(self, draft: Draft, low_tokens: int, settings: Trim) -> TrimResult:
         given = draft.given
-        excess_tokens = given.estimated(draft.used_tokens() - low_tokens)
-        return await self.boundary.run(
-            "trim",
-            lambda: trim(
-                draft.not_left_out(),
-                draft.edits,
-                given.codec.rules,
-                settings,
-                given.weigher,
-                query=self.asked.text,
-                excess_tokens=excess_tokens,
-                turn=given.version,
-                by_exchange=not given.settings.turn.trim_first,
-                hidden=draft.hidden(),
-                pinned=self.not_durable,
-            ),
-            unchanged=TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN),
-            reason=lambda result: result.reason,
+        return trim(
+            draft.not_left_out(),
+            draft.edits,
+            given.codec.rules,
+            settings,
+            given.weigher,
+            query=self.asked.text,
+            excess_tokens=given.estimated(draft.used_tokens() - low_tokens),
+            turn=given.version,
+            by_exchange=not given.settings.turn.trim_first,
+            hidden=draft.hidden(),
+            pinned=self.not_durable,
         )
 
 

@@ -74,25 +74,20 @@ class Observer:
         """Learn from a reply and store it. The caller holds the session's lock."""
         given = reply
         if isinstance(reply, list | tuple):
-            events, none = reply, StreamedReply()
-            reply = await boundary.run(
-                "read",
-                lambda: StreamedReply(events),
-                unchanged=none,
-                reason=lambda _: Reason(Cause.USAGE_READ),
-            )
+            events, reply = reply, StreamedReply()
+            async with boundary.stage("read") as stage:
+                reply = await stage.call(StreamedReply, events)
+                stage.explain(Reason(Cause.USAGE_READ))
         state = session.state
         if state.sent_at is None:  # another process prepared the request that this reply answers
             state = await load(session, self._memory._stored, boundary)
         if not state.turn:
             boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
-        nothing: tuple[Usage | None, Overflow | None] = (None, None)
-        usage, overflow = await boundary.run(
-            "read",
-            lambda: learned_from(reply, self._recognize_overflow),
-            unchanged=nothing,
-            reason=lambda _: Reason(Cause.USAGE_READ),
-        )
+        usage: Usage | None = None
+        overflow: Overflow | None = None
+        async with boundary.stage("read") as stage:
+            usage, overflow = await stage.call(learned_from, reply, self._recognize_overflow)
+            stage.explain(Reason(Cause.USAGE_READ))
         if overflow is None and not holds_reply(given):
             kind = type(given).__name__
             boundary.note("read", "failed", Reason(Cause.NOT_A_REPLY, kind=kind))
@@ -146,26 +141,12 @@ class Observer:
         wait: bool,
         mark: MarkReply | None,
     ) -> tuple[tuple[Entry, ...], Where | None]:
-        none: tuple[Entry, ...] = ()
-
-        secret, weigher = self._memory._secret, self._memory._weigher
-
-        def read() -> tuple[Entry, ...]:
-            state, sent = session.state, session.sent_messages
-            # Another process prepared the request, so it may have stored the reply too.
-            if session.last_draft is None:
-                again = reply_entries(reply, state.sent_format, (), secret, weigher)
-                sent -= count_repeated(state.ids[:sent], again)
-                session.sent_messages = sent
-            path = state.path[:sent]
-            return reply_entries(reply, state.sent_format, path, secret, weigher)
-
-        entries = await boundary.run(
-            "read",
-            read,
-            unchanged=none,
-            reason=lambda found_entries: Reason(Cause.REPLY_READ, messages=len(found_entries)),
-        )
+        entries: tuple[Entry, ...] = ()
+        async with boundary.stage("read") as stage:
+            entries = await stage.call(
+                _session_reply, session, reply, self._memory._secret, self._memory._weigher
+            )
+            stage.explain(Reason(Cause.REPLY_READ, messages=len(entries)))
         marks: Sequence[str] = ()
         broken_off = isinstance(reply, StreamedReply) and reply.broken_off
         if mark is not None and entries and not broken_off:
@@ -281,6 +262,19 @@ def reply_entries(
         parent = chain(parent, reading.id)
         entries.append(enter(reading, parent))
     return tuple(entries)
+
+
+def _session_reply(
+    session: Session, reply: Any, secret: bytes, weigher: Weigher
+) -> tuple[Entry, ...]:
+    """Return the messages of a reply to the session's last request."""
+    state, sent = session.state, session.sent_messages
+    # Another process prepared the request, so it may have stored the reply too.
+    if session.last_draft is None:
+        again = reply_entries(reply, state.sent_format, (), secret, weigher)
+        sent -= count_repeated(state.ids[:sent], again)
+        session.sent_messages = sent
+    return reply_entries(reply, state.sent_format, state.path[:sent], secret, weigher)
 
 
 def count_repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:

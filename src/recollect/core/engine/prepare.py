@@ -3,6 +3,7 @@ block, recall, inject, send. Each stage takes a draft of the request, and return
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -43,7 +44,7 @@ from recollect.core.values.history import Entry, SessionState, newest_cut
 from recollect.core.values.message import Text
 from recollect.core.values.model import FormatName, Request
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
-from recollect.core.values.recall import Recalled, RecalledFact, RecallReads
+from recollect.core.values.recall import Recalled, RecalledFact, RecallReads, RecallRequest
 from recollect.core.values.report import BatchMoment, WindowSource
 from recollect.system.config import Settings
 
@@ -63,12 +64,11 @@ async def prepare_turn(
     if not draft.view.rows:
         boundary.note("check", "failed" if draft.entries else "skipped", Reason(Cause.SAYS_NOTHING))
         return TurnResult()
-    asked = await boundary.run(
-        "query",
-        lambda: query(draft.entries, with_noise=given.settings.recall.method == "openclaw"),
-        unchanged=QueryResult(text="", reason=NOT_RUN),
-        reason=lambda result: result.reason,
-    )
+    asked = QueryResult(text="", reason=NOT_RUN)
+    async with boundary.stage("query") as stage:
+        with_noise = given.settings.recall.method == "openclaw"
+        asked = await stage.call(query, draft.entries, with_noise=with_noise)
+        stage.explain(asked.reason)
     freed = await _free_when_due(draft, asked, boundary, durability)
     if freed.compact_first:
         return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
@@ -94,7 +94,11 @@ async def prepare_turn(
             final = await _with_standing_block(final, recaller, boundary)
         freed = replace(freed, draft=await _inject(final, recall, boundary))
     check_size(given, freed.draft.view.tokens, boundary, not_durable=bool(freed.not_durable))
-    outgoing = await _send(freed.draft, boundary)
+    outgoing: Any = None
+    async with boundary.stage("send") as stage:
+        draft = freed.draft
+        outgoing = await stage.call(join_request, given.request, draft.entries, draft.view.rows)
+        stage.explain(Reason(Cause.SENT, messages=len(draft.view.rows)))
     return TurnResult(
         draft=None if outgoing is None else freed.draft,
         outgoing=outgoing,
@@ -106,22 +110,14 @@ async def prepare_turn(
     )
 
 
-async def _send(draft: Draft, boundary: Boundary) -> Any:
-    return await boundary.run(
-        "send",
-        lambda: join_request(draft.given.request, draft.entries, draft.view.rows),
-        unchanged=None,
-        reason=lambda _: Reason(Cause.SENT, messages=len(draft.view.rows)),
-    )
-
-
 async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
     """Return the history with its earlier edits applied; None if it cannot be read."""
     if not given.readable:
         return None
-    done = await boundary.run(
-        "read",
-        lambda: read(
+    done: ReadResult | None = None
+    async with boundary.stage("read") as stage:
+        done = await stage.call(
+            read,
             given.request.messages,
             given.codec,
             given.secret,
@@ -130,24 +126,17 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
             given.state.blocks,
             given.answers,
             given.seal,
-        ),
-        unchanged=None,
-        reason=lambda result: result.reason,
-    )
+        )
+        stage.explain(done.reason)
     if done is None:
         return None
-    alignment = await boundary.run(
-        "align",
-        lambda: _align(given, done),
-        unchanged=None,
-        reason=lambda alignment: alignment.reason,
-    )
+    alignment: Alignment | None = None
+    async with boundary.stage("align") as stage:
+        alignment = await stage.call(_align, given, done)
+        stage.explain(alignment.reason)
     if alignment is None:
         return None
-    fresh = zip(done.fresh, alignment.keys[len(done.settled) :], strict=True)
-    entries = await boundary.aside(
-        lambda: done.settled + tuple([enter(reading, key) for reading, key in fresh])
-    )
+    entries = await boundary.call(_enter_all, done, alignment)
     draft = Draft(
         given=given,
         read=done,
@@ -156,6 +145,11 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
         incoming_tokens=given.fixed_tokens + sum([entry.tokens for entry in entries]),
     )
     return await _apply_standing(draft, boundary)
+
+
+def _enter_all(done: ReadResult, alignment: Alignment) -> tuple[Entry, ...]:
+    fresh = zip(done.fresh, alignment.keys[len(done.settled) :], strict=True)
+    return done.settled + tuple([enter(reading, key) for reading, key in fresh])
 
 
 def _align(given: TurnInput, done: ReadResult) -> Alignment:
@@ -191,12 +185,10 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
         lifted = tuple(edit for edit in edits if edit.stage == "trim")
         edits = tuple(edit for edit in edits if edit.stage != "trim")
         boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
-    applied = await boundary.run(
-        "pair",
-        lambda: _extend(draft, edits),
-        unchanged=None,
-        reason=lambda applied: applied.reasons,
-    )
+    applied: Applied | None = None
+    async with boundary.stage("pair") as stage:
+        applied = await stage.call(_extend, draft, edits)
+        stage.explain(*applied.reasons)
     if applied is None:
         return None
     dormant: tuple[tuple[Edit, int], ...] = ()
@@ -320,17 +312,17 @@ async def _with_standing_block(
     cut = newest_cut(bare.edits)
     facts: tuple[RecalledFact, ...] = ()
     if isinstance(recaller, StandingRecaller):
-        found = await boundary.wait(
-            "stand",
-            lambda: recaller.standing(given.session),
-            unchanged=(),
-            reason=lambda facts: Reason(Cause.STANDING_FOUND, facts=len(facts)),
-            seconds=given.settings.recall.deadline_seconds,
-        )
-        facts = tuple(fact for fact in found if seen.isdisjoint(fact.message_ids))
-    made = await boundary.run(
-        "stand",
-        lambda: stand(
+        seconds = given.settings.recall.deadline_seconds
+        async with boundary.stage("stand", waits=True, seconds=seconds) as stage:
+            facts = await recaller.standing(given.session)
+            stage.explain(Reason(Cause.STANDING_FOUND, facts=len(facts)))
+        facts = tuple(fact for fact in facts if seen.isdisjoint(fact.message_ids))
+    made = StandResult(edit=None, reason=NOT_RUN)
+    async with boundary.stage("stand") as stage:
+        masks_text = given.settings.redaction.enabled and bool(left or facts)
+        call = asyncio.to_thread if masks_text else stage.call
+        made = await call(
+            stand,
             left,
             facts,
             given.weigher,
@@ -341,11 +333,8 @@ async def _with_standing_block(
             summary="" if cut is None else cut.summary,
             mask=given.mask.text,
             known=given.remembered.statements,
-        ),
-        unchanged=StandResult(edit=None, reason=NOT_RUN),
-        reason=lambda result: result.reason,
-        in_thread=given.settings.redaction.enabled and bool(left or facts),
-    )
+        )
+        stage.explain(made.reason)
     return bare if made.edit is None else await change(bare, (*rest, made.edit), boundary)
 
 
@@ -357,8 +346,8 @@ async def _recall(
     boundary: Boundary,
     reads: RecallReads,
 ) -> RecallResult | None:
-    given, settings = draft.given, draft.given.settings
-    if not settings.recall.enabled:
+    given = draft.given
+    if not given.settings.recall.enabled:
         boundary.note("recall", "skipped", Reason(Cause.RECALL_OFF))
         return None
     cause = None
@@ -373,23 +362,31 @@ async def _recall(
     if recaller is None or cause is not None:
         boundary.note("recall", "nothing", Reason(cause or Cause.NO_RECALLER))
         return None
-    request = await boundary.aside(
-        lambda: ask(
-            draft.visible(), asked, settings.recall, edits=draft.edits,
-            among_tools=uses_tools(draft.entries), space=given.space, session=given.session,
-            now=given.now, budget_tokens=given.block_tokens, count_tokens=given.weigher.text,
-            reads=reads,
-        )
-    )  # fmt: skip
-    recalled = await boundary.wait(
-        "recall",
-        lambda: recaller.recall(request),
-        unchanged=Recalled(),
-        reason=_recall_reasons,
-        seconds=settings.recall.deadline_seconds,
-    )
+    request = await boundary.call(_recall_request, draft, asked, reads)
+    recalled = Recalled()
+    seconds = given.settings.recall.deadline_seconds
+    async with boundary.stage("recall", waits=True, seconds=seconds) as stage:
+        recalled = await recaller.recall(request)
+        stage.explain(*_recall_reasons(recalled))
     return RecallResult(
         found=recalled, budget_tokens=request.budget_tokens, asks=request.asks != "other"
+    )
+
+
+def _recall_request(draft: Draft, asked: QueryResult, reads: RecallReads) -> RecallRequest:
+    given = draft.given
+    return ask(
+        draft.visible(),
+        asked,
+        given.settings.recall,
+        edits=draft.edits,
+        among_tools=uses_tools(draft.entries),
+        space=given.space,
+        session=given.session,
+        now=given.now,
+        budget_tokens=given.block_tokens,
+        count_tokens=given.weigher.text,
+        reads=reads,
     )
 
 
@@ -423,9 +420,10 @@ def _was_asked(draft: Draft) -> bool:
 
 async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Draft:
     given = draft.given
-    made = await boundary.run(
-        "inject",
-        lambda: inject(
+    made = InjectResult(edit=None, fill="none", tokens=0, reason=NOT_RUN)
+    async with boundary.stage("inject") as stage:
+        made = await stage.call(
+            inject,
             draft.entries,
             recall.found,
             given.weigher,
@@ -433,10 +431,8 @@ async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Dra
             budget_tokens=draft.block_budget(recall),
             turn=given.version,
             method=given.settings.recall.method,
-        ),
-        unchanged=InjectResult(edit=None, fill="none", tokens=0, reason=NOT_RUN),
-        reason=lambda result: result.reason,
-    )
+        )
+        stage.explain(made.reason)
     if made.edit is None:
         return draft
     kept = draft.edits
@@ -476,20 +472,20 @@ async def read_request(
     before: Request | None = None,
 ) -> tuple[Request | None, int]:
     """Return the request (None if unreadable), and the tokens of its system prompt and tools."""
+    request: Request | None = None
+    fixed_tokens = 0
+    async with boundary.stage("read") as stage:
+        request = await stage.call(split_request, body, format_name, betas=betas, before=before)
+        fixed_tokens = await stage.call(_fixed_tokens_of, request, weigher)
+        stage.explain(
+            Reason(Cause.REQUEST_READ, messages=len(request.messages), format=request.format)
+        )
+    return request, fixed_tokens
 
-    def split() -> tuple[Request, int]:
-        request = split_request(body, format_name, betas=betas, before=before)
-        texts = [raw.decode("utf-8", "replace") for raw in (request.system, request.tools) if raw]
-        return request, sum(text_tokens(weigher, text) for text in texts)
 
-    return await boundary.run(
-        "read",
-        split,
-        unchanged=(None, 0),
-        reason=lambda split: Reason(
-            Cause.REQUEST_READ, messages=len(split[0].messages), format=split[0].format
-        ),
-    )
+def _fixed_tokens_of(request: Request, weigher: Weigher) -> int:
+    texts = [raw.decode("utf-8", "replace") for raw in (request.system, request.tools) if raw]
+    return sum(text_tokens(weigher, text) for text in texts)
 
 
 def repair_request(given: Mapping[str, Any], format_name: FormatName) -> Mapping[str, Any]:
