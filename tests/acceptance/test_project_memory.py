@@ -12,7 +12,7 @@ from tests.harness.fact_reader import fact_reader
 
 from recollect import open_memory
 from recollect.cli import main
-from recollect.system.places import project_space
+from recollect.system.projects import project_space
 from recollect_bench.postgres_server import PostgresServer
 
 SAID = "We decided that invoices are printed by the Kestrel service."

@@ -25,6 +25,7 @@ from recollect.errors import MissingExtra, SettingsError
 from recollect.hosts.tools.handler import Confirm
 from recollect.system.config import Settings, load_settings
 from recollect.system.config.load import named_file
+from recollect.system.projects import chat_space
 
 WINDOW_SECONDS = 5.0
 """Time limit for a server to report its window. Without a report, an overflow reveals the size."""
@@ -53,7 +54,7 @@ async def open_agent(
 ) -> AsyncIterator[Agent]:
     """Open an agent in `workspace` that continues the session `key`, or `session_id` if given.
 
-    The default space is that of the workspace folder. `model` replaces all models of the settings.
+    The default space is that of the folder's project. `model` replaces all models of the settings.
     Missing workspace files are created, unless `workspace.skip_bootstrap` is set or the agent may
     only read. `shell` is the rule for commands; by default they run with the rights of this
     process. `confirm_forget` asks a person before a memory tool forgets anything; if it is None,
@@ -65,7 +66,7 @@ async def open_agent(
         if isinstance(settings, Settings)
         else load_settings(arguments=dict(settings or {}), file=named).settings
     )
-    space = space or str(folder)
+    space = space or chat_space(str(folder))
     async with AsyncExitStack() as opened:
         main, summary = _models(chosen, opened) if model is None else (model, model)
         chosen = await _with_window(chosen, main, summary)

@@ -29,6 +29,7 @@ from recollect.system.config.keys import known_keys
 from recollect.system.config.load import parse_file
 from recollect.system.config.trust import FILE_NAME, ProjectFile, printable, read_project_file
 from recollect.system.plain_text import number_of, window_from
+from recollect.system.projects import space_named
 
 if TYPE_CHECKING:
     from recollect.agent.chat.opening import BashChoice, ChatOrder
@@ -129,7 +130,7 @@ def chat(
         workspace=folder,
         settings=settings,
         key=key,
-        space=space,
+        space=space and space_named(space),
         store=store,
         new=new,
         resume=resume,

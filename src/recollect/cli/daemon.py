@@ -153,10 +153,10 @@ def mcp(
     if url == "":
         raise RecollectError("--store: the URL is empty; leave the option out instead")
     from recollect.hosts.mcp import MemoryOrder
-    from recollect.system.places import project_space
+    from recollect.system.projects import project_space, space_named
 
     order = MemoryOrder(
-        space=space or project_space(str(Path.cwd())),
+        space=space_named(space) if space else project_space(str(Path.cwd())),
         store=None if url is None else _absolute(url),
         session=session,
         config=None if config is None else config.expanduser().absolute(),

@@ -24,8 +24,8 @@ from recollect.cli.store_options import download_option, offer_model
 from recollect.errors import RecollectError
 from recollect.hosts import require_extra
 from recollect.system.config import Settings, load_settings
-from recollect.system.places import project_space
 from recollect.system.plain_text import harmless, number_of
+from recollect.system.projects import project_space, shown_space, space_named
 from recollect.system.telemetry import logging_to
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def gateway(*, port: int | None) -> None:
         click.echo(f"  TOKEN is the content of {access.gateway_token_file()}", err=True)
     click.echo("  Watch it: recollect tail", err=True)
     click.echo(f"  Inspect it: {served.inspector.link(address)}", err=True)
-    project = project_space(str(Path.cwd()))
+    project = project_space(str(Path.cwd()), keep=False)
     running = access.RunningGateway(address=address, token=token, project=project)
     # After the server has shut down, it raises the signal again. SIGTERM then acts like SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -120,7 +120,7 @@ def wrap(
     arguments_of_gateway: dict[str, Any] = {
         "gateway.host": "127.0.0.1",
         "gateway.port": 0,
-        "gateway.space": space or project_space(str(Path.cwd())),
+        "gateway.space": space_named(space) if space else project_space(str(Path.cwd())),
         "gateway.by_folder": space is None,
     }
     if summaries:
@@ -171,7 +171,8 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
     gateway = BackgroundGateway(settings, notify=delayed.add, agent=agent.name)
     with logging_to(delayed), gateway as running, launched(agent, running.url) as launch:
         space = settings.gateway.space
-        _report(f"memory of {space} (--space {shlex.quote(space)}); to watch: recollect tail")
+        name = shown_space(space)
+        _report(f"memory of {name} (--space {shlex.quote(name)}); to watch: recollect tail")
         command = [agent.program, *launch.arguments, *arguments]
         code = run_agent(command, {**os.environ, **launch.environment})
     for text in delayed.texts:
@@ -298,7 +299,7 @@ def _gateways() -> list[RunningGateway]:
             "no gateway is running: start one with `recollect gateway` or `recollect wrap AGENT`, "
             "or watch another with `recollect tail --url URL`"
         )
-    project = project_space(str(Path.cwd()))
+    project = project_space(str(Path.cwd()), keep=False)
     return [one for one in found if one.project == project] or list(found)
 
 

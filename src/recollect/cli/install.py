@@ -14,8 +14,8 @@ from recollect.cli.store_options import download_option, json_option, offer_mode
 from recollect.errors import RecollectError
 from recollect.system.config import load_settings
 from recollect.system.config.trust import printable
-from recollect.system.places import project_space
 from recollect.system.plain_text import harmless
+from recollect.system.projects import find_project
 
 if TYPE_CHECKING:
     from recollect.hosts.hooks.transcript_file import AgentName
@@ -97,7 +97,7 @@ def _change(agent: str, *, project: bool, dry_run: bool, as_json: bool, remove: 
     )
 
     name: AgentName = "codex" if agent == "codex" else "claude-code"
-    root = Path(project_space(str(Path.cwd())))
+    root = Path(find_project(str(Path.cwd())).place.path)
     path = settings_file(name, "project" if project else "user", root)
     plan = plan_uninstall(name, path) if remove else plan_install(name, path, _hook_command())
     changes, diff = plan.changes, plan.diff()

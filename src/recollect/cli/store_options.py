@@ -29,10 +29,10 @@ from recollect.core.values.segment import SPEAKERS, Trust
 from recollect.errors import RecollectError
 from recollect.system import config
 from recollect.system.config.fields import read_seconds
-from recollect.system.places import project_space
 from recollect.system.plain_text import harmless, number_of, plain_line
 from recollect.system.plain_text import size_text as size_text
 from recollect.system.progress import ShownProgress as ShownProgress
+from recollect.system.projects import chat_space, project_space, shown_space, space_named
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.spool import FileSpool
@@ -116,13 +116,14 @@ class Memory:
         given, self.url = self.url, self.store_url(self.settings)
         folder = Path.cwd()
         if self.named is not None:
-            self.space = self.named
+            self.space = space_named(self.named)
         else:
             self.space = await choose_space(
                 folder, given, self.settings, only_reads=self.only_reads
             )
-            if given is None and self.space in (project_space(str(folder)), str(folder)):
-                text = f"this project's memory, --space {shlex.quote(self.space)}"
+            project = project_space(str(folder), keep=self.create)
+            if given is None and self.space in (project, str(folder)):
+                text = f"this project's memory, --space {shlex.quote(shown_space(self.space))}"
                 click.echo(harmless(f"recollect: {text}"), err=True)
             elif self.url is None:
                 text = f"this folder has no memory yet; using --space {self.space}"
@@ -146,7 +147,7 @@ class Memory:
             await self.choose()
         if not self.create and self.url is None and not is_stored(None, self.space):
             here = str(Path.cwd())
-            if self.space in (project_space(here), here):
+            if self.space in (project_space(here, keep=False), here):
                 raise RecollectError(
                     "this folder has no memory yet. Fill one with `recollect import --all` or "
                     "`recollect install claude-code`, or pick another with --space (`recollect "
@@ -198,7 +199,7 @@ class Memory:
         nothing matches, return `wanted`."""
         from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
 
-        space = self.named or str(Path.cwd())
+        space = self.named or chat_space(str(Path.cwd()))
         lines = sessions_of(space)
         if not sessions_called(lines, wanted):
             return wanted
@@ -270,7 +271,7 @@ async def choose_space(
         return only.space or DEFAULT_SPACE
     if url is not None:
         return DEFAULT_SPACE
-    project = project_space(str(folder))
+    project = project_space(str(folder), keep=False)
     wanted = [project, str(folder), *([DEFAULT_SPACE] if only_reads else [])]
     if store is None:
         return next((space for space in wanted if is_stored(None, space)), project)

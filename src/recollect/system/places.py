@@ -12,7 +12,6 @@ from typing import Final
 from recollect.system.data_folder import absolute_path, data_folder
 
 _SPOKEN_CHARS: Final = 40
-_PROJECT_MARKS: Final = (".git", "recollect.toml")
 
 
 def data_home() -> Path:
@@ -82,16 +81,6 @@ def file_name(name: str) -> str:
     spoken = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:_SPOKEN_CHARS]
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
     return f"{spoken}-{digest}" if spoken else digest
-
-
-def project_space(cwd: str) -> str:
-    """Return the space of a folder: the space of its project, or else the folder's own."""
-    folder = Path(cwd)
-    for parent in (folder, *folder.parents):
-        # an unreadable folder is no project
-        if any(os.path.exists(parent / mark) for mark in _PROJECT_MARKS):  # noqa: PTH110
-            return str(parent)
-    return str(folder)
 
 
 def claude_code_folder() -> Path:

@@ -24,7 +24,7 @@ from recollect.hosts.hooks.memory import MORE, MOST_CHARS, HookMemory
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript
 from recollect.system.config import load_settings
 from recollect.system.config.settings import Redaction
-from recollect.system.places import project_space
+from recollect.system.projects import project_space
 
 CENTS = "For the billing service we decided to store amounts as integers in cents."
 PORT = "The staging database listens on port 5433. Never run migrations there on Fridays."

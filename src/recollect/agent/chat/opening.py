@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from recollect.errors import SettingsError, TranscriptLocked
 from recollect.system.config import load_settings
+from recollect.system.projects import chat_space
 
 if TYPE_CHECKING:
     from recollect.agent.loop import Agent
@@ -95,7 +96,7 @@ class ChatOrder:
 
     @property
     def space_name(self) -> str:
-        return self.space or str(self.workspace)
+        return self.space or chat_space(str(self.workspace))
 
 
 @asynccontextmanager

@@ -23,8 +23,8 @@ from recollect.system.places import (
     codex_folder,
     openclaw_folder,
     pi_folder,
-    project_space,
 )
+from recollect.system.projects import project_space
 
 HistoryAgent: TypeAlias = Literal["claude-code", "codex", "pi", "openclaw"]
 
@@ -70,7 +70,7 @@ class AgentHistory:
     @property
     def space(self) -> str:
         """The space that hooks and the gateway use in this folder."""
-        return project_space(self.project)
+        return project_space(self.project, keep=False)
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from recollect.hosts.gateway.server import Gateway
 from recollect.hosts.http import BackgroundServer, HttpServer
 from recollect.system.config import Settings
 from recollect.system.loopback import listen_on
-from recollect.system.places import project_space
+from recollect.system.projects import project_space
 
 
 def listening_socket(settings: Settings) -> socket.socket:
@@ -49,7 +49,7 @@ class BackgroundGateway(BackgroundServer):
         )
         super().__init__(server_of(self.gateway), listening_socket(settings))
         self.url: str = with_token(self.address, token)
-        project = project_space(str(Path.cwd()))
+        project = project_space(str(Path.cwd()), keep=False)
         running = RunningGateway(address=self.address, token=token, project=project, agent=agent)
         self._announced = announced(running)
 

@@ -29,7 +29,7 @@ from recollect.hosts.gateway.upstream import KeptReply
 from recollect.hosts.http import in_thread_if_large
 from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
-from recollect.system.places import project_space
+from recollect.system.projects import project_space
 
 ResultT = TypeVar("ResultT")
 

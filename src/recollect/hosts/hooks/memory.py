@@ -36,7 +36,7 @@ from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
 from recollect.hosts.memories import MemoryPool, OpenMemory, enter_data_folder, open_space
 from recollect.system.config import Settings, load_settings
-from recollect.system.places import project_space
+from recollect.system.projects import project_space
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
@@ -154,7 +154,8 @@ class HookMemory:
         known = self._sessions.get(session_id)
         if known is None:
             began_in = await asyncio.to_thread(first_folder, agent, Path(path))
-            known = _HookSession(space=project_space(began_in or cwd))
+            space = await asyncio.to_thread(project_space, began_in or cwd)
+            known = _HookSession(space=space)
             known = self._sessions.setdefault(session_id, known)
         self._sessions.move_to_end(session_id)
         if len(self._sessions) > _MOST_SESSIONS:
@@ -270,7 +271,7 @@ class HookMemory:
             if self._caught_up.get((space, other.path)) == other.state:
                 continue
             folder = await asyncio.to_thread(first_folder, hook.agent, other.path)
-            if folder is not None and project_space(folder) == space:
+            if folder is not None and project_space(folder, keep=False) == space:
                 if other.state[0] > left_bytes:
                     continue  # a later transcript may be small enough
                 left_bytes -= other.state[0]

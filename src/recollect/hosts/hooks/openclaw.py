@@ -28,7 +28,7 @@ from recollect.errors import FormatError, ModelUnavailable
 from recollect.hosts.hooks.memory import archive
 from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
-from recollect.system.places import project_space
+from recollect.system.projects import project_space
 
 OpenClawCall: TypeAlias = Literal["assemble", "commit", "compact", "answer"]
 CALLS: Final[Mapping[str, OpenClawCall]] = {call: call for call in get_args(OpenClawCall)}
