@@ -49,7 +49,7 @@ class Forgetful(Desk):
 
     def memory(self, model: Any) -> Engine:
         opened: Any = Desk.memory(self, model)
-        archive = opened._keeper.archive
+        archive = opened.parts.keeper.archive
         write, numbers = archive.write, itertools.count(1)
 
         async def forgets(batch: Any, later: Any = None) -> Persisted:
@@ -67,7 +67,7 @@ class CutsUnrecorded(Desk):
 
     def memory(self, model: Any) -> Engine:
         opened: Any = Desk.memory(self, model)
-        keeper = opened._keeper
+        keeper = opened.parts.keeper
         keep = keeper.keep_state
 
         async def without_record(*given: Any, **named: Any) -> Any:

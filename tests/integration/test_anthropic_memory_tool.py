@@ -174,7 +174,7 @@ async def test_a_file_is_found_masked_and_forgotten(place: str | None, tmp_path:
         asked = [{"role": "user", "content": "At which berth does the crane Kestrel stand?"}]
         context = await memory.prepare("new", {"model": "m", "messages": asked})
         assert "berth seven" in json.dumps(context.request)
-        held = await memory._look_up(lambda store: store.page())
+        held = await memory.parts.store.page()
         assert not any(KEY in f"{one.segment.text}{one.segment.foreign}" for one in held)
         await memory.forget(sessions=["file:/memories/harbour.md"])
         gone = await tool.call({"command": "view", "path": "/memories/harbour.md"})

@@ -146,7 +146,7 @@ async def say(memory: Engine, *texts: str) -> None:
 
 async def stored(memory: Engine) -> tuple[list[str], list[str]]:
     """Everything that is kept: the ids of messages, and what facts say."""
-    reader = memory._stored
+    reader = memory.parts.reader
     assert reader is not None
     store = await reader.archive.store()
     ids = [str(one.segment.id) for one in await store.page(limit=1_000)]
@@ -174,7 +174,7 @@ async def attacked(folder: Path, attack: Attack) -> tuple[MemoryAnswer, Any, Any
             tools = memory_tools(memory, answer_tokens=ANSWER_TOKENS)
             answer = await asyncio.wait_for(tools.call(name, arguments(known)), SECONDS)
             after = await stored(memory)
-            tokens = memory._weigher.text(answer.text)
+            tokens = memory.parts.weigher.text(answer.text)
         assert await stored(other) == (foreign_ids, foreign_facts)
         return answer, before, after, tokens
 

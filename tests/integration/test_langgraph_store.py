@@ -249,7 +249,7 @@ def test_an_update_that_breaks_off_loses_neither_value(
 
 
 def _asked(memory: BlockingEngine, question: Any) -> Any:
-    return memory.submit(memory.engine._look_up(question)).result()
+    return memory.submit(memory.engine.parts.store.call(question)).result()
 
 
 async def _itself(store: Any) -> Any:

@@ -111,9 +111,9 @@ async def a_session(folder: Path, **opened: Any) -> list[Any]:
             )
             clock.time += 700 if number % 80 == 79 else 20
             await memory.settle()
-            memory._wake_jobs()  # the clock went on by itself: nobody knows that something is due
+            memory.parts.wake_jobs()  # the clock went on alone: nobody knows what is due
             await until_done(store, clock)
-        memory._wake_jobs()
+        memory.parts.wake_jobs()
         await until_done(store, clock)
     await store.close()
     return reports

@@ -72,7 +72,7 @@ async def test_a_memory_whose_only_client_left_while_it_opened_is_closed(tmp_pat
     await eventually(lambda: len(opened) == 2)
     await eventually(lambda: not pool.opened() and not pool._opening)
     await pool.close()
-    assert all(memory.engine._closed for memory in opened)
+    assert all(memory.engine.parts.sessions.are_closed for memory in opened)
 
 
 async def test_a_memory_that_is_closing_is_opened_again_only_when_it_is_closed() -> None:

@@ -235,7 +235,7 @@ def test_with_a_recalled_block(format_name: FormatName) -> None:
         for block in blocks:
             text = block.text  # type: ignore[union-attr]
             cap = min(engine.settings.recall.hard_cap_tokens, window // 10)
-            assert engine._weigher.text(text) <= cap
+            assert engine.parts.weigher.text(text) <= cap
             assert text.count("</recalled-context>") == 1
             assert text.count("</detail>") <= 1
             assert report.tokens_after <= window - report.reserve_tokens

@@ -123,7 +123,7 @@ async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
     if wanted and not wanted.isdigit():
         raise RecollectError("give the number of a compaction, such as /receipt 2")
     await engine.settle()
-    found = await engine._look_up(lambda store: read_receipts(store, session))
+    found = await engine.parts.store.call(read_receipts, session)
     if not found.records:
         return "This session has no stored compaction."
     page = found.page(int(wanted or 0) or None)
@@ -156,8 +156,8 @@ async def answer_memory(
     only = session_id if engine.settings.recall.scope == "session" else None
     tools = MemoryTools(engine, session=only, confirm=confirm)
     if action == "show":
-        await engine._read_files()
-        found = await engine._look_up(lambda store: store.sessions())
+        await engine.parts.read_files()
+        found = await engine.parts.store.sessions()
         said = [one for one in found if not one.session.startswith(FILE_SESSIONS)]
         files = [
             f"{plain_line(one.session.removeprefix(FILE_SESSIONS))}: "

@@ -413,7 +413,7 @@ class TurnSteps:
             request=request_context(
                 made.report,
                 which,
-                self.engine._weigher,
+                self.engine.parts.weigher,
                 tools=self.shape.wire_tools(),
                 workspace=self.workspace,
                 # In Chat Completions the system prompt is a message.
@@ -469,7 +469,8 @@ class TurnSteps:
         spent = result.spent
         if spent.input_tokens or spent.output_tokens:
             usage = Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
-            model = self.engine._summary_model
+            summarizer = self.engine.parts.model
+            model = "" if summarizer is None else summarizer.name
             await write_durably(self.conversation.keep_spent, "summary", model=model, usage=usage)
         return Compacted(result=result, entry_id=entry_id)
 

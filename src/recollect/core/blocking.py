@@ -98,7 +98,8 @@ class BlockingEngine:
         """Same as `Engine.watch`, for a stream that you read in a `for` loop."""
 
         async def watch() -> StreamT:
-            return self.engine._watch(session, stream, plain=True)
+            engine = self.engine
+            return engine.streams.watch(engine.parts.sessions.find(session), stream, plain=True)
 
         return self._wait(watch())
 
@@ -144,7 +145,7 @@ class BlockingEngine:
         engine = self.engine
         if self._loop.is_closed():
             work.close()
-            engine._check_open()
+            engine.parts.sessions.check_open()
             raise RuntimeError("the thread of this memory has ended: open it again")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 

@@ -44,7 +44,7 @@ def memory(tmp_path_factory: pytest.TempPathFactory) -> Memory:
             told = {"role": "user", "content": FOREIGN}
             await other.prepare("s", {"model": "m", "max_tokens": 9, "messages": [told]})
             await other.settle(10)
-            (one,) = await other._look_up(lambda opened: opened.page())
+            (one,) = await other.parts.store.page()
             kept = await memory_tools(other).call("memory_store", {"text": FOREIGN})
             fact = re.findall(r"\[([0-9a-f]{24})\]", kept.text)[0]
             return Memory(store, one.segment.id, fact)

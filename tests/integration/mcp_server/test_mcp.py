@@ -186,22 +186,22 @@ async def test_answers_are_known_to_another_process(tmp_path: Path, plain: None)
             said.append({"role": "user", "content": [result]})
         await gateway.prepare("s", request(said))
         await gateway.settle(10)
-        kept = await gateway._look_up(lambda opened: opened.page(limit=100))
+        kept = await gateway.parts.store.page(limit=100)
         texts = [one.segment.text for one in kept]
         assert [text for text in texts if "Kestrel" in text] == [DECIDED]
         assert not any(TOOL_OPENING in text for text in texts)
         assert not (await gateway.search("zebra")).passages  # nor what was looked for
-        sent = await gateway._look_up(lambda opened: rebuild_request(opened, "s", 2))
+        sent = await gateway.parts.store.call(rebuild_request, "s", 2)
         assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" in sent.body
         book = await gateway.facts()
         gone = [one.segment.id for one in kept if one.segment.text == DECIDED]
         await book.forget(ForgetOrder(at=time.time(), segments=tuple(gone)))
-        sent = await gateway._look_up(lambda opened: rebuild_request(opened, "s", 2))
+        sent = await gateway.parts.store.call(rebuild_request, "s", 2)
         assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" not in sent.body
     async with open_memory(space=SPACE, store=store, settings=SETTINGS) as later:
         await later.prepare("s", request([*said, {"role": "user", "content": "go on"}]))
         await later.settle(10)
-        sent = await later._look_up(lambda opened: rebuild_request(opened, "s", 3))
+        sent = await later.parts.store.call(rebuild_request, "s", 3)
         assert isinstance(sent, Rebuilt) and b"printed by the Kestrel" not in sent.body
 
 

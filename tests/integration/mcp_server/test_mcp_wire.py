@@ -195,7 +195,7 @@ def test_what_was_asked_before_the_end_is_answered(memory: Memory, home: Path) -
 
 async def _all_said(store: Path, space: str) -> str:
     async with open_memory(space=space, store=store, settings=SETTINGS) as opened:
-        page = await opened._look_up(lambda one: one.page(limit=1000))
+        page = await opened.parts.store.page(limit=1000)
         return "\n".join(one.segment.text for one in page)
 
 

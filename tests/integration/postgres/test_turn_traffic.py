@@ -28,8 +28,8 @@ MEASURED = 3
 
 
 def traffic_of(engine: Engine) -> Traffic:
-    assert engine._stored is not None
-    store = engine._stored.archive._store
+    assert engine.parts.reader is not None
+    store = engine.parts.reader.archive._store
     assert isinstance(store, postgres_store.PostgresStore)
     return replace(store.fleet.pool.traffic)
 
@@ -51,14 +51,14 @@ async def converse(url: str) -> list[Traffic]:
             said = [{"role": "user", "content": "Good morning."}]
             await engine.prepare(f"asks {turn}", request(said))
             await engine.settle()
-            engine._abandon(f"asks {turn}")
+            engine.parts.sessions.abandon(f"asks {turn}")
             said.append({"role": "assistant", "content": "Good morning."})
             question = f"Which berth has ship {turn} with the crane?"
             said.append({"role": "user", "content": question})
             before = traffic_of(engine)
             context = await engine.prepare(f"asks {turn}", request(said))
             await engine.settle()
-            engine._abandon(f"asks {turn}")
+            engine.parts.sessions.abandon(f"asks {turn}")
             costs.append(traffic_of(engine).since(before))
             assert context.report.recalled, context.report
     return costs[-MEASURED:]

@@ -70,7 +70,7 @@ def ids_in(text: str) -> list[str]:
 
 
 async def stored_texts(memory: Engine) -> list[str]:
-    stored = memory._stored
+    stored = memory.parts.reader
     assert stored is not None
     store = await stored.archive.store()
     return [one.segment.text for one in await store.page(limit=1000)]
@@ -236,9 +236,9 @@ class TestSearchAndGet:
                 store=tmp_path / "m.db", workspace=workspace, settings=PLAIN
             ) as memory:
                 await told(memory, *TALK)
-                assert memory._files is not None
+                assert memory.parts.files is not None
                 for _ in range(100):
-                    if memory._files.last is not None:
+                    if memory.parts.files.last is not None:
                         break
                     await asyncio.sleep(0.05)
                 tools = memory_tools(memory, session="another")
@@ -262,7 +262,7 @@ class TestSearchAndGet:
             for _ in range(60):
                 asked = {"id": ids_in(found.text)[0], "offset": offset, "around": 0}
                 part = await tools.call("memory_get", asked)
-                assert memory._weigher.text(part.text) <= 1_500
+                assert memory.parts.weigher.text(part.text) <= 1_500
                 read += part.text
                 more = re.search(r"offset=(\d+)\)", part.text)
                 if more is None:
@@ -343,7 +343,7 @@ class TestNotKeptTwice:
                 await told(memory, *history, answered("m1", found.text))
                 id_ = next(i for i in ids_in(found.text))
                 gone = await tools.call("memory_forget", {"ids": [id_]})
-                stored = memory._stored
+                stored = memory.parts.reader
                 assert stored is not None
                 store = await stored.archive.store()
                 kinds = [body async for body in _bodies(store)]
@@ -539,7 +539,7 @@ def test_no_answer_is_longer_than_its_budget(tmp_path: Path) -> None:
                 ):
                     answer = await tools.call(name, arguments)
                     made.append((name, budget, answer))
-                    tokens = memory._weigher.text(answer.text)
+                    tokens = memory.parts.weigher.text(answer.text)
                     assert tokens <= budget, f"{name}: {tokens} of {budget}"
         return made
 

@@ -8,22 +8,29 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import Any, NoReturn, Self, TypeVar, cast
+from math import isfinite
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 
-from recollect.core.boundary import Boundary, Component, SystemClock, attempted
+from recollect.core.boundary import SystemClock
 from recollect.core.compaction.cut import UndoResult
 from recollect.core.engine.archive import DurableArchive
-from recollect.core.engine.background import BackgroundNotes, MeteredModel, use_reason
-from recollect.core.engine.batch_moment import Durability
+from recollect.core.engine.background import BackgroundNotes, MeteredModel
 from recollect.core.engine.closing import Closing
 from recollect.core.engine.compact import CompactionOrder, Compactor
+from recollect.core.engine.guarded_store import GuardedStore
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.memory import StoredMemory
+from recollect.core.engine.ledger import IngestCounts
+from recollect.core.engine.memory import (
+    forget_order,
+    listed_message,
+    open_facts,
+    read_messages,
+    search_memory,
+)
 from recollect.core.engine.observe import Observer, late_reply
-from recollect.core.engine.prepare import begin, is_quick, limits_for, prepare_turn, read_request
+from recollect.core.engine.open_sessions import OpenSessions
+from recollect.core.engine.parts import EngineParts
 from recollect.core.engine.recaller import MemoryRecaller
 from recollect.core.engine.session import (
     Context,
@@ -31,37 +38,35 @@ from recollect.core.engine.session import (
     Observation,
     Session,
     ToolAnswers,
-    TurnResult,
     check_format,
     check_name,
     check_reply,
+    check_session_name,
+    checked_messages,
     checked_request,
-    compaction_line,
-    context_of,
     load,
 )
 from recollect.core.engine.summary import Hook, HookName, Hooks
-from recollect.core.engine.watch import Watching, watched
-from recollect.core.formats.codec import codec_of
-from recollect.core.formats.replies import StreamedReply
+from recollect.core.engine.turns import Incoming, TurnRunner
+from recollect.core.engine.watch import WatchedStreams
 from recollect.core.ports import Clock, Embedder, Model, Recaller, RecognizeOverflow, TokenCounter
 from recollect.core.rules.identity import SealSecret, space_secret
-from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.tokens import Weigher
 from recollect.core.transfer.memory_files import Following
-from recollect.core.turn.align import LastRequest, remember
-from recollect.core.turn.apply import LastView
-from recollect.core.turn.draft import Draft, TurnInput
 from recollect.core.turn.query import last_turn
 from recollect.core.upkeep.jobs import BackgroundJobs
 from recollect.core.values.compaction import CompactionResult, Trigger
 from recollect.core.values.history import SessionId, SessionState, SpaceId, requests_of
-from recollect.core.values.message import MessageId
-from recollect.core.values.model import FormatName, ModelUse, Request
-from recollect.core.values.reason import PAUSING, Cause, Reason
-from recollect.core.values.upkeep import Certificate
-from recollect.errors import StaleSession
+from recollect.core.values.model import FormatName, ModelUse
+from recollect.core.values.reason import Cause, Reason
+from recollect.core.values.recall import Recalled
+from recollect.core.values.segment import StoredMessage
+from recollect.core.values.upkeep import Certificate, SessionSummary, Stats
+from recollect.errors import StoreError
 from recollect.system.config import Settings
+
+if TYPE_CHECKING:
+    from recollect.core.facts.book import FactBook
 
 StreamT = TypeVar("StreamT")
 
@@ -70,7 +75,7 @@ SHORT_EVENTS = 100
 """A reply with more events is parsed in a thread."""
 
 
-class Engine(StoredMemory):
+class Engine:
     """A memory of one space, which fits requests into the window and stores their messages."""
 
     def __init__(
@@ -99,66 +104,78 @@ class Engine(StoredMemory):
     ) -> None:
         """With `off_the_loop`, stages run in a thread, as servers need it. Use `open_memory` to get
         an engine with a store and a model."""
-        self.settings: Settings = settings or Settings()
-        self.space: SpaceId = check_name(space, "space")
-        self._secret = space_secret(space, deployment_secret)
-        own = os.urandom(32)  # without `seal`, no other process can verify this engine's seals
-        self._seal: SealSecret = seal or (lambda: own)
-        self._jobs, self._files = jobs, files
-        self._embedders = tuple(embedder.name for embedder in embedders)
-        self._delete_stored = delete_stored
-        self._beside = beside or BackgroundNotes()
-        self._clock = clock or SystemClock()
-        self._recaller, self._model = recaller, model
-        self._hooks = Hooks()
-        self._off_the_loop = off_the_loop
-        self._reads_facts = reads_facts
-        self._stored = None if archive is None else self._reader(archive, embedders)
-        self._keeper = self._stored if self.settings.ingest.enabled else None
-        count = counter.count_text if counter else None
-        self._weigher = Weigher(self.settings.tokens.counter, count=count)
-        self._compactor = Compactor(
-            self.settings,
-            model=None if model is None else self._meter(model, archive),
-            hooks=self._hooks,
-            keeper=self._keeper,
-            reader=self._stored,
-            recaller=recaller if self.settings.recall.enabled else None,
-            clock=self._clock,
+        settings = settings or Settings()
+        clock = clock or SystemClock()
+        notes = beside or BackgroundNotes()
+        check_name(space, "space")
+        secret = space_secret(space, deployment_secret)
+        random_secret = os.urandom(32)  # without `seal`, no other process can verify its seals
+        reader = None
+        if archive is not None:
+            reader = SessionKeeper(
+                archive,
+                settings,
+                embedders=embedders,
+                off_the_loop=off_the_loop,
+                reads_facts=reads_facts,
+            )
+        keeper = reader if settings.ingest.enabled else None
+        hooks = Hooks()
+        compactor = Compactor(
+            settings,
+            model=None if model is None else _metered(model, keeper, clock, notes),
+            hooks=hooks,
+            keeper=keeper,
+            reader=reader,
+            recaller=recaller if settings.recall.enabled else None,
+            clock=clock,
             critical_rules=critical_rules,
             workspace=workspace,
         )
+        sessions = OpenSessions(
+            compactor,
+            reader=reader,
+            keeper=keeper,
+            clock=clock,
+            deadline_seconds=settings.turn.deadline_seconds,
+        )
+        count = counter.count_text if counter else None
+        self.settings: Settings = settings
+        self.space: SpaceId = space
+        self.parts = EngineParts(
+            settings=settings,
+            space=space,
+            clock=clock,
+            weigher=Weigher(settings.tokens.counter, count=count),
+            secret=secret,
+            seal=seal or (lambda: random_secret),
+            embedder_names=tuple(embedder.name for embedder in embedders),
+            model=model,
+            recaller=recaller,
+            store=GuardedStore(archive, check_open=sessions.check_open),
+            reader=reader,
+            keeper=keeper,
+            compactor=compactor,
+            sessions=sessions,
+            tool_answers=ToolAnswers(secret),
+            notes=notes,
+            jobs=jobs,
+            files=files,
+            off_the_loop=off_the_loop,
+        )
+        if archive is not None:
+            archive.jobs_due = self.parts.wake_jobs
+        self.streams = WatchedStreams(self.observe)
+        self._hooks = hooks
+        self._turns = TurnRunner(self.parts)
         self._observer = Observer(
-            self,
-            in_background=compact_in_background and self.settings.compaction.background,
+            self.parts,
+            in_background=compact_in_background and settings.compaction.background,
             recognize_overflow=recognize_overflow,
         )
-        self._sessions: dict[SessionId, Session] = {}
-        self._watched: dict[Session, Watching] = {}
-        self._watch_component = Component("watched stream")
-        self._closed = False
-        self._process = None
-        self._ending = None if self._stored is None else Closing(self._stored)
-        self._closing: asyncio.Task[int] | None = None
-        self._told = ToolAnswers(self._secret)
-        self._summary_model = "" if self._model is None else self._model.name
-
-    def _reader(self, archive: DurableArchive, embedders: Sequence[Embedder]) -> SessionKeeper:
-        archive.jobs_due = self._wake_jobs
-        return SessionKeeper(
-            archive,
-            self.settings,
-            embedders=embedders,
-            off_the_loop=self._off_the_loop,
-            reads_facts=self._reads_facts,
-        )
-
-    def _meter(self, model: Model, archive: DurableArchive | None) -> MeteredModel:
-        async def record(use: ModelUse, day: str) -> None:
-            if archive is not None and self.settings.ingest.enabled:
-                archive.count(use, day)
-
-        return MeteredModel(model, self._clock, record, used=self._beside.add_use)
+        self._delete_stored = delete_stored
+        self._closing = None if reader is None else Closing(reader)
+        self._close_task: asyncio.Task[int] | None = None
 
     async def prepare(
         self,
@@ -172,14 +189,14 @@ class Engine(StoredMemory):
         """Make a request valid, fit it into the window, and report all changes. `betas` are the
         provider's beta features from the request's headers. `window_tokens` overrides the
         setting."""
-        handle = self._handle(session)
+        handle = self.parts.sessions.find(session)
         request = checked_request(request)
         check_format(format)
-        await self._end_watched(handle)
-        turn = partial(
-            self._turn, handle, request, format, betas=betas, window_tokens=window_tokens
+        await self.streams.end(handle)
+        incoming = Incoming(
+            body=request, format_name=format, betas=betas, window_tokens=window_tokens
         )
-        context = await turn(may_compact=True)
+        context = await self._turns.run(handle, incoming)
         if context is None:
             draft = handle.last_draft
             assert draft is not None
@@ -187,8 +204,8 @@ class Engine(StoredMemory):
             # turn.
             mid_turn = bool(draft.entries) and bool(last_turn(draft.entries).results)
             order = CompactionOrder(trigger="mid-turn" if mid_turn else "threshold")
-            done = await self._compactor.run(handle, draft, order)
-            context = await turn(may_compact=False, compacted=done)
+            compaction = await self.parts.compactor.run(handle, draft, order)
+            context = await self._turns.run(handle, incoming, compaction)
             assert context is not None
         return context
 
@@ -204,133 +221,36 @@ class Engine(StoredMemory):
     ) -> Context:
         """Return the request that `prepare` would return, but store and compact nothing. Use
         `preview` to count tokens, or if the client itself writes a summary (`recall=False`)."""
-        handle = self._handle(session)
-        request = checked_request(request)
-        async with handle.lock:
-            boundary = self._boundary(is_quick=is_quick(handle, request))
-            state = await load(handle, self._stored, boundary)
-            given = await self._given(
-                handle, state, request, format, boundary, betas, window_tokens
-            )
-            given = replace(given, why_not_compact=Reason(Cause.PREVIEWED), may_compact=False)
-            recaller = self._recaller if recall else None
-            done = await prepare_turn(given, boundary, recaller=recaller, durability=None)
-            return context_of(given, done, boundary, as_it_came=request, compaction=None)
-
-    async def _last_messages(self, session: Session | SessionId) -> tuple[MessageId, ...]:
-        handle = self._handle(session)
-        async with handle.lock:
-            return (await load(handle, self._stored, self._boundary())).ids
-
-    async def _turn(
-        self,
-        handle: Session,
-        request: bytes | Mapping[str, Any],
-        format_name: FormatName | None,
-        *,
-        may_compact: bool,
-        compacted: CompactionResult | None = None,
-        betas: Sequence[str] = (),
-        window_tokens: int | None = None,
-    ) -> Context | None:
-        async with handle.lock:
-            boundary = self._boundary(is_quick=is_quick(handle, request))
-            self._follow_files(boundary)
-            facts, uses = self._beside.take()
-            for line in facts:
-                boundary.note("extract", "done", Reason(Cause.EXTRACTED, facts=line))
-            if uses:
-                boundary.note("jobs", "done", use_reason(uses))
-            ended, handle.compacted_meanwhile = handle.compacted_meanwhile, None
-            if compacted is not None:
-                boundary.note("compact", *compaction_line(compacted))
-            elif ended is not None:
-                outcome, how = compaction_line(ended)
-                boundary.note("compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=how))
-            state = await load(handle, self._stored, boundary)
-            given = await self._given(
-                handle, state, request, format_name, boundary, betas, window_tokens
-            )
-            why_not = self._compactor.why_not(state)
-            if given.request.continues and why_not is None:
-                why_not = Reason(Cause.PROVIDER_HOLDS)
-            given = replace(
-                given, why_not_compact=why_not, may_compact=may_compact and why_not is None
-            )
-            durability = None
-            if self._keeper is not None:
-                durability = Durability(keeper=self._keeper, keeping=handle.keeping)
-            done = await prepare_turn(
-                given, boundary, recaller=self._recaller, durability=durability
-            )
-            if done.compact_first:
-                handle.last_draft, handle.compacted_meanwhile = done.draft, ended
-                self._beside.put_back(facts, uses)
-                return None
-            self._note_pause(given, done, boundary)
-            context = context_of(given, done, boundary, as_it_came=request, compaction=compacted)
-            if handle.state is not state:
-                raise StaleSession(
-                    f"session {handle.id!r} changed while its request was prepared; prepare it "
-                    "again"
-                )
-            handle.state = context.state
-            if done.draft is not None:
-                self._go_on(handle, done.draft, context)
-                # Let the task start: if the event loop closed first, the write would be lost.
-                await asyncio.sleep(0)
-            return context
-
-    def _go_on(self, handle: Session, draft: Draft, context: Context) -> None:
-        given = draft.given
-        handle.last_draft = replace(draft, committed=True)
-        handle.remembered = remember(
-            given.remembered,
-            given.codec.rules,
-            draft.entries,
-            draft.read,
-            LastView(entries=draft.entries, edits=draft.edits, view=draft.view),
+        incoming = Incoming(
+            body=checked_request(request),
+            format_name=format,
+            betas=betas,
+            window_tokens=window_tokens,
         )
-        handle.sent_messages, handle.learned = len(context.state.path), False
-        if self._keeper is not None:
-            self._keeper.keep_turn(
-                given.request,
-                context.report,
-                context.state,
-                handle.keeping,
-                now=given.now,
-                as_it_came=context.request is given.request.body,
-            )
+        return await self._turns.preview(self.parts.sessions.find(session), incoming, recall=recall)
 
-    def _note_pause(self, given: TurnInput, done: TurnResult, boundary: Boundary) -> None:
-        why = given.why_not_compact
-        if why is None or why.cause not in PAUSING:
-            return
-        if not done.told_why_not_compact:
-            boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why))
-        if not self._compactor.component.trouble(given.session):
-            self._compactor.component.fail(str(why), whose=given.session)
+    def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
+        """Return the session with this name. Pass `state` to continue a state that you stored
+        yourself."""
+        return self.parts.sessions.open(id, state)
 
-    def _follow_files(self, boundary: Boundary) -> None:
-        if self._files is not None:
-            self._files.wake()
-            if trouble := self._files.trouble():
-                boundary.note("ingest", "skipped", trouble)
+    def end(self, session: Session | SessionId) -> None:
+        """Release a session. If messages are not stored, the session's state is lost."""
+        self.parts.sessions.end(session)
 
     async def settle(self, seconds: float = 5.0, *, jobs: bool = False) -> int:
         """Wait up to `seconds` until all messages are in the store. Return how many messages and
         batches still wait. With `jobs`, also wait for jobs that are due."""
-        self._check_open()
-        for handle in tuple(self._watched):
-            await self._end_watched(handle)
-        if self._keeper is None or self._ending is None:
+        self.parts.sessions.check_open()
+        await self.streams.end_all()
+        if self.parts.keeper is None or self._closing is None:
             return 0
-        begun = time.monotonic()
-        waits = await self._ending.settle(seconds)
-        if jobs and self._jobs is not None:
-            self._jobs.wake()
-            await self._jobs.rest(max(0.0, seconds - (time.monotonic() - begun)))
-        return waits
+        began_at = time.monotonic()
+        waiting_count = await self._closing.settle(seconds)
+        if jobs and self.parts.jobs is not None:
+            self.parts.jobs.wake()
+            await self.parts.jobs.rest(max(0.0, seconds - (time.monotonic() - began_at)))
+        return waiting_count
 
     async def close(self, seconds: float | None = None) -> int:
         """Store all messages within `seconds` (default: `store.close_seconds`), stop the jobs, and
@@ -338,36 +258,33 @@ class Engine(StoredMemory):
         counts them, too. Batches in the spool are written to the store when this space is opened
         again. If the caller is cancelled, closing continues in the background. A second call waits
         for the first, and can shorten its time."""
-        if self._process is not None and self._process.is_other:
+        if self.parts.sessions.belong_to_parent:
             return 0  # the parent closes it
-        if self._ending is not None:
-            default = self.settings.store.close_seconds
-            self._ending.hurry(default if seconds is None else seconds)
-        if self._closing is None or self._closing.get_loop().is_closed():
-            self._closing = asyncio.create_task(self._close())
-        return await asyncio.shield(self._closing)
+        if self._closing is not None:
+            default_seconds = self.settings.store.close_seconds
+            self._closing.hurry(default_seconds if seconds is None else seconds)
+        if self._close_task is None or self._close_task.get_loop().is_closed():
+            self._close_task = asyncio.create_task(self._close())
+        return await asyncio.shield(self._close_task)
 
     async def _close(self) -> int:
-        for handle in tuple(self._watched):
-            await self._end_watched(handle)
-        self._closed = True
-        await self._compactor.close()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.turn.deadline_seconds):
-                for handle in tuple(self._sessions.values()):  # turns that are being prepared
-                    async with handle.lock:
-                        pass
-        recaller = self._recaller if isinstance(self._recaller, MemoryRecaller) else None
-        parts = [part.close() for part in (self._files, self._jobs, recaller) if part is not None]
-        if self._ending is None:
-            await asyncio.gather(*parts)
+        await self.streams.end_all()
+        parts = self.parts
+        parts.sessions.are_closed = True
+        await parts.compactor.close()
+        await parts.sessions.wait_for_turns()
+        recaller = parts.recaller if isinstance(parts.recaller, MemoryRecaller) else None
+        workers = (parts.files, parts.jobs, recaller)
+        endings = [worker.close() for worker in workers if worker is not None]
+        if self._closing is None:
+            await asyncio.gather(*endings)
             return 0
-        results = await asyncio.gather(*parts, self._ending.finish(), return_exceptions=True)
-        unstored = await self._ending.close()  # also if a part failed
+        results = await asyncio.gather(*endings, self._closing.finish(), return_exceptions=True)
+        unstored_count = await self._closing.close()  # also if a worker failed
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return unstored
+        return unstored_count
 
     def __enter__(self) -> NoReturn:
         raise TypeError(
@@ -397,36 +314,32 @@ class Engine(StoredMemory):
         """Replace the older messages of `request`, or of the session's last request, by a summary
         now. `instructions` set the summary's focus. A failure does not raise: the result gives the
         reason."""
-        handle = self._handle(session)
+        handle = self.parts.sessions.find(session)
         draft = handle.last_draft
         if request is not None:
-            request = checked_request(request)
-            async with handle.lock:
-                boundary = self._boundary()
-                state = await load(handle, self._stored, boundary)
-                given = await self._given(
-                    handle, state, request, format, boundary, (), window_tokens
-                )
-                draft = await begin(given, boundary)
+            incoming = Incoming(
+                body=checked_request(request), format_name=format, window_tokens=window_tokens
+            )
+            draft = await self._turns.begin_draft(handle, incoming)
         if draft is None:
             why = Reason(Cause.NOTHING_TO_START_FROM)
             return CompactionResult(convergence="irreducible", reason=why, trigger=trigger)
         order = CompactionOrder(trigger=trigger, instructions=instructions)
-        return await self._compactor.run(handle, draft, order)
+        return await self.parts.compactor.run(handle, draft, order)
 
     async def undo(self, session: Session | SessionId) -> UndoResult:
         """Undo the session's last compaction: requests contain its messages again. Automatic
         compactions stop until you call `compact`."""
-        handle = self._handle(session)
+        handle = self.parts.sessions.find(session)
         async with handle.lock:
-            state = await load(handle, self._stored, self._boundary())
-            return await self._compactor.undo(handle, state)
+            state = await load(handle, self.parts.reader, self.parts.new_boundary())
+            return await self.parts.compactor.undo(handle, state)
 
     async def flushed(self, session: Session | SessionId) -> None:
         """Record that the agent has written its notes. The next compaction asks for new ones."""
-        handle = self._handle(session)
+        handle = self.parts.sessions.find(session)
         async with handle.lock:
-            await self._compactor.flushed(handle)
+            await self.parts.compactor.flushed(handle)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Call `hook(event, context)` around compactions. Call the returned function to remove the
@@ -448,13 +361,13 @@ class Engine(StoredMemory):
         mapping, bytes or list of events. `turn` is the request that it answers; a reply to an
         earlier request is not stored. Without `wait`, `observe` returns before the reply is stored.
         `mark` returns keys under which `find_sessions` then finds this session."""
-        handle = self._handle(session)
+        handle = self.parts.sessions.find(session)
         check_reply(reply)
         async with handle.lock:
-            boundary = self._boundary(is_quick=_is_short(reply))
+            boundary = self.parts.new_boundary(is_quick=_is_short(reply))
             if turn is not None:
                 # Another process may have prepared the last request.
-                last = requests_of(await load(handle, self._stored, boundary))
+                last = requests_of(await load(handle, self.parts.reader, boundary))
                 if turn > last and not boundary.failures:
                     unknown = Reason(Cause.NO_SUCH_TURN, turn=turn, last=last)
                     boundary.note("read", "failed", unknown)
@@ -470,84 +383,144 @@ class Engine(StoredMemory):
         """Return a stream to read instead of `stream`. When the stream ends, its reply is observed.
         Events and other methods of the stream do not change. The result is in
         `session(...).observation`."""
-        return self._watch(session, stream, plain=False)
+        return self.streams.watch(self.parts.sessions.find(session), stream)
 
-    def _watch(self, session: Session | SessionId, stream: StreamT, *, plain: bool) -> StreamT:
-        handle = self._handle(session)
-
-        async def observe(reply: StreamedReply) -> None:
-            if self._watched.get(handle) is watching:
-                del self._watched[handle]
-            await self.observe(handle, reply)
-            self._watch_component.recover()
-
-        watching = Watching(observe, self._watch_component.fail)
-        read = watched(stream, watching, plain=plain)
-        self._watched[handle] = watching
-        return cast(StreamT, read)
-
-    async def _end_watched(self, handle: Session) -> None:
-        watching = self._watched.pop(handle, None)
-        if watching is not None:
-            await watching.ended()
-
-    def _boundary(self, *, is_quick: bool = False) -> Boundary:
-        turn = self.settings.turn
-        return Boundary(
-            turn_seconds=turn.deadline_seconds,
-            stage_seconds=turn.stage_deadline_seconds,
-            off_the_loop=self._off_the_loop,
-            is_quick=is_quick,
-        )
-
-    async def _given(
+    async def ingest(
         self,
-        handle: Session,
-        state: SessionState,
-        body: bytes | Mapping[str, Any],
-        format_name: FormatName | None,
-        boundary: Boundary,
-        betas: Sequence[str],
-        window_tokens: int | None,
-    ) -> TurnInput:
-        last = None if handle.last_draft is None else handle.last_draft.given.request
-        read, fixed_tokens = await read_request(
-            body, format_name, boundary, betas=betas, weigher=self._weigher, before=last
+        session: SessionId,
+        messages: Sequence[bytes | Mapping[str, Any]],
+        *,
+        format: FormatName | None = None,  # noqa: A002
+        batch: str | None = None,
+        said_at: float | None = None,
+    ) -> IngestCounts:
+        """Store messages outside of a turn, as mappings in a wire format or as their JSON. Without
+        `batch`, pass the session's history from its start; only new messages are stored. Storing a
+        batch twice changes nothing. Raises StoreUnavailable if messages cannot be stored."""
+        self.parts.sessions.check_open()
+        keeper = self.parts.require_keeper()
+        check_session_name(session)
+        messages = checked_messages(messages)
+        check_format(format)
+        if said_at is not None and not isfinite(said_at):
+            raise ValueError("said_at must be a time in seconds since the epoch")
+        now = self.parts.clock.now()
+        entries = await asyncio.to_thread(read_messages, self.parts, messages, format, batch)
+        return await keeper.ingest(
+            session, entries, said_at=now if said_at is None else min(said_at, now), now=now
         )
-        request = read or Request(format=format_name or "anthropic", messages=(), field="")
-        limits, window_source = limits_for(
-            request,
-            fixed_tokens,
-            state,
-            self.settings,
-            self._model,
-            boundary,
-            window_tokens=window_tokens,
+
+    async def facts(self, session: SessionId | None = None) -> FactBook:
+        """Return the facts of this space, to list, add, correct, pin and trace them. With a
+        `session`, return only facts that the session may see (`recall.scope`). With `ingest.enabled
+        = false`, facts are read-only."""
+        self.parts.sessions.check_open()
+        return await open_facts(self.parts, session, self._settle_turn)
+
+    async def _settle_turn(self) -> int:
+        return await self.settle(self.settings.turn.deadline_seconds)
+
+    async def sessions(self) -> tuple[SessionSummary, ...]:
+        """List the stored sessions, oldest first. A memory file is a session named `file:…`."""
+        await self._settle_turn()
+        return await self.parts.store.sessions()
+
+    async def messages(
+        self,
+        session: Session | SessionId,
+        *,
+        after: int = 0,
+        limit: int = 100,
+        newest_first: bool = False,
+    ) -> tuple[StoredMessage, ...]:
+        """List a session's stored messages in order. To continue a list, pass the `place` of its
+        last message as `after`. With `newest_first`, the list contains the messages before that
+        place, newest first."""
+        name = session.id if isinstance(session, Session) else check_session_name(session)
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit}")
+        await self._settle_turn()
+        page = await self.parts.store.page(
+            after=after, limit=limit, session=name, descending=newest_first
         )
-        if handle.remembered.rules != codec_of(request).rules or request.continues:
-            handle.remembered = LastRequest()
-        if self._stored is not None:
-            looking = self._told.look_for(request, handle.remembered, self._stored.archive)
-            await attempted(looking)
-        return TurnInput(
-            settings=self.settings,
-            space=self.space,
-            session=handle.id,
-            state=state,
-            readable=read is not None,
-            request=request,
-            fixed_tokens=fixed_tokens,
-            limits=limits,
-            window_source=window_source,
-            weigher=self._weigher,
-            secret=self._secret,
-            now=self._clock.now(),
-            mask=TextMask(self.settings.redaction, handle.keeping.secrets),
-            forgotten=handle.keeping.forgotten,
-            answers=self._told.marks,
-            seal=self._seal,
-            remembered=handle.remembered,
+        return tuple(map(listed_message, page))
+
+    async def stats(self) -> Stats:
+        """Count the space's messages, passages, vectors, facts, sessions and bytes."""
+        await self._settle_turn()
+        return await self.parts.store.stats()
+
+    async def forget(
+        self,
+        *,
+        messages: Sequence[str] = (),
+        sessions: Sequence[SessionId] = (),
+        facts: Sequence[str] = (),
+        matching: str | None = None,
+        pattern: str | None = None,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Certificate:
+        """Forget permanently, in the store, the spool and the caches of this machine. `messages`
+        and `facts` are ids, `matching` is a text, `pattern` a regular expression. `sessions`,
+        `said_after` and `said_before` together select messages. The certificate counts the removed
+        items and lists the copies that Recollect cannot delete."""
+        order = forget_order(
+            self.parts.clock.now(),
+            messages=messages,
+            sessions=sessions,
+            facts=facts,
+            matching=matching,
+            pattern=pattern,
+            said_after=said_after,
+            said_before=said_before,
         )
+        book = await self.facts()
+        if facts:
+            order = replace(order, facts=(await book.order_to_forget(facts)).facts)
+        return await book.forget(order)
+
+    async def delete_space(self) -> Certificate:
+        """Delete the whole space: its store and its spooled batches. The memory is closed first.
+        Close the space in all other processes before this call."""
+        self.parts.sessions.check_open()
+        if self._delete_stored is None:
+            raise StoreError(
+                "this memory does not own its store: delete the space where the store was opened"
+            )
+        await self.close()
+        return await self._delete_stored()
+
+    async def search(
+        self,
+        query: str,
+        *,
+        session: SessionId | None = None,
+        budget_tokens: int = 2_000,
+        said_after: float | None = None,
+        said_before: float | None = None,
+    ) -> Recalled:
+        """Search memory. Return passages and facts within the budget, best first. With a `session`,
+        return only what the session may see (`recall.scope`)."""
+        self.parts.sessions.check_open()
+        return await search_memory(
+            self.parts,
+            query,
+            session=session,
+            budget_tokens=budget_tokens,
+            said_after=said_after,
+            said_before=said_before,
+        )
+
+
+def _metered(
+    model: Model, keeper: SessionKeeper | None, clock: Clock, notes: BackgroundNotes
+) -> MeteredModel:
+    async def record(use: ModelUse, day: str) -> None:
+        if keeper is not None:
+            keeper.archive.count(use, day)
+
+    return MeteredModel(model, clock, record, used=notes.add_use)
 
 
 def _is_short(reply: Any) -> bool:

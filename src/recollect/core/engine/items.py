@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from hashlib import blake2b
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -94,14 +93,14 @@ class ItemStore:
     def __init__(self, engine: Engine, prefix: str) -> None:
         """Labels of namespaces must not contain a full stop, because it separates them in the
         session's name."""
-        self._engine = engine
+        self._parts = engine.parts
         self._prefix = prefix
         self._changing = asyncio.Lock()
 
     async def get(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, StoredItem]:
         """Return those of these items that exist."""
         wanted = {id_: place for place in places for id_ in self._ids(place)}
-        stored = await self._engine._look_up(lambda store: store.segments(list(wanted)))
+        stored = await self._parts.store.segments(list(wanted))
         return _newest(self._items(stored))
 
     async def put(
@@ -109,16 +108,13 @@ class ItemStore:
     ) -> bool:
         """Store these values, and remove the versions in `gone`. Return False if another process
         has changed one of them."""
-        if self._engine._keeper is None:
-            raise StoreError(
-                "this memory is read-only: set ingest.enabled = true to store anything"
-            )
+        self._parts.require_keeper()
         async with self._changing:
             waiting = {item.place: (item, _written(item.value)) for item in items}
             forgotten: list[ItemPlace] = []
             for _ in range(_MOST_RACES):
-                put = await self._engine._look_up(
-                    partial(self._put, items=tuple(waiting.values()), gone=gone or {})
+                put = await self._parts.store.call(
+                    self._put, items=tuple(waiting.values()), gone=gone or {}
                 )
                 if put.changed:
                     return False
@@ -126,7 +122,7 @@ class ItemStore:
                 waiting = {place: waiting[place] for place in put.raced}
                 if not waiting:
                     break
-        self._engine._wake_jobs()
+        self._parts.wake_jobs()
         if waiting:
             raise StoreError("another process keeps changing the same items: try again")
         if forgotten:
@@ -137,7 +133,7 @@ class ItemStore:
         return True
 
     async def namespaces(self) -> tuple[Namespace, ...]:
-        sessions = await self._engine._look_up(lambda store: store.sessions())
+        sessions = await self._parts.store.sessions()
         names = [one.session for one in sessions if one.session.startswith(self._prefix)]
         return tuple(sorted(tuple(name.removeprefix(self._prefix).split(".")) for name in names))
 
@@ -152,8 +148,8 @@ class ItemStore:
         self, query: str, prefix: Namespace, *, limit: int
     ) -> Mapping[SegmentId, float]:
         """Score the items in these namespaces that match the query best."""
-        question = read_question(query, asked_at=self._engine._clock.now())
-        recaller = self._engine._recaller
+        question = read_question(query, asked_at=self._parts.clock.now())
+        recaller = self._parts.recaller
         vectors = await recaller.asked(query) if isinstance(recaller, MemoryRecaller) else ()
         most = max(_LEAST_FOUND, limit)
         asked = CandidateQuery(
@@ -161,7 +157,9 @@ class ItemStore:
         )
         found = Candidates()
         for namespace in await self._beginning(prefix):
-            more = await self._candidates(replace(asked, session=self._session(namespace)))
+            more = await self._parts.store.candidates(
+                replace(asked, session=self._session(namespace))
+            )
             # word statistics always cover the whole space
             found = replace(more, passages=(*found.passages, *more.passages))
         weighing = Weighing(kinds=tuple(vector.kind for vector in vectors))
@@ -171,9 +169,6 @@ class ItemStore:
             scores.setdefault(passage.segment, score)
         return scores
 
-    async def _candidates(self, asked: CandidateQuery) -> Candidates:
-        return await self._engine._look_up(lambda store: store.candidates(asked))
-
     async def _put(
         self,
         store: Store,
@@ -182,7 +177,7 @@ class ItemStore:
         gone: Mapping[ItemPlace, str | None],
     ) -> _Put:
         """Write items, then remove their older versions, but none written meanwhile."""
-        now = self._engine._clock.now()
+        now = self._parts.clock.now()
         places = [*(item.place for item, _ in items), *gone]
         ids = [id_ for place in places for id_ in self._ids(place)]
         before = self._items(await store.segments(ids))
@@ -219,7 +214,7 @@ class ItemStore:
     def _jobs(self, made: Iterable[NewSegment], now: float) -> tuple[NewJob, ...]:
         if not any(passage.embedded for new in made for passage in new.passages):
             return ()
-        names = self._engine._embedders
+        names = self._parts.embedder_names
         return tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in names)
 
     def _made(
@@ -231,11 +226,11 @@ class ItemStore:
         closed: set[str],
         now: float,
     ) -> NewSegment:
-        engine = self._engine
+        parts = self._parts
         session = self._session(item.namespace)
         keys = _entry_keys(item.key)
         key = next((key for key in keys if segment_id(session, key) not in closed), keys[-1])
-        mask = TextMask(engine.settings.redaction)
+        mask = TextMask(parts.settings.redaction)
         value = mask.json(written)
         text = mask.text(clean_text(item.text or ""))
         if mask.secrets:  # a secret found in the text or in the JSON is masked in both
@@ -254,10 +249,10 @@ class ItemStore:
             id=segment_id(session, key),
             session=session,
             key=key,
-            message_id=identify(Message(role="assistant", parts=(said,), raw=b""), engine._secret),
+            message_id=identify(Message(role="assistant", parts=(said,), raw=b""), parts.secret),
             role="assistant",
             text=text,
-            tokens=engine._weigher.text(text),
+            tokens=parts.weigher.text(text),
             said_at=now,
             source="note",
             trust="medium",
@@ -276,9 +271,7 @@ class ItemStore:
         return read
 
     async def _page(self, session: str, *, after: int) -> tuple[StoredSegment, ...]:
-        return await self._engine._look_up(
-            lambda store: store.page(after=after, limit=_PAGE, session=session)
-        )
+        return await self._parts.store.page(after=after, limit=_PAGE, session=session)
 
     def _session(self, namespace: Namespace) -> str:
         return self._prefix + ".".join(namespace)

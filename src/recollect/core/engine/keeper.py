@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from recollect.core.boundary import Boundary, Failure, attempted
 from recollect.core.engine.archive import CLOSE_SECONDS, DurableArchive, Persisted
+from recollect.core.engine.guarded_store import GuardedStore, NoAnswer
 from recollect.core.engine.ledger import (
     ArchiveState,
     GivenMessage,
@@ -78,6 +79,7 @@ class SessionKeeper:
         reads_facts: bool = False,
     ) -> None:
         self.archive = archive
+        self.store = GuardedStore(archive)
         self._reads_facts = reads_facts
         self._settings = settings
         self._embedders = tuple(embedders)
@@ -143,7 +145,11 @@ class SessionKeeper:
         # missed.
         waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
         left = seconds - (time.monotonic() - begun)
-        found = await self.archive.ask(lambda store: store.session(session), seconds=left)
+        found: StoredSession | Failure | None
+        try:
+            found = await GuardedStore(self.archive, seconds=left).session(session)
+        except NoAnswer as error:
+            found = error.failure
         boundary.allow(time.monotonic() - begun)
         if isinstance(waiting, Failure):  # read the spool again in the next turn
             boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=waiting.said))
@@ -508,7 +514,7 @@ class SessionKeeper:
             replies = [entry.key for entry in unknown if entry.role == "assistant"]
             said = stored.intersection(segment_id(session, key) for key in replies)
             if said:
-                await drop_repeated(session, entries, said, keeping, self.archive.ask)
+                await drop_repeated(session, entries, said, keeping, self.store)
         if source == "reply" and entries[-1].message.ending != "complete":
             keeping.may_be_broken = True
         return kept
@@ -567,8 +573,9 @@ class SessionKeeper:
         if sum(len(entry.raw) for entry in entries) <= INLINE_BYTES:
             return entries
         ids = {segment_id(session, entry.key): entry for entry in entries}
-        known = await self.archive.ask(lambda store: store.known(list(ids)))
-        if isinstance(known, Failure):
+        try:
+            known = await self.store.known(list(ids))
+        except NoAnswer:
             return entries
         return [entry for id_, entry in ids.items() if id_ not in known]
 

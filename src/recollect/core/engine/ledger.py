@@ -6,18 +6,18 @@ message of the request."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Final, Literal, TypeAlias, TypeVar
 
-from recollect.core.boundary import Failure
+from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.archive import Persisted, Where
+from recollect.core.engine.guarded_store import GuardedStore
 from recollect.core.formats.request import fill_frame, frame_of
 from recollect.core.formats.stored_records import StateWriter
 from recollect.core.formats.turn_records import OutcomeChanges, write_outcomes, write_report
-from recollect.core.ports import Store
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.redaction import JudgedTexts, redact
@@ -510,15 +510,15 @@ async def drop_repeated(
     entries: Sequence[Entry],
     said: AbstractSet[SegmentId],
     keeping: ArchiveState,
-    ask: Callable[[Callable[[Store], Awaitable[Any]]], Awaitable[Any]],
+    store: GuardedStore,
 ) -> None:
     """Remove a reply that broke off if one of the messages `said` repeats it. Otherwise memory
     would hold it twice, and recall what the request contains."""
     sent = {key for entry in entries for key in entry.segment_keys}
     if keeping.stored and keeping.durable | keeping.stored <= sent:
         return
-    found = await ask(lambda store: store.page(session=session, limit=MOST_READ, descending=True))
-    newest = () if isinstance(found, Failure) else [stored.segment for stored in found]
+    page = await attempted(store.page(session=session, limit=MOST_READ, descending=True))
+    newest = [] if isinstance(page, Failure) else [stored.segment for stored in page]
     texts = [segment.text for segment in newest if segment.id in said]
     repeated = [
         segment
@@ -528,7 +528,7 @@ async def drop_repeated(
         and any(repeats_broken(segment.text, text) for text in texts)
     ]
     if repeated:
-        await ask(lambda store: store.withdraw([segment.id for segment in repeated]))
+        await attempted(store.withdraw([segment.id for segment in repeated]))
         keys = {segment.key for segment in repeated}
         keeping.durable -= keys
         keeping.stored -= keys

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from recollect.core.boundary import attempted
 from recollect.core.engine.recaller import MemoryRecaller
 from recollect.core.ports import Store
-from recollect.core.rules.identity import ROOT, chain, identify
+from recollect.core.rules.identity import ROOT, chain, identify, sealed
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.ingest import ingest
 from recollect.core.values.batch import Batch
@@ -17,7 +18,6 @@ from recollect.core.values.history import Entry, SessionId
 from recollect.core.values.message import Message, MessageId, Role, Text
 from recollect.core.values.recall import FILE_SESSIONS, Recalled
 from recollect.core.values.segment import Segment, SegmentId, StoredSegment
-from recollect.errors import StoreError
 from recollect.system.config.settings import Redaction as RedactionSettings
 
 if TYPE_CHECKING:
@@ -32,9 +32,10 @@ _EXCHANGE_REACH: Final = 3
 async def embed_missing(engine: Engine, *, load: bool = False) -> None:
     """Compute missing vectors in the background, also of messages that other processes stored.
     With `load`, load the embedders now, before the first question."""
-    if isinstance(engine._recaller, MemoryRecaller):
-        await engine._recaller.embed_missing(load=load)
-    engine._wake_jobs()
+    recaller = engine.parts.recaller
+    if isinstance(recaller, MemoryRecaller):
+        await recaller.embed_missing(load=load)
+    engine.parts.wake_jobs()
 
 
 class MemoryLookup:
@@ -44,6 +45,7 @@ class MemoryLookup:
         """`session` limits the memory to what this session may see (`recall.scope`). Without
         `session`, the whole space is visible."""
         self._engine = engine
+        self._parts = engine.parts
         self._own_session = session
         self._session = None if engine.settings.recall.scope == "space" else session
 
@@ -57,13 +59,13 @@ class MemoryLookup:
 
     @property
     def is_stored(self) -> bool:
-        return self._engine._stored is not None
+        return self._parts.reader is not None
 
     def now(self) -> float:
-        return self._engine._clock.now()
+        return self._parts.clock.now()
 
     def count_tokens(self, text: str) -> int:
-        return self._engine._weigher.text(text)
+        return self._parts.weigher.text(text)
 
     async def search(
         self,
@@ -84,115 +86,109 @@ class MemoryLookup:
 
     async def messages(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """Return the messages with these ids that exist and are visible."""
-        stored = await self._engine._look_up(lambda store: store.segments(ids))
+        stored = await self._parts.store.segments(ids)
         return tuple(one for one in stored if self._reaches(one))
 
     async def message_at(self, sequence: int) -> StoredSegment | None:
         """Return the message at this position of the archive; None if it is not visible."""
-        page = await self._engine._look_up(lambda store: store.page(after=sequence - 1, limit=1))
+        page = await self._parts.store.page(after=sequence - 1, limit=1)
         return next((one for one in page if one.sequence == sequence and self._reaches(one)), None)
 
     async def around(
         self, stored: StoredSegment, *, before: int, after: int
     ) -> tuple[tuple[StoredSegment, ...], tuple[StoredSegment, ...]]:
         """Return the messages directly before and after a message in its session."""
-        session, place = stored.segment.session, stored.sequence
-
-        async def read(store: Store) -> tuple[tuple[StoredSegment, ...], ...]:
-            earlier: tuple[StoredSegment, ...] = ()
-            later: tuple[StoredSegment, ...] = ()
-            if before:
-                earlier = await store.page(
-                    after=place, limit=before, session=session, descending=True
-                )
-            if after:
-                later = await store.page(after=place, limit=after, session=session)
-            return tuple(reversed(earlier)), later
-
-        earlier, later = await self._engine._look_up(read)
-        return earlier, later
+        return await self._parts.store.call(_read_around, stored, before=before, after=after)
 
     async def exchanges(
         self, hits: Sequence[StoredSegment]
     ) -> dict[SegmentId, tuple[StoredSegment, ...]]:
         """Return per hit the messages near it, from a user message up to the next one."""
-
-        async def read(store: Store) -> dict[SegmentId, tuple[StoredSegment, ...]]:
-            found: dict[SegmentId, tuple[StoredSegment, ...]] = {}
-            for hit in hits:
-                place, session = hit.sequence, hit.segment.session
-                near = [hit]
-                if not _by_user(hit):
-                    earlier = await store.page(
-                        after=place, limit=_EXCHANGE_REACH, session=session, descending=True
-                    )
-                    for one in earlier:
-                        near.insert(0, one)
-                        if _by_user(one):
-                            break
-                for one in await store.page(after=place, limit=_EXCHANGE_REACH, session=session):
-                    if _by_user(one):
-                        break
-                    near.append(one)
-                found[hit.segment.id] = tuple(near)
-            return found
-
-        return await self._engine._look_up(read)
+        return await self._parts.store.call(_read_exchanges, hits)
 
     async def files(self) -> tuple[str, ...]:
         """Return the paths of the memory files that Recollect follows."""
-        sessions = await self._engine._look_up(lambda store: store.sessions())
+        sessions = await self._parts.store.sessions()
         names = [one.session for one in sessions if one.session.startswith(FILE_SESSIONS)]
         return tuple(sorted(name.removeprefix(FILE_SESSIONS) for name in names))
 
     async def file(self, path: str) -> tuple[StoredSegment, ...]:
         """Return the stored sections of a memory file. The file itself is not read."""
         name = f"{FILE_SESSIONS}{path}"
-        return await self._engine._look_up(
-            lambda store: store.page(session=name, limit=_MOST_SECTIONS)
-        )
+        return await self._parts.store.page(session=name, limit=_MOST_SECTIONS)
 
     async def note(self, text: str) -> NoteResult:
         """Store a note that the model wrote, in this session or in the session `notes`."""
-        self._check_writable()
-        engine = self._engine
-        session = self._own_session or NOTES_SESSION
-        done = await self._engine._look_up(
-            lambda store: keep_note(
-                store,
-                text,
-                session=session,
-                secret=engine._secret,
-                weigher=engine._weigher,
-                redaction=engine.settings.redaction,
-                now=self.now(),
-                role="assistant",
-                embedders=engine._embedders,
-            )
+        parts = self._parts
+        parts.require_keeper()
+        result = await parts.store.call(
+            keep_note,
+            text,
+            session=self._own_session or NOTES_SESSION,
+            secret=parts.secret,
+            weigher=parts.weigher,
+            redaction=parts.settings.redaction,
+            now=self.now(),
+            role="assistant",
+            embedders=parts.embedder_names,
         )
-        engine._wake_jobs()
-        return done
+        parts.wake_jobs()
+        return result
 
     async def facts(self) -> FactBook:
         return await self._engine.facts(self._session)
 
     def tell(self, text: str, quotes: Sequence[MessageId]) -> str:
         """Seal a tool answer that quotes these messages, and return the text to send."""
-        return self._engine._tell(text, quotes)
+        text = sealed(text, self._parts.seal())
+        self._parts.tool_answers.add(text, quotes)
+        return text
 
     async def store_answer_marks(self) -> None:
         """Store hashes of tool answers, so that every process recognizes them."""
-        await self._engine._store_answer_marks()
+        if self._parts.keeper is not None:
+            archive = self._parts.keeper.archive
+            await attempted(self._parts.tool_answers.keep(archive, now=self.now()))
 
     def _reaches(self, stored: StoredSegment) -> bool:
         session = stored.segment.session
         return self._session in (None, session) or session.startswith(FILE_SESSIONS)
 
-    def _check_writable(self) -> None:
-        if self._engine._keeper is None:
-            raise StoreError(
-                "this memory is read-only: set ingest.enabled = true to store anything"
+
+async def _read_around(
+    store: Store, stored: StoredSegment, *, before: int, after: int
+) -> tuple[tuple[StoredSegment, ...], tuple[StoredSegment, ...]]:
+    session, sequence = stored.segment.session, stored.sequence
+    earlier: tuple[StoredSegment, ...] = ()
+    later: tuple[StoredSegment, ...] = ()
+    if before:
+        earlier = await store.page(after=sequence, limit=before, session=session, descending=True)
+    if after:
+        later = await store.page(after=sequence, limit=after, session=session)
+    return tuple(reversed(earlier)), later
+
+
+async def _read_exchanges(
+    store: Store, hits: Sequence[StoredSegment]
+) -> dict[SegmentId, tuple[StoredSegment, ...]]:
+    exchanges: dict[SegmentId, tuple[StoredSegment, ...]] = {}
+    for hit in hits:
+        sequence, session = hit.sequence, hit.segment.session
+        exchange = [hit]
+        if not _by_user(hit):
+            earlier = await store.page(
+                after=sequence, limit=_EXCHANGE_REACH, session=session, descending=True
             )
+            for stored in earlier:
+                exchange.insert(0, stored)
+                if _by_user(stored):
+                    break
+        for stored in await store.page(after=sequence, limit=_EXCHANGE_REACH, session=session):
+            if _by_user(stored):
+                break
+            exchange.append(stored)
+        exchanges[hit.segment.id] = tuple(exchange)
+    return exchanges
 
 
 def _by_user(stored: StoredSegment) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from recollect.core.boundary import Boundary
 from recollect.core.compaction.cut import TriggerResult, trigger
 from recollect.core.engine.archive import Where
-from recollect.core.engine.memory import StoredMemory
+from recollect.core.engine.parts import EngineParts
 from recollect.core.engine.session import (
     MarkReply,
     Observation,
@@ -53,12 +53,12 @@ class Observer:
 
     def __init__(
         self,
-        memory: StoredMemory,
+        parts: EngineParts,
         *,
         in_background: bool,
         recognize_overflow: RecognizeOverflow | None,
     ) -> None:
-        self._memory = memory
+        self._parts = parts
         self._in_background = in_background
         self._recognize_overflow = recognize_overflow
 
@@ -80,7 +80,7 @@ class Observer:
                 stage.explain(Reason(Cause.USAGE_READ))
         state = session.state
         if state.sent_at is None:  # another process prepared the request that this reply answers
-            state = await load(session, self._memory._stored, boundary)
+            state = await load(session, self._parts.reader, boundary)
         if not state.turn:
             boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
         usage: Usage | None = None
@@ -97,7 +97,7 @@ class Observer:
             sent = () if session.last_draft is None else session.last_draft.given.request.messages
             doubt = doubt_limit(state, overflow, sent)
             state = state if doubt is not None else after_overflow(state, overflow)
-        if usage and state.sent_estimate_tokens and self._memory.settings.tokens.calibrate:
+        if usage and state.sent_estimate_tokens and self._parts.settings.tokens.calibrate:
             whole = reply.reply() if isinstance(reply, StreamedReply) else reply
             learned = state.calibration.learn(
                 estimated_tokens=state.sent_estimate_tokens,
@@ -106,7 +106,7 @@ class Observer:
             state = replace(state, calibration=learned)
         if usage is not None:
             session.keeping.usage = usage
-            ttl = self._memory.settings.pruning.ttl
+            ttl = self._parts.settings.pruning.ttl
             pause = state.pause_seconds
             went_on = pause is not None and pause < ttl
             state = replace(
@@ -128,7 +128,7 @@ class Observer:
             due_reason=due.reason,
             flush_first=due.flush_first,
             archived=None if no_reply else archived,
-            being_stored=bool(entries) and self._memory._keeper is not None and not wait,
+            being_stored=bool(entries) and self._parts.keeper is not None and not wait,
             broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
         )
 
@@ -144,14 +144,14 @@ class Observer:
         entries: tuple[Entry, ...] = ()
         async with boundary.stage("read") as stage:
             entries = await stage.call(
-                _session_reply, session, reply, self._memory._secret, self._memory._weigher
+                _session_reply, session, reply, self._parts.secret, self._parts.weigher
             )
             stage.explain(Reason(Cause.REPLY_READ, messages=len(entries)))
         marks: Sequence[str] = ()
         broken_off = isinstance(reply, StreamedReply) and reply.broken_off
         if mark is not None and entries and not broken_off:
             marks = mark([entry.message for entry in entries])
-        keeper, settings = self._memory._keeper, self._memory.settings
+        keeper, settings = self._parts.keeper, self._parts.settings
         if keeper is None:
             return entries, None
         if entries:
@@ -161,7 +161,7 @@ class Observer:
                 session.id,
                 entries,
                 session.keeping,
-                now=self._memory._clock.now(),
+                now=self._parts.clock.now(),
                 pieces=reply_pieces(marks, stored),
             )
         if not wait:
@@ -178,7 +178,7 @@ class Observer:
         draft, state = session.last_draft, session.state
         if draft is None:
             return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
-        never = self._memory._compactor.why_never
+        never = self._parts.compactor.why_never
         if never is not None:
             return TriggerResult(due="nothing", reason=never)
         used = None
@@ -188,26 +188,26 @@ class Observer:
             used = usage.input_tokens + usage.output_tokens
         elif state.sent_estimate_tokens:
             used = draft.given.calibrated(state.sent_estimate_tokens + reply_tokens)
-        settings = self._memory.settings.compaction
+        settings = self._parts.settings.compaction
         due = trigger(
             used_tokens=used,
             limits=draft.given.limits,
             settings=settings,
             compactions=state.compactions,
             flushed_in=state.flushed_in,
-            why_paused=self._memory._compactor.why_not(state),
+            why_paused=self._parts.compactor.why_not(state),
         )
         if self._in_background and due.due != "nothing":
-            self._memory._compactor.start_early(session, draft, due)
+            self._parts.compactor.start_early(session, draft, due)
         return due
 
     def _note_beside(self, session: Session, boundary: Boundary) -> None:
-        if self._memory._keeper is not None:
-            self._memory._keeper.note_trouble(boundary)
+        if self._parts.keeper is not None:
+            self._parts.keeper.note_trouble(boundary)
         failed, session.compaction_failure = session.compaction_failure, None
         if failed is not None:
             boundary.note("compact", "failed", failed)
-        if self._memory._jobs is not None and (text := self._memory._jobs.trouble()):
+        if self._parts.jobs is not None and (text := self._parts.jobs.trouble()):
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import replace
 from typing import Final, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from recollect.core.boundary import Component, Failure, attempted
 from recollect.core.engine.archive import DurableArchive
+from recollect.core.engine.guarded_store import GuardedStore
 from recollect.core.ports import Archive, Embedder, Store
 from recollect.core.rules.redaction import redact
 from recollect.core.search.calibrate import probe_texts, scale_of
@@ -277,6 +278,7 @@ class MemoryRecaller:
         lacking: str = "",
     ) -> None:
         self._archive = archive
+        self._store = GuardedStore(archive, seconds=settings.recall.deadline_seconds)
         self._settings = settings
         self._vectors = vectors
         self._upkeep = upkeep
@@ -293,14 +295,14 @@ class MemoryRecaller:
         request = replace(request, reads=reads)
         notes = () if self._upkeep is None else self._upkeep.notes
         if self._settings.recall.method == "openclaw":
-            vectors, missing = await self._looked(lambda store: self._asked(store, request))
+            vectors, missing = await self._store.call(self._asked, request)
             recalled = await self._recall_openclaw(request, vectors)
         elif self._vectors.are_quick:  # one transaction is enough then
-            recalled, missing = await self._looked(lambda store: self._all(store, request))
+            recalled, missing = await self._store.call(self._all, request)
         else:
-            texts = await self._looked(lambda store: self._phrased(store, request))
+            texts = await self._store.call(self._phrased, request)
             vectors, missing = await self._vectors.embedded(texts)
-            recalled = await self._looked(lambda store: self._recalled(store, request, vectors))
+            recalled = await self._store.call(self._recalled, request, vectors)
         if self._upkeep is not None and self._vectors.embedders:
             self._upkeep.look_soon(now=not _are_compared(reads))
         reads.queries = None  # they refer to `reads`: a cycle would keep all rows in RAM for longer
@@ -337,7 +339,7 @@ class MemoryRecaller:
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
         """Return pinned facts and the user's standing instructions."""
         scope = None if self._settings.recall.scope == "space" else session
-        return await self._looked(lambda store: _standing(store, scope))
+        return await self._store.call(_standing, scope)
 
     async def asked(self, text: str) -> tuple[AskedVector, ...]:
         """Return the vectors of a text as it is, by the embedders that are ready."""
@@ -352,19 +354,22 @@ class MemoryRecaller:
     ) -> Recalled:
         async with self._warming:
             index, complete = await self._warm_index(request)
-            recalled = await self._looked(
-                lambda store: recall_openclaw(
-                    request,
-                    archive=store,
-                    index=index,
-                    vectors=vectors,
-                    settings=self._settings.recall,
-                )
-            )
+            recalled = await self._store.call(self._search_index, request, index, vectors)
         if complete:
             return recalled
         note = Reason(Cause.INDEX_READ, messages=len(index))
         return replace(recalled, notes=(note, *recalled.notes))
+
+    async def _search_index(
+        self,
+        store: Store,
+        request: RecallRequest,
+        index: WarmIndex,
+        vectors: Sequence[AskedVector],
+    ) -> Recalled:
+        return await recall_openclaw(
+            request, archive=store, index=index, vectors=vectors, settings=self._settings.recall
+        )
 
     async def _warm_index(self, request: RecallRequest) -> tuple[WarmIndex, bool]:
         scope = request.session if request.scope == "session" else None
@@ -379,19 +384,11 @@ class MemoryRecaller:
         seconds = self._settings.recall.deadline_seconds or most
         until = time.monotonic() + _WARM_SHARE * seconds
         while time.monotonic() < until:
-            page = await self._looked(
-                lambda store: store.page(after=index.reached, limit=WARM_PAGE, session=scope)
-            )
+            page = await self._store.page(after=index.reached, limit=WARM_PAGE, session=scope)
             await warm(index, page, self._vectors.embedders)
             if len(page) < WARM_PAGE:
                 return index, True
         return index, False
-
-    async def _looked(self, question: Callable[[Store], Awaitable[T]]) -> T:
-        answer = await self._archive.ask(question, seconds=self._settings.recall.deadline_seconds)
-        if isinstance(answer, Failure):
-            raise StoreUnavailable(f"memory could not be queried: {answer.said}")
-        return answer
 
     async def _recalled(
         self, store: Store, request: RecallRequest, vectors: Sequence[AskedVector]

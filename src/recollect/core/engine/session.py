@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
-from recollect.core.boundary import Boundary, Failure
+from recollect.core.boundary import Boundary
 from recollect.core.engine.archive import DurableArchive, Where
+from recollect.core.engine.guarded_store import GuardedStore
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.ledger import ArchiveState
 from recollect.core.formats.codec import CODECS
@@ -32,8 +33,6 @@ from recollect.core.values.model import LimitDoubt, Overflow, Request, Usage
 from recollect.core.values.reason import NOT_RUN, Cause, Reason
 from recollect.core.values.recall import FILE_SESSIONS, Recalled, passage_name
 from recollect.core.values.report import BatchMoment, Outcome, Report, StageLine, join_lines
-from recollect.core.values.segment import StoredMessage, StoredSegment
-from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import FormatError
 from recollect.system.forks import OwnProcess
 
@@ -170,31 +169,6 @@ class Observation:
             "broken_off": self.broken_off,
             "archived": self.archived,
         }
-
-
-def check_order(order: ForgetOrder, facts: Sequence[str]) -> None:
-    """Raise ValueError if an order to forget selects nothing, or everything by mistake."""
-    texts = (order.matching, order.pattern)
-    if not (order.segments or order.sessions or order.by_time or facts or any(texts)):
-        raise ValueError(
-            "name what to forget: messages, sessions, facts, matching, pattern, said_after or "
-            "said_before; `delete_space` deletes everything"
-        )
-    if any(text is not None and not text.strip() for text in texts):
-        raise ValueError("matching and pattern must not be empty: an empty one matches everything")
-
-
-def listed_message(stored: StoredSegment) -> StoredMessage:
-    one = stored.segment
-    return StoredMessage(
-        id=one.id,
-        session=one.session,
-        role=one.role,
-        text=one.text,
-        said_at=one.said_at,
-        tool=one.tool,
-        place=stored.sequence,
-    )
 
 
 def check_name(given: Any, what: str) -> str:
@@ -486,7 +460,7 @@ class ToolAnswers:
             await archive.write(Batch(at=now, pieces=tuple(pieces)))
 
     async def look_for(
-        self, request: Request, remembered: LastRequest, archive: DurableArchive
+        self, request: Request, remembered: LastRequest, store: GuardedStore
     ) -> None:
         """Read which messages the request's new tool answers of other processes quote."""
         codec = CODECS[request.format]
@@ -494,10 +468,8 @@ class ToolAnswers:
         names = {_name("told", mark): mark for mark in found if mark not in self._marks}
         if not names:
             return
-        pieces = await archive.ask(lambda store: store.pieces(list(names)))
-        if not isinstance(pieces, Failure):
-            for name, piece in pieces.items():
-                self._remember(names[name], _quotes(piece))
+        for name, piece in (await store.pieces(list(names))).items():
+            self._remember(names[name], _quotes(piece))
 
     def _remember(self, mark: str, quotes: tuple[MessageId, ...]) -> None:
         self._marks[mark] = quotes

@@ -10,11 +10,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from concurrent.futures import CancelledError as Abandoned
 from contextlib import suppress
 from contextvars import Context
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
-from recollect.core.boundary import Failure, attempted, guarded
+from recollect.core.boundary import Component, Failure, attempted, guarded
 from recollect.core.formats.replies import StreamedReply
 
+if TYPE_CHECKING:
+    from recollect.core.engine.session import Session
+
+StreamT = TypeVar("StreamT")
 END_SECONDS: Final = 10.0
 _END: Final = object()
 _TO_THE_END: Final = frozenset(
@@ -87,6 +91,40 @@ def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | W
     if whole or not (hasattr(kind, "__iter__") or hasattr(kind, "__enter__")):
         raise TypeError(f"this is a {kind.__name__}, not a stream: pass a reply to `observe`")
     return WatchedSync(stream, watching)
+
+
+class WatchedStreams:
+    """The streams of one engine that are being read, at most one per session."""
+
+    def __init__(self, observe: Callable[[Session, StreamedReply], Awaitable[object]]) -> None:
+        """`observe` learns from the reply of a stream that has ended."""
+        self._observe = observe
+        self._watching_by_session: dict[Session, Watching] = {}
+        self._component = Component("watched stream")
+
+    def watch(self, session: Session, stream: StreamT, *, plain: bool = False) -> StreamT:
+        """Return a stream to read instead of `stream`; `plain` in code without an event loop."""
+
+        async def observe(reply: StreamedReply) -> None:
+            if self._watching_by_session.get(session) is watching:
+                del self._watching_by_session[session]
+            await self._observe(session, reply)
+            self._component.recover()
+
+        watching = Watching(observe, self._component.fail)
+        read = watched(stream, watching, plain=plain)
+        self._watching_by_session[session] = watching
+        return cast(StreamT, read)
+
+    async def end(self, session: Session) -> None:
+        """Observe the reply of the session's stream, if it has one."""
+        watching = self._watching_by_session.pop(session, None)
+        if watching is not None:
+            await watching.ended()
+
+    async def end_all(self) -> None:
+        for session in tuple(self._watching_by_session):
+            await self.end(session)
 
 
 class _Watched:

@@ -352,14 +352,12 @@ class Shaper:
         newest = await self._newest(memory, session)
         if newest is None or newest == memory.recognition.stored_before(session):
             return True
-        await self._within(memory.engine._last_messages(session))
+        await self._within(memory.engine.parts.sessions.load(session))
         handle = memory.engine.session(session)
         return newest in handle.keeping.durable or newest in handle.state.path
 
     async def _newest(self, memory: SpaceMemory, session: str) -> EntryKey | None:
-        work = memory.engine._look_up(
-            lambda store: store.page(limit=1, session=session, descending=True)
-        )
+        work = memory.engine.parts.store.page(limit=1, session=session, descending=True)
         page = await attempted(self._within(work))
         return None if isinstance(page, Failure) or not page else page[0].segment.key
 
@@ -371,8 +369,8 @@ class Shaper:
         recognition, owner = memory.recognition, history.owner
         marks = recognition.stored_marks(history)
         passed_on = "" if owner is None else recognition.passed_on_mark(owner)
-        work = partial(find_sessions, marks=[*marks, passed_on])
-        found = await attempted(self._within(memory.engine._look_up(work)))
+        work = memory.engine.parts.store.call(find_sessions, [*marks, passed_on])
+        found = await attempted(self._within(work))
         if isinstance(found, Failure):
             return None, None, False
         for mark in marks:
@@ -380,7 +378,7 @@ class Shaper:
             if stored is None or recognition.knows(stored.session):
                 continue
             newest = await self._newest(memory, stored.session)
-            await self._within(memory.engine._last_messages(stored.session))
+            await self._within(memory.engine.parts.sessions.load(stored.session))
             state = memory.engine.session(stored.session).state
             if requests_of(state) == stored.turn and not recognition.knows(stored.session):
                 return stored.session, newest, False

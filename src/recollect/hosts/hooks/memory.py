@@ -221,13 +221,13 @@ class HookMemory:
         entries = context.report.entries
         segments = {entry.key: segment_id(hook.session_id, entry.key) for entry in entries}
         ids = [*map(MessageId, segments.values()), *(entry.id for entry in entries)]
-        forgotten = await attempted(engine._look_up(lambda store: store.tombstoned(ids)))
+        forgotten = await attempted(engine.parts.store.tombstoned(ids))
         if not entries or isinstance(forgotten, Failure):
             return []
         stood = stand(
             [entry for entry in entries if forgotten.isdisjoint((entry.id, segments[entry.key]))],
             (),
-            engine._weigher,
+            engine.parts.weigher,
             anchor=entries[-1].key,
             budget_tokens=min(self._settings.recall.standing_tokens, STANDING_TOKENS),
             turn=context.report.turn,
@@ -262,7 +262,7 @@ class HookMemory:
         until = time.monotonic() + CATCH_UP_SECONDS
         path, space = Path(hook.transcript.path), hook.session.space
         since = await asyncio.to_thread(installed_at, hook.agent)
-        sessions = await hook.memory.engine._look_up(lambda store: store.sessions())
+        sessions = await hook.memory.engine.parts.store.sessions()
         known = {one.session: one.last_said_at or 0.0 for one in sessions}
         left_bytes = CATCH_UP_BYTES
         for other in await asyncio.to_thread(_beside, hook.agent, path):
@@ -352,16 +352,15 @@ async def archive(
     url = settings.store.url
     secret, seal = space_secret(space, data_secret(url)), partial(seal_secret, space, url)
     rules = ImportRules.of(settings, secret=secret, seal=seal, now=now)
-    work = partial(
+    counts = await engine.parts.store.call(
         import_transcript,
-        transcript=transcript,
+        transcript,
         session=session,
         file=file,
         file_said_at=now,
         rules=rules,
         look_again=look_again,
     )
-    counts = await engine._look_up(work)
     await embed_missing(engine)
     return counts.stored
 

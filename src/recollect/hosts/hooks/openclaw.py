@@ -142,7 +142,7 @@ class OpenClawMemory:
         await self._keep_pending(memory, asked.space, asked.session, conversation)
         window = asked.window_tokens
         if window is not None:  # the request here includes the prompt, OpenClaw's budget does not
-            window += memory.engine._weigher.text(asked.prompt)
+            window += memory.engine.parts.weigher.text(asked.prompt)
         conversation.window_tokens = window
         prompt = {"role": "user", "content": asked.prompt, "timestamp": int(time.time() * 1000)}
         sent = [*asked.messages, *([prompt] if asked.prompt.strip() else [])]

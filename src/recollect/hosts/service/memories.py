@@ -83,7 +83,7 @@ class TenantMemory(OpenMemory):
             try:
                 yield
             finally:
-                self.engine._abandon(session)
+                self.engine.parts.sessions.abandon(session)
 
 
 class TenantMemories:

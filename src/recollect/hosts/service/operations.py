@@ -96,7 +96,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         )
         _loaded(context.report.failures)
         count("recall", outcome=_recall_outcome(context.report))
-        where = _kept(await engine._release(session, call.seconds))
+        where = _kept(await engine.parts.sessions.release(session, call.seconds))
         lines = context.report.lines
         is_read = not any(line.stage == "read" and line.outcome == "failed" for line in lines)
     call.tokens += context.report.tokens_after
@@ -134,7 +134,7 @@ async def observe(call: Call) -> m.ObservedAnswer:
         unknown = [one for one in learned.failures if one.cause is Cause.NO_SUCH_TURN]
         if unknown:
             raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
-        _kept(await engine._release(session, call.seconds))
+        _kept(await engine.parts.sessions.release(session, call.seconds))
         where = _kept(learned.archived)  # None: no part of the reply is stored
     call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
     seen = learned.to_dict()
@@ -181,7 +181,7 @@ async def compact(call: Call) -> m.CompactedAnswer:
             format=body.format,
             window_tokens=body.window_tokens,
         )
-        _kept(await engine._release(session, call.seconds))
+        _kept(await engine.parts.sessions.release(session, call.seconds))
     return copied(
         m.CompactedAnswer,
         done,
@@ -195,7 +195,7 @@ async def undo(call: Call) -> m.UndoneAnswer:
     session = call.session
     async with call.memory() as memory, memory.session(session):
         done = await memory.engine.undo(session)
-        _kept(await memory.engine._release(session, call.seconds))
+        _kept(await memory.engine.parts.sessions.release(session, call.seconds))
     return m.UndoneAnswer(undone=done.undone is not None, reason=str(done.reason))
 
 
@@ -210,7 +210,7 @@ async def search(call: Call) -> m.FoundAnswer:
             said_after=body.said_after,
             said_before=body.said_before,
         )
-        weigh = memory.engine._weigher.text
+        weigh = memory.engine.parts.weigher.text
         call.tokens += sum(weigh(one.text) for one in found.passages)
         call.tokens += sum(weigh(one.text) for one in found.facts)
     return m.FoundAnswer(
@@ -331,7 +331,7 @@ async def add_fact(call: Call) -> m.FactWrittenAnswer:
     async with call.memory() as memory:
         book = await memory.engine.facts(body.session)
         done = await book.add(body.content, type=body.type, subject=body.subject)
-        call.tokens += memory.engine._weigher.text(body.content)
+        call.tokens += memory.engine.parts.weigher.text(body.content)
     if done.fact is None:
         raise Problem(ProblemKind.INVALID, done.reason)
     return m.FactWrittenAnswer(id=done.fact.id, outcome=done.outcome)

@@ -1,0 +1,91 @@
+"""The store as turns and tools see it: an object whose queries end at a deadline. A query that is
+late continues in the background, so that the next caller knows whether the store hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+from recollect.core.boundary import Failure
+from recollect.core.ports import Archive, Ledger, Store, Upkeep
+from recollect.errors import StoreError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from recollect.core.engine.archive import DurableArchive
+
+T = TypeVar("T")
+P = ParamSpec("P")
+NOTHING_KEPT: Final = "this memory is read-only: set ingest.enabled = true to store anything"
+
+
+class NoAnswer(StoreUnavailable):
+    """The store did not answer a query."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"memory could not be queried: {failure.said}")
+        self.failure = failure
+
+
+def _guarded(
+    query: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[GuardedStore, P], Coroutine[Any, Any, T]]:
+    """Return a method that runs the store's method of the same name as `GuardedStore.call` does."""
+
+    @wraps(query)
+    async def run(self: GuardedStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def answer(store: Store) -> T:
+            result: T = await getattr(store, query.__name__)(*args, **kwargs)
+            return result
+
+        return await self.call(answer)
+
+    return run
+
+
+class GuardedStore:
+    """The queries of a store that may be slow or down. Each raises NoAnswer at its deadline, or at
+    once while the store is known to be down."""
+
+    session: Final = _guarded(Archive.session)
+    sessions: Final = _guarded(Archive.sessions)
+    page: Final = _guarded(Archive.page)
+    segments: Final = _guarded(Archive.segments)
+    candidates: Final = _guarded(Archive.candidates)
+    known: Final = _guarded(Archive.known)
+    tombstoned: Final = _guarded(Archive.tombstoned)
+    withdraw: Final = _guarded(Archive.withdraw)
+    pieces: Final = _guarded(Ledger.pieces)
+    stats: Final = _guarded(Upkeep.stats)
+
+    def __init__(
+        self,
+        archive: DurableArchive | None,
+        *,
+        seconds: float | None = None,
+        check_open: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`seconds` is the time limit of a query (default: `store.read_seconds`). `check_open` is
+        called before each query. Without an archive, each query raises StoreError."""
+        self._archive = archive
+        self._seconds = seconds
+        self._check_open = check_open
+
+    async def call(
+        self,
+        query: Callable[Concatenate[Store, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Call a function with the store, for several queries with one deadline."""
+
+        async def answer(store: Store) -> T:
+            return await query(store, *args, **kwargs)
+
+        self._check_open()
+        if self._archive is None:
+            raise StoreError(NOTHING_KEPT)
+        result = await self._archive.ask(answer, seconds=self._seconds)
+        if isinstance(result, Failure):
+            raise NoAnswer(result)
+        return result
