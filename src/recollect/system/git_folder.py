@@ -12,9 +12,10 @@ import time
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from recollect.system.durable import open_regular
 
@@ -140,15 +141,16 @@ def first_commit(repository: Repository, *, seconds: float = 1.0) -> str:
     folder = repository.folder
     try:
         shallow = _text_or_nothing(os.path.join(folder, "shallow")).split()
-        objects = _Objects(os.path.join(folder, "objects"))
         commit, parent = "", _head(folder)
-        while parent:
-            if time.monotonic() > until or parent in shallow:
-                return ""
-            commit, body = parent, objects.read(bytes.fromhex(parent))
-            head = body.partition(b"\n\n")[0].split(b"\n")
-            parents = [line[7:].decode("ascii") for line in head if line.startswith(b"parent ")]
-            parent = parents[0] if parents else ""
+        with ExitStack() as closing:
+            objects = _Objects(os.path.join(folder, "objects"), closing)
+            while parent:
+                if time.monotonic() > until or parent in shallow:
+                    return ""
+                commit, body = parent, objects.read(bytes.fromhex(parent))
+                head = body.partition(b"\n\n")[0].split(b"\n")
+                lines = (line[7:].decode("ascii") for line in head if line[:7] == b"parent ")
+                parent = next(lines, "")
     except (OSError, ValueError, LookupError, zlib.error, RecursionError):
         return ""
     return commit
@@ -182,28 +184,26 @@ def _packed_ref(folder: str, name: str) -> str:
 class _Objects:
     """The objects of a repository, loose and packed, also those that it shares with others."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, closing: ExitStack) -> None:
         shared = _text_or_nothing(os.path.join(folder, "info", "alternates")).splitlines()
         self._folders = [folder, *(os.path.join(folder, path) for path in shared)]
-        self._packs: list[tuple[bytes, str]] | None = None
+        self._packs = list(self._open_packs(closing))
 
     def read(self, name: bytes) -> bytes:
         """Return the content of a commit. Raise LookupError if it is missing."""
+        for index, pack in self._packs:
+            offset = _find_offset(index, name)
+            if offset is not None:
+                return self._read_at(pack.fileno(), offset)
         for folder in self._folders:
             path = os.path.join(folder, name.hex()[:2], name.hex()[2:])
             if os.path.exists(path):
                 with open(path, "rb", opener=open_regular) as file:
                     content = _unpack(file.read(MAX_FILE_BYTES))
                 return content.partition(b"\0")[2]
-        if self._packs is None:
-            self._packs = list(self._read_indexes())
-        for index, pack in self._packs:
-            offset = _find_offset(index, name)
-            if offset is not None:
-                return self._read_packed(pack, offset)
         raise LookupError(name.hex())
 
-    def _read_indexes(self) -> Iterator[tuple[bytes, str]]:
+    def _open_packs(self, closing: ExitStack) -> Iterator[tuple[bytes, BinaryIO]]:
         left_bytes = MAX_INDEX_BYTES
         for folder in self._folders:
             for path in sorted(Path(folder, "pack").glob("*.idx")):
@@ -212,14 +212,8 @@ class _Objects:
                 left_bytes -= len(index)
                 if left_bytes < 0 or index[:8] != b"\xfftOc\0\0\0\2":
                     raise ValueError("the index of a pack is too large, or of another version")
-                yield index, str(path.with_suffix(".pack"))
-
-    def _read_packed(self, pack: str, offset: int) -> bytes:
-        descriptor = open_regular(pack, os.O_RDONLY)
-        try:
-            return self._read_at(descriptor, offset)
-        finally:
-            os.close(descriptor)
+                pack = open(path.with_suffix(".pack"), "rb", opener=open_regular)  # noqa: SIM115
+                yield index, closing.enter_context(pack)
 
     def _read_at(self, descriptor: int, offset: int) -> bytes:
         head = os.pread(descriptor, _PACK_STEP, offset)
