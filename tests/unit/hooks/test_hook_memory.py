@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -72,10 +73,16 @@ def run(
                 **fields,
             }
             answer = await memory.answer(agent, payload)
+            notice = answer.pop("systemMessage", None)
             if not answer:
+                assert notice is None
                 return ""
             assert answer["hookSpecificOutput"]["hookEventName"] == event
             assert set(answer) == {"hookSpecificOutput"}
+            assert (notice is None) != settings.get("daemon.notices", True)
+            if notice is not None:
+                passages = recalled_items(answer["hookSpecificOutput"]["additionalContext"])
+                assert f"{len(passages)} passage" in notice
             return str(answer["hookSpecificOutput"]["additionalContext"])
 
         await work(hook, transcript)
@@ -315,12 +322,40 @@ def test_another_session_of_the_project_knows_and_another_project_does_not(
     async def second(hook: Hook, transcript: Transcript) -> None:
         assert "port 5433" in await hook("UserPromptSubmit", prompt=ASKS_PORT)
         elsewhere = tmp_path / "elsewhere"
-        elsewhere.mkdir()
+        elsewhere.mkdir(exist_ok=True)
         other = await hook("UserPromptSubmit", prompt=ASKS_PORT, cwd=str(elsewhere), session_id="x")
         assert other == ""
 
     run(project, "claude-code", first)
+    run(project, "claude-code", second, **{"daemon.notices": False})
     run(project, "claude-code", second)
+
+
+def test_the_second_clone_is_offered_the_memory_of_the_first_one_once(
+    project: Path, tmp_path: Path
+) -> None:
+    def git(*words: str) -> None:
+        subprocess.run(["git", *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q", "first")
+    identity = ("-c", "user.name=a", "-c", "user.email=a@b")
+    git("-C", "first", *identity, "commit", "-q", "--allow-empty", "-m", "one")
+    git("clone", "-q", "first", "second")
+
+    async def main() -> None:
+        memory = HookMemory(load_settings(environment={}).settings)
+
+        async def start(folder: str, session: str) -> str:
+            payload = {"cwd": str(tmp_path / folder), "session_id": session}
+            payload |= {"hook_event_name": "SessionStart", "source": "startup"}
+            return str((await memory.answer("claude-code", payload)).get("systemMessage", ""))
+
+        assert await start("first", "a") == ""
+        assert "`recollect project join`" in await start("second", "b")
+        assert await start("second", "c") == ""
+        await memory.close()
+
+    asyncio.run(main())
 
 
 def test_a_memory_that_fails_says_nothing(project: Path) -> None:

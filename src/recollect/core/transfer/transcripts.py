@@ -197,6 +197,8 @@ class ImportRules:
     redaction: Redaction
     weigher: Weigher
     now: float
+    after: float = 0.0
+    """Store only messages that are newer than this time."""
     facts: bool = False
     """True if jobs then extract facts from the imported messages."""
 
@@ -332,7 +334,12 @@ class _Writing:
     async def write(self, places: Sequence[int]) -> ImportCounts:
         """Write the messages at these positions, unless they are stored already."""
         known = await self._store.known([self._ids[place] for place in places])
-        new_places = [place for place in places if self._ids[place] not in known]
+        new_places = [
+            place
+            for place in places
+            if self._ids[place] not in known
+            and self._said_at[self._keys[place]] > self._rules.after
+        ]
         if not new_places:
             return ImportCounts(known=len(known))
         ingest_result = await asyncio.to_thread(  # hooks of other sessions share this event loop

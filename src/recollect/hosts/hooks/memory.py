@@ -24,6 +24,7 @@ from recollect.core.formats.json_text import decode, decode_outer, encode
 from recollect.core.formats.recalled_block import join_blocks, recalled_items, without_items
 from recollect.core.rules.identity import segment_id, space_secret
 from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.tokens import count_text
 from recollect.core.transfer.agent_histories import first_folder
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.turn.inject import has_hit, repeated_items
@@ -36,7 +37,8 @@ from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
 from recollect.hosts.memories import MemoryPool, OpenMemory, enter_data_folder, open_space
 from recollect.system.config import Settings, load_settings
-from recollect.system.projects import project_space
+from recollect.system.plain_text import number_of
+from recollect.system.projects import offer_memory, project_space, stored_until
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
@@ -73,6 +75,9 @@ LOG: Final = logging.getLogger(__name__)
 @dataclass(slots=True)
 class _HookSession:
     space: str
+    folder: str = ""
+    offer: str = ""
+    """A line for the user: another memory that may belong to the session's project."""
     prompt: str = field(default="", repr=False)
     context_added_at: int | None = None
     """Number of compactions when a session start last added context; None after a prompt."""
@@ -115,10 +120,18 @@ class HookMemory:
         if isinstance(added, Failure):
             LOG.warning("hook %s of %s was not answered: %s", event, agent, added.said)
             return {}
-        if not added:
-            return {}
-        output = {"hookEventName": event, "additionalContext": added}
-        return {"hookSpecificOutput": output}
+        session = self._sessions.get(session_id)
+        notices = [] if session is None else [session.offer]
+        if session is not None:
+            session.offer = ""
+        if self._settings.daemon.notices:
+            notices.append(notice_of(added))
+        answer: dict[str, Any] = {}
+        if added:
+            answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": added}
+        if any(notices):
+            answer["systemMessage"] = "\n".join(filter(None, notices))
+        return answer
 
     async def _answer(
         self, agent: AgentName, event: str, session_id: str, cwd: str, payload: Mapping[str, Any]
@@ -154,8 +167,9 @@ class HookMemory:
         known = self._sessions.get(session_id)
         if known is None:
             began_in = await asyncio.to_thread(first_folder, agent, Path(path))
-            space = await asyncio.to_thread(project_space, began_in or cwd)
-            known = _HookSession(space=space)
+            folder = began_in or cwd
+            space = await asyncio.to_thread(project_space, folder)
+            known = _HookSession(space=space, folder=folder)
             known = self._sessions.setdefault(session_id, known)
         self._sessions.move_to_end(session_id)
         if len(self._sessions) > _MOST_SESSIONS:
@@ -185,6 +199,8 @@ class HookMemory:
 
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
         source = payload.get("source")
+        if source in ("startup", "clear"):
+            hook.session.offer = await asyncio.to_thread(offer_memory, hook.session.folder)
         self._later(self._catch_up(hook))
         self._later(embed_missing(hook.memory.engine, load=self._settings.jobs.in_process))
         if source in ("compact", "clear"):
@@ -337,6 +353,12 @@ class HookMemory:
         await self.spaces.close()
 
 
+def notice_of(added: str) -> str:
+    """Return the line that shows the user what was added to a prompt."""
+    count = len(recalled_items(added))
+    return f"recollect: {number_of(count, 'passage')}, {count_text(added)} tokens" if count else ""
+
+
 async def archive(
     engine: Engine,
     transcript: RecordedSession,
@@ -352,6 +374,8 @@ async def archive(
     url = settings.store.url
     secret, seal = space_secret(space, data_secret(url)), partial(seal_secret, space, url)
     rules = ImportRules.of(settings, secret=secret, seal=seal, now=now)
+    # messages of a joined memory are stored under its ids, or were forgotten
+    rules = replace(rules, after=await asyncio.to_thread(stored_until, space, session))
     counts = await engine.parts.store.call(
         import_transcript,
         transcript,

@@ -551,6 +551,9 @@ class DaemonSettings(Validated):
 
     idle_seconds: Seconds = 14_400.0
     """Stop the daemon if it has got no request for this long."""
+    notices: bool = True
+    """If true, the agent shows one line when Recollect adds text to a prompt: the number of
+    passages and of tokens. The line does not reach the model."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
