@@ -30,7 +30,7 @@ from recollect.cli import main as command_line
 from recollect.core.values import reason
 from recollect.hosts.service.api import openapi
 from recollect.system.config.fields import expects, setting_text
-from recollect.system.config.keys import Key, known_groups, known_keys
+from recollect.system.config.keys import Key, setting_groups, setting_keys
 from recollect.system.config.load import OPENCLAW
 from recollect.system.config.openclaw import OPENCLAW_KEYS
 from recollect.system.config.settings import Settings
@@ -144,7 +144,7 @@ def _command(command: click.Command, parent: click.Context, name: str) -> Iterat
 
 def setting_effects() -> dict[str, str]:
     """Return the effect of every setting by its dotted path: the string after its declaration."""
-    groups = {"": Settings, **{f"{path}.": of for path, of in known_groups().items()}}
+    groups = {"": Settings, **{f"{path}.": of for path, of in setting_groups().items()}}
     return {
         prefix + name.strip("`"): " ".join(about.split())
         for prefix, of in groups.items()
@@ -154,10 +154,10 @@ def setting_effects() -> dict[str, str]:
 
 
 def _settings() -> Iterator[str]:
-    groups = {"": "", **{name: of.__doc__ or "" for name, of in known_groups().items()}}
+    groups = {"": "", **{name: of.__doc__ or "" for name, of in setting_groups().items()}}
     effects = setting_effects()
     for group, about in groups.items():
-        keys = [key for key in known_keys().values() if key.path.rpartition(".")[0] == group]
+        keys = [key for key in setting_keys().values() if key.path.rpartition(".")[0] == group]
         if keys:
             yield f"## {f'`{group}`' if group else 'Top level'}\n\n{about}"
             yield from _table(
@@ -176,7 +176,7 @@ def _value(value: object) -> str:
 
 
 def _preset() -> Iterator[str]:
-    keys = [key for key in known_keys().values() if key.path in OPENCLAW]
+    keys = [key for key in setting_keys().values() if key.path in OPENCLAW]
     rows = [(f"`{key.path}`", _value(OPENCLAW[key.path]), _value(key.default)) for key in keys]
     yield from _table("key | openclaw | default", rows)
     yield "## Keys of an openclaw.json\n"

@@ -13,9 +13,9 @@ from tools import reference
 import recollect
 from recollect import errors
 from recollect.cli import main
-from recollect.system.config import known_keys
+from recollect.system.config import setting_keys
 from recollect.system.config.fields import read_value
-from recollect.system.config.keys import known_groups
+from recollect.system.config.keys import setting_groups
 from recollect.system.config.load import PRESETS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -181,18 +181,18 @@ def test_a_command_line_that_is_wrong_is_noticed() -> None:
 
 @pytest.mark.parametrize("page", sorted(GUIDES))
 def test_every_setting_that_the_docs_name_exists(page: str) -> None:
-    groups = set(known_groups())
+    groups = set(setting_groups())
     tops = {path.partition(".")[0] for path in groups}
     for name, value in SETTING.findall(GUIDES[page]):
         if name.partition(".")[0] not in tops or name.endswith(NOT_SETTINGS):
             continue
-        assert name in known_keys() or name in groups, name
-        if value and name in known_keys():
+        assert name in setting_keys() or name in groups, name
+        if value and name in setting_keys():
             read_as(name, value)
 
 
 def read_as(name: str, value: str) -> object:
-    return read_value(known_keys()[name].hint, value.strip().strip('"'), text=True)
+    return read_value(setting_keys()[name].hint, value.strip().strip('"'), text=True)
 
 
 def quoted_defaults(text: str) -> Iterator[tuple[str, str]]:
@@ -204,10 +204,10 @@ def quoted_defaults(text: str) -> Iterator[tuple[str, str]]:
 @pytest.mark.parametrize("page", sorted(GUIDES))
 def test_a_default_beside_a_setting_is_the_codes(page: str) -> None:
     for name, number in quoted_defaults(GUIDES[page]):
-        if name in known_keys() and not page.endswith("/settings.md"):
+        if name in setting_keys() and not page.endswith("/settings.md"):
             plain = float(number.rstrip("%.").replace(",", ""))
             said = plain / 100 if number.endswith("%") else plain
-            assert known_keys()[name].default == pytest.approx(said), name
+            assert setting_keys()[name].default == pytest.approx(said), name
 
 
 def test_presets_are_called_in_the_docs_as_in_the_code() -> None:

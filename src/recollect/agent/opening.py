@@ -24,7 +24,7 @@ from recollect.core.rules.budget import window_of
 from recollect.errors import MissingExtra, SettingsError
 from recollect.hosts.tools.handler import Confirm
 from recollect.system.config import Settings, load_settings
-from recollect.system.config.load import named_file
+from recollect.system.config.load import find_settings_file
 from recollect.system.projects import chat_space
 
 WINDOW_SECONDS = 5.0
@@ -60,7 +60,7 @@ async def open_agent(
     process. `confirm_forget` asks a person before a memory tool forgets anything; if it is None,
     nothing is forgotten. `config` is a settings file, which no tool may write."""
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
-    named = named_file(config)
+    named = find_settings_file(config)
     chosen = (
         settings
         if isinstance(settings, Settings)

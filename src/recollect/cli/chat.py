@@ -25,7 +25,7 @@ from recollect.cli.store_options import (
 from recollect.errors import RecollectError, SettingsError
 from recollect.system.config import trust as project_trust
 from recollect.system.config.fields import holds_text
-from recollect.system.config.keys import known_keys
+from recollect.system.config.keys import setting_keys
 from recollect.system.config.load import parse_file
 from recollect.system.config.trust import FILE_NAME, ProjectFile, printable, read_project_file
 from recollect.system.plain_text import number_of, window_from
@@ -336,7 +336,7 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
 def _withheld(file: ProjectFile) -> dict[str, Any]:
     """Return the settings of a project's file that only the user may decide, texts first."""
     withheld = project_trust.withheld_values(parse_file(file.data, file.path))
-    keys = sorted(withheld, key=lambda key: not holds_text(known_keys()[key].hint))
+    keys = sorted(withheld, key=lambda key: not holds_text(setting_keys()[key].hint))
     return {key: withheld[key].value for key in keys}
 
 

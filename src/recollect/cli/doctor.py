@@ -93,7 +93,7 @@ def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_
             {
                 "checks": [asdict(check) for check in checks],
                 "preset": settings.preset,
-                "settings": {key: _setting_json(loaded, key) for key in config.known_keys()},
+                "settings": {key: _setting_json(loaded, key) for key in config.setting_keys()},
                 "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
             }
         )
@@ -110,7 +110,7 @@ def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_
 
 
 def _setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
-    key, source = config.known_keys()[path], loaded.sources[path]
+    key, source = config.setting_keys()[path], loaded.sources[path]
     value = _presentable(path, config.value_of(loaded.settings, path))
     return {
         "value": value,
@@ -124,7 +124,7 @@ def _setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
 def _print_settings(loaded: LoadedSettings) -> None:
     changed = 0
     click.echo()
-    for path, key in config.known_keys().items():
+    for path, key in config.setting_keys().items():
         value = _presentable(path, config.value_of(loaded.settings, path))
         if value == key.default:
             click.echo(f"  {path} = {setting_text(value)}")
@@ -133,7 +133,7 @@ def _print_settings(loaded: LoadedSettings) -> None:
         note = f"{loaded.sources[path]}; default {setting_text(key.default)}"
         click.echo(f"● {path} = {setting_text(value)}   ({note})")
     preset = loaded.settings.preset
-    click.echo(f'\n{len(config.known_keys())} settings, {changed} changed; preset "{preset}"')
+    click.echo(f'\n{len(config.setting_keys())} settings, {changed} changed; preset "{preset}"')
     for notice in loaded.notices:
         click.echo(f"! {notice.key}: {notice.message}")
 

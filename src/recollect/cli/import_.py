@@ -537,17 +537,20 @@ async def export(*, folder: Path, force: bool, memory: Memory) -> None:
     writes while the store is down."""
     from recollect.adapters.embedders.local import HashEmbedder
     from recollect.core.transfer.openclaw import export_facts, export_segments
-    from recollect.system.durable import replacing
+    from recollect.system.durable import open_replacement
 
     _create_folder(folder, force=force)
     with ShownProgress(quiet=memory.as_json) as progress:
         async with memory.open(spool="drained") as store:
-            with replacing(folder / SEGMENTS) as file, replacing(folder / VECTORS) as vectors:
+            with (
+                open_replacement(folder / SEGMENTS) as file,
+                open_replacement(folder / VECTORS) as vectors,
+            ):
                 embed, show = HashEmbedder().embed, progress.show
                 segments = await export_segments(
                     store, file, vectors, embed, lambda n: show("messages", n, None)
                 )
-            with replacing(folder / KNOWLEDGE) as file:
+            with open_replacement(folder / KNOWLEDGE) as file:
                 facts = await export_facts(store, file)
     waiting = memory.spool_waiting
     value = {"folder": str(folder), "segments": segments, "facts": facts, "spool_waiting": waiting}

@@ -16,7 +16,7 @@ from recollect.core.values.edit import StageName
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Outcome, StageLine
 from recollect.errors import RecollectError
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -106,7 +106,7 @@ class Stage:
         self._deadline_seconds = deadline_seconds
         self._timeout: asyncio.Timeout | None = None
         self._reasons: tuple[Reason, ...] = ()
-        self._measure = measured("stage", name)
+        self._measure = measure_action("stage", name)
         self._started = 0.0
 
     def explain(self, *reasons: Reason) -> None:
@@ -144,10 +144,10 @@ class Stage:
         reasons = self._reasons
         if isinstance(error, TimeoutError) and self._deadline_seconds is not None:
             outcome, reasons = "late", (Reason(Cause.LATE, seconds=self._deadline_seconds),)
-            self._measure.ended("late", "late")
+            self._measure.set_outcome("late", "late")
         elif error is not None:
             outcome, reasons = "failed", (_reason_of(error),)
-            self._measure.ended("failed", type(error).__name__)
+            self._measure.set_outcome("failed", type(error).__name__)
         self._measure.__exit__(None, None, None)
         self._boundary.add_line(self._name, outcome, reasons, self._started)
         return error is not None

@@ -228,9 +228,9 @@ def open_space(space: str, settings: Settings, model: OwnModel | None = None) ->
 
 def enter_data_folder() -> None:
     """Change to Recollect's data folder, because the user's settings may contain relative names."""
-    from recollect.system.config.load import named_file
+    from recollect.system.config.load import find_settings_file
 
-    named = named_file(None)
+    named = find_settings_file(None)
     if named:
         os.environ["RECOLLECT_CONFIG"] = str(named)
     home = data_home()

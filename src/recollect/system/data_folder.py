@@ -21,15 +21,17 @@ def absolute_path(variable: str, value: str) -> str:
         return path
     from recollect.errors import SettingsError
 
-    wanted = os.path.abspath(path)  # noqa: PTH100
-    raise SettingsError(f"{variable} must be an absolute path, not {value!r}: set it to {wanted}")
+    full_path = os.path.abspath(path)  # noqa: PTH100
+    raise SettingsError(
+        f"{variable} must be an absolute path, not {value!r}: set it to {full_path}"
+    )
 
 
 def data_folder() -> str:
     """Return `RECOLLECT_HOME`, or else the platform's folder for a program's data."""
-    given = os.environ.get("RECOLLECT_HOME")
-    if given:
-        return absolute_path("RECOLLECT_HOME", given)
+    home = os.environ.get("RECOLLECT_HOME")
+    if home:
+        return absolute_path("RECOLLECT_HOME", home)
     usual = _USUAL.get(sys.platform)
     if usual is not None and not os.environ.get("XDG_DATA_HOME"):
         return os.path.expanduser(usual)  # noqa: PTH111

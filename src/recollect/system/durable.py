@@ -60,31 +60,31 @@ def make_folder(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, *, mode: int = MODE) -> Iterator[BinaryIO]:
+def open_replacement(path: Path, *, mode: int = MODE) -> Iterator[BinaryIO]:
     """Open a temporary file, which replaces the file at `path` when it is complete and on the disk.
     The temporary name is random, so that an attacker cannot place a link there."""
-    with _beside(path, mode) as (file, beside):
+    with _open_temporary(path, mode) as (file, temporary_path):
         yield file
         file.flush()
         sync_file(file.fileno())
-        beside.replace(path)
+        temporary_path.replace(path)
     sync_folder(path.parent)
 
 
 def replace_file(path: Path, content: bytes, *, mode: int = MODE) -> None:
     """Replace a file so that a power failure leaves all of the new content or all of the old."""
-    with replacing(path, mode=mode) as file:
+    with open_replacement(path, mode=mode) as file:
         file.write(content)
 
 
 def create_file(path: Path, content: bytes) -> bool:
     """Write a new file durably, for its owner only. Return False if the file exists."""
-    with _beside(path, MODE) as (file, beside):
+    with _open_temporary(path, MODE) as (file, temporary_path):
         file.write(content)
         file.flush()
         sync_file(file.fileno())
         try:
-            os.link(beside, path)
+            os.link(temporary_path, path)
         except FileExistsError:
             return False
     sync_folder(path.parent)
@@ -92,7 +92,7 @@ def create_file(path: Path, content: bytes) -> bool:
 
 
 @contextlib.contextmanager
-def _beside(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
+def _open_temporary(path: Path, mode: int) -> Iterator[tuple[BinaryIO, Path]]:
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name[:40]}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -160,11 +160,11 @@ def try_lock(descriptor: int, seconds: float = 0.0) -> bool:
 def same_file(descriptor: int, path: Path) -> bool:
     """Return True if this name still belongs to the open file."""
     try:
-        there = path.stat()
+        path_status = path.stat()
     except FileNotFoundError:
         return False
-    here = os.fstat(descriptor)
-    return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino)
+    open_status = os.fstat(descriptor)
+    return (open_status.st_dev, open_status.st_ino) == (path_status.st_dev, path_status.st_ino)
 
 
 # The author of a project chose the names of its files: `MEMORY.md` may be a link to a private key
@@ -200,29 +200,29 @@ def _require_regular(descriptor: int) -> int:
     return descriptor
 
 
-def read_plain(path: Path, most: int) -> tuple[bytes, os.stat_result]:
+def read_plain(path: Path, max_bytes: int) -> tuple[bytes, os.stat_result]:
     """Read a file and its stat. Raise OSError as `open_plain` does, or for over `most` bytes."""
     descriptor = open_plain(path)
     try:
         parts: list[bytes] = []
-        left = most + 1
+        left = max_bytes + 1
         while left > 0 and (part := os.read(descriptor, left)):
             parts.append(part)
             left -= len(part)
         if left <= 0:
-            raise OSError(errno.EFBIG, f"it has more than {most:,} bytes")
+            raise OSError(errno.EFBIG, f"it has more than {max_bytes:,} bytes")
         return b"".join(parts), os.fstat(descriptor)
     finally:
         os.close(descriptor)
 
 
-def read_inside(folder: Path, name: str, most: int) -> tuple[bytes, os.stat_result]:
+def read_inside(folder: Path, name: str, max_bytes: int) -> tuple[bytes, os.stat_result]:
     """Read a file of a folder. Raise OSError if the name is a link that leads out of the folder."""
     root = Path(os.path.realpath(folder))
     path = Path(os.path.realpath(root / name, strict=True))
     if not path.is_relative_to(root):
         raise OSError(errno.EPERM, "it is a link that leads out of the folder")
-    return read_plain(path, most)
+    return read_plain(path, max_bytes)
 
 
 def own_secret(file: Path) -> str:

@@ -43,41 +43,41 @@ class _ForkGate:
     """A fork waits no longer. SQLite waits up to 5 s for another process."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._condition = threading.Condition()
         self._users = 0
         self._is_closed = False
-        self._own = threading.local()
+        self._thread_state = threading.local()
         self._forking = threading.Lock()
         os.register_at_fork(
             before=self._close, after_in_parent=self._open, after_in_child=self._begin_in_child
         )
 
     @contextmanager
-    def passed(self) -> Iterator[None]:
+    def delay_forks(self) -> Iterator[None]:
         """Let this process fork only after the block. A thread may nest such blocks."""
-        if getattr(self._own, "is_inside", False):
+        if getattr(self._thread_state, "is_inside", False):
             yield
             return
         process = OwnProcess()
-        with self._changed:
-            self._changed.wait_for(lambda: not self._is_closed)
+        with self._condition:
+            self._condition.wait_for(lambda: not self._is_closed)
             self._users += 1
-        self._own.is_inside = True
+        self._thread_state.is_inside = True
         try:
             yield
         finally:
             if not process.is_other:
-                self._own.is_inside = False
-                with self._changed:
+                self._thread_state.is_inside = False
+                with self._condition:
                     self._users -= 1
-                    self._changed.notify_all()
+                    self._condition.notify_all()
 
     def _close(self) -> None:
         self._forking.acquire()
-        with self._changed:
+        with self._condition:
             self._is_closed = True
-            own = int(getattr(self._own, "is_inside", False))
-            if not self._changed.wait_for(lambda: self._users <= own, self.MOST_SECONDS):
+            own_uses = int(getattr(self._thread_state, "is_inside", False))
+            if not self._condition.wait_for(lambda: self._users <= own_uses, self.MOST_SECONDS):
                 LOG.warning(
                     "this process forks while SQLite is busy for more than %g s: the child may "
                     "wait forever when it opens a memory",
@@ -85,15 +85,15 @@ class _ForkGate:
                 )
 
     def _open(self) -> None:
-        with self._changed:
+        with self._condition:
             self._is_closed = False
-            self._changed.notify_all()
+            self._condition.notify_all()
         self._forking.release()
 
     def _begin_in_child(self) -> None:
-        self._changed, self._forking = threading.Condition(), threading.Lock()
+        self._condition, self._forking = threading.Condition(), threading.Lock()
         self._users, self._is_closed = 0, False
-        self._own = threading.local()
+        self._thread_state = threading.local()
 
 
 FORK_GATE: Final = _ForkGate()

@@ -49,7 +49,7 @@ class FailedTry:
     """A failed attempt: the error to raise, and whether a retry may help."""
 
     error: Exception
-    again: bool = False
+    may_retry: bool = False
     asked_seconds: float | None = None
     """Number of seconds that the server asks clients to wait."""
 
@@ -64,8 +64,8 @@ class Retries:
 
     def pause(self, tried: int) -> float:
         """Return a random pause, so that clients do not all retry at the same time."""
-        drawn = random.uniform(1.0, 2.0)  # noqa: S311
-        return min(self.longest_seconds, self.first_seconds * 2.0**tried * drawn)
+        factor = random.uniform(1.0, 2.0)  # noqa: S311
+        return min(self.longest_seconds, self.first_seconds * 2.0**tried * factor)
 
 
 async def try_again(
@@ -81,7 +81,7 @@ async def try_again(
             return result
         pause = max(result.asked_seconds or 0.0, retries.pause(tried))
         late = time.monotonic() + pause >= until
-        if not result.again or tried >= retries.times or late:
+        if not result.may_retry or tried >= retries.times or late:
             raise result.error
         await asyncio.sleep(pause)
         tried += 1
@@ -151,10 +151,10 @@ class Connections:
         line = self._lines.get()
         if line is None:
             keeper = self._keep()
-            made = _LoopClient(await anext(keeper), keeper)
+            new_client = _LoopClient(await anext(keeper), keeper)
             # another task may have been first while the driver was imported
-            line = self._lines.put(made)
-            if line is not made:
+            line = self._lines.put(new_client)
+            if line is not new_client:
                 await keeper.aclose()
         return line.client
 
@@ -178,8 +178,8 @@ class PerLoop(Generic[T]):
 
     def put(self, value: T) -> T:
         """Store a value for this loop, unless another task has. Return the stored value."""
-        for closed in [loop for loop in self._values if loop.is_closed()]:
-            del self._values[closed]
+        for closed_loop in [loop for loop in self._values if loop.is_closed()]:
+            del self._values[closed_loop]
         return self._values.setdefault(asyncio.get_running_loop(), value)
 
     def pop(self) -> T | None:

@@ -24,30 +24,30 @@ BACKLOG: Final = 2_048
 
 def listen_on(host: str, port: int, *, fix: str) -> socket.socket:
     """Open a listening socket. Raise RecollectError with the advice `fix` if the port is in use."""
-    opened = bind_socket(host, port, fix=fix)
-    opened.listen(BACKLOG)
-    return opened
+    listening_socket = bind_socket(host, port, fix=fix)
+    listening_socket.listen(BACKLOG)
+    return listening_socket
 
 
 def bind_socket(host: str, port: int, *, fix: str) -> socket.socket:
     """Bind a socket that does not listen yet, so that clients are refused until its server is
     ready. Raise RecollectError with the advice `fix` if the port is in use."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_STREAM)
-    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    bound_socket = socket.socket(family, socket.SOCK_STREAM)
+    bound_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        opened.bind((host, port))
+        bound_socket.bind((host, port))
     except OSError as error:
-        opened.close()
+        bound_socket.close()
         raise RecollectError(
             f"port {port} of {host} cannot be used ({error.strerror}): {fix}, or stop what "
             "listens there"
         ) from error
-    return opened
+    return bound_socket
 
 
-def address_of(opened: socket.socket) -> str:
-    host, port = opened.getsockname()[:2]
+def address_of(listening_socket: socket.socket) -> str:
+    host, port = listening_socket.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
@@ -55,7 +55,7 @@ def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     """Return the user whose process has the other end of a local connection, or -1 if the process
     has closed it. Return None for other machines, and on systems other than Linux."""
     try:
-        mine, theirs = (_as_kernel_writes(address) for address in (client, server))
+        client_text, server_text = (_as_kernel_writes(address) for address in (client, server))
         files = [Path(f"/proc/net/{name}") for name in ("tcp", "tcp6")]
         tables = [file.read_text(encoding="ascii") for file in files if file.exists()]
     except (OSError, ValueError):
@@ -63,7 +63,7 @@ def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
     rows = [line.split() for line in "".join(tables).splitlines() if ":" in line]
     for fields in rows:
         # an IPv4 address also ends the form that tcp6 has of it
-        if fields[1].endswith(mine) and fields[2].endswith(theirs):
+        if fields[1].endswith(client_text) and fields[2].endswith(server_text):
             return int(fields[7]) if fields[9] != "0" else -1
     # tables without rows are of a system that does not fill them, such as version 1 of WSL
     return -1 if rows and client[0].removeprefix("::ffff:").startswith(("127.", "::1")) else None
@@ -71,10 +71,10 @@ def peer_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
 
 def _as_kernel_writes(address: tuple[str, int]) -> str:
     host = address[0].removeprefix("::ffff:")
-    packed = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
-    words = (packed[start : start + 4] for start in range(0, len(packed), 4))
-    written = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
-    return f"{written}:{address[1]:04X}"
+    address_bytes = socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    words = (address_bytes[start : start + 4] for start in range(0, len(address_bytes), 4))
+    host_text = "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+    return f"{host_text}:{address[1]:04X}"
 
 
 def host_of(address: str) -> str | None:
@@ -122,5 +122,5 @@ def is_own_page(origin: str, *, served_as: str | None = None) -> bool:
     """Return True if Origin is empty, or names a page of this machine or of the requested host."""
     if not origin:
         return True
-    named = host_of(origin) if origin.startswith(("http://", "https://")) else None
-    return named is not None and (named in LOOPBACK or named == served_as)
+    page_host = host_of(origin) if origin.startswith(("http://", "https://")) else None
+    return page_host is not None and (page_host in LOOPBACK or page_host == served_as)

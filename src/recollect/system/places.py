@@ -69,18 +69,22 @@ def installation_secret_file() -> Path:
 def models_folders() -> tuple[Path, ...]:
     """Return the folders in which to find models: `RECOLLECT_MODELS` if it is set, then `models` in
     the data folder. New models are stored in the first one."""
-    given = os.environ.get("RECOLLECT_MODELS")
-    own = data_home() / "models"
-    return (Path(absolute_path("RECOLLECT_MODELS", given)), own) if given else (own,)
+    chosen_folder = os.environ.get("RECOLLECT_MODELS")
+    default_folder = data_home() / "models"
+    return (
+        (Path(absolute_path("RECOLLECT_MODELS", chosen_folder)), default_folder)
+        if chosen_folder
+        else (default_folder,)
+    )
 
 
 def file_name(name: str) -> str:
     """Convert a name to a readable part of a file name. Different names give different results."""
     from hashlib import blake2b  # this import is slow, and an agent may be waiting for a hook
 
-    spoken = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:_SPOKEN_CHARS]
+    readable_part = re.sub(r"[^A-Za-z0-9]+", "-", name).strip("-").lower()[:_SPOKEN_CHARS]
     digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
-    return f"{spoken}-{digest}" if spoken else digest
+    return f"{readable_part}-{digest}" if readable_part else digest
 
 
 def claude_code_folder() -> Path:
@@ -104,5 +108,5 @@ def openclaw_folder() -> Path:
 
 
 def _path_in(variable: str) -> Path | None:
-    given = os.environ.get(variable)
-    return Path(given).expanduser() if given else None
+    value = os.environ.get(variable)
+    return Path(value).expanduser() if value else None

@@ -37,12 +37,12 @@ def plain_line(text: str) -> str:
     if text.isprintable() and text.isascii() and "  " not in text:
         return text.strip()
     text = _SELECTORS.sub("", _SEQUENCE.sub("", text))
-    shown = [
+    chars = [
         " " if sign.isspace() else sign
         for sign in text
         if sign.isspace() or unicodedata.category(sign) not in _UNPRINTED
     ]
-    return " ".join("".join(shown).split())
+    return " ".join("".join(chars).split())
 
 
 def plain_block(text: str) -> str:
@@ -89,8 +89,8 @@ def window_from(text: str) -> int:
     plain = text.strip().lower().replace("_", "").replace(",", "")
     unit = _UNITS.get(plain[-1:], 1)
     digits = plain[:-1] if plain[-1:] in _UNITS else plain
-    whole, _, fraction = digits.partition(".")
-    is_number = (whole + fraction).isascii() and (whole + fraction).isdigit()
+    integer_part, _, fraction = digits.partition(".")
+    is_number = (integer_part + fraction).isascii() and (integer_part + fraction).isdigit()
     tokens = round(float(digits) * unit) if is_number and len(digits) < 16 else 0
     if not LEAST_WINDOW_TOKENS <= tokens <= GREATEST_WINDOW_TOKENS:
         raise RecollectError(

@@ -46,7 +46,8 @@ class ShownProgress:
         self._draw_at, self._is_drawn = now + _REDRAW_SECONDS, True
         text = f"{name[:_NAME_CHARS]}  {self._amount(done)}"
         if total:
-            filled = min(_BAR_CHARS, _BAR_CHARS * done // total)
-            text += f" of {self._amount(total)}  [{'#' * filled}{'.' * (_BAR_CHARS - filled)}]"
+            filled_chars = min(_BAR_CHARS, _BAR_CHARS * done // total)
+            bar = "#" * filled_chars + "." * (_BAR_CHARS - filled_chars)
+            text += f" of {self._amount(total)}  [{bar}]"
         sys.stderr.write(f"\r{text}\x1b[K")
         sys.stderr.flush()

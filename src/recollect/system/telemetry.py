@@ -37,13 +37,13 @@ class Measured:
         for name, value in attributes.items():
             self.attributes[name.replace("__", ".")] = value
 
-    def ended(self, outcome: str, error: str = "") -> None:
+    def set_outcome(self, outcome: str, error: str = "") -> None:
         """Set the outcome to report if the block raises no exception."""
         self.outcome, self.error = outcome, error
 
     def __enter__(self) -> Self:
         for listener in LISTENERS:
-            listener.began(self)
+            listener.on_start(self)
         self._began = time.perf_counter()
         return self
 
@@ -56,21 +56,23 @@ class Measured:
         self.seconds = time.perf_counter() - self._began
         if kind is not None and not self.error:
             # A cancelled action has not failed: its caller stopped waiting.
-            self.ended("failed" if issubclass(kind, Exception) else "cancelled", kind.__name__)
+            self.set_outcome(
+                "failed" if issubclass(kind, Exception) else "cancelled", kind.__name__
+            )
         for listener in LISTENERS:
-            listener.ended(self)
+            listener.on_end(self)
 
 
 class TelemetryListener(Protocol):
     """Receives reports. A listener must not raise, block, or keep its arguments."""
 
-    def began(self, what: Measured) -> None:
+    def on_start(self, measurement: Measured) -> None:
         """Receive the start of an action."""
 
-    def ended(self, what: Measured) -> None:
+    def on_end(self, measurement: Measured) -> None:
         """Receive the end of an action."""
 
-    def counted(self, event: CountedEvent, **labels: str) -> None:
+    def on_count(self, event: CountedEvent, **labels: str) -> None:
         """Receive an event without a duration."""
 
 
@@ -80,18 +82,18 @@ _UNREPORTED: Final = Measured("stage", "")
 """An object that reports nothing, shared by all callers while there is no listener."""
 
 
-def measured(kind: MeasuredKind, name: str) -> Measured:
+def measure_action(kind: MeasuredKind, name: str) -> Measured:
     """Measure an action that is about to begin. `name` comes from a fixed set, without content."""
     return Measured(kind, name) if LISTENERS else _UNREPORTED
 
 
 def count(event: CountedEvent, **labels: str) -> None:
     for listener in LISTENERS:
-        listener.counted(event, **labels)
+        listener.on_count(event, **labels)
 
 
 @contextmanager
-def unmeasured() -> Iterator[None]:
+def without_telemetry() -> Iterator[None]:
     """Report nothing during the block, for work that no caller asked for. No other work may run
     meanwhile."""
     listeners = LISTENERS.copy()

@@ -35,8 +35,8 @@ from recollect.hosts.service.app import watch
 from recollect.hosts.service.mcp import mcp_for_tenants
 from recollect.hosts.service.metrics import Metrics
 from recollect.hosts.service.telemetry import space_mark, telling
-from recollect.system.config import known_keys, load_settings
-from recollect.system.telemetry import LISTENERS, measured
+from recollect.system.config import load_settings, setting_keys
+from recollect.system.telemetry import LISTENERS, measure_action
 from recollect.testing.scripted_model import Says
 from recollect_bench.postgres_server import TestDatabase
 
@@ -181,7 +181,7 @@ def test_nothing_is_loaded_and_little_done_where_nobody_listens() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert "prometheus_client" not in done.stdout.split()
-    assert measured("stage", "recall") is measured("transaction", "read")
+    assert measure_action("stage", "recall") is measure_action("transaction", "read")
 
 
 # Logs, and that nothing shows what was said
@@ -339,7 +339,7 @@ async def test_a_worker_counts_its_jobs_and_names_no_space(database: TestDatabas
 def test_every_setting_of_telemetry_acts_here() -> None:
     acting = {"metrics_port", "metrics_host", "log_format"}
     assert {f"telemetry.{one}" for one in acting} == {
-        key for key in known_keys() if key.startswith("telemetry.")
+        key for key in setting_keys() if key.startswith("telemetry.")
     }
     nobodys = "192.0.2.1"  # kept for documentation: no machine has it
     with pytest.raises(RecollectError, match=nobodys), told(metrics_host=nobodys):

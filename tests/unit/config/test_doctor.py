@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from tests.trusted_settings import write_trusted
 
 from recollect.cli.doctor import doctor
-from recollect.system.config import known_keys
+from recollect.system.config import setting_keys
 
 pytestmark = pytest.mark.usefixtures("usual_deadlines")
 
@@ -31,9 +31,9 @@ def test_settings_are_listed_with_source_and_default_on_request() -> None:
     line = next(one for one in result.stdout.splitlines() if "reserve_tokens " in one)
     assert line.startswith("● compaction.reserve_tokens = 9000   (")
     assert "recollect.toml: compaction.reserveTokens; default 16384)" in line
-    assert f"{len(known_keys())} settings, 1 changed" in result.stdout
+    assert f"{len(setting_keys())} settings, 1 changed" in result.stdout
     assert "!" not in result.stdout
-    for path in known_keys():
+    for path in setting_keys():
         assert f" {path} = " in result.stdout
 
 
@@ -41,7 +41,7 @@ def test_json_has_every_key_and_the_notices(monkeypatch: pytest.MonkeyPatch) -> 
     Path("mine.toml").write_text('facts.idle_seconds = 60\npruning.ttl = "90s"\n')
     monkeypatch.setenv("RECOLLECT_CONFIG", str(Path("mine.toml").absolute()))
     shown = json.loads(run("--json").stdout)
-    assert set(shown["settings"]) == set(known_keys())
+    assert set(shown["settings"]) == set(setting_keys())
     assert shown["settings"]["pruning.ttl"] == {
         "value": 90.0,
         "source": f"{Path('mine.toml').absolute()}: pruning.ttl",

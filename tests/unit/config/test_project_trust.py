@@ -16,7 +16,7 @@ from tests.trusted_settings import write_trusted
 
 from recollect.cli import main
 from recollect.errors import SettingsError
-from recollect.system.config import Settings, build, known_keys, load_settings, value_of
+from recollect.system.config import Settings, build, load_settings, setting_keys, value_of
 from recollect.system.config.fields import ProjectRule, holds_text, read_value
 from recollect.system.config.trust import ProjectFile, is_trusted, read_project_file, record_trust
 from recollect.system.places import models_folders, trust_folder, user_settings_file
@@ -46,7 +46,7 @@ def trust(*arguments: str, given: str | None = None) -> Result:
 def test_every_setting_says_what_a_project_may_set() -> None:
     """A free text can be a server, a path, a model, a command or words to an agent."""
     of_the_machine = {"store", "models", "gateway", "serve", "telemetry", "daemon"}
-    for path, key in known_keys().items():
+    for path, key in setting_keys().items():
         assert isinstance(key.project, ProjectRule), path
         if holds_text(key.hint) and path not in TOOL_NAMES:
             assert key.project.values == (), path
@@ -58,7 +58,7 @@ def test_every_setting_says_what_a_project_may_set() -> None:
 
 def other_value(path: str) -> Any:
     """A value that is not the default, as a file would spell it."""
-    key = known_keys()[path]
+    key = setting_keys()[path]
     candidates: list[Any] = [not key.default if isinstance(key.default, bool) else "x"]
     candidates += ["space", "remote", "openclaw", "after-system", "off", "default", "client"]
     candidates += ["json", "daily", "openai", "anthropic", "aggressive", 7, 5000, 0.25, ["x"]]
@@ -74,7 +74,7 @@ def other_value(path: str) -> Any:
 
 
 def test_a_found_file_sets_a_key_as_declared_and_a_trusted_one_always() -> None:
-    for path, key in known_keys().items():
+    for path, key in setting_keys().items():
         value = other_value(path)
         canonical = read_value(key.hint, value)
         text = f"{path} = {json.dumps(value)}\n"

@@ -18,8 +18,8 @@ from recollect.system.config import (
     PRESETS,
     LoadedSettings,
     Settings,
-    known_keys,
     load_settings,
+    setting_keys,
     value_of,
 )
 from recollect.system.config.fields import SECONDS, _parts, expects, read_value
@@ -30,7 +30,7 @@ from recollect.system.config.settings import Pruning, Turn
 pytestmark = pytest.mark.usefixtures("usual_deadlines")
 
 ROOT = Path(__file__).parents[3]
-EVERY_KEY = [path for path in known_keys() if path != "preset"]
+EVERY_KEY = [path for path in setting_keys() if path != "preset"]
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -50,8 +50,8 @@ def load_text(text: str, **others: Any) -> LoadedSettings:
 
 
 def changed(after: Settings) -> dict[str, Any]:
-    values = {path: value_of(after, path) for path in known_keys()}
-    return {path: new for path, new in values.items() if new != known_keys()[path].default}
+    values = {path: value_of(after, path) for path in setting_keys()}
+    return {path: new for path, new in values.items() if new != setting_keys()[path].default}
 
 
 def camel_case(path: str) -> str:
@@ -97,7 +97,7 @@ def misfits(key: Key) -> list[Any]:
 @pytest.mark.parametrize("spelling", [snake_case, camel_case])
 def test_every_key_is_read_from_every_source(spelling: Callable[[str], str]) -> None:
     for path in EVERY_KEY:
-        typed, text, value = another(known_keys()[path])
+        typed, text, value = another(setting_keys()[path])
         by_argument = load_settings(arguments={spelling(path): typed}, environment={})
         by_file = load_text(f"{spelling(path)} = {json.dumps(typed)}\n")
         variable = "RECOLLECT_" + spelling(path).replace(".", "__")
@@ -116,7 +116,7 @@ def test_every_key_is_read_from_every_source(spelling: Callable[[str], str]) -> 
 
 @pytest.mark.parametrize("path", EVERY_KEY)
 def test_a_value_that_does_not_fit_is_refused_with_key_place_value_and_what_fits(path: str) -> None:
-    key = known_keys()[path]
+    key = setting_keys()[path]
     group = value_of(Settings(), path.rpartition(".")[0]) if "." in path else Settings()
     name = path.rpartition(".")[2]
     wanted = re.escape(expects(key.hint))
@@ -134,7 +134,7 @@ def test_a_value_that_does_not_fit_is_refused_with_key_place_value_and_what_fits
 
 
 def test_every_default_is_read_as_itself() -> None:
-    for path, key in known_keys().items():
+    for path, key in setting_keys().items():
         assert read_value(key.hint, key.default) == key.default
         loaded = load_settings(arguments={path: key.default}, environment={})
         assert (loaded.settings, loaded.notices) == (Settings(), ())
@@ -146,13 +146,17 @@ def test_every_setting_is_used_outside_of_the_settings() -> None:
         for file in (ROOT / "src/recollect").rglob("*.py")
         if "system/config" not in file.as_posix()
     )
-    unused = [path for path in known_keys() if not re.search(rf"\.{path.split('.')[-1]}\b", source)]
+    unused = [
+        path for path in setting_keys() if not re.search(rf"\.{path.split('.')[-1]}\b", source)
+    ]
     assert unused == []
 
 
 def test_the_settings_page_names_every_key_and_variable() -> None:
     written = (ROOT / "docs/reference/settings.md").read_text(encoding="utf-8")
-    assert set(re.findall(r"^\| `([a-z_.]+)` \|", written, flags=re.MULTILINE)) == set(known_keys())
+    assert set(re.findall(r"^\| `([a-z_.]+)` \|", written, flags=re.MULTILINE)) == set(
+        setting_keys()
+    )
     assert all(f"`{name}`" in written for name in NOT_SETTINGS)
 
 
@@ -162,7 +166,7 @@ def test_a_preset_sets_its_keys_together_and_a_key_of_its_own_wins() -> None:
     assert changed(loaded.settings) == {"preset": "openclaw", **preset}
     assert str(loaded.sources["index.max_segments"]) == 'preset "openclaw"'
     for path in preset:
-        ours = known_keys()[path].default
+        ours = setting_keys()[path].default
         over = load_settings(arguments={"preset": "openclaw", path: ours}, environment={})
         assert value_of(over.settings, path) == ours
     variables = {"RECOLLECT_PRESET": "openclaw"}
@@ -297,7 +301,7 @@ def test_lists_in_variables(text: str, items: tuple[str, ...]) -> None:
 
 
 @settings(max_examples=at_size(ci=50, full=300), deadline=None)
-@given(path=st.sampled_from(list(known_keys())), value=ANYTHING)
+@given(path=st.sampled_from(list(setting_keys())), value=ANYTHING)
 def test_any_argument_is_taken_or_refused_by_name(path: str, value: Any) -> None:
     try:
         loaded = load_settings(arguments={path: value}, environment={})

@@ -11,7 +11,7 @@ from tests.sizes import at_size
 from tests.unit.config.test_settings import another
 
 from recollect.errors import SettingsError
-from recollect.system.config import LoadedSettings, Settings, known_keys, load_settings, value_of
+from recollect.system.config import LoadedSettings, Settings, load_settings, setting_keys, value_of
 from recollect.system.config.keys import snake_case
 from recollect.system.config.openclaw import OPENCLAW_KEYS
 
@@ -55,7 +55,7 @@ CONVERTED: list[tuple[str, Any, dict[str, Any]]] = [
 PLAIN = [
     (path, typed, {to: value})
     for path, to in PATHS.items()
-    for typed, _, value in [another(known_keys()[to])]
+    for typed, _, value in [another(setting_keys()[to])]
     if path not in {path for path, _, _ in CONVERTED} - {f"{DEFAULTS}.contextPruning.tools.allow"}
 ]
 KEYS = CONVERTED + PLAIN
@@ -97,7 +97,7 @@ def load(content: dict[str, Any] | str, **arguments: Any) -> LoadedSettings:
 
 def changed(loaded: LoadedSettings) -> dict[str, Any]:
     before, after = Settings(), loaded.settings
-    pairs = ((path, value_of(before, path), value_of(after, path)) for path in known_keys())
+    pairs = ((path, value_of(before, path), value_of(after, path)) for path in setting_keys())
     return {path: new for path, old, new in pairs if new != old}
 
 
@@ -410,4 +410,4 @@ def test_whatever_a_file_holds_it_is_read_or_refused_by_name(path: str, value: A
         # values that contradict each other are named by their group
         assert path in str(problem) or "pruning.soft_trim: " in str(problem)
     else:
-        assert all(known_keys()[key] for key in changed(loaded))
+        assert all(setting_keys()[key] for key in changed(loaded))

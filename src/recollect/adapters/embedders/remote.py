@@ -232,13 +232,13 @@ class RemoteEmbedder:
         async def send_once() -> bytes | http.FailedTry:
             answer = await http.attempt(send())
             if isinstance(answer, http.NetworkTrouble):
-                return http.FailedTry(error=self._explain_silence(answer), again=True)
+                return http.FailedTry(error=self._explain_silence(answer), may_retry=True)
             status, received, content = answer
             if status == 200:
                 return content
             wait = http.retry_after_seconds(received)
             error = self._explain_refusal(status, wait)
-            return http.FailedTry(error=error, again=status in _RETRIED, asked_seconds=wait)
+            return http.FailedTry(error=error, may_retry=status in _RETRIED, asked_seconds=wait)
 
         return await http.try_again(
             send_once,

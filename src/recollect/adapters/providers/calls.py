@@ -365,7 +365,7 @@ class Calls:
             exit_stack.push_async_callback(pieces.aclose)
             first = await anext(pieces, None)
         if first is None:
-            return http.FailedTry(error=self._early_end("before the first byte"), again=True)
+            return http.FailedTry(error=self._early_end("before the first byte"), may_retry=True)
         return Reply(answer.headers.get("content-type", ""), first, pieces, exit_stack.pop_all())
 
     async def _read_until(self, reply: Reply, deadline: float | None) -> bytes:
@@ -387,7 +387,7 @@ class Calls:
         error = read_error_reply(answer.status_code, bytes(content))
         return http.FailedTry(
             error=classify(error, server=self.address.host, doubtful=doubtful),
-            again=error.may_pass and answer.headers.get("x-should-retry") != "false",
+            may_retry=error.may_pass and answer.headers.get("x-should-retry") != "false",
             asked_seconds=http.retry_after_seconds(answer.headers),
         )
 
@@ -413,8 +413,8 @@ class Calls:
             return http.FailedTry(error=ModelUnavailable(late, prompt_read=True))
         if trouble.kind is http.TroubleCause.UNREACHABLE:
             unreachable = f"{host} cannot be reached: check the network and the base URL"
-            return http.FailedTry(error=ModelUnavailable(unreachable), again=True)
-        return http.FailedTry(error=self._early_end(trouble.name), again=True)
+            return http.FailedTry(error=ModelUnavailable(unreachable), may_retry=True)
+        return http.FailedTry(error=self._early_end(trouble.name), may_retry=True)
 
     def _early_end(self, how: str) -> ModelError:
         early = f"{self.address.host} ended its reply early ({how}): try again"

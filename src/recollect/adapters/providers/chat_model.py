@@ -31,7 +31,7 @@ from recollect.core.values.model import (
 )
 from recollect.errors import FormatError, ModelError, ModelOverflow, ModelRefused, ModelUnavailable
 from recollect.system.http import Retries, is_sendable_key
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 _END: Final = "[DONE]"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
@@ -157,7 +157,7 @@ class HttpChatModel(ABC):
 
     async def _ask(self, body: calls.Body) -> tuple[Mapping[str, Any], Answer]:
         self._check_key()
-        with measured("model", self._model) as measurement:
+        with measure_action("model", self._model) as measurement:
             measurement.note(gen_ai__provider__name=self.wire.provider)
             reply = self._decode_object(await self._calls.fetch(self.wire.path, body))
             parsed_reply, reply_done = self._parse_reply(reply)

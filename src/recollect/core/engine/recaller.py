@@ -38,7 +38,7 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import StoredSegment, vector_problem
 from recollect.errors import EmbedderError, StoreError, StoreUnavailable
 from recollect.system.config import Settings
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 Asked: TypeAlias = tuple[tuple[AskedVector, ...], tuple[Reason, ...]]
 
@@ -216,7 +216,7 @@ class QuestionVectors:
 
 async def _embedded(embedder: Embedder, text: str) -> bytes:
     embed = embedder.embed_questions if isinstance(embedder, EmbedsQuestions) else embedder.embed
-    with measured("embedder", embedder.name) as measure:
+    with measure_action("embedder", embedder.name) as measure:
         measure.note(texts=1)
         answer = await embed([text])
     if wrong := vector_problem(answer, wanted=1, dimensions=embedder.dimensions):

@@ -25,7 +25,7 @@ from recollect.core.values.segment import (
     vector_problem,
 )
 from recollect.core.values.upkeep import Stats
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 IDLE_KEY: Final = "idle"
 LOOK_SECONDS: Final = 30.0
@@ -126,7 +126,7 @@ async def _vectors(embedder: Embedder, texts: list[str]) -> Sequence[bytes]:
     replaced."""
     if not texts:
         return ()
-    with measured("embedder", embedder.name) as measure:
+    with measure_action("embedder", embedder.name) as measure:
         measure.note(texts=len(texts))
         values = await embedder.embed(texts)
     if wrong := vector_problem(values, wanted=len(texts), dimensions=embedder.dimensions):
@@ -250,11 +250,11 @@ async def embed_now(
     for embedder in embedders:
         if embedder.kind not in INLINE_KINDS or not embedder.ready or embedder.name in late:
             continue
-        with measured("embedder", embedder.name) as measure:
+        with measure_action("embedder", embedder.name) as measure:
             measure.note(texts=len(texts))
             values = await attempted(asyncio.wait_for(embedder.embed(texts), INLINE_SECONDS))
             if isinstance(values, Failure):
-                measure.ended("failed", values.error.__name__)
+                measure.set_outcome("failed", values.error.__name__)
         dimensions = embedder.dimensions
         if isinstance(values, Failure) or vector_problem(
             values, wanted=len(texts), dimensions=dimensions

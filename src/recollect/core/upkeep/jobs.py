@@ -18,7 +18,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.ports import Clock, JobQueue
 from recollect.core.values.batch import Batch, Lease
 from recollect.errors import StoreError
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 T = TypeVar("T")
 Handler: TypeAlias = Callable[[Lease], Awaitable[Batch]]
@@ -107,9 +107,9 @@ class JobRunner:
         if lease is None:
             return None
         began = time.monotonic()
-        with measured("job", lease.kind) as measure:
+        with measure_action("job", lease.kind) as measure:
             outcome, reason = await self._do(lease)
-            measure.ended(outcome)
+            measure.set_outcome(outcome)
         seconds = time.monotonic() - began
         return JobRun(kind=lease.kind, outcome=outcome, reason=reason, seconds=seconds)
 

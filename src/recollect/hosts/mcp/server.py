@@ -39,7 +39,7 @@ from recollect.system.config import load_settings
 from recollect.system.durable import own_secret
 from recollect.system.loopback import LOOPBACK, address_of, listen_on
 from recollect.system.places import mcp_token_file
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 if TYPE_CHECKING:
     from recollect.core.engine.engine import Engine
@@ -202,12 +202,12 @@ class Handlers:
         if refusal := self._memory.refusal(_scope_of(params.name)):
             return _result(f"{params.name}: {refusal}", is_error=True)
         question = ForgetQuestion(context, params)
-        with measured("tool", params.name) as measurement:
+        with measure_action("tool", params.name) as measurement:
             done = await attempted(self._called(params, question))
             if isinstance(done, Failure):
-                measurement.ended("failed", done.error.__name__)
+                measurement.set_outcome("failed", done.error.__name__)
             elif done.is_error:
-                measurement.ended("failed", "tool_error")
+                measurement.set_outcome("failed", "tool_error")
         if question.unanswered is not None:
             return question.unanswered
         if isinstance(done, Failure):

@@ -57,7 +57,7 @@ from recollect.hosts.service.requests import (
 from recollect.hosts.service.telemetry import RequestRecord
 from recollect.system.config import Settings
 from recollect.system.loopback import host_of
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 if TYPE_CHECKING:
     from recollect.hosts.inspector.app import Inspector
@@ -248,7 +248,7 @@ class Service:
         path = bytes(raw_path).partition(b"?")[0].decode("latin-1")
         sent = {**scope, "path": path, "state": {"record": record}}
         began = time.perf_counter()
-        with measured("request", record.operation) as measurement:
+        with measure_action("request", record.operation) as measurement:
             try:
                 await self._app(sent, receive, send_noted)
             finally:

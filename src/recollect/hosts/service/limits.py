@@ -15,7 +15,7 @@ from uuid import UUID
 
 from recollect.core.values.tenant import PERIOD_SECONDS, BudgetName, QuotaName, Tenant
 from recollect.hosts.service.problems import Problem, ProblemKind
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.tenants import TenantRecords
@@ -72,7 +72,7 @@ class FairQueue:
         if self._free and not self._waiting.get(tenant) and self._has_share(tenant):
             self._begin(tenant)
         else:
-            with measured("queue", "turn"):
+            with measure_action("queue", "turn"):
                 await self._wait(tenant, seconds)
         try:
             yield

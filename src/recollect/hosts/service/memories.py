@@ -30,7 +30,7 @@ from recollect.hosts.service.limits import Budgets, quota_reached
 from recollect.hosts.service.models import NotReady
 from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.system.config import Settings
-from recollect.system.telemetry import unmeasured
+from recollect.system.telemetry import without_telemetry
 
 if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.pool import Pool
@@ -162,7 +162,7 @@ class TenantMemories:
             await embedder.embed((_FIRST_WORDS,))
         engine = Engine(self._settings)
         asked = {"messages": [{"role": "user", "content": _FIRST_WORDS}]}
-        with unmeasured():
+        with without_telemetry():
             await engine.prepare("warm-up", asked)
             await engine.close()
 

@@ -126,11 +126,11 @@ class Metrics:
         if memories is not None:
             self._memories.set_function(memories)
 
-    def began(self, what: Measured) -> None:
+    def on_start(self, what: Measured) -> None:
         if what.kind == "request":
             self._under_way.inc()
 
-    def ended(self, what: Measured) -> None:
+    def on_end(self, what: Measured) -> None:
         histogram = self._seconds.get(what.kind)
         if histogram is not None:
             labelled = histogram if what.kind == "queue" else histogram.labels(what.name)
@@ -161,7 +161,7 @@ class Metrics:
                 tokens = float(one.attributes.get(f"gen_ai.usage.{direction}_tokens", 0))
                 count["model_tokens"].labels(one.name, direction).inc(tokens)
 
-    def counted(self, event: CountedEvent, **labels: str) -> None:
+    def on_count(self, event: CountedEvent, **labels: str) -> None:
         self._counters["recalls" if event == "recall" else "compactions"].labels(**labels).inc()
 
 

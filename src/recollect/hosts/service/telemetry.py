@@ -80,7 +80,7 @@ class RequestRecord:
         heard.name = self.operation
         if self.status:
             heard.note(http__response__status_code=self.status)
-            heard.ended("done", self.reason)
+            heard.set_outcome("done", self.reason)
 
     def log(self, seconds: float, secret: bytes) -> None:
         """Write the log line of a request, except for successful health checks."""

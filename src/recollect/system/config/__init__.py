@@ -6,7 +6,7 @@ from recollect.system.config.keys import Key as Key
 from recollect.system.config.keys import Notice as Notice
 from recollect.system.config.keys import Source as Source
 from recollect.system.config.keys import build as build
-from recollect.system.config.keys import known_keys as known_keys
+from recollect.system.config.keys import setting_keys as setting_keys
 from recollect.system.config.keys import value_of as value_of
 from recollect.system.config.load import PRESETS as PRESETS
 from recollect.system.config.load import LoadedSettings as LoadedSettings

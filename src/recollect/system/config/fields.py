@@ -75,8 +75,8 @@ def at_least(number: int) -> ProjectRule:
 
 def setting(default: T, project: ProjectRule) -> T:
     """Declare a setting's default and its rule for projects. A setting without a rule has `ASK`."""
-    declared: Any = dataclasses.field(default=default, metadata={"project": project})
-    return declared  # type: ignore[no-any-return]
+    declared_field: Any = dataclasses.field(default=default, metadata={"project": project})
+    return declared_field  # type: ignore[no-any-return]
 
 
 class Validated:
@@ -118,9 +118,13 @@ def read_value(hint: Any, value: Any, *, text: bool = False) -> Any:
     try:
         return convert(_prepare(hint, value, text=text), hint, strict=not text)
     except (ValidationError, ValueError, OverflowError):
-        given = repr(value)
-        given = given if len(given) <= _SHOWN_CHARS else given[: _SHOWN_CHARS - 3] + "..."
-        raise ValueError(f"must be {expects(hint)}, not {given}") from None
+        shown_value = repr(value)
+        shown_value = (
+            shown_value
+            if len(shown_value) <= _SHOWN_CHARS
+            else shown_value[: _SHOWN_CHARS - 3] + "..."
+        )
+        raise ValueError(f"must be {expects(hint)}, not {shown_value}") from None
 
 
 def _prepare(hint: Any, value: Any, *, text: bool) -> Any:

@@ -77,14 +77,16 @@ class Notice:
 
 
 @cache
-def known_keys() -> Mapping[str, Key]:
+def setting_keys() -> Mapping[str, Key]:
     """Return every key by its dotted path, in the order of the dataclasses."""
-    keys = (key for path, of in {"": Settings, **known_groups()}.items() for key in _keys(path, of))
+    keys = (
+        key for path, of in {"": Settings, **setting_groups()}.items() for key in _keys(path, of)
+    )
     return {key.path: key for key in keys}
 
 
 @cache
-def known_groups() -> Mapping[str, type]:
+def setting_groups() -> Mapping[str, type]:
     """Return every group of keys by its dotted path."""
     return dict(_groups_of(Settings, ""))
 
@@ -109,19 +111,21 @@ def _groups_of(group: type, prefix: str) -> Iterator[tuple[str, type]]:
 
 def build(values: Mapping[str, Any]) -> Settings:
     """Build the settings with these values, and defaults for all other keys."""
-    if unknown := values.keys() - known_keys().keys():
-        raise TypeError(f"unknown settings: {', '.join(sorted(unknown))}")
+    if unknown_paths := values.keys() - setting_keys().keys():
+        raise TypeError(f"unknown settings: {', '.join(sorted(unknown_paths))}")
     settings: Settings = _build_group(Settings, "", values)
     return settings
 
 
 def _build_group(group: type, prefix: str, values: Mapping[str, Any]) -> Any:
-    own = {name: values[prefix + name] for name in value_hints(group) if prefix + name in values}
+    own_values = {
+        name: values[prefix + name] for name in value_hints(group) if prefix + name in values
+    }
     inner = {
         name: _build_group(of, f"{prefix}{name}.", values)
         for name, of in inner_groups(group).items()
     }
-    return group(**own, **inner)
+    return group(**own_values, **inner)
 
 
 def value_of(settings: Settings, path: str) -> Any:
@@ -134,19 +138,19 @@ def value_of(settings: Settings, path: str) -> Any:
 def fit(path: str, value: Any, source: Source, *, text: bool = False) -> Any:
     """Convert a value for its setting, or raise an error that names the key and its source."""
     try:
-        return read_value(known_keys()[path].hint, value, text=text)
+        return read_value(setting_keys()[path].hint, value, text=text)
     except ValueError as problem:
-        ours = "" if snake_case(source.key) == path else f" ({path})"
-        raise SettingsError(f"{source}{ours} {problem}") from None
+        path_note = "" if snake_case(source.key) == path else f" ({path})"
+        raise SettingsError(f"{source}{path_note} {problem}") from None
 
 
-def put(given: dict[str, GivenValue], path: str, value: GivenValue) -> None:
+def put(values_by_path: dict[str, GivenValue], path: str, value: GivenValue) -> None:
     """Add one value. Raise an error if the same source has the key in another spelling."""
-    if path in given:
+    if path in values_by_path:
         raise SettingsError(
-            f"{value.source} and {given[path].source} both set {path}; keep one of them"
+            f"{value.source} and {values_by_path[path].source} both set {path}; keep one of them"
         )
-    given[path] = value
+    values_by_path[path] = value
 
 
 def read_bytes(path: Path) -> bytes:
@@ -171,40 +175,56 @@ def text_of(data: bytes, path: Path) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def snake_case(spelled: str) -> str:
+def snake_case(key: str) -> str:
     """Convert a key to snake case: `hardCapTokens` and `hard_cap_tokens` are the same key."""
-    return ".".join(_HUMP.sub("_", part).lower() for part in spelled.split("."))
+    return ".".join(_HUMP.sub("_", part).lower() for part in key.split("."))
 
 
-def unknown_key(
-    path: str, source: Source, *, known_as: Callable[[str], str] = str
+def error_for_unknown_key(
+    path: str, source: Source, *, spelling: Callable[[str], str] = str
 ) -> SettingsError:
     """Return the error for an unknown key, which suggests the most similar known key."""
-    groups = () if source.kind == "environment" else known_groups()
-    nearest = _nearest_key(path, (*known_keys(), *groups))
-    listed = "`recollect doctor --settings` lists every key"
-    hint = f"did you mean {known_as(nearest)}?" if nearest else listed
+    groups = () if source.kind == "environment" else setting_groups()
+    nearest = _nearest_key(path, (*setting_keys(), *groups))
+    advice = "`recollect doctor --settings` lists every key"
+    hint = f"did you mean {spelling(nearest)}?" if nearest else advice
     return SettingsError(f"{source} is not a setting of Recollect; {hint}")
 
 
-def _nearest_key(path: str, known: Iterable[str]) -> str | None:
+def _nearest_key(path: str, known_paths: Iterable[str]) -> str | None:
     """Find the known key that is most similar to an unknown one. Only keys of the typed group are
     suggested, because a key of another group changes something else. Keys of `redaction` are
     suggested only if the user typed that group, because they protect secrets."""
     guarded = not path.startswith(_GUARDED)
-    paths = [one for one in known if not (guarded and one.startswith(_GUARDED))]
+    paths = [
+        candidate for candidate in known_paths if not (guarded and candidate.startswith(_GUARDED))
+    ]
     group, dot, _ = path.partition(".")
     if dot:
-        groups = {one.partition(".")[0] for one in paths if "." in one}
-        meant = closest(group, groups, 0.75)
-        return closest(path, [one for one in paths if meant and one.startswith(f"{meant}.")], 0.6)
+        groups = {candidate.partition(".")[0] for candidate in paths if "." in candidate}
+        nearest_group = closest(group, groups, 0.75)
+        return closest(
+            path,
+            [
+                candidate
+                for candidate in paths
+                if nearest_group and candidate.startswith(f"{nearest_group}.")
+            ],
+            0.6,
+        )
     # Find a group's key after a variable with only one underscore between group and key.
-    named = [one for one in paths if "." not in one or path.startswith(one.partition(".")[0])]
-    if close := closest(path, named, 0.6):
+    group_paths = [
+        candidate
+        for candidate in paths
+        if "." not in candidate or path.startswith(candidate.partition(".")[0])
+    ]
+    if close := closest(path, group_paths, 0.6):
         return close
     # Find a key without its group if only one group has this key.
-    names = Counter(one.rpartition(".")[2] for one in paths)
-    by_name = {name: one for one in paths if names[name := one.rpartition(".")[2]] == 1}
+    names = Counter(candidate.rpartition(".")[2] for candidate in paths)
+    by_name = {
+        name: candidate for candidate in paths if names[name := candidate.rpartition(".")[2]] == 1
+    }
     return by_name.get(closest(path, by_name, 0.75) or "")
 
 

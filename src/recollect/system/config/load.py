@@ -23,14 +23,14 @@ from recollect.system.config.keys import (
     Source,
     SourceKind,
     build,
+    error_for_unknown_key,
     fit,
-    known_groups,
-    known_keys,
     put,
     read_bytes,
+    setting_groups,
+    setting_keys,
     snake_case,
     text_of,
-    unknown_key,
 )
 from recollect.system.config.openclaw import read_openclaw
 from recollect.system.config.trust import (
@@ -140,45 +140,50 @@ def load_settings(
     With `folder=None` no project's file is read. Without `environment`, the process's own is read.
     """
     variables = os.environ if environment is None else environment
-    named = named_file(file, variables)
+    given_file = find_settings_file(file, variables)
     project = _ProjectPart()
-    if named is not None and named.suffix.lower() in OPENCLAW_SUFFIXES:
-        if openclaw is not None and openclaw != named:
-            raise SettingsError(f"{named} and {openclaw} are both an openclaw.json; give only one")
-        openclaw, from_files = named, {}
-    elif named is not None:
-        from_files = parse_file(read_bytes(named), named)
+    if given_file is not None and given_file.suffix.lower() in OPENCLAW_SUFFIXES:
+        if openclaw is not None and openclaw != given_file:
+            raise SettingsError(
+                f"{given_file} and {openclaw} are both an openclaw.json; give only one"
+            )
+        openclaw, from_files = given_file, {}
+    elif given_file is not None:
+        from_files = parse_file(read_bytes(given_file), given_file)
     else:
-        own = user_settings_file()
-        from_own = parse_file(read_bytes(own), own) if os.path.isfile(own) else {}  # noqa: PTH113
+        user_file = user_settings_file()
+        from_own = parse_file(read_bytes(user_file), user_file) if os.path.isfile(user_file) else {}  # noqa: PTH113
         project = _project_part(folder)
         from_files = {**from_own, **project.values}
     from_arguments = _read_table(arguments or {}, kind="argument", name="")
     # Add the source of lowest priority first: each later source overrides the earlier ones.
     explicit = {**from_files, **read_environment(variables), **from_arguments}
-    preset = explicit["preset"].value if "preset" in explicit else known_keys()["preset"].default
+    preset = explicit["preset"].value if "preset" in explicit else setting_keys()["preset"].default
     agent = variables.get(AGENT_VARIABLE) or None
-    imported, notices = (
+    openclaw_values, notices = (
         read_openclaw(openclaw, preset=preset, agent=agent) if openclaw else ({}, [])
     )
     from_preset = {
         key: GivenValue(value=value, source=Source(kind="preset", name=preset))
         for key, value in PRESETS[preset].items()
     }
-    given = {**from_preset, **imported, **explicit}
+    values_by_key = {**from_preset, **openclaw_values, **explicit}
     try:
-        settings = build({key: value.value for key, value in given.items()})
+        settings = build({key: value.value for key, value in values_by_key.items()})
     except SettingsError as problem:  # each value is valid, but the combination is not
-        if project.untrusted is None:
+        if project.untrusted_file is None:
             raise
-        without = load_settings(
+        settings_without_project = load_settings(
             arguments=arguments, environment=environment, openclaw=openclaw, folder=None
         )
-        notice = _log_once(error_notice(project.untrusted, problem))
-        return replace(without, project_notice=notice)
+        notice = _log_once(error_notice(project.untrusted_file, problem))
+        return replace(settings_without_project, project_notice=notice)
     return LoadedSettings(
         settings=settings,
-        sources={key: given[key].source if key in given else _DEFAULT for key in known_keys()},
+        sources={
+            key: values_by_key[key].source if key in values_by_key else _DEFAULT
+            for key in setting_keys()
+        },
         notices=tuple(notices),
         project_notice=project.notice,
     )
@@ -188,28 +193,30 @@ def load_settings(
 class _ProjectPart:
     values: Mapping[str, GivenValue] = field(default_factory=dict)
     notice: str = ""
-    untrusted: Path | None = None
+    untrusted_file: Path | None = None
     """The file with these values, if the user does not trust it."""
 
 
 def _project_part(folder: Path | None) -> _ProjectPart:
     folders = () if folder is None else dict.fromkeys((folder, Path()))
-    found = next((file for one in folders if (file := read_project_file(one))), None)
-    if found is None:
+    project_file = next(
+        (file for directory in folders if (file := read_project_file(directory))), None
+    )
+    if project_file is None:
         return _ProjectPart()
-    if isinstance(found, UnreadFile):
-        return _ProjectPart(notice=_log_once(str(found)))
-    if is_trusted(found):
-        return _ProjectPart(values=parse_file(found.data, found.path))
+    if isinstance(project_file, UnreadFile):
+        return _ProjectPart(notice=_log_once(str(project_file)))
+    if is_trusted(project_file):
+        return _ProjectPart(values=parse_file(project_file.data, project_file.path))
     try:
-        given = parse_file(found.data, found.path)
+        file_values = parse_file(project_file.data, project_file.path)
     except SettingsError as problem:
-        return _ProjectPart(notice=_log_once(error_notice(found.path, problem)))
-    withheld = withheld_values(given)
+        return _ProjectPart(notice=_log_once(error_notice(project_file.path, problem)))
+    withheld = withheld_values(file_values)
     return _ProjectPart(
-        values={key: value for key, value in given.items() if key not in withheld},
-        notice=_log_once(notice_text(found.path, withheld)) if withheld else "",
-        untrusted=found.path,
+        values={key: value for key, value in file_values.items() if key not in withheld},
+        notice=_log_once(notice_text(project_file.path, withheld)) if withheld else "",
+        untrusted_file=project_file.path,
     )
 
 
@@ -219,15 +226,15 @@ def _log_once(notice: str) -> str:
     return notice
 
 
-def named_file(
-    given: Path | str | None, environment: Mapping[str, str] | None = None
+def find_settings_file(
+    argument: Path | str | None, environment: Mapping[str, str] | None = None
 ) -> Path | None:
     """Return the settings file that the user named, as an argument or in RECOLLECT_CONFIG."""
-    if given:
-        return Path(given).expanduser()
+    if argument:
+        return Path(argument).expanduser()
     variables = os.environ if environment is None else environment
-    named = variables.get(CONFIG_VARIABLE)
-    return Path(absolute_path(CONFIG_VARIABLE, named)) if named else None
+    variable_value = variables.get(CONFIG_VARIABLE)
+    return Path(absolute_path(CONFIG_VARIABLE, variable_value)) if variable_value else None
 
 
 def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
@@ -245,20 +252,21 @@ def parse_file(data: bytes, path: Path) -> dict[str, GivenValue]:
 def read_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
     """Parse the values of environment variables. A variable's name is RECOLLECT_ and the key, with
     groups joined by two underscores."""
-    given: dict[str, GivenValue] = {}
+    values_by_path: dict[str, GivenValue] = {}
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable in NOT_SETTINGS:
             continue
-        spelled = variable.removeprefix(ENVIRONMENT_PREFIX)
+        variable_key = variable.removeprefix(ENVIRONMENT_PREFIX)
         path = ".".join(
-            part.lower() if part.isupper() else snake_case(part) for part in spelled.split("__")
+            part.lower() if part.isupper() else snake_case(part)
+            for part in variable_key.split("__")
         )
         source = Source(kind="environment", name=variable, key=variable)
-        if path not in known_keys():
-            raise unknown_key(path, source, known_as=variable_name)
+        if path not in setting_keys():
+            raise error_for_unknown_key(path, source, spelling=variable_name)
         value = fit(path, environment[variable], source, text=True)
-        put(given, path, GivenValue(value=value, source=source))
-    return given
+        put(values_by_path, path, GivenValue(value=value, source=source))
+    return values_by_path
 
 
 def variable_name(path: str) -> str:
@@ -276,14 +284,14 @@ def _flatten(table: Mapping[str, Any], place: Source) -> Iterator[tuple[str, Sou
     for raw_key, value in table.items():
         source = replace(place, key=f"{place.key}.{raw_key}".lstrip("."))
         path = snake_case(source.key)
-        if path in known_keys():
+        if path in setting_keys():
             yield path, source, value
-        elif isinstance(value, Mapping) and path in known_groups():
+        elif isinstance(value, Mapping) and path in setting_groups():
             yield from _flatten(value, source)
-        elif path in known_groups():
-            example = next(key for key in known_keys() if key.startswith(f"{path}."))
+        elif path in setting_groups():
+            example = next(key for key in setting_keys() if key.startswith(f"{path}."))
             raise SettingsError(
                 f"{source}: {path} is a group of settings; set a key in it, such as {example}"
             )
         else:
-            raise unknown_key(path, source)
+            raise error_for_unknown_key(path, source)

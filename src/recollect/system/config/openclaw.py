@@ -164,38 +164,39 @@ class _OpenClawFile:
     """The keys that have no effect in Recollect."""
     notices: list[Notice] = field(default_factory=list)
 
-    def source(self, spelled: str) -> Source:
-        return Source(kind="openclaw", name=self.name, key=spelled)
+    def source(self, key: str) -> Source:
+        return Source(kind="openclaw", name=self.name, key=key)
 
-    def checked_flag(self, spelled: str, value: Any) -> bool:
+    def require_flag(self, key: str, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise SettingsError(f"{self.source(spelled)} must be true or false, not {value!r}")
+            raise SettingsError(f"{self.source(key)} must be true or false, not {value!r}")
         return value
 
     def flag(self, path: str) -> tuple[str, bool] | None:
         """Remove a switch from the remaining keys, and return its source and value."""
-        found = self.leaves.pop(snake_case(path), None)
-        return found and (found[0], self.checked_flag(*found))
+        switch = self.leaves.pop(snake_case(path), None)
+        return switch and (switch[0], self.require_flag(*switch))
 
-    def drop(self, block: str, why: str) -> None:
+    def drop(self, block: str, reason: str) -> None:
         """Remove the keys of a block that OpenClaw does not use, and report that."""
-        unused = [path for path in self.leaves if path.startswith(f"{block}.")]
-        for path in unused:
+        unused_paths = [path for path in self.leaves if path.startswith(f"{block}.")]
+        for path in unused_paths:
             del self.leaves[path]
-        if unused:
-            self.notices.append(Notice(key=block, message=f"not used, because {why}"))
+        if unused_paths:
+            self.notices.append(Notice(key=block, message=f"not used, because {reason}"))
 
-    def put(self, to: str, spelled: str, value: Any) -> Any:
+    def put(self, to: str, key: str, value: Any) -> Any:
         """Set a setting from a key of the file. Two keys of the same setting must agree."""
-        source = self.source(spelled)
-        given = GivenValue(value=fit(to, value, source), source=source)
-        before = self.given.setdefault(to, given)
-        if before.value != given.value:
+        source = self.source(key)
+        new_value = GivenValue(value=fit(to, value, source), source=source)
+        earlier_value = self.given.setdefault(to, new_value)
+        if earlier_value.value != new_value.value:
             raise SettingsError(
-                f"{source} and {before.source.key} both set {to}, to {setting_text(given.value)} "
-                f"and {setting_text(before.value)}; keep one of them"
+                f"{source} and {earlier_value.source.key} both set {to}, to "
+                f"{setting_text(new_value.value)} and {setting_text(earlier_value.value)}; "
+                "keep one of them"
             )
-        return given.value
+        return new_value.value
 
 
 def read_openclaw(
@@ -216,28 +217,28 @@ def read_openclaw(
 
 
 def _follow(
-    reading: _OpenClawFile, to: str, name: str, spelled: str, value: Any, *, preset: str
+    reading: _OpenClawFile, to: str, name: str, key: str, value: Any, *, preset: str
 ) -> None:
     if name in _ONLY_IF_OFF:
-        if not reading.checked_flag(spelled, value):
-            reading.put(to, spelled, _ONLY_IF_OFF[name])
+        if not reading.require_flag(key, value):
+            reading.put(to, key, _ONLY_IF_OFF[name])
     elif to == "recall.min_score" and preset != "openclaw":
-        reading.ignored.append(spelled)  # OpenClaw's score is relative; Recollect's is absolute
+        reading.ignored.append(key)  # OpenClaw's score is relative; Recollect's is absolute
     elif to in ("recall.hybrid.text_weight", "index.sources") and to in reading.given:
         return
     elif to == "recall.remote.provider" and value == "local":
-        reading.put("recall.embedder", spelled, "transformer")
+        reading.put("recall.embedder", key, "transformer")
     elif to == "recall.remote.provider" and value == "auto":
         return
     elif to == "recall.remote.provider" or value == "gemini":
-        provider = reading.put("recall.remote.provider", spelled, value)
+        provider = reading.put("recall.remote.provider", key, value)
         message = (
             f"mapped onto recall.remote.provider = {provider}; nothing is sent there until "
             'you set recall.embedder = "remote"'
         )
-        reading.notices.append(Notice(key=spelled, message=message))
+        reading.notices.append(Notice(key=key, message=message))
     else:
-        reading.put(to, spelled, _CONVERSIONS.get(name, lambda it: it)(value))
+        reading.put(to, key, _CONVERSIONS.get(name, lambda it: it)(value))
 
 
 def _parse(path: Path) -> Mapping[str, Any]:
@@ -257,31 +258,32 @@ def _parse(path: Path) -> Mapping[str, Any]:
 
 
 def _collect(
-    table: Mapping[str, Any], reading: _OpenClawFile, path: str = "", spelled: str = ""
+    table: Mapping[str, Any], reading: _OpenClawFile, path: str = "", spelled_prefix: str = ""
 ) -> None:
     for key, value in table.items():
-        here, as_spelled = f"{path}{snake_case(key)}", f"{spelled}{key}"
-        if here == snake_case(_PRUNING) and not isinstance(value, Mapping):
-            here = f"{here}.mode"
-        if here in routes():
-            other, _ = reading.leaves.setdefault(here, (as_spelled, value))
-            if other != as_spelled:
+        full_path, as_spelled = f"{path}{snake_case(key)}", f"{spelled_prefix}{key}"
+        if full_path == snake_case(_PRUNING) and not isinstance(value, Mapping):
+            full_path = f"{full_path}.mode"
+        if full_path in routes():
+            other_spelling, _ = reading.leaves.setdefault(full_path, (as_spelled, value))
+            if other_spelling != as_spelled:
                 raise SettingsError(
-                    f"{reading.name}: {as_spelled} and {other} are one key; keep one of them"
+                    f"{reading.name}: {as_spelled} and {other_spelling} are one key; "
+                    "keep one of them"
                 )
-        elif here in _prefixes() and isinstance(value, Mapping):
-            _collect(value, reading, f"{here}.", f"{as_spelled}.")
-        elif here in _prefixes():
+        elif full_path in _prefixes() and isinstance(value, Mapping):
+            _collect(value, reading, f"{full_path}.", f"{as_spelled}.")
+        elif full_path in _prefixes():
             raise SettingsError(f"{reading.source(as_spelled)} must be an object {{...}}")
-        elif here.startswith(_STRICT):
-            block = next(block for block in _STRICT if here.startswith(block))
-            known = [path for path in routes() if path.startswith(block)]
-            nearest = closest(here, known, 0.6) or known[0]
+        elif full_path.startswith(_STRICT):
+            block = next(block for block in _STRICT if full_path.startswith(block))
+            known_paths = [path for path in routes() if path.startswith(block)]
+            nearest = closest(full_path, known_paths, 0.6) or known_paths[0]
             raise SettingsError(
                 f"{reading.source(as_spelled)} is not a key of OpenClaw; did you mean "
                 f"{routes()[nearest][1]}?"
             )
-        elif here == "$include" or here.startswith(_BLOCKS):
+        elif full_path == "$include" or full_path.startswith(_BLOCKS):
             reading.ignored.append(as_spelled)
 
 
@@ -299,39 +301,41 @@ def _for_agent(
 ) -> Mapping[str, Any]:
     """Override `agents.defaults` by the keys of one agent."""
     agents, readable = _table(document, "agents"), routes().keys() | _prefixes()
-    listed = agents.get("list")
-    own: dict[str, Mapping[str, Any]] = {
+    agent_entries = agents.get("list")
+    keys_by_agent: dict[str, Mapping[str, Any]] = {
         str(entry.get("id", "?")): {
             key: value
             for key, value in entry.items()
             if f"agents.defaults.{snake_case(key)}" in readable
         }
-        for entry in (listed if isinstance(listed, list) else ())
+        for entry in (agent_entries if isinstance(agent_entries, list) else ())
         if isinstance(entry, Mapping)
     }
-    if agent is None or not own:
+    if agent is None or not keys_by_agent:
         reading.ignored += [
-            f"agents.list[{name}] (see RECOLLECT_AGENT)" for name, keys in own.items() if keys
+            f"agents.list[{name}] (see RECOLLECT_AGENT)"
+            for name, keys in keys_by_agent.items()
+            if keys
         ]
         return document
-    if agent not in own:
-        names = ", ".join(own)
+    if agent not in keys_by_agent:
+        names = ", ".join(keys_by_agent)
         raise SettingsError(
             f"{reading.name} has no agent {agent!r}; set RECOLLECT_AGENT to {names}"
         )
-    defaults = _override(_table(agents, "defaults"), own[agent])
+    defaults = _override(_table(agents, "defaults"), keys_by_agent[agent])
     return {**document, "agents": {**agents, "defaults": defaults}}
 
 
 def _override(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    merged, spelling = dict(below), {snake_case(key): key for key in below}
+    merged_table, spelling = dict(below), {snake_case(key): key for key in below}
     for key, value in above.items():
         name = spelling.get(snake_case(key), key)
-        before = merged.get(name)
+        before = merged_table.get(name)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
             value = _override(before, value)
-        merged[name] = value
-    return merged
+        merged_table[name] = value
+    return merged_table
 
 
 def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> None:
@@ -355,19 +359,19 @@ def _memory_switches(document: Mapping[str, Any], reading: _OpenClawFile) -> Non
     name = _PLUGIN if has_entry and slot != _LANCEDB else slot or ""
     for key, value in _table(plugins, "entries", name, "config").items():
         if (to := _PLUGIN_SWITCHES.get(snake_case(key))) is not None:
-            spelled = f"{_ENTRIES}.{name}.config.{key}"
-            vote((to,), (spelled, reading.checked_flag(spelled, value)))
-            reading.leaves.pop(snake_case(spelled), None)
-    off, reason = _memory_off(plugins, slot, name, reading)
+            switch_key = f"{_ENTRIES}.{name}.config.{key}"
+            vote((to,), (switch_key, reading.require_flag(switch_key, value)))
+            reading.leaves.pop(snake_case(switch_key), None)
+    off_key, reason = _memory_off(plugins, slot, name, reading)
     for plugin in (_PLUGIN, _LANCEDB):
         reading.flag(f"{_ENTRIES}.{plugin}.enabled")
-        if off or plugin != slot:
+        if off_key or plugin != slot:
             reading.drop(f"{_ENTRIES}.{plugin}", f"{_SLOT} does not name an enabled {plugin}")
-    if off:
-        vote((_RECALL, _INGEST), (off, False))
-        reading.notices.append(Notice(key=off, message=f"memory is off: {reason}"))
-    for to, (spelled, value) in votes.items():
-        reading.put(to, spelled, value)
+    if off_key:
+        vote((_RECALL, _INGEST), (off_key, False))
+        reading.notices.append(Notice(key=off_key, message=f"memory is off: {reason}"))
+    for to, (switch_key, value) in votes.items():
+        reading.put(to, switch_key, value)
 
 
 def _memory_off(
@@ -375,14 +379,14 @@ def _memory_off(
 ) -> tuple[str, str]:
     """Return the key that turns memory off, and the reason; empty if none does."""
     entry, key = _table(plugins, "entries").get(name), f"{_ENTRIES}.{name}"
-    enabled = entry.get("enabled", True) if isinstance(entry, Mapping) else entry is not False
+    entry_flag = entry.get("enabled", True) if isinstance(entry, Mapping) else entry is not False
     missing = name in (_PLUGIN, _LANCEDB) and (entry is None or slot != name)
     deny = plugins.get("deny")
     if slot == "none":
         return _SLOT, f"{_SLOT} is none"
     if plugins.get("enabled") is False or (isinstance(deny, list) and name in deny):
         return "plugins", f"{_SLOT} names a plugin that `plugins` turns off"
-    if missing or not reading.checked_flag(f"{key}.enabled", enabled):
+    if missing or not reading.require_flag(f"{key}.enabled", entry_flag):
         needs = f"to turn it on, enable the entry of {name} and set {_SLOT} = {name}"
         return _SLOT if entry is None else key, needs
     return "", ""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from recollect.errors import SettingsError
-from recollect.system.config.keys import GivenValue, known_keys
+from recollect.system.config.keys import GivenValue, setting_keys
 from recollect.system.durable import read_plain, replace_file
 from recollect.system.places import trust_folder, user_settings_file
 
@@ -85,27 +85,34 @@ def read_project_file(folder: Path) -> ProjectFile | UnreadFile | None:
     return ProjectFile(path=path, data=data)
 
 
-def withheld_values(given: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
+def withheld_values(values_by_path: Mapping[str, GivenValue]) -> dict[str, GivenValue]:
     """Return the values in a project's file that only the user may decide."""
-    keys = known_keys()
-    return {path: one for path, one in given.items() if not keys[path].project.allows(one.value)}
+    keys = setting_keys()
+    return {
+        path: given_value
+        for path, given_value in values_by_path.items()
+        if not keys[path].project.allows(given_value.value)
+    }
 
 
 def notice_text(path: Path, keys: Iterable[str]) -> str:
     """Write the notice about ignored settings of a project's file."""
-    named = list(keys)
-    more = f" and {len(named) - _SHOWN_KEYS} more" if len(named) > _SHOWN_KEYS else ""
+    ignored_keys = list(keys)
+    count_note = (
+        f" and {len(ignored_keys) - _SHOWN_KEYS} more" if len(ignored_keys) > _SHOWN_KEYS else ""
+    )
     return (
-        f"ignored in {printable(path)}: {', '.join(named[:_SHOWN_KEYS])}{more}. A file found in a "
-        "folder may not set this until you allow it: run `recollect trust` there to review it"
+        f"ignored in {printable(path)}: {', '.join(ignored_keys[:_SHOWN_KEYS])}{count_note}. A "
+        "file found in a folder may not set this until you allow it: run `recollect trust` there "
+        "to review it"
     )
 
 
 def error_notice(path: Path, problem: SettingsError) -> str:
     """Write the notice about a project's file that is ignored because of an error in it."""
-    why = printable(str(problem).replace(str(path), FILE_NAME))
-    shown = why if len(why) <= _SHOWN_CHARS else f"{why[:_SHOWN_CHARS]}..."
-    return f"{printable(path)} is ignored: {shown}"
+    message = printable(str(problem).replace(str(path), FILE_NAME))
+    excerpt = message if len(message) <= _SHOWN_CHARS else f"{message[:_SHOWN_CHARS]}..."
+    return f"{printable(path)} is ignored: {excerpt}"
 
 
 def printable(text: Path | str) -> str:
@@ -118,8 +125,8 @@ def is_trusted(file: ProjectFile) -> bool:
     record = _record_file(file.path)
     if not _is_own_folder(record.parent):
         return False
-    found = _read_record(record)
-    return found == TrustRecord(path=file.path, digest=file.digest)
+    stored_record = _read_record(record)
+    return stored_record == TrustRecord(path=file.path, digest=file.digest)
 
 
 def record_trust(file: ProjectFile) -> None:
@@ -155,9 +162,9 @@ def trust_records() -> list[TrustRecord]:
     folder = trust_folder()
     if not _is_own_folder(folder):
         return []
-    found = (_read_record(path) for path in folder.iterdir())
-    records = [one for one in found if one is not None]
-    return sorted(records, key=lambda one: str(one.path))
+    optional_records = (_read_record(path) for path in folder.iterdir())
+    records = [record for record in optional_records if record is not None]
+    return sorted(records, key=lambda record: str(record.path))
 
 
 def _record_file(path: Path) -> Path:
@@ -168,22 +175,22 @@ def _record_file(path: Path) -> Path:
 
 def _is_own_folder(folder: Path) -> bool:
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and _is_own(found)
+    return stat.S_ISDIR(status.st_mode) and _is_own(status)
 
 
-def _is_own(found: os.stat_result) -> bool:
-    return found.st_uid == os.geteuid() and not found.st_mode & _WRITABLE_BY_OTHERS
+def _is_own(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid() and not status.st_mode & _WRITABLE_BY_OTHERS
 
 
 def _read_record(path: Path) -> TrustRecord | None:
     try:
-        data, found = read_plain(
+        data, status = read_plain(
             Path(os.path.realpath(path.parent)) / path.name, _MOST_RECORD_BYTES
         )
-        record = json.loads(data) if _is_own(found) else {}
+        record = json.loads(data) if _is_own(status) else {}
         return TrustRecord(path=Path(record["path"]), digest=str(record["digest"]))
     except (OSError, ValueError, LookupError, TypeError):
         return None

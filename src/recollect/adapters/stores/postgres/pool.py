@@ -32,7 +32,7 @@ from recollect.adapters.stores.postgres.link import (
 )
 from recollect.errors import StoreError, StoreUnavailable
 from recollect.system.forks import FORKED, OwnProcess
-from recollect.system.telemetry import measured
+from recollect.system.telemetry import measure_action
 
 CONNECT_SECONDS: Final = 5.0
 """Time limit for connecting, after which PostgreSQL is treated as down."""
@@ -257,7 +257,7 @@ class Pool:
         seconds: float = SECONDS,
         notes_full_disk: bool = False,
     ) -> AsyncIterator[Transaction]:
-        with measured("transaction", _MODES[read]), driver_errors(writing=not read):
+        with measure_action("transaction", _MODES[read]), driver_errors(writing=not read):
             try:
                 async with self._borrow_link() as link:
                     self.traffic.transactions += 1

@@ -147,7 +147,7 @@ def _keyring_entry(name: str) -> str | None:
 def store_errors(path: Path) -> Iterator[None]:
     """Raise SQLite's errors as those of a store. Inside the block, this process does not fork."""
     try:
-        with FORK_GATE.passed():
+        with FORK_GATE.delay_forks():
             yield
     except apsw.Error as error:
         raise _store_error(error, path) from error
