@@ -12,7 +12,7 @@ from recollect.core.facts.support import (
     repeated_segments,
     share,
 )
-from recollect.core.rules.trust import lowest
+from recollect.core.rules.trust import lowest_trust
 from recollect.core.values.fact import EvidenceSpan, FactDraft, FactType
 from recollect.core.values.message import Role
 from recollect.core.values.segment import Segment, SegmentId, Trust
@@ -33,7 +33,7 @@ def lineage(statement: str, own: Trust, before: list[Segment]) -> tuple[Trust, s
         type="config", content=statement, at=1.0, evidence=(), trust=own, made_by="model"
     )
     (repeated,) = repeated_segments([Proposed(draft=draft, spans=())], before)
-    return lowest([own, *(one.trust for one in repeated)]), {one.id for one in repeated}
+    return lowest_trust([own, *(one.trust for one in repeated)]), {one.id for one in repeated}
 
 
 def trust_of(statement: str, own: Trust, before: list[Segment]) -> Trust:

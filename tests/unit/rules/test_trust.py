@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from recollect.core.formats.codec import CODECS
-from recollect.core.rules.trust import fetched_calls, fetches, is_fetcher, trust_of
+from recollect.core.rules.trust import fetches, find_fetch_calls, is_fetcher, trust_of
 from recollect.core.values.message import CallId, Message, ToolCall
 
 
@@ -57,7 +57,7 @@ def test_results_are_as_trusted_as_the_least_trusted_of_them() -> None:
     assert trust_of(read({"role": "assistant", "content": [ran, said]})) == "low"
     assert trust_of(read({"role": "assistant", "content": [said]})) == "medium"
     asked = call("bash", command="curl https://example.com")
-    fetched = fetched_calls([asked, call("Read", path="a.txt")])
+    fetched = find_fetch_calls([asked, call("Read", path="a.txt")])
     assert fetched == {"c"}
     assert trust_of(results("c"), {CallId("c"): "bash"}, fetched) == "outside"
     assert trust_of(results("d"), {CallId("d"): "bash"}, fetched) == "low"

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from recollect import Engine, open_memory
-from recollect.core.rules.identity import is_sealed, sealed, space_secret
+from recollect.core.rules.identity import is_sealed, seal_answer, space_secret
 from recollect.core.values.model import FormatName
 from recollect.core.values.recall import TOOL_OPENING
 from recollect.hosts.tools.arguments import KINDS, read_arguments
@@ -319,7 +319,7 @@ class TestNotKeptTwice:
             real = (await tools.call("memory_search", {"query": "Kestrel port"})).text
             lines = real.replace("4711", "6666").split("\n")
             text = "\n".join(line for line in lines if not line.startswith("seal "))
-            forged = sealed(text, space_secret(named.format(memory.space)))
+            forged = seal_answer(text, space_secret(named.format(memory.space)))
             await told(
                 memory,
                 *TALK,
@@ -553,7 +553,7 @@ SECRET, OTHER = b"of this space" * 2, b"of another one" * 2
 
 
 def test_a_seal_holds_for_its_text_and_its_space_alone() -> None:
-    given = sealed(ANSWER, SECRET)
+    given = seal_answer(ANSWER, SECRET)
     assert given.startswith("<recalled-context>")
     assert given.endswith("</recalled-context>")
     assert is_sealed(given, SECRET)
@@ -563,6 +563,6 @@ def test_a_seal_holds_for_its_text_and_its_space_alone() -> None:
     assert not is_sealed(given.replace("5433", "6666"), SECRET)
     assert not is_sealed(f"{given}\nand more", SECRET)
     assert not is_sealed(f"words before\n{given}", SECRET)
-    assert not is_sealed(sealed(ANSWER, OTHER), SECRET)
+    assert not is_sealed(seal_answer(ANSWER, OTHER), SECRET)
     for odd in ("", "\nseal ", "seal x", "\nseal \n", given.replace("seal ", "seal  ")):
         assert not is_sealed(odd, SECRET)

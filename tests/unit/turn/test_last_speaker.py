@@ -100,7 +100,9 @@ def test_a_row_of_ours_is_no_message_that_went_missing(ends: bool) -> None:
     first, second = entries_of([assistant("One."), assistant("Two.")], "anthropic")
     ours = Slot(role="user", pieces=(OwnText(text="a note of ours", note="opening"),))
     given: list[Row] = [first, second, ours] if ends else [first, ours, second]
-    settled = settle([first, second], CODECS["anthropic"].rules, given=given, continued=True)
+    settled = settle(
+        [first, second], CODECS["anthropic"].rules, original_rows=given, continued=True
+    )
     assert [row.role for row in settled.rows] == ["assistant"]
 
 

@@ -18,7 +18,12 @@ from recollect.core.compaction.ask import (
     utterances,
 )
 from recollect.core.formats.summaries import LINES_TAG
-from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
+from recollect.core.rules.text import (
+    excerpt_around,
+    one_line,
+    sentence_spans,
+    without_recalled_blocks,
+)
 from recollect.core.search.identifiers import names_in
 from recollect.core.search.tokenize import STOP_WORDS
 from recollect.core.values.edit import QuotedLine
@@ -210,7 +215,7 @@ def _pieces(text: str) -> Iterator[str]:
         for name in names_in(line[:_READ_CHARS]):
             offset = line.find(name, done)
             if offset >= 0:
-                piece = bounded(line[done:], offset - done, len(name), LINE_CHARS)
+                piece = excerpt_around(line[done:], offset - done, len(name), LINE_CHARS)
                 yield piece
                 done = line.find(piece, done) + len(piece)
 

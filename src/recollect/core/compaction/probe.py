@@ -14,7 +14,7 @@ from itertools import zip_longest
 from typing import Final
 
 from recollect.core.compaction.ask import MessageText, Speaker, utterances
-from recollect.core.rules.text import SENTENCE_CHARS, bounded, one_line, sentence_spans
+from recollect.core.rules.text import SENTENCE_CHARS, excerpt_around, one_line, sentence_spans
 from recollect.core.search.identifiers import exact_things
 from recollect.core.search.question import substance
 from recollect.core.search.statements import is_error_line, statement_kind, tells_the_error
@@ -251,7 +251,7 @@ def _find_candidates(message_text: MessageText) -> Iterator[_ProbeCandidate]:
     by_tool = message_text.speaker in ("call", "tool")
     if message_text.failed_call and (error := tells_the_error(message_text.text)):
         start = message_text.text.find(error)
-        text = bounded(one_line(error), 0, 0, _STATEMENT_CHARS)
+        text = excerpt_around(one_line(error), 0, 0, _STATEMENT_CHARS)
         yield make_candidate("attempt", text, start, start + len(error))
     fenced, errors = False, 0
     for start, end in sentence_spans(message_text.text):
@@ -263,7 +263,7 @@ def _find_candidates(message_text: MessageText) -> Iterator[_ProbeCandidate]:
         errors += kind == "error"
         if kind is not None and errors <= _MAX_ERRORS:
             yield make_candidate(
-                kind, bounded(one_line(sentence), 0, 0, _STATEMENT_CHARS), start, end
+                kind, excerpt_around(one_line(sentence), 0, 0, _STATEMENT_CHARS), start, end
             )
         for thing in exact_things(sentence):
             if not by_tool or thing.kind in _OF_TOOLS:
@@ -350,12 +350,12 @@ def _sentence_around(candidate: _ProbeCandidate) -> str:
     start, end = spans[index]
     sentence = one_line(text[start:end])
     offset = max(sentence.find(candidate.text), 0)
-    sentence = bounded(sentence, offset, len(candidate.text))
+    sentence = excerpt_around(sentence, offset, len(candidate.text))
     if candidate.utterance.failed_call:
         return f"{candidate.utterance.failed_call}: {candidate.text}"[:SENTENCE_CHARS]
     if content_words(without_texts(sentence, (candidate.text,))):
         return sentence
-    sentence = bounded(
+    sentence = excerpt_around(
         sentence, sentence.find(candidate.text), len(candidate.text), _STATEMENT_CHARS
     )
     sentence_after = text[slice(*spans[index + 1])] if index + 1 < len(spans) else ""

@@ -27,7 +27,12 @@ from recollect.core.compaction.probe import (
 )
 from recollect.core.formats.summaries import PINNED_HEADING, PINNED_NOTE
 from recollect.core.rules.noise import strip_channel_prefix
-from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
+from recollect.core.rules.text import (
+    excerpt_around,
+    one_line,
+    sentence_spans,
+    without_recalled_blocks,
+)
 from recollect.core.search.identifiers import identifiers_in
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.compaction import Probe, ProbeFinding, Receipt, Standing
@@ -228,7 +233,7 @@ def pin(
 def _write_line(probe: Probe) -> str:
     text = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
     offset = max(text.find(probe.text), 0)
-    quote = bounded(text, offset, len(probe.text), max(_LINE_CHARS, len(probe.text)))
+    quote = excerpt_around(text, offset, len(probe.text), max(_LINE_CHARS, len(probe.text)))
     return f"- {probe.kind}: {defuse(quote)}"
 
 

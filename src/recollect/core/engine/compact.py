@@ -368,7 +368,7 @@ class Compactor:
         notes = (*notes, *summary.notes)
         nothing = replace(nothing, spent=summary.spent, notes=notes)
         if isinstance(summary, NoSummary):
-            return replace(nothing, reason=summary.reason.masked(mask.text))
+            return replace(nothing, reason=summary.reason.mask_texts(mask.text))
         text, receipt = await prove(
             draft,
             read,

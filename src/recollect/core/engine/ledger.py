@@ -258,7 +258,7 @@ def record_turn(
         return add(_piece(kind, masked, about, exact=exact and unchanged))
 
     def mask_reason(reason: Reason) -> Reason:
-        return reason.masked(lambda text: _mask_word(text, mask))
+        return reason.mask_texts(lambda text: _mask_word(text, mask))
 
     rows = report.view.rows
     kept = count_equal_rows(rows, last)

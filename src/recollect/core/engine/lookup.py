@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 from recollect.core.boundary import attempted
 from recollect.core.engine.recaller import MemoryRecaller
 from recollect.core.ports import Store
-from recollect.core.rules.identity import ROOT, chain, identify, sealed
+from recollect.core.rules.identity import ROOT, chain, identify, seal_answer
 from recollect.core.rules.tokens import Weigher
 from recollect.core.turn.ingest import ingest
 from recollect.core.values.batch import Batch
@@ -140,7 +140,7 @@ class MemoryLookup:
 
     def tell(self, text: str, quotes: Sequence[MessageId]) -> str:
         """Seal a tool answer that quotes these messages, and return the text to send."""
-        text = sealed(text, self._parts.seal())
+        text = seal_answer(text, self._parts.seal())
         self._parts.tool_answers.add(text, quotes)
         return text
 

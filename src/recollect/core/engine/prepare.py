@@ -21,7 +21,7 @@ from recollect.core.rules.budget import (
     limits_of,
     window_of,
 )
-from recollect.core.rules.identity import ROOT, chain, continued_root
+from recollect.core.rules.identity import ROOT, chain, root_of_continued
 from recollect.core.rules.tokens import MESSAGE_TOKENS, Weigher
 from recollect.core.search.identifiers import identifiers_in
 from recollect.core.turn.align import Alignment, LastRequest, ReadResult, align, enter, read
@@ -157,7 +157,7 @@ def _align(given: TurnInput, done: ReadResult) -> Alignment:
     ids = given.state.ids[:settled] + tuple([reading.id for reading in done.fresh])
     weights = [reading.tokens for reading in done.fresh]
     request = given.request
-    root = continued_root(request.continues_from) if request.continues else ROOT
+    root = root_of_continued(request.continues_from) if request.continues else ROOT
     return align(given.state, ids, weights, settled=settled, root=root)
 
 

@@ -292,7 +292,7 @@ def mask_result(result: CompactionResult, redaction: RedactionSettings) -> Compa
         receipt = replace(receipt, findings=tuple(map(mask_finding, receipt.findings)))
     return replace(
         result,
-        reason=result.reason.masked(masked),
+        reason=result.reason.mask_texts(masked),
         notes=tuple(map(masked, result.notes)),
         summary=masked(result.summary),
         receipt=receipt,

@@ -29,7 +29,7 @@ from recollect.core.facts.history import (
 from recollect.core.ports import Clock, Spool, Store
 from recollect.core.rules.redaction import redact
 from recollect.core.rules.text import clean_text
-from recollect.core.rules.trust import lowest
+from recollect.core.rules.trust import lowest_trust
 from recollect.core.search.tokenize import tokenize
 from recollect.core.upkeep.forget import forget as forget_all
 from recollect.core.values.batch import EMBED_JOB, Batch, NewJob
@@ -260,7 +260,7 @@ class FactBook:
                 raise RecollectError("the source message does not exist: search for its id")
             said = stored[0].segment
             evidence = (EvidenceSpan(segment=said.id, start=0, end=len(said.text)),)
-            trust = lowest([trust, said.trust])
+            trust = lowest_trust([trust, said.trust])
         named = name_property(content)
         draft = FactDraft(
             type=type or _type_of(content, named.subject),

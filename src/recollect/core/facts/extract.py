@@ -42,7 +42,7 @@ from recollect.core.facts.support import (
 from recollect.core.ports import Archive, Clock, Model
 from recollect.core.rules.noise import is_noise
 from recollect.core.rules.text import statement_spans
-from recollect.core.rules.trust import TRUST_ORDER, is_below, lowest
+from recollect.core.rules.trust import TRUST_ORDER, is_below, lowest_trust
 from recollect.core.search.tokenize import tokenize
 from recollect.core.upkeep.jobs import GiveUp
 from recollect.core.values.batch import EMBED_JOB, Batch, Lease, NewJob, extract_job
@@ -261,7 +261,7 @@ def _draft(claim: _Claim, content: str, lines: Sequence[Line]) -> FactDraft:
             EvidenceSpan(segment=line.piece.segment.id, start=line.start, end=line.end)
             for line in lines
         ),
-        trust=lowest(segment.trust for segment in segments),
+        trust=lowest_trust(segment.trust for segment in segments),
         made_by="model",
         session=segments[-1].session,
         subject=named.subject or subject,

@@ -17,7 +17,7 @@ from unicodedata import normalize
 from recollect.core.rules.redaction import redact
 from recollect.core.rules.secret_values import MASK_OPENING
 from recollect.core.rules.text import statement_spans
-from recollect.core.rules.trust import is_below, lowest
+from recollect.core.rules.trust import is_below, lowest_trust
 from recollect.core.search.identifiers import shapes_in
 from recollect.core.search.names import names_in
 from recollect.core.search.question import substance
@@ -449,7 +449,7 @@ def admit(
     admitted: list[FactDraft] = []
     for proposal, repeated in zip(proposed, repeated_segments(proposed, around), strict=True):
         draft = proposal.draft
-        trust = lowest([draft.trust, *(segment.trust for segment in repeated)])
+        trust = lowest_trust([draft.trust, *(segment.trust for segment in repeated)])
         orders = any(map(is_order, proposal.texts))
         binds = orders or draft.type in _BINDING
         if draft.type not in _STATABLE[trust] or (orders and trust in ("low", "outside")):

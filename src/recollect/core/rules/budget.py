@@ -160,8 +160,8 @@ def limits_beside(
     messages half a window in addition."""
     room = window_tokens // PROMPT_ROOM_SHARE
     reserve = limits_of(window_tokens, settings, output_tokens=output_tokens).reserve_tokens
-    whole = fixed_tokens + reserve + room
-    return limits_of(whole, settings, output_tokens=output_tokens), room
+    enlarged_tokens = fixed_tokens + reserve + room
+    return limits_of(enlarged_tokens, settings, output_tokens=output_tokens), room
 
 
 WORTHWHILE_SHARE = 20
@@ -184,18 +184,18 @@ def batch_moment(
     last request is longer ago than `pruning.ttl`, and than every pause that the cache has survived.
     `kept_an_hour` is true if the request asks to be cached for an hour."""
     if used_tokens > limits.limit_tokens:
-        over = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
-        return BatchMoment(kind="over-limit", reason=over)
+        excess_reason = Reason(Cause.OVER_LIMIT, limit=limits.limit_tokens)
+        return BatchMoment(kind="over-limit", reason=excess_reason)
     pruning = settings.pruning
-    marked = LONG_TTL_SECONDS if kept_an_hour else 0.0
+    cache_seconds = LONG_TTL_SECONDS if kept_an_hour else 0.0
     age = 0.0 if state.sent_at is None else now - state.sent_at
-    if age >= max(pruning.ttl, marked) and age > state.cache.lives_seconds:
-        expired = Reason(Cause.CACHE_EXPIRED, minutes=age / 60)
-        return BatchMoment(kind="cache-expired", reason=expired)
+    if age >= max(pruning.ttl, cache_seconds) and age > state.cache.lives_seconds:
+        expiry_reason = Reason(Cause.CACHE_EXPIRED, minutes=age / 60)
+        return BatchMoment(kind="cache-expired", reason=expiry_reason)
     share = used_tokens / limits.window_tokens
     if is_uncached(state.cache) and share >= pruning.soft_trim_ratio:
-        none = Reason(Cause.NOT_CACHED, requests=state.cache.misses)
-        return BatchMoment(kind="uncached", reason=none)
+        uncached_reason = Reason(Cause.NOT_CACHED, requests=state.cache.misses)
+        return BatchMoment(kind="uncached", reason=uncached_reason)
     by_share = pruning.mode == "adaptive" and share >= pruning.soft_trim_ratio
     if by_share or pruning.mode == "aggressive":
         return BatchMoment(kind="ratio", reason=Reason(Cause.WINDOW_SHARE, share=share))

@@ -54,34 +54,34 @@ def misfits(rows: Sequence[Row], rules: WireRules, *, continues: bool = False) -
     earlier items, so they may hold a missing result or caller."""
     if not any(map(_is_linked, rows)):
         return NONE
-    shown = [(base, row) for row in rows if (base := base_of(row)) is not None]
+    based_rows = [(base, row) for row in rows if (base := base_of(row)) is not None]
     links = _Links(continues=continues, answered=rules.provider_calls_answered)
-    for entry, row in shown:
+    for entry, row in based_rows:
         links.read(entry, row)
     out = links.out
     if rules.provider_calls_answered:
-        for call, (key, at) in links.waiting.items():
+        for call, (key, part_index) in links.waiting.items():
             if not _is_at_work(call, key, rows):
-                out.setdefault(key, {})[at] = NO_RESULT
-    direct = {} if continues else _without_caller(shown, out)
+                out.setdefault(key, {})[part_index] = NO_RESULT
+    direct = {} if continues else _without_caller(based_rows, out)
     return Misfits(out, direct) if out or direct else NONE
 
 
 def _without_caller(
-    shown: Sequence[tuple[Entry, Row]], out: Mapping[EntryKey, Mapping[int, Reason]]
+    based_rows: Sequence[tuple[Entry, Row]], out: Mapping[EntryKey, Mapping[int, Reason]]
 ) -> dict[EntryKey, frozenset[int]]:
-    before: set[CallId] = set()
+    open_ids: set[CallId] = set()
     direct: dict[EntryKey, frozenset[int]] = {}
-    for entry, row in shown:
-        gone: set[int] = set()
-        for at, part in _parts(row):
+    for entry, row in based_rows:
+        missing_indexes: set[int] = set()
+        for part_index, part in _parts(row):
             if isinstance(part, Other) and part.opens is not None:
-                if at not in out.get(entry.key, {}):
-                    before.add(part.opens)
-            elif isinstance(part, ToolCall) and part.caller not in (None, *before):
-                gone.add(at)
-        if gone:
-            direct[entry.key] = frozenset(gone)
+                if part_index not in out.get(entry.key, {}):
+                    open_ids.add(part.opens)
+            elif isinstance(part, ToolCall) and part.caller not in (None, *open_ids):
+                missing_indexes.add(part_index)
+        if missing_indexes:
+            direct[entry.key] = frozenset(missing_indexes)
     return direct
 
 
@@ -95,26 +95,26 @@ class _Links:
 
     def read(self, entry: Entry, row: Row) -> None:
         pairs = _pairs_inside(row)
-        for at, part in _parts(row):
+        for part_index, part in _parts(row):
             if not isinstance(part, Other):
                 continue
             if part.opens is not None:
-                self._call(part.opens, entry.key, at, paired=at in pairs)
-            elif part.answers is not None and at not in pairs:
+                self._call(part.opens, entry.key, part_index, paired=part_index in pairs)
+            elif part.answers is not None and part_index not in pairs:
                 reason = self._answer(part.answers, certain=part.certain)
                 if reason is not None:
-                    self.out.setdefault(entry.key, {})[at] = reason
+                    self.out.setdefault(entry.key, {})[part_index] = reason
 
-    def _call(self, call: CallId, key: EntryKey, at: int, *, paired: bool) -> None:
+    def _call(self, call: CallId, key: EntryKey, part_index: int, *, paired: bool) -> None:
         if paired:  # an earlier call with the same id gets no result
             if call in self.waiting and self.answered:
-                open_key, open_at = self.waiting.pop(call)
-                self.out.setdefault(open_key, {})[open_at] = NO_RESULT
+                open_key, open_index = self.waiting.pop(call)
+                self.out.setdefault(open_key, {})[open_index] = NO_RESULT
             self.done.add(call)
         elif call in self.waiting or call in self.done:
-            self.out.setdefault(key, {})[at] = SECOND_CALL
+            self.out.setdefault(key, {})[part_index] = SECOND_CALL
         else:
-            self.waiting[call] = (key, at)
+            self.waiting[call] = (key, part_index)
 
     def _answer(self, call: CallId, *, certain: bool) -> Reason | None:
         if self.waiting.pop(call, None) is None and certain:
@@ -129,13 +129,13 @@ class _Links:
 def _pairs_inside(row: Row) -> set[int]:
     waiting: dict[CallId, int] = {}
     pairs: set[int] = set()
-    for at, part in _parts(row):
+    for part_index, part in _parts(row):
         if not isinstance(part, Other):
             continue
         if part.opens is not None:
-            waiting[part.opens] = at
+            waiting[part.opens] = part_index
         elif part.answers in waiting:
-            pairs.update((waiting.pop(part.answers), at))
+            pairs.update((waiting.pop(part.answers), part_index))
     return pairs
 
 
@@ -205,24 +205,24 @@ def group(entries: Sequence[Entry], rules: WireRules) -> list[Group]:
     caller: dict[CallId, Group] = {}
     opened: dict[CallId, Group] = {}
     run: Group | None = None
-    for at, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if entry.results:
-            _join_callers(entry, at, caller, groups)
+            _join_callers(entry, index, caller, groups)
             run = None
             continue
         in_run = rules.thinking_leads and run is not None and entry.role == "assistant"
-        joined = next((opened[c] for c in entry.message.joins if c in opened), None)
-        if joined is not None:
-            if in_run and run is not None and run is not joined:
-                _merge(joined, run, (caller, opened))
+        opened_group = next((opened[c] for c in entry.message.joins if c in opened), None)
+        if opened_group is not None:
+            if in_run and run is not None and run is not opened_group:
+                _merge(opened_group, run, (caller, opened))
                 groups.remove(run)
-            run = joined
+            run = opened_group
         elif not in_run:
-            run = Group(first=at)
+            run = Group(first=index)
             groups.append(run)
         assert run is not None
         run.members.append((entry.key, None))
-        run.entries.append(at)
+        run.entries.append(index)
         for call_id in entry.calls:
             run.calls = True
             caller[call_id] = run
@@ -238,11 +238,15 @@ def _merge(group: Group, other: Group, owners: tuple[dict[CallId, Group], ...]) 
     group.members += other.members
     group.entries += other.entries
     group.calls |= other.calls
-    for owned in owners:
-        owned.update({call_id: group for call_id, owner in owned.items() if owner is other})
+    for group_by_call in owners:
+        group_by_call.update(
+            {call_id: group for call_id, owner in group_by_call.items() if owner is other}
+        )
 
 
-def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: list[Group]) -> None:
+def _join_callers(
+    entry: Entry, index: int, caller: dict[CallId, Group], groups: list[Group]
+) -> None:
     owners = {
         id(found_group): found_group
         for c in entry.results
@@ -252,17 +256,17 @@ def _join_callers(entry: Entry, at: int, caller: dict[CallId, Group], groups: li
     if only_results and len(owners) == 1:
         owner = next(iter(owners.values()))
         owner.members.append((entry.key, None))
-        owner.entries.append(at)
+        owner.entries.append(index)
         return
-    rest = Group(first=at)
-    for part_at, part in enumerate(entry.parts):
+    loose_group = Group(first=index)
+    for part_index, part in enumerate(entry.parts):
         found_group = caller.get(part.call_id) if isinstance(part, ToolResult) else None
-        target = found_group or rest
-        target.members.append((entry.key, part_at))
-        if at not in target.entries:
-            target.entries.append(at)
-    if rest.members:
-        groups.append(rest)
+        target = found_group or loose_group
+        target.members.append((entry.key, part_index))
+        if index not in target.entries:
+            target.entries.append(index)
+    if loose_group.members:
+        groups.append(loose_group)
 
 
 def is_odd(message: Message, rules: WireRules) -> bool:
@@ -322,17 +326,17 @@ def _shared(entries: Sequence[Entry], rules: WireRules) -> bool:
     """Return whether messages fit a format with results first in the user message after the calls.
     Roles must alternate and the user must begin. A system message must follow a user's message."""
     pending: tuple[CallId, ...] = ()
-    expected = "user"
+    expected_role = "user"
     for entry in entries:
         inside = rules.system_inside and entry.role == "system"
-        if inside and not entry.odd and expected == "assistant":
+        if inside and not entry.odd and expected_role == "assistant":
             continue
-        if entry.odd or entry.role != expected:
+        if entry.odd or entry.role != expected_role:
             return False
         if entry.results != pending and sorted(entry.results) != sorted(pending):
             return False
         pending = entry.calls
-        expected = "assistant" if expected == "user" else "user"
+        expected_role = "assistant" if expected_role == "user" else "user"
     return not pending and not _ends_badly(entries[-1])
 
 

@@ -53,34 +53,38 @@ def space_secret(space: str, deployment: bytes = b"") -> bytes:
 
 
 def segment_id(session: str, key: EntryKey) -> SegmentId:
-    named = f"{key}\0{session}".encode("utf-8", "surrogatepass")
-    return SegmentId(blake2b(named, digest_size=_DIGEST_BYTES, person=b"recollect-seg").hexdigest())
+    name_bytes = f"{key}\0{session}".encode("utf-8", "surrogatepass")
+    return SegmentId(
+        blake2b(name_bytes, digest_size=_DIGEST_BYTES, person=b"recollect-seg").hexdigest()
+    )
 
 
-def unnamed_session(format_name: str, first: str) -> str:
+def prefix_of_unnamed_session(format_name: str, first: str) -> str:
     """Return the prefix of a generated session name, for requests that name no session and begin
     with this message. The caller adds a suffix per session."""
     return f"unnamed:{sha256(f'{format_name}:{first}'.encode()).hexdigest()[:16]}"
 
 
 def identify(message: Message, secret: bytes) -> MessageId:
-    described: list[str] = [message.role]
+    words: list[str] = [message.role]
     for part in message.parts:
-        described.extend(_described(part))
+        words.extend(_describe(part))
     try:
-        canonical = _ENCODER.encode(described)
+        canonical = _ENCODER.encode(words)
     except UnicodeEncodeError:  # a lone surrogate, which JSON can only contain as an escape
-        canonical = json.dumps(described).encode("ascii")
+        canonical = json.dumps(words).encode("ascii")
     return MessageId(blake2b(canonical, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def block_mark(text: str, secret: bytes) -> str:
     """Return a hash that identifies a recalled block when a client sends it back."""
-    said = text.strip().encode("utf-8", "surrogatepass")
-    return blake2b(said, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block").hexdigest()
+    text_bytes = text.strip().encode("utf-8", "surrogatepass")
+    return blake2b(
+        text_bytes, key=secret, digest_size=_MARK_BYTES, person=b"recollect-block"
+    ).hexdigest()
 
 
-def sealed(text: str, secret: bytes) -> str:
+def seal_answer(text: str, secret: bytes) -> str:
     """Add a seal before the last line of a memory tool's answer. Every process with the secret can
     verify the seal, and nobody without the secret can forge it."""
     head, _, closing = text.rpartition("\n")
@@ -89,35 +93,35 @@ def sealed(text: str, secret: bytes) -> str:
 
 def is_sealed(text: str, secret: bytes) -> bool:
     """Return whether the text is an answer that was sealed with this secret and not changed."""
-    head, _, rest = text.strip().rpartition(f"\n{_SEAL}")
-    mark, _, closing = rest.partition("\n")
+    head, _, sealed_tail = text.strip().rpartition(f"\n{_SEAL}")
+    mark, _, closing = sealed_tail.partition("\n")
     return bool(head) and compare_digest(block_mark(f"{head}\n{closing}", secret), mark)
 
 
 def chain(parent: EntryKey, identity: MessageId) -> EntryKey:
-    joined = f"{parent}{identity}".encode("ascii")
-    return EntryKey(blake2b(joined, digest_size=_DIGEST_BYTES).hexdigest())
+    key_bytes = f"{parent}{identity}".encode("ascii")
+    return EntryKey(blake2b(key_bytes, digest_size=_DIGEST_BYTES).hexdigest())
 
 
 def batch_root(batch: str, secret: bytes) -> EntryKey:
     """Return the key to use as the predecessor of the first message passed to `ingest`."""
-    named = f"batch\0{batch}".encode("utf-8", "surrogatepass")
-    return EntryKey(blake2b(named, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
+    name_bytes = f"batch\0{batch}".encode("utf-8", "surrogatepass")
+    return EntryKey(blake2b(name_bytes, key=secret, digest_size=_DIGEST_BYTES).hexdigest())
 
 
-def continued_root(continues_from: str) -> EntryKey:
+def root_of_continued(continues_from: str) -> EntryKey:
     """Return the key to use as the predecessor of a request's first message, if the provider stores
     the messages before it."""
     return EntryKey(blake2b(continues_from.encode(), digest_size=_DIGEST_BYTES).hexdigest())
 
 
-def _described(part: Part) -> tuple[str, ...]:
+def _describe(part: Part) -> tuple[str, ...]:
     if isinstance(part, Text):
         return ("text", part.text) if part.text else ()
     if isinstance(part, ToolCall):
         return ("call", part.id, part.name, part.arguments)
     if isinstance(part, ToolResult):
-        inner = tuple(word for nested in part.content for word in _described(nested))
+        inner = tuple(word for nested in part.content for word in _describe(nested))
         return ("result", part.call_id, "error" if part.is_error else "", *inner, "end")
     if isinstance(part, Thinking):
         return ("thinking", part.text, part.sealed or "")

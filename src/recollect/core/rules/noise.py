@@ -177,15 +177,15 @@ def answers_nothing(text: str) -> bool:
         return False
     admits = False
     for clause in _CLAUSES.split(text):
-        said = clause.strip(_MARKUP + "。！")
-        while said and (apology := _APOLOGIES.match(said)):
-            said = said[apology.end() :]
-        if not said or said.endswith(("?", "？")):
+        clause_text = clause.strip(_MARKUP + "。！")
+        while clause_text and (apology := _APOLOGIES.match(clause_text)):
+            clause_text = clause_text[apology.end() :]
+        if not clause_text or clause_text.endswith(("?", "？")):
             continue
-        if _ADMITS.fullmatch(said) and not _TELLS_MORE.search(said):
+        if _ADMITS.fullmatch(clause_text) and not _TELLS_MORE.search(clause_text):
             admits = True
-        elif not (admits and _UNKNOWN.fullmatch(said)) and (
-            not _OFFERS.fullmatch(said) or _DETAIL.search(said)
+        elif not (admits and _UNKNOWN.fullmatch(clause_text)) and (
+            not _OFFERS.fullmatch(clause_text) or _DETAIL.search(clause_text)
         ):
             return False
     return admits
@@ -201,25 +201,29 @@ def _is_short(text: str) -> bool:
 def strip_channel_prefix(text: str) -> str:
     """Remove leading text that the user did not write: a channel's dates, names and metadata, and a
     coding agent's reminders."""
-    at = 0
+    offset = 0
     for _ in range(_MOST_PREFIXES):
-        following = _after_metadata(text, at)
-        if following == at:
-            following = _after_reminder(text, at)
-        if following == at:
-            match = _DATED.match(text, at) or _CHANNEL.match(text, at) or _BRIDGED.match(text, at)
-            following = at if match is None else match.end()
-        if following == at:
+        following = _after_metadata(text, offset)
+        if following == offset:
+            following = _after_reminder(text, offset)
+        if following == offset:
+            match = (
+                _DATED.match(text, offset)
+                or _CHANNEL.match(text, offset)
+                or _BRIDGED.match(text, offset)
+            )
+            following = offset if match is None else match.end()
+        if following == offset:
             break
-        at = following
-    return text[at:]
+        offset = following
+    return text[offset:]
 
 
 def channel_of(text: str) -> str | None:
     """Return the channel that put its prefix before a message, such as "telegram"."""
-    dated = _DATED.match(text)
-    at = dated.end() if dated else 0
-    prefix = _CHANNEL.match(text, at) or _BRIDGED.match(text, at)
+    date_match = _DATED.match(text)
+    offset = date_match.end() if date_match else 0
+    prefix = _CHANNEL.match(text, offset) or _BRIDGED.match(text, offset)
     name = prefix and re.search(_CHANNELS, prefix[0], re.IGNORECASE)
     return name[0].lower() if name else None
 
@@ -227,7 +231,9 @@ def channel_of(text: str) -> str | None:
 def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Return the positions of a coding agent's reminders, and of the sentences around its summary.
     A reminder begins a line and has a closing tag."""
-    spans = [span for opening, closing in _REMINDERS for span in _enclosed(text, opening, closing)]
+    spans = [
+        span for opening, closing in _REMINDERS for span in _find_enclosed(text, opening, closing)
+    ]
     if text.startswith(_CONTINUED):
         end = text.find("\n") if "\n" in text else len(_CONTINUED)
         spans.append((0, end))
@@ -240,16 +246,16 @@ def reminder_spans(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(kept)
 
 
-def _enclosed(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
-    at = 0
-    while (start := text.find(opening, at)) >= 0:
+def _find_enclosed(text: str, opening: str, closing: str) -> Iterator[tuple[int, int]]:
+    offset = 0
+    while (start := text.find(opening, offset)) >= 0:
         end = text.find(closing, start)
         if end < 0:
             return
-        at = end + len(closing)
+        offset = end + len(closing)
         indent = text[max(0, start - _MOST_INDENT) : start].rpartition("\n")[2]
         if len(indent) < _MOST_INDENT and not indent.strip():
-            yield start, at
+            yield start, offset
 
 
 def without_reminders(text: str) -> str:
@@ -320,33 +326,33 @@ def without_attachments(texts: Sequence[str], *, nearest: bool = False) -> list[
     return [without_spans(text, spans) for text, spans in zip(texts, inside, strict=True)]
 
 
-def _after_reminder(text: str, at: int) -> int:
-    start = _past_space(text, at)
+def _after_reminder(text: str, offset: int) -> int:
+    start = _past_space(text, offset)
     for opening, closing in _REMINDERS:
         if text.startswith(opening, start):
             end = text.find(closing, start)
-            return at if end < 0 else _past_space(text, end + len(closing))
-    return at
+            return offset if end < 0 else _past_space(text, end + len(closing))
+    return offset
 
 
-def _after_metadata(text: str, at: int) -> int:
-    announced = _METADATA.match(text, at)
-    if announced is None:
-        return at
-    start = announced.end()
+def _after_metadata(text: str, offset: int) -> int:
+    announcement = _METADATA.match(text, offset)
+    if announcement is None:
+        return offset
+    start = announcement.end()
     fence = _FENCE.match(text, start)
     if fence is not None:
         close = text.find("```", fence.end(), fence.end() + _MOST_METADATA_CHARS)
-        return _past_space(text, close + 3) if close >= 0 else at
+        return _past_space(text, close + 3) if close >= 0 else offset
     if not text.startswith("{", start):
-        return at
+        return offset
     try:
         _, size = json.JSONDecoder().raw_decode(text[start : start + _MOST_METADATA_CHARS])
     except (json.JSONDecodeError, RecursionError):
-        return at
+        return offset
     return _past_space(text, start + size)
 
 
-def _past_space(text: str, at: int) -> int:
-    rest = text[at : at + 64]
-    return at + len(rest) - len(rest.lstrip())
+def _past_space(text: str, offset: int) -> int:
+    following_text = text[offset : offset + 64]
+    return offset + len(following_text) - len(following_text.lstrip())

@@ -56,14 +56,14 @@ def pair(rows: Sequence[Row], rules: WireRules, *, continues: bool = False) -> P
     repairs: list[Repair] = []
     units = _units(rows, rules, repairs, misfits(rows, rules, continues=continues))
     if all(isinstance(unit, _Stretch) for unit in units):
-        return _finished(units, rows, rules, repairs)
+        return _finish_pairing(units, rows, rules, repairs)
     if not rules.results_adjacent:
         _drop_repeated(units, repairs)
-    match = _matched(units)
+    match = _match_results(units)
     if match.strays:
-        match.answered_ids.update(_answered_in_stretches(units))
+        match.answered_ids.update(_find_answered_calls(units))
     if continues:
-        match.strays = _answered_elsewhere(units, match)
+        match.strays = _find_answered_strays(units, match)
     _report_strays(units, match, repairs)
     _drop_unanswerable(units, match, rules, repairs)
     if rules.results_share_a_message:
@@ -72,21 +72,21 @@ def pair(rows: Sequence[Row], rules: WireRules, *, continues: bool = False) -> P
         laid_out = _own_messages(units, match, rules, repairs)
     if rules.thinking_leads:
         laid_out = _without_idle_thinking(laid_out, repairs)
-    return _finished(laid_out, rows, rules, repairs)
+    return _finish_pairing(laid_out, rows, rules, repairs)
 
 
-def _finished(
-    units: Sequence[Unit], given: Sequence[Row], rules: WireRules, repairs: list[Repair]
+def _finish_pairing(
+    units: Sequence[Unit], original_rows: Sequence[Row], rules: WireRules, repairs: list[Repair]
 ) -> Pairing:
-    rows: Sequence[Row] = _expanded(units)
+    rows: Sequence[Row] = _rows_of_units(units)
     if rules.thinking_leads:
-        rows = _with_ids_once(rows, _led_by(given), repairs)
+        rows = _with_ids_once(rows, _reasoning_by_item(original_rows), repairs)
     return Pairing(rows=tuple(rows), repairs=tuple(repairs))
 
 
-def _led_by(rows: Sequence[Row]) -> dict[str, str]:
+def _reasoning_by_item(rows: Sequence[Row]) -> dict[str, str]:
     count: Counter[str] = Counter()
-    led: dict[str, str] = {}
+    reasoning_by_item: dict[str, str] = {}
     reasoning: str | None = None
     for base in map(base_of, rows):
         wire_id = base.message.wire_id if base is not None else None
@@ -96,20 +96,22 @@ def _led_by(rows: Sequence[Row]) -> dict[str, str]:
         if wire_id is not None:
             count[wire_id] += 1
             if reasoning is not None:
-                led.setdefault(wire_id, reasoning)
+                reasoning_by_item.setdefault(wire_id, reasoning)
         reasoning = None
-    return {wire_id: led[wire_id] for wire_id in led if count[wire_id] > 1}
+    return {
+        wire_id: reasoning_by_item[wire_id] for wire_id in reasoning_by_item if count[wire_id] > 1
+    }
 
 
-def _answered_elsewhere(units: list[Unit], match: _Match) -> list[tuple[int, int]]:
-    known = {*match.answered_ids, CallId("")}
-    left: list[tuple[int, int]] = []
-    for at in match.strays:
-        call_id = _result_id(units, at)
-        if call_id in known:
-            left.append(at)
-        known.add(call_id)
-    return left
+def _find_answered_strays(units: list[Unit], match: _Match) -> list[tuple[int, int]]:
+    answered_ids = {*match.answered_ids, CallId("")}
+    answered_strays: list[tuple[int, int]] = []
+    for location in match.strays:
+        call_id = _result_id(units, location)
+        if call_id in answered_ids:
+            answered_strays.append(location)
+        answered_ids.add(call_id)
+    return answered_strays
 
 
 def _units(
@@ -131,37 +133,41 @@ def _units(
 
 
 def _with_ids_once(
-    rows: Sequence[Row], led: dict[str, str], repairs: list[Repair]
+    rows: Sequence[Row], reasoning_by_item: dict[str, str], repairs: list[Repair]
 ) -> Sequence[Row]:
     """Remove an item's id if an earlier item has the same id, or if the reasoning that produced the
     item comes after it."""
     seen: set[str] = set()
-    kept: list[Row] = []
+    unique_rows: list[Row] = []
     for row in rows:
         base = base_of(row)
         wire_id = base.message.wire_id if base else None
         if base is None or wire_id is None:
-            kept.append(row)
-        elif wire_id in seen or (wire_id in led and led[wire_id] not in seen):
+            unique_rows.append(row)
+        elif wire_id in seen or (
+            wire_id in reasoning_by_item and reasoning_by_item[wire_id] not in seen
+        ):
             repairs.append(repair_of("respelled", base, None, Reason(Cause.ID_TAKEN)))
-            kept.append(Slot(role=row.role, pieces=pieces_of(row), base=base, anonymous=True))
+            unique_rows.append(
+                Slot(role=row.role, pieces=pieces_of(row), base=base, anonymous=True)
+            )
         else:
-            kept.append(row)
+            unique_rows.append(row)
             seen.add(wire_id)
-    return kept
+    return unique_rows
 
 
-def _expanded(units: Sequence[Unit]) -> tuple[Row, ...]:
+def _rows_of_units(units: Sequence[Unit]) -> tuple[Row, ...]:
     rows: list[Row] = []
     for unit in units:
         if isinstance(unit, _Stretch):
             rows.extend(unit.rows)
         else:
-            rows.append(unit.arranged())
+            rows.append(unit.to_row())
     return tuple(rows)
 
 
-def _answered_in_stretches(units: Sequence[Unit]) -> set[CallId]:
+def _find_answered_calls(units: Sequence[Unit]) -> set[CallId]:
     stretches = [unit for unit in units if isinstance(unit, _Stretch)]
     bases = [base_of(row) for stretch in stretches for row in stretch.rows]
     return {call_id for entry in bases if entry is not None for call_id in entry.results}
@@ -175,7 +181,7 @@ def _blocks(rows: Sequence[Row], rules: WireRules, unfit: Misfits) -> list[tuple
     in_order = True
     previous: Role = "user"
     for row in rows:
-        entry, whole = _shape(row)
+        entry, is_whole = _shape(row)
         row_results = entry.results if entry else ()
         joins = bool(row_results) or (
             rules.thinking_leads and previous == "assistant" and row.role == "assistant"
@@ -183,7 +189,7 @@ def _blocks(rows: Sequence[Row], rules: WireRules, unfit: Misfits) -> list[tuple
         if block and not joins:
             blocks.append((block, in_order and _answered(calls, results, block, rules)))
             block, calls, results, in_order = [], (), (), True
-        if entry is None or not whole or entry.odd or (row_results and not block):
+        if entry is None or not is_whole or entry.odd or (row_results and not block):
             in_order = False
         if unfit.touches(entry):
             in_order = False
@@ -216,8 +222,8 @@ def _ids(block: list[Row]) -> list[CallId]:
 
 def _shape(row: Row) -> tuple[Entry | None, bool]:
     base = base_of(row)
-    whole = isinstance(row, Entry) or (base is not None and len(row.pieces) == len(base.parts))
-    return base, whole
+    is_whole = isinstance(row, Entry) or (base is not None and len(row.pieces) == len(base.parts))
+    return base, is_whole
 
 
 def _answered(
@@ -276,9 +282,9 @@ def _drop_repeated(units: list[Unit], repairs: list[Repair]) -> None:
                     _drop_its_reasoning(units, u, repairs)
             elif isinstance(part, ToolResult):
                 left.subtract(_may_answer(part))
-                answered = next((c for c in _may_answer(part) if c in waiting), None)
-                if answered is not None:
-                    done[answered] = waiting.pop(answered)
+                answered_call = next((c for c in _may_answer(part) if c in waiting), None)
+                if answered_call is not None:
+                    done[answered_call] = waiting.pop(answered_call)
 
 
 def _may_answer(result: ToolResult) -> tuple[CallId, ...]:
@@ -290,7 +296,7 @@ def _same(call: ToolCall, other: ToolCall) -> bool:
     return (call.name, call.arguments) == (other.name, other.arguments)
 
 
-def _matched(units: list[Unit]) -> _Match:
+def _match_results(units: list[Unit]) -> _Match:
     match = _Match()
     open_calls: dict[CallId, list[tuple[int, int]]] = {}
     early: list[tuple[int, int]] = []
@@ -310,15 +316,15 @@ def _matched(units: list[Unit]) -> _Match:
                     match.answered_ids.add(part.call_id)
                 else:
                     early.append((u, p))
-    for at in early:
-        call_id = _result_id(units, at)
-        later = [call for call in open_calls.get(call_id, ()) if call > at]
+    for location in early:
+        call_id = _result_id(units, location)
+        later = [call for call in open_calls.get(call_id, ()) if call > location]
         if later:
             open_calls[call_id].remove(later[0])
-            match.answers[later[0]] = at
+            match.answers[later[0]] = location
             match.answered_ids.add(call_id)
         else:
-            match.strays.append(at)
+            match.strays.append(location)
     return match
 
 
@@ -353,8 +359,8 @@ def _drop_unanswerable(
                 _drop_its_reasoning(units, u, repairs)
 
 
-def _result_id(units: list[Unit], at: tuple[int, int]) -> CallId:
-    part = part_of(units[at[0]].pieces[at[1]])
+def _result_id(units: list[Unit], location: tuple[int, int]) -> CallId:
+    part = part_of(units[location[0]].pieces[location[1]])
     assert isinstance(part, ToolResult)
     return part.call_id
 
@@ -381,13 +387,15 @@ def _has_tools(unit: Unit) -> bool:
 
 def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) -> list[Unit]:
     # Copy the pieces first, because moving results changes `unit.pieces`.
-    held = [unit.pieces for unit in units]
-    taken = set(match.answers.values()) | set(match.strays)
+    pieces_by_unit = [unit.pieces for unit in units]
+    moved_locations = set(match.answers.values()) | set(match.strays)
     out: list[Unit] = []
     owed: list[tuple[int, int, SlotPiece]] = []
     owner = -1
     for u, unit in enumerate(units):
-        rest = [piece for p, piece in enumerate(unit.pieces) if (u, p) not in taken]
+        other_pieces = [
+            piece for p, piece in enumerate(unit.pieces) if (u, p) not in moved_locations
+        ]
         if unit.role != "user" and owed:
             out.append(_results_unit(owed, owner, None, repairs))
             owed = []
@@ -395,14 +403,14 @@ def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) ->
             if _already_leads(owed, unit, u):
                 out.append(unit)
             else:
-                out.append(_results_unit(owed, owner, (u, unit, rest), repairs))
+                out.append(_results_unit(owed, owner, (u, unit, other_pieces), repairs))
             owed = []
             continue
-        if len(rest) != len(unit.pieces):
-            unit.change(rest)
-        if rest or unit.passes_through:
+        if len(other_pieces) != len(unit.pieces):
+            unit.change(other_pieces)
+        if other_pieces or unit.passes_through:
             out.append(unit)
-        owed, owner = _owed_results(held, match, u, repairs), u
+        owed, owner = _owed_results(pieces_by_unit, match, u, repairs), u
     if owed:
         out.append(_results_unit(owed, owner, None, repairs))
     return out
@@ -411,7 +419,7 @@ def _share_a_message(units: list[Unit], match: _Match, repairs: list[Repair]) ->
 def _own_messages(
     units: list[Unit], match: _Match, rules: WireRules, repairs: list[Repair]
 ) -> list[Unit]:
-    held = [unit.pieces for unit in units]
+    pieces_by_unit = [unit.pieces for unit in units]
     answered_by = {answer: call for call, answer in match.answers.items()}
     strays = set(match.strays)
     out: list[Unit] = []
@@ -426,7 +434,7 @@ def _own_messages(
             out.extend(waiting)
             waiting = []
         out.append(unit)
-        waiting.extend(_following(units, held, match, u, rules, repairs))
+        waiting.extend(_following(units, pieces_by_unit, match, u, rules, repairs))
     return out + waiting
 
 
@@ -449,17 +457,17 @@ def _without_idle_thinking(units: list[Unit], repairs: list[Repair]) -> list[Uni
 
 
 def _owed_results(
-    held: list[list[SlotPiece]], match: _Match, u: int, repairs: list[Repair]
+    pieces_by_unit: list[list[SlotPiece]], match: _Match, u: int, repairs: list[Repair]
 ) -> list[tuple[int, int, SlotPiece]]:
     owed: list[tuple[int, int, SlotPiece]] = []
     missing: list[tuple[int, int, SlotPiece]] = []
-    for p, piece in enumerate(held[u]):
+    for p, piece in enumerate(pieces_by_unit[u]):
         part = part_of(piece)
         if not isinstance(part, ToolCall):
             continue
         answer = match.answers.get((u, p))
         if answer is not None:
-            owed.append((*answer, held[answer[0]][answer[1]]))
+            owed.append((*answer, pieces_by_unit[answer[0]][answer[1]]))
         else:
             missing.append((u, p, StandIn(call=part, text=STAND_IN)))
             assert isinstance(piece, KeptPart | RewordedPart)
@@ -471,11 +479,11 @@ def _owed_results(
 
 def _already_leads(owed: list[tuple[int, int, SlotPiece]], unit: Unit, u: int) -> bool:
     leads = [(at_unit, at_piece) for at_unit, at_piece, _ in owed]
-    others = range(len(owed), len(unit.pieces))
+    other_indexes = range(len(owed), len(unit.pieces))
     return (
         leads == [(u, p) for p in range(len(owed))]
         and not any(isinstance(owed_piece, StandIn) for _, _, owed_piece in owed)
-        and not any(is_result(unit.pieces[p]) for p in others)
+        and not any(is_result(unit.pieces[p]) for p in other_indexes)
     )
 
 
@@ -496,7 +504,7 @@ def _results_unit(
 
 def _following(
     units: list[Unit],
-    held: list[list[SlotPiece]],
+    pieces_by_unit: list[list[SlotPiece]],
     match: _Match,
     u: int,
     rules: WireRules,
@@ -504,7 +512,7 @@ def _following(
 ) -> list[Unit]:
     rows: list[Unit] = []
     expected = u + 1
-    for at_unit, _, piece in _owed_results(held, match, u, repairs):
+    for at_unit, _, piece in _owed_results(pieces_by_unit, match, u, repairs):
         if isinstance(piece, StandIn):
             rows.append(Unit(Slot(role="tool", pieces=(piece,))))
         elif rules.results_adjacent or at_unit < u:

@@ -51,20 +51,20 @@ _MULTILINE: Final = re.compile(r"\(\?[a-zA-Z]*m")
 class TextPattern:
     """A regular expression from outside."""
 
-    __slots__ = ("_compiled", "_name", "_window_bytes")
+    __slots__ = ("_name", "_regex", "_window_bytes")
 
-    def __init__(self, written: str, name: str = "the pattern") -> None:
+    def __init__(self, source: str, name: str = "the pattern") -> None:
         """Compile the pattern. Raise SettingsError, which calls the pattern `name` and does not
         quote it, because it may contain a secret."""
         self._name = name
-        if len(written) > MAX_PATTERN_CHARS:
+        if len(source) > MAX_PATTERN_CHARS:
             raise self._error(f"may have at most {MAX_PATTERN_CHARS:,} characters: split it")
-        self._compiled = self._compile(written)
-        instructions = max(self._compiled.programsize, self._compiled.reverseprogramsize)
+        self._regex = self._compile(source)
+        instructions = max(self._regex.programsize, self._regex.reverseprogramsize)
         if instructions > MAX_INSTRUCTIONS:
             raise self._error("is too large: write fewer or shorter repeats with limits")
         self._window_bytes = max(MIN_WINDOW_BYTES, WINDOW_COST // instructions)
-        if self._compiled.search(b"") is not None:
+        if self._regex.search(b"") is not None:
             raise self._error(
                 "matches the empty text, so it would match everywhere: make it match only the text "
                 "to remove"
@@ -92,11 +92,11 @@ class TextPattern:
     def _byte_spans(self, raw: bytes) -> Iterator[tuple[int, int]]:
         """Search the text in windows that overlap by half. A match that begins in the second half
         belongs to the next window, so only one of more than half a window may be cut."""
-        until, searched = time.thread_time() + MAX_SECONDS, 0
+        until, searched_until = time.thread_time() + MAX_SECONDS, 0
         half = self._window_bytes // 2
         for start in range(0, max(1, len(raw) - half), half):
             end = min(len(raw), start + self._window_bytes)
-            matches = self._compiled.finditer(raw, max(start, searched), end)
+            matches = self._regex.finditer(raw, max(start, searched_until), end)
             while True:
                 match = next(matches, None)
                 if time.thread_time() > until:
@@ -107,30 +107,30 @@ class TextPattern:
                 if match is None or (match.start() >= start + half and end < len(raw)):
                     break
                 if match.end() > match.start():
-                    searched = match.end()
+                    searched_until = match.end()
                     yield match.span()
 
-    def _compile(self, written: str) -> Any:
+    def _compile(self, source: str) -> Any:
         import re2  # only if there is a pattern, because a hook must start fast
 
         options = re2.Options()
         options.never_capture = True
         options.log_errors = False  # they would be written to the standard error stream
         try:
-            compiled = re2.compile(self._to_re2(written), options)
+            regex = re2.compile(self._to_re2(source), options)
         except (re2.error, UnicodeEncodeError):
-            hint = next(hint for syntax, hint in _HINTS.items() if re.search(syntax, written))
+            hint = next(hint for syntax, hint in _HINTS.items() if re.search(syntax, source))
             raise self._error(f"is not a valid regular expression: {hint}") from None
         re2.purge()  # its cache would keep up to 1 GB
-        return compiled
+        return regex
 
-    def _to_re2(self, written: str) -> str:
+    def _to_re2(self, source: str) -> str:
         """Translate what Python writes in another way, and classes that RE2 limits to ASCII."""
-        in_class, ends_line = False, _MULTILINE.search(written) is not None
+        in_class, ends_line = False, _MULTILINE.search(source) is not None
 
         def translate(token: re.Match[str]) -> str:
             nonlocal in_class
-            escaped, code = token["escaped"], token["short"] or token["long"]
+            escape, code = token["escaped"], token["short"] or token["long"]
             if code:
                 return f"\\x{{{code}}}"
             if token["opening"] and in_class:  # there, [ is a character, and ] closes the class
@@ -139,29 +139,29 @@ class TextPattern:
             if token["opening"] or token["closing"]:
                 in_class = token["closing"] is None
                 return token[0]
-            if escaped == "C":
+            if escape == "C":
                 raise self._error(r"has \C, which matches a part of a character: write . instead")
-            if escaped in ("b", "B") and not in_class and not written.isascii():
+            if escape in ("b", "B") and not in_class and not source.isascii():
                 raise self._error(
-                    rf"has \{escaped}, which knows only ASCII letters: leave it out, or write \W"
+                    rf"has \{escape}, which knows only ASCII letters: leave it out, or write \W"
                 )
-            if in_class and escaped == "W":
+            if in_class and escape == "W":
                 raise self._error(r"has \W between brackets: write \P{L} there, or (?:[…]|\W)")
-            if escaped and (chars := _CLASSES.get(escaped if in_class else escaped.lower())):
-                return chars if in_class else f"[{'^' * escaped.isupper()}{chars}]"
-            if escaped or in_class or (token["end"] and ends_line):
-                return r"\z" if escaped == "Z" else token[0]
+            if escape and (chars := _CLASSES.get(escape if in_class else escape.lower())):
+                return chars if in_class else f"[{'^' * escape.isupper()}{chars}]"
+            if escape or in_class or (token["end"] and ends_line):
+                return r"\z" if escape == "Z" else token[0]
             return r"(?:\n?\z)" if token["end"] else f"{{0,{token['most']}}}"
 
-        return _SYNTAX.sub(translate, written)
+        return _SYNTAX.sub(translate, source)
 
     def _error(self, problem: str) -> SettingsError:
         return SettingsError(f"{self._name} {problem}")
 
 
-def compile_patterns(written: Sequence[str]) -> tuple[TextPattern, ...]:
+def compile_patterns(sources: Sequence[str]) -> tuple[TextPattern, ...]:
     """Compile regular expressions from outside. Raise SettingsError if one cannot be used."""
-    return tuple(TextPattern(text, f"pattern {number}") for number, text in enumerate(written, 1))
+    return tuple(TextPattern(text, f"pattern {number}") for number, text in enumerate(sources, 1))
 
 
 def _encode(text: str) -> bytes:

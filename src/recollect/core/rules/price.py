@@ -72,15 +72,19 @@ def price_edit(
     but no more than fit the window, because an edit batch is due anyway when the window is full."""
     price = CACHE_PRICES[format_name]
     pace = max(1.0, history_tokens / max(1, requests))
-    ahead = max(1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace)))
+    expected_requests = max(
+        1, min(requests, int((limit_tokens - used_tokens + freed_tokens) / pace))
+    )
     if is_uncached(use) or not requests:
-        return EditPrice(saves=float(freed_tokens * ahead), breaks=0.0, requests=ahead)
-    held = used_tokens if use.held_tokens is None else min(use.held_tokens, used_tokens)
-    broken = max(0, held - before_tokens - freed_tokens)
+        return EditPrice(
+            saves=float(freed_tokens * expected_requests), breaks=0.0, requests=expected_requests
+        )
+    cached_tokens = used_tokens if use.held_tokens is None else min(use.held_tokens, used_tokens)
+    rewritten_tokens = max(0, cached_tokens - before_tokens - freed_tokens)
     return EditPrice(
-        saves=freed_tokens * price.read * ahead,
-        breaks=broken * (price.write - price.read),
-        requests=ahead,
+        saves=freed_tokens * price.read * expected_requests,
+        breaks=rewritten_tokens * (price.write - price.read),
+        requests=expected_requests,
     )
 
 
@@ -117,8 +121,8 @@ def read_prices(lines: Sequence[str]) -> PriceList:
 def _read_price(line: str) -> tuple[str, ModelPrice]:
     name, *numbers = line.split() or [""]
     try:
-        plain, output, *cached = (float(number) for number in numbers)
-        read, write = (*cached, *(plain, plain)[len(cached) :])
+        plain, output, *cache_prices = (float(number) for number in numbers)
+        read, write = (*cache_prices, *(plain, plain)[len(cache_prices) :])
     except ValueError:
         plain = output = read = write = math.nan
     if not all(0 <= price < math.inf for price in (plain, output, read, write)):
@@ -135,15 +139,17 @@ _PRICES: Final = read_prices(
 """Published prices, one line per model, written like the setting `models.prices`."""
 
 
-def _is_of(name: str, known: str) -> bool:
-    rest = name.removeprefix(known)
-    return name.startswith(known) and (known[-1] == "-" or _VERSION.fullmatch(rest) is not None)
+def _is_of(name: str, listed_name: str) -> bool:
+    suffix = name.removeprefix(listed_name)
+    return name.startswith(listed_name) and (
+        listed_name[-1] == "-" or _VERSION.fullmatch(suffix) is not None
+    )
 
 
-def model_price(model: str | None, own: PriceList = ()) -> ModelPrice | None:
+def model_price(model: str | None, user_prices: PriceList = ()) -> ModelPrice | None:
     """Return the price of a model: the user's own, else its list price; None if unknown."""
     name = (model or "").rpartition("/")[2].lower()
-    for prices in (own, _PRICES):
+    for prices in (user_prices, _PRICES):
         matches = [(len(prefix), price) for prefix, price in prices if _is_of(name, prefix)]
         if matches:
             return max(matches, key=lambda match: match[0])[1]

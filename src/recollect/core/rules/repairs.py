@@ -63,7 +63,7 @@ class Unit:
     def base(self) -> Entry | None:
         return base_of(self.source)
 
-    def arranged(self) -> Row:
+    def to_row(self) -> Row:
         if self.intact:
             return self.source
         return Slot(
@@ -74,7 +74,7 @@ class Unit:
 def pieces_of(row: Row) -> tuple[SlotPiece, ...]:
     if isinstance(row, Slot):
         return row.pieces
-    return tuple([KeptPart(entry=row, part=at) for at in range(len(row.parts))])
+    return tuple([KeptPart(entry=row, part=index) for index in range(len(row.parts))])
 
 
 def part_of(piece: SlotPiece) -> Part | None:
@@ -117,14 +117,14 @@ def clean_row(
 def _drop_pieces(
     unit: Unit, entry: Entry, rules: WireRules, repairs: list[Repair], misfits: Misfits
 ) -> None:
-    flawed = {flaw.part: flaw.reason for flaw in entry.message.flaws if flaw.part is not None}
-    unfit = {**flawed, **misfits.out.get(entry.key, {})}
+    flaw_reasons = {flaw.part: flaw.reason for flaw in entry.message.flaws if flaw.part is not None}
+    unfit = {**flaw_reasons, **misfits.out.get(entry.key, {})}
     direct = misfits.direct.get(entry.key, frozenset())
-    kept: list[SlotPiece] = []
+    kept_pieces: list[SlotPiece] = []
     called: set[CallId] = set()
     for piece in unit.pieces:
         if not isinstance(piece, KeptPart | RewordedPart):
-            kept.append(piece)
+            kept_pieces.append(piece)
             continue
         part = piece.entry.parts[piece.part]
         reason = unfit.get(piece.part)
@@ -140,11 +140,11 @@ def _drop_pieces(
             repairs.append(repair_of("left-out", entry, piece.part, reason))
         elif piece.part in direct and isinstance(piece, KeptPart):
             repairs.append(repair_of("respelled", entry, piece.part, CALLER_GONE))
-            kept.append(replace(piece, direct=True))
+            kept_pieces.append(replace(piece, direct=True))
         else:
-            kept.append(piece)
-    if kept != unit.pieces:
-        unit.change(kept)
+            kept_pieces.append(piece)
+    if kept_pieces != unit.pieces:
+        unit.change(kept_pieces)
 
 
 def is_result(piece: SlotPiece) -> bool:
@@ -183,10 +183,12 @@ def note_move(piece: KeptPart | RewordedPart) -> Repair:
 def note_omission(entry: Entry, reason: Reason, repairs: list[Repair]) -> None:
     """Record that the whole message is left out, with the calls in it."""
     repairs.append(repair_of("left-out", entry, None, reason))
-    for at, part in enumerate(entry.parts):
+    for index, part in enumerate(entry.parts):
         if isinstance(part, ToolCall):
             repairs.append(
-                repair_of("left-out", entry, at, Reason(Cause.CALL_GOES_TOO, why=reason), part.id)
+                repair_of(
+                    "left-out", entry, index, Reason(Cause.CALL_GOES_TOO, why=reason), part.id
+                )
             )
 
 
@@ -203,7 +205,7 @@ _NOT_PLAIN = re.compile(r"[^a-zA-Z0-9_-]")
 _KIND = re.compile(r"[a-z_]+_call:")
 
 
-def _sent_as(call_id: CallId) -> str:
+def _without_call_kind(call_id: CallId) -> str:
     """Return an id without the kind of its call, which some formats put before it."""
     return _KIND.sub("", call_id, count=1) if ":" in call_id else call_id
 
@@ -213,7 +215,7 @@ def are_acceptable(entries: Sequence[Entry], rules: WireRules) -> bool:
     seen: set[str] = set()
     for entry in entries:
         for call_id in entry.calls:
-            name = _sent_as(call_id)
+            name = _without_call_kind(call_id)
             if name in seen or (rules.ids_plain and not _PLAIN.fullmatch(call_id)):
                 return False
             seen.add(name)
@@ -230,13 +232,13 @@ def make_acceptable(rows: Sequence[Row], rules: WireRules, repairs: list[Repair]
         base = base_of(row)
         for call_id in base.calls if base is not None and row.role == "assistant" else ():
             fit = _fit(call_id, used, rules)
-            used.add(_sent_as(fit))
+            used.add(_without_call_kind(fit))
             names.unanswered[call_id] = fit
             if fit != call_id:
                 assert base is not None
                 repairs.append(repair_of("respelled", base, None, Reason(Cause.CALL_ID), call_id))
         if names.unanswered or names.answered:
-            row = _with_pieces(row, [_renamed_piece(piece, names) for piece in pieces_of(row)])
+            row = _with_pieces(row, [_rename_piece(piece, names) for piece in pieces_of(row)])
         out.append(row)
     return out
 
@@ -267,7 +269,7 @@ class _SentIds:
 def _fit(call_id: CallId, used: set[str], rules: WireRules) -> CallId:
     plain = (_NOT_PLAIN.sub("_", call_id) or "call") if rules.ids_plain else call_id
     fit, number = plain, 2
-    while _sent_as(CallId(fit)) in used:
+    while _without_call_kind(CallId(fit)) in used:
         fit, number = f"{plain}_{number}", number + 1
     return CallId(fit)
 
@@ -279,7 +281,7 @@ def _with_pieces(row: Row, pieces: Sequence[SlotPiece]) -> Row:
     return replace(slot, pieces=tuple(pieces))
 
 
-def _renamed_piece(piece: SlotPiece, names: _SentIds) -> SlotPiece:
+def _rename_piece(piece: SlotPiece, names: _SentIds) -> SlotPiece:
     if isinstance(piece, StandIn):
         call_id = names.of_call(piece.call.id) or piece.call.id
         return replace(piece, call=replace(piece.call, id=call_id))
@@ -294,11 +296,11 @@ def _renamed_piece(piece: SlotPiece, names: _SentIds) -> SlotPiece:
 
 
 def without_excess_marks(
-    rows: Sequence[Row], marks: int, most: int, repairs: list[Repair]
+    rows: Sequence[Row], marks: int, max_marks: int, repairs: list[Repair]
 ) -> list[Row]:
     """Remove the oldest cache marks of the messages if there are more than `most`, with the `marks`
     outside of the messages. The newest cover most of the request."""
-    spare, out = most - marks, list[Row]()
+    spare, out = max_marks - marks, list[Row]()
     for row in reversed(rows):
         pieces: list[SlotPiece] = []
         for piece in reversed(pieces_of(row)):
@@ -306,7 +308,7 @@ def without_excess_marks(
                 count = piece.entry.message.marks.count(piece.part)
                 spare -= count
                 if count and spare < 0:
-                    over = Reason(Cause.MARKS_OVER, most=most)
+                    over = Reason(Cause.MARKS_OVER, most=max_marks)
                     repairs.append(repair_of("respelled", piece.entry, piece.part, over))
                     piece = replace(piece, unmarked=True)
             pieces.append(piece)
@@ -327,7 +329,7 @@ def settle(
     *,
     continued: bool = False,
     thinking: bool = True,
-    given: Sequence[Row] = (),
+    original_rows: Sequence[Row] = (),
 ) -> Pairing:
     """Join adjacent messages of the same role, add a first user message if it is missing, and end
     with the same role as the client's request. If `continued` is true, the provider stores earlier
@@ -335,44 +337,48 @@ def settle(
     thinking. `given` are the rows before any repair, to see where a user message is missing."""
     repairs: list[Repair] = []
     if rows:
-        rows = _with_absent(rows, given, rules, repairs)
+        rows = _with_absent(rows, original_rows, rules, repairs)
     if not rules.alternates or not rows:
         return Pairing(rows=tuple(rows), repairs=tuple(repairs))
-    settled: list[Row] = []
+    settled_rows: list[Row] = []
     if rows[0].role != "user" and not continued:
         repairs.append(
             Repair(kind="opened", anchor=None, part=None, reason=Reason(Cause.ASSISTANT_FIRST))
         )
         opening = OwnText(text=OPENING, note="opening")
-        settled.append(Slot(role="user", pieces=(opening,)))
+        settled_rows.append(Slot(role="user", pieces=(opening,)))
     for row in rows:
         # Here the format allows a system message; elsewhere it was turned into a user message.
         if row.role == "system":
-            settled.append(row)
-        elif settled and settled[-1].role == row.role:
-            settled[-1] = _joined(settled[-1], row)
+            settled_rows.append(row)
+        elif settled_rows and settled_rows[-1].role == row.role:
+            settled_rows[-1] = _join_rows(settled_rows[-1], row)
             if (base := base_of(row)) is not None:
                 repairs.append(repair_of("merged", base, None, Reason(Cause.SAME_ROLE)))
         else:
-            settled.append(row)
-    last = _fit_to_end(settled[-1], repairs, thinking=thinking)
-    settled[-1:] = [] if last is None else [last]
-    return Pairing(rows=tuple(settled), repairs=tuple(repairs))
+            settled_rows.append(row)
+    last = _fit_to_end(settled_rows[-1], repairs, thinking=thinking)
+    settled_rows[-1:] = [] if last is None else [last]
+    return Pairing(rows=tuple(settled_rows), repairs=tuple(repairs))
 
 
 def _with_absent(
-    rows: Sequence[Row], given: Sequence[Row], rules: WireRules, repairs: list[Repair]
+    rows: Sequence[Row], original_rows: Sequence[Row], rules: WireRules, repairs: list[Repair]
 ) -> list[Row]:
-    if not given or (len(rows) == len(given) and all(map(operator.is_, rows, given))):
+    if not original_rows or (
+        len(rows) == len(original_rows) and all(map(operator.is_, rows, original_rows))
+    ):
         return list(rows)
-    shown = {entry.key for row in rows for entry in _entries_of(row)}
-    places = {entry.key: at for at, row in enumerate(given) for entry in _entries_of(row)}
+    shown_keys = {entry.key for row in rows for entry in _entries_of(row)}
+    places = {
+        entry.key: index for index, row in enumerate(original_rows) for entry in _entries_of(row)
+    }
     users = [  # messages that Recollect added do not count as the client's
-        (at, keys)
-        for at, row in enumerate(given)
+        (index, keys)
+        for index, row in enumerate(original_rows)
         if row.role != "assistant" and (keys := {entry.key for entry in _entries_of(row)})
     ]
-    absent = [at for at, keys in users if shown.isdisjoint(keys)]
+    absent = [index for index, keys in users if shown_keys.isdisjoint(keys)]
     out: list[Row] = []
     for row, after in zip(rows, [*rows[1:], None], strict=True):
         out.append(row)
@@ -380,13 +386,13 @@ def _with_absent(
             continue
         gone: list[int] = []
         if after is None:
-            gone = [at for at, _ in users[-1:] if at == len(given) - 1]
+            gone = [index for index, _ in users[-1:] if index == len(original_rows) - 1]
         if absent and not gone and (after is None or rules.alternates):
-            first, last = _places(row, places), _places(after, places) or [len(given)]
-            gone = [at for at in absent if first and first[-1] < at < last[0]]
+            first, last = _places(row, places), _places(after, places) or [len(original_rows)]
+            gone = [index for index in absent if first and first[-1] < index < last[0]]
         if gone:
             out.append(Slot(role="user", pieces=(OwnText(text=NOTHING_TO_SEND, note="absent"),)))
-            entry = next(_entries_of(given[gone[-1]]))
+            entry = next(_entries_of(original_rows[gone[-1]]))
             reason = Reason(Cause.ASSISTANT_LAST_BY_REPAIR)
             repairs.append(repair_of("synthesised", entry, None, reason))
     return out
@@ -406,7 +412,7 @@ def _entries_of(row: Row) -> Iterator[Entry]:
             yield piece.entry
 
 
-def _joined(first: Row, second: Row) -> Slot:
+def _join_rows(first: Row, second: Row) -> Slot:
     base = base_of(first) or base_of(second)
     return Slot(role=first.role, pieces=pieces_of(first) + pieces_of(second), base=base)
 

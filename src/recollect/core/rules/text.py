@@ -55,15 +55,15 @@ def quote_labels(text: str) -> str:
     """Put `QUOTED` before every line that begins like a speaker's label, also if the label has
     other brackets, letter widths, spaces or invisible characters."""
     lines = _LINE_BREAKS.split(text)
-    marked = [QUOTED + line if _is_labelled(line) else line for line in lines]
-    return text if marked == lines else "".join(marked)
+    quoted_lines = [QUOTED + line if _is_labelled(line) else line for line in lines]
+    return text if quoted_lines == lines else "".join(quoted_lines)
 
 
 def _is_labelled(line: str) -> bool:
     head = line.lstrip()[:_LABEL_CHARS]
     if not head.isascii():
-        folded = unicodedata.normalize("NFKC", head.translate(_BRACKETS)).translate(_BRACKETS)
-        head = "".join(c for c in folded if unicodedata.category(c) not in ("Cf", "Mn", "Cc"))
+        folded_head = unicodedata.normalize("NFKC", head.translate(_BRACKETS)).translate(_BRACKETS)
+        head = "".join(c for c in folded_head if unicodedata.category(c) not in ("Cf", "Mn", "Cc"))
     return "]" in head and _LABEL.match(" ".join(head.split())) is not None
 
 
@@ -114,40 +114,40 @@ def statement_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]
     """Yield the positions of the statements in a span: sentences, which in a chat may begin with a
     small letter or end with a semicolon."""
     for first, last in sentence_spans(text[start:end]):
-        at, stop = start + first, start + last
-        mark = _LIST_MARK.match(text, at, stop)
-        for gap in _CHAT_ENDS.finditer(text, mark.end() if mark else at, stop):
+        offset, stop = start + first, start + last
+        mark = _LIST_MARK.match(text, offset, stop)
+        for gap in _CHAT_ENDS.finditer(text, mark.end() if mark else offset, stop):
             if gap[0][0] == "." and _ABBREVIATION.search(
-                text, max(at, gap.start() - _ABBREVIATION_CHARS), gap.end()
+                text, max(offset, gap.start() - _ABBREVIATION_CHARS), gap.end()
             ):
                 continue
             cut = gap.start() + 1
-            if at < cut:
-                yield at, cut
-            at = gap.end()
-        if at < stop:
-            yield at, stop
+            if offset < cut:
+                yield offset, cut
+            offset = gap.end()
+        if offset < stop:
+            yield offset, stop
 
 
 def one_line(text: str) -> str:
     """Put a text on one line, without a leading list marker."""
-    joined = " ".join(text.split())
-    mark = _LIST_MARK.match(joined)
-    return joined[mark.end() :] if mark else joined
+    line = " ".join(text.split())
+    mark = _LIST_MARK.match(line)
+    return line[mark.end() :] if mark else line
 
 
-def bounded(text: str, at: int, length: int, most: int = SENTENCE_CHARS) -> str:
+def excerpt_around(text: str, offset: int, length: int, max_chars: int = SENTENCE_CHARS) -> str:
     """Return at most `most` characters around a span of the text, cut between words."""
-    if len(text) <= most:
+    if len(text) <= max_chars:
         return text
-    room = max(most - length, 0)
-    start = max(0, min(at - room // 2, len(text) - most))
-    end = min(len(text), start + most)
-    if 0 < start <= at:
-        space = text.find(" ", start, at)
+    room = max(max_chars - length, 0)
+    start = max(0, min(offset - room // 2, len(text) - max_chars))
+    end = min(len(text), start + max_chars)
+    if 0 < start <= offset:
+        space = text.find(" ", start, offset)
         start = space + 1 if space >= 0 else start
-    if at + length <= end < len(text):
-        space = text.rfind(" ", at + length, end)
+    if offset + length <= end < len(text):
+        space = text.rfind(" ", offset + length, end)
         end = space if space >= 0 else end
     return text[start:end]
 
@@ -209,11 +209,11 @@ def segment_text(message: Message, tool_names: Mapping[CallId, str] | None = Non
     tool: str | None = None
     says = stripped = False
     for part in message.parts:
-        written, worded, recalled = _written(part, message.role)
+        piece, has_words, recalled = _write_part(part, message.role)
         stripped |= recalled
-        if written:
-            pieces.append(written)
-            says |= worded
+        if piece:
+            pieces.append(piece)
+            says |= has_words
         if tool is None:
             tool = _tool(part, tool_names)
     if pieces and message.ending != "complete":
@@ -234,72 +234,78 @@ def without_recalled_blocks(text: str, *, any_spelling: bool) -> str:
     models may quote files that mention the tags."""
     if "<recalled-context" not in text:
         return text
-    kept: list[str] = []
-    at = 0
+    kept_pieces: list[str] = []
+    offset = 0
     opening = _ANY_BLOCK if any_spelling else _OWN_BLOCK
     while True:
-        following = _NEXT_BLOCK.match(text, at) if kept else None
-        begun = following or opening.search(text, at)
-        if begun is None:
+        following = _NEXT_BLOCK.match(text, offset) if kept_pieces else None
+        opening_match = following or opening.search(text, offset)
+        if opening_match is None:
             break
-        end = text.find(BLOCK_CLOSING, begun.end())
-        if end < 0 and not (any_spelling and (following or _begins_line(text, begun.start()))):
+        end = text.find(BLOCK_CLOSING, opening_match.end())
+        if end < 0 and not (
+            any_spelling and (following or _begins_line(text, opening_match.start()))
+        ):
             break
-        kept.append(text[at : begun.start()].lstrip("\n").rstrip())
-        at = len(text) if end < 0 else end + len(BLOCK_CLOSING)
-    if not kept:
+        kept_pieces.append(text[offset : opening_match.start()].lstrip("\n").rstrip())
+        offset = len(text) if end < 0 else end + len(BLOCK_CLOSING)
+    if not kept_pieces:
         return text
-    kept.append(text[at:].lstrip("\n"))
-    return "\n\n".join(piece for piece in kept if piece.strip())
+    kept_pieces.append(text[offset:].lstrip("\n"))
+    return "\n\n".join(piece for piece in kept_pieces if piece.strip())
 
 
-def _begins_line(text: str, at: int) -> bool:
-    return text[:at].rstrip(" \t")[-1:] in ("", "\n")
+def _begins_line(text: str, offset: int) -> bool:
+    return text[:offset].rstrip(" \t")[-1:] in ("", "\n")
 
 
 def without_thinking(text: str) -> str:
     return without_spans(text, thinking_spans(text))
 
 
-def repeats_broken(broken: str, text: str) -> bool:
+def repeats_broken(broken_text: str, text: str) -> bool:
     """Return whether `text` is what a client made of a message that broke off: its beginning, or
     all of it and more. Thinking, calls and white space do not count."""
-    if not broken.endswith(BROKEN_OFF_MARK):
+    if not broken_text.endswith(BROKEN_OFF_MARK):
         return False
-    received, said = (
+    broken_words, client_words = (
         "".join(_CALLS.sub("", without_thinking(version.removesuffix(BROKEN_OFF_MARK))).split())
-        for version in (broken, text)
+        for version in (broken_text, text)
     )
-    shorter = min(received, said, key=len)
-    long_enough = len(shorter) >= LEAST_REPEATED_SHARE * len(received)
-    return bool(shorter) and long_enough and received[: len(shorter)] == said[: len(shorter)]
+    shorter = min(broken_words, client_words, key=len)
+    long_enough = len(shorter) >= LEAST_REPEATED_SHARE * len(broken_words)
+    return (
+        bool(shorter)
+        and long_enough
+        and broken_words[: len(shorter)] == client_words[: len(shorter)]
+    )
 
 
 def without_spans(text: str, spans: Iterable[tuple[int, int]]) -> str:
     """Remove these spans, which are in order and do not overlap."""
     pieces: list[str] = []
-    at = 0
+    offset = 0
     for start, end in spans:
-        pieces.append(text[at:start])
-        at = end
-    return "".join(pieces) + text[at:]
+        pieces.append(text[offset:start])
+        offset = end
+    return "".join(pieces) + text[offset:]
 
 
 def thinking_spans(text: str) -> tuple[tuple[int, int], ...]:
     """Return the positions of the model's thinking in its message, including the marks."""
     spans: list[tuple[int, int]] = []
-    at = 0
-    while (start := text.find(THINKING_OPENING, at)) >= 0:
+    offset = 0
+    while (start := text.find(THINKING_OPENING, offset)) >= 0:
         end = text.find(THINKING_CLOSING, start + len(THINKING_OPENING) - 1)
         if end < 0:
             break
-        at = end + len(THINKING_CLOSING)
+        offset = end + len(THINKING_CLOSING)
         if start == 0 or text[start - 1] == "\n":
-            spans.append((start, at))
+            spans.append((start, offset))
     return tuple(spans)
 
 
-def _written(part: Part, role: Role) -> tuple[str, bool, bool]:
+def _write_part(part: Part, role: Role) -> tuple[str, bool, bool]:
     if isinstance(part, Text):
         text = without_recalled_blocks(part.text, any_spelling=role in ("user", "system"))
         return text, bool(text.strip()), text is not part.text
@@ -324,11 +330,11 @@ def _result(part: ToolResult) -> tuple[str, bool, bool]:
     pieces: list[str] = []
     says = recalled = False
     for inner in part.content:
-        text, worded, stripped = _written(inner, "tool")
+        text, has_words, stripped = _write_part(inner, "tool")
         recalled |= stripped
         if text:
             pieces.append(text)
-            says |= worded
+            says |= has_words
     mark = ERROR_MARK if part.is_error else ""
     return mark + "\n".join(pieces), says or part.is_error, recalled
 

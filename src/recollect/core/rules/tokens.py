@@ -68,15 +68,15 @@ def _image_size_px(data: str) -> tuple[int, int] | None:
         start = data.find(",", 0, 256) + 1
         if start == 0:
             return None
-    header = _decoded_prefix(data, start, _HEADER_CHARS)
+    header = _decode_prefix(data, start, _HEADER_CHARS)
     if header.startswith(b"\xff\xd8"):
-        size = _jpeg_size_px(_decoded_prefix(data, start, _JPEG_CHARS))
+        size = _jpeg_size_px(_decode_prefix(data, start, _JPEG_CHARS))
     else:
-        size = _fixed_header_size_px(header)
+        size = _size_px_in_header(header)
     return size if size is not None and min(size) > 0 else None
 
 
-def _decoded_prefix(data: str, start: int, chars: int) -> bytes:
+def _decode_prefix(data: str, start: int, chars: int) -> bytes:
     text = "".join(data[start : start + chars].split()).replace("-", "+").replace("_", "/")
     text = text.rstrip("=")
     try:
@@ -85,7 +85,7 @@ def _decoded_prefix(data: str, start: int, chars: int) -> bytes:
         return b""
 
 
-def _fixed_header_size_px(header: bytes) -> tuple[int, int] | None:
+def _size_px_in_header(header: bytes) -> tuple[int, int] | None:
     if header.startswith(b"\x89PNG\r\n\x1a\n") and len(header) >= 24:
         return int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
     if header.startswith((b"GIF87a", b"GIF89a")) and len(header) >= 10:
@@ -110,20 +110,20 @@ def _webp_size_px(header: bytes) -> tuple[int, int] | None:
 
 
 def _jpeg_size_px(data: bytes) -> tuple[int, int] | None:
-    at = 2
-    while at + 9 <= len(data):
-        if data[at] != 0xFF:
+    offset = 2
+    while offset + 9 <= len(data):
+        if data[offset] != 0xFF:
             return None
-        marker = data[at + 1]
+        marker = data[offset + 1]
         if marker == 0xFF:  # padding bytes may precede a marker
-            at += 1
+            offset += 1
         elif marker in _JPEG_BARE_MARKERS:
-            at += 2
+            offset += 2
         elif marker in _JPEG_FRAME_MARKERS:
-            height_px = int.from_bytes(data[at + 5 : at + 7], "big")
-            return int.from_bytes(data[at + 7 : at + 9], "big"), height_px
+            height_px = int.from_bytes(data[offset + 5 : offset + 7], "big")
+            return int.from_bytes(data[offset + 7 : offset + 9], "big"), height_px
         else:
-            at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4], "big"))
+            offset += 2 + max(2, int.from_bytes(data[offset + 2 : offset + 4], "big"))
     return None
 
 
@@ -298,21 +298,21 @@ def _row_units(chunk: bytes, row: bytes, costs: bytes) -> int:
     """Add up the costs of byte pairs in a chunk; `row` holds the class of each byte. Classes are
     below 16, so shifting all of them by half a byte, as one large integer, makes one byte per pair,
     in four passes in C."""
-    each = int.from_bytes(row, "big")
-    if not each:
+    row_number = int.from_bytes(row, "big")
+    if not row_number:
         return 0
-    pairs = (each | each >> 4).to_bytes(len(row), "big")
+    pairs = (row_number | row_number >> 4).to_bytes(len(row), "big")
     units = adler32(pairs.translate(costs), 0) & _SUM_MASK
     return units + _run_units(chunk, row, pairs) if costs is LETTER_COSTS else units
 
 
 def _run_units(chunk: bytes, row: bytes, pairs: bytes) -> int:
     units = 0
-    some = pairs[::_LOOKED_AT]
-    if some.count(_CAPITAL_PAIR) > _FEW_CAPITALS:
+    sampled_pairs = pairs[::_LOOKED_AT]
+    if sampled_pairs.count(_CAPITAL_PAIR) > _FEW_CAPITALS:
         long = sum([len(run) - _CAPITALS_FREE for run in _CAPITALS.findall(row)])
         units += long * _CAPITAL_UNITS
-    if _COMMA_PAIR in some:
+    if _COMMA_PAIR in sampled_pairs:
         units += chunk.count(b",,") * _EMPTY_UNITS
     return units
 
@@ -339,8 +339,8 @@ class Weigher:
     def __init__(
         self, counter: Counter = "script-aware", *, count: CountText | None = None
     ) -> None:
-        chosen = count_text_openclaw if counter == "openclaw" else count_text
-        self._count_text: CountText = count or chosen
+        default_counter = count_text_openclaw if counter == "openclaw" else count_text
+        self._count_text: CountText = count or default_counter
 
     def message(self, parts: Iterable[Part]) -> int:
         return MESSAGE_TOKENS + sum([self.part(part) for part in parts])
@@ -359,14 +359,14 @@ class Weigher:
             return self._thinking(part)
         if isinstance(part, Image):
             return count_image(media_type=part.media_type, data=part.data)
-        return self._carried(part)
+        return self._weigh_payload(part)
 
     def _thinking(self, part: Thinking) -> int:
         if part.text:
             return self._count_text(part.text)
         return len(part.sealed or "") // SEALED_CHARS_A_TOKEN
 
-    def _carried(self, part: Other) -> int:
+    def _weigh_payload(self, part: Other) -> int:
         if len(part.payload) < LONG_DATA_CHARS or " " in part.payload[:LONG_DATA_CHARS]:
             return self._count_text(part.payload)
         return len(part.payload) // CARRIED_DATA_CHARS_A_TOKEN
@@ -377,8 +377,10 @@ def model_use(prompt: Prompt, answer: Answer | None = None, *, prompt_read: bool
     if not prompt_read:
         return ModelUse(purpose=prompt.purpose, calls=1)
     if answer is not None and answer.usage is not None:
-        read, written = answer.usage.input_tokens, answer.usage.output_tokens
+        input_tokens, output_tokens = answer.usage.input_tokens, answer.usage.output_tokens
     else:
-        read = count_text(prompt.system) + count_text(prompt.text)
-        written = 0 if answer is None else count_text(answer.text)
-    return ModelUse(purpose=prompt.purpose, calls=1, input_tokens=read, output_tokens=written)
+        input_tokens = count_text(prompt.system) + count_text(prompt.text)
+        output_tokens = 0 if answer is None else count_text(answer.text)
+    return ModelUse(
+        purpose=prompt.purpose, calls=1, input_tokens=input_tokens, output_tokens=output_tokens
+    )

@@ -65,7 +65,7 @@ def trust_of_role(role: Role) -> Trust:
     return _BY_ROLE[role]
 
 
-def lowest(trusts: Iterable[Trust]) -> Trust:
+def lowest_trust(trusts: Iterable[Trust]) -> Trust:
     return max(trusts, key=_PLACE.__getitem__, default="high")
 
 
@@ -76,13 +76,20 @@ def is_below(trust: Trust, other: Trust) -> bool:
 def trust_of(
     message: Message,
     tool_names: Mapping[CallId, str] | None = None,
-    fetched: Container[CallId] = frozenset(),
+    fetched_ids: Container[CallId] = frozenset(),
 ) -> Trust:
     """Return the trust of a message: that of its role, or less if it contains tool results or a
     summary. `tool_names` maps calls to tools. `fetched` lists calls that fetch outside content,
     whatever their tool (see `fetched_calls`)."""
-    own: Trust = "medium" if message.summary and message.role != "tool" else _BY_ROLE[message.role]
-    return lowest([own, *(_brought_in(part, tool_names or {}, fetched) for part in message.parts)])
+    role_trust: Trust = (
+        "medium" if message.summary and message.role != "tool" else _BY_ROLE[message.role]
+    )
+    return lowest_trust(
+        [
+            role_trust,
+            *(_trust_of_part(part, tool_names or {}, fetched_ids) for part in message.parts),
+        ]
+    )
 
 
 def fetches(call: ToolCall) -> bool:
@@ -92,7 +99,7 @@ def fetches(call: ToolCall) -> bool:
     return bool(_words(call.name) & _SHELLS) and _fetches_by_shell(call.arguments)
 
 
-def fetched_calls(parts: Iterable[Part]) -> frozenset[CallId]:
+def find_fetch_calls(parts: Iterable[Part]) -> frozenset[CallId]:
     return frozenset(part.id for part in parts if isinstance(part, ToolCall) and fetches(part))
 
 
@@ -118,11 +125,15 @@ def is_brought_in(part: Part) -> bool:
     return isinstance(part, Other) and (part.kind in _ATTACHED or part.kind.endswith(_BROUGHT_IN))
 
 
-def _brought_in(part: Part, names: Mapping[CallId, str], fetched: Container[CallId]) -> Trust:
+def _trust_of_part(
+    part: Part, names: Mapping[CallId, str], fetched_ids: Container[CallId]
+) -> Trust:
     if isinstance(part, ToolResult):
-        known = part.call_id in fetched or part.alternative in fetched
-        known = known or any(isinstance(p, Other) and p.kind in _ATTACHED for p in part.content)
-        return "outside" if known or is_fetcher(tool_of(part, names)) else "low"
+        is_fetched = part.call_id in fetched_ids or part.alternative in fetched_ids
+        is_fetched = is_fetched or any(
+            isinstance(p, Other) and p.kind in _ATTACHED for p in part.content
+        )
+        return "outside" if is_fetched or is_fetcher(tool_of(part, names)) else "low"
     if isinstance(part, Other) and is_brought_in(part):
         # what servers of others answer counts as fetched: files, MCP servers
         fetched_kind = part.kind in _ATTACHED or part.kind.startswith(("mcp_", "file_search"))

@@ -14,10 +14,16 @@ from typing import Final, TypeAlias
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.stored_records import join_state, split_state
 from recollect.core.ports import Store, read_pages
-from recollect.core.rules.identity import ROOT, SealSecret, chain, segment_id, unnamed_session
+from recollect.core.rules.identity import (
+    ROOT,
+    SealSecret,
+    chain,
+    prefix_of_unnamed_session,
+    segment_id,
+)
 from recollect.core.rules.noise import without_reminders
 from recollect.core.rules.tokens import Weigher
-from recollect.core.rules.trust import fetched_calls
+from recollect.core.rules.trust import find_fetch_calls
 from recollect.core.turn.align import LastRequest, Reading, align, enter, read
 from recollect.core.turn.ingest import ingest, write_ranges
 from recollect.core.values.batch import Batch, NewJob, SessionWrite, StoredSession, extract_job
@@ -231,7 +237,9 @@ async def _session_name(store: Store, session: str, kind: str, readings: Sequenc
         return session
     # without tool output, which each format writes differently
     ids = [reading.id for reading in readings if reading.message.role in _SPEAKING]
-    starts = tuple(unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
+    starts = (
+        tuple(prefix_of_unnamed_session(wire, ids[0]) for wire in _UNNAMED_WIRES) if ids else ()
+    )
     sessions = [
         summary.session for summary in await store.sessions() if summary.session.startswith(starts)
     ]
@@ -304,7 +312,7 @@ class _Writing:
         self.places = list(first.values())
         parts = [part for reading in readings if reading.calls for part in reading.message.parts]
         self._tool_names = {part.id: part.name for part in parts if isinstance(part, ToolCall)}
-        self._fetched_ids = fetched_calls(parts)
+        self._fetched_ids = find_fetch_calls(parts)
         self._said_at: dict[EntryKey, float] = {}
         self._origins: dict[EntryKey, str] = {}
         self._secrets: dict[str, None] = {}

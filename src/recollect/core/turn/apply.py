@@ -295,7 +295,7 @@ def apply(
     if inside:
         rows, left_out = _with_system(rows, inside, continued=continued)
         repairs = (*repairs, *left_out)
-    settled = settle(rows, codec.rules, continued=continued, thinking=thinking, given=given)
+    settled = settle(rows, codec.rules, continued=continued, thinking=thinking, original_rows=given)
     final, unmarked = settled.rows, list[Repair]()
     if is_marked and (most := codec.rules.most_marks):
         final = tuple(without_excess_marks(final, marks, most, unmarked))

@@ -30,7 +30,7 @@ from recollect.core.rules.text import (
     without_spans,
     without_thinking,
 )
-from recollect.core.rules.trust import fetched_calls, is_brought_in, trust_of
+from recollect.core.rules.trust import find_fetch_calls, is_brought_in, trust_of
 from recollect.core.search.dates import days_meant
 from recollect.core.search.names import speaker_of, speaker_words
 from recollect.core.search.statements import STANDING_WORD, is_standing
@@ -207,7 +207,7 @@ def ingest(
 ) -> IngestResult:
     """Return what to write for these messages of a session."""
     names = {**(tool_names or {}), **called_tools(entries)}
-    called = fetched_calls(part for entry in entries for part in entry.parts)
+    called = find_fetch_calls(part for entry in entries for part in entry.parts)
     outside = called | frozenset(fetched)
     segments: list[NewSegment] = []
     skipped: list[EntryKey] = []
@@ -368,7 +368,7 @@ def earlier_calls(
         for part in entry.parts:
             if isinstance(part, ToolCall) and part.id in wanted:
                 names.setdefault(part.id, part.name)
-    return names, fetched_calls(part for entry in calling for part in entry.parts)
+    return names, find_fetch_calls(part for entry in calling for part in entry.parts)
 
 
 def write_ranges(sizes_bytes: Sequence[int]) -> list[slice]:

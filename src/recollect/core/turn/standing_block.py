@@ -11,7 +11,12 @@ from typing import Final
 from recollect.core.formats.recalled_block import EARLIER_ORDER, standing_line, write_standing
 from recollect.core.formats.summaries import is_summary
 from recollect.core.rules.noise import without_attachments, without_reminders
-from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
+from recollect.core.rules.text import (
+    excerpt_around,
+    one_line,
+    sentence_spans,
+    without_recalled_blocks,
+)
 from recollect.core.rules.tokens import Weigher
 from recollect.core.search.identifiers import shapes_in
 from recollect.core.search.names import names_in, speaker_of
@@ -285,7 +290,7 @@ def _sentences_worth(text: str, *, by_user: bool) -> Iterator[tuple[str, float]]
             continue
         worth = _worth(sentence, by_user=by_user)
         if worth >= _LEAST_WORTH:
-            yield bounded(sentence, 0, 0, _LINE_CHARS), worth
+            yield excerpt_around(sentence, 0, 0, _LINE_CHARS), worth
 
 
 def rule_strength(text: str, *, by_user: bool) -> float:
@@ -334,4 +339,4 @@ def _worth(sentence: str, *, by_user: bool) -> float:
 def _errors(text: str) -> Iterator[tuple[str, float]]:
     for line in text.splitlines():
         if is_error_line(line):
-            yield bounded(one_line(line), 0, 0, _LINE_CHARS), _ERROR_WORTH
+            yield excerpt_around(one_line(line), 0, 0, _LINE_CHARS), _ERROR_WORTH

@@ -435,12 +435,12 @@ class Reason:
     def __deepcopy__(self, memo: object) -> Reason:
         return self
 
-    def masked(self, mask: Callable[[str], str]) -> Reason:
+    def mask_texts(self, mask: Callable[[str], str]) -> Reason:
         """Return the reason with its texts masked, because an error may quote secrets."""
         numbers: dict[str, Number] = {}
         for name, value in self.numbers.items():
             if isinstance(value, Reason):
-                numbers[name] = value.masked(mask)
+                numbers[name] = value.mask_texts(mask)
             else:
                 numbers[name] = mask(value) if isinstance(value, str) else value
         return Reason(self.cause, **numbers)

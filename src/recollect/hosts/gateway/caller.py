@@ -24,7 +24,7 @@ from recollect.core.formats.anthropic import SYSTEM_INSIDE_BETAS
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import decode
 from recollect.core.formats.request import split_request
-from recollect.core.rules.identity import block_mark, identify, unnamed_session
+from recollect.core.rules.identity import block_mark, identify, prefix_of_unnamed_session
 from recollect.core.values.message import EntryKey, Message, MessageId, Role, Text, ToolCall
 from recollect.core.values.model import FormatName
 from recollect.errors import FormatError
@@ -342,7 +342,7 @@ class SessionRecognition:
         reply = reply_words(CODECS[format_name].read(raw) for raw in raws[begin:end])
         return History(
             owner=caller.session,
-            start=unnamed_session(format_name, first),
+            start=prefix_of_unnamed_session(format_name, first),
             secret=hashlib.blake2b(key, key=self._secret, digest_size=32).digest(),
             ids=tuple(identity for identity, _ in known),
             system=hashlib.blake2b(request.system or b"").digest(),

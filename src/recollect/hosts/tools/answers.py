@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from recollect.core.formats.recalled_block import SAID_BY, defuse_tags
-from recollect.core.rules.identity import sealed
+from recollect.core.rules.identity import seal_answer
 from recollect.core.turn.inject import day_and_minute
 from recollect.core.values.fact import Fact
 from recollect.core.values.history import SessionId
@@ -112,7 +112,7 @@ class AnswerLines:
     _room: int = field(init=False)
 
     def __post_init__(self) -> None:
-        frame = self.count_tokens(sealed(framed(["", ""]), b"any"))
+        frame = self.count_tokens(seal_answer(framed(["", ""]), b"any"))
         self._room = self.budget_tokens - frame - _SEAL_SLACK_TOKENS - _CLOSING_TOKENS
 
     @property
