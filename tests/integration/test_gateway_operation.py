@@ -253,7 +253,7 @@ def test_memories_that_are_unused_for_long_are_closed_and_opened_again(
         for space in "abcdefa":
             headers = {"x_recollect_space": space, "x_recollect_session": "s"}
             assert ask(running.url, PATHS["anthropic"], turn(["hello"]), **headers).status == 200
-        assert len(running.gateway.shaper.spaces.opened()) <= 4
+        assert len(running.gateway.shaper.spaces.open_memories()) <= 4
         turns = [record["turn"] for record in records(running, 7)]
         assert turns == [1, 1, 1, 1, 1, 1, 2]
 
@@ -437,7 +437,7 @@ def test_a_reply_to_a_request_that_was_overtaken_is_not_kept_behind_another() ->
         server.release()
         first.result()
         records(running, 2)
-        (memory,) = running.gateway.shaper.spaces.opened()
+        (memory,) = running.gateway.shaper.spaces.open_memories()
         work = memory.engine.settle()
         asyncio.run_coroutine_threadsafe(work, running.gateway.memories.loop).result(60)
     found = CliRunner().invoke(main, ["memory", "search", "answer", "--space", "default", "--json"])

@@ -27,7 +27,7 @@ from recollect.system.loopback import listen_on
 
 async def count(request: Request) -> JsonAnswer:
     """Says how large the body was."""
-    return JsonAnswer(len(await read_body(request, most=10_000_000, seconds=30)))
+    return JsonAnswer(len(await read_body(request, max_bytes=10_000_000, seconds=30)))
 
 
 @pytest.fixture

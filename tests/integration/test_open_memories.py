@@ -58,10 +58,10 @@ async def test_a_memory_whose_only_client_left_while_it_opened_is_closed(tmp_pat
     clients[0].cancel()
     await asyncio.wait(clients[:1])
     freed.set()
-    await eventually(pool.opened)
-    assert pool.opened() == tuple(opened)  # the other client has it
+    await eventually(pool.open_memories)
+    assert pool.open_memories() == tuple(opened)  # the other client has it
     clients[1].cancel()
-    await eventually(lambda: not pool.opened())
+    await eventually(lambda: not pool.open_memories())
     opening.clear()
     freed.clear()
     client = asyncio.create_task(use())
@@ -70,7 +70,7 @@ async def test_a_memory_whose_only_client_left_while_it_opened_is_closed(tmp_pat
     await asyncio.wait({client})
     freed.set()
     await eventually(lambda: len(opened) == 2)
-    await eventually(lambda: not pool.opened() and not pool._opening)
+    await eventually(lambda: not pool.open_memories() and not pool._opening)
     await pool.close()
     assert all(memory.engine.parts.sessions.are_closed for memory in opened)
 

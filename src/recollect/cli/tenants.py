@@ -341,11 +341,11 @@ def _print_key(memory: Memory, new: MadeKey) -> None:
 
 
 def _key_json(one: ApiKey) -> dict[str, Any]:
-    from recollect.hosts.service.keys import shown_key
+    from recollect.hosts.service.keys import visible_key
 
     return {
         "id": one.id,
-        "prefix": shown_key(one),
+        "prefix": visible_key(one),
         "name": one.name,
         "scopes": list(one.scopes),
         "created_at": instant(one.created_at),

@@ -86,13 +86,17 @@ async def _answer_error(request: Request, error: Exception) -> Response:
 
 
 async def read_body(
-    request: Request, *, most: int, seconds: float, count: Callable[[int], None] | None = None
+    request: Request, *, max_bytes: int, seconds: float, count: Callable[[int], None] | None = None
 ) -> bytes:
     """Return the whole body. Call `count` with the size of each chunk. Raise ClientDisconnect, or
     HTTPException if the body is too large (413) or late (408)."""
-    too_large = HTTPException(413, f"a request must have at most {most:,} bytes")
-    announced = request.headers.get("content-length", "")
-    if announced.isascii() and announced.isdigit() and int(announced[:20]) > most:
+    too_large = HTTPException(413, f"a request must have at most {max_bytes:,} bytes")
+    announced_size = request.headers.get("content-length", "")
+    if (
+        announced_size.isascii()
+        and announced_size.isdigit()
+        and int(announced_size[:20]) > max_bytes
+    ):
         raise too_large
     chunks: list[bytes] = []
     size = 0
@@ -103,7 +107,7 @@ async def read_body(
                 size += len(chunk)
                 if count is not None:
                     count(len(chunk))
-                if size > most:
+                if size > max_bytes:
                     raise too_large
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {seconds:g} s") from None
@@ -111,20 +115,20 @@ async def read_body(
 
 
 async def in_thread_if_large(
-    size_bytes: int, work: Callable[GivenT, ResultT], *given: GivenT.args, **named: GivenT.kwargs
+    size_bytes: int, work: Callable[GivenT, ResultT], *args: GivenT.args, **kwargs: GivenT.kwargs
 ) -> ResultT:
     """Run `work`. If it reads many bytes, use a thread, so that it delays no other request."""
     if size_bytes <= LARGE_BYTES:
-        return work(*given, **named)
-    return await asyncio.to_thread(work, *given, **named)
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
 
 
 async def run_for_client(receive: Receive, work: Awaitable[None]) -> None:
     """Run `work`, and cancel it as soon as the client disconnects."""
     task = asyncio.ensure_future(work)
-    disconnected = asyncio.ensure_future(_disconnected(receive))
+    disconnect_task = asyncio.ensure_future(_wait_for_disconnect(receive))
     try:
-        await asyncio.wait({task, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({task, disconnect_task}, return_when=asyncio.FIRST_COMPLETED)
         while not task.done():
             # Cancel repeatedly: Python 3.11's wait_for may ignore a cancellation.
             task.cancel()
@@ -133,17 +137,17 @@ async def run_for_client(receive: Receive, work: Awaitable[None]) -> None:
             await task
     finally:
         task.cancel()
-        disconnected.cancel()
+        disconnect_task.cancel()
 
 
-async def _disconnected(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-def is_token(sent: str, token: str) -> bool:
+def is_token(presented_token: str, token: str) -> bool:
     """Compare the token that a client sent with the right one, in constant time."""
-    return hmac.compare_digest(sent.encode("utf-8", "surrogateescape"), token.encode())
+    return hmac.compare_digest(presented_token.encode("utf-8", "surrogateescape"), token.encode())
 
 
 def is_own_user(scope: Scope) -> bool:
@@ -177,11 +181,13 @@ class OwnPagesOnly:
         served_as = None if self._local else host_of(f"//{host}")
         if not is_own_page(headers.get("origin", ""), served_as=served_as):
             return PlainTextResponse("requests from web pages of other origins are refused", 403)
-        scheme, _, sent = headers.get("authorization", "").partition(" ")
-        sent = (
-            sent.strip().encode("latin-1").decode("utf-8", "surrogateescape")
+        scheme, _, presented_token = headers.get("authorization", "").partition(" ")
+        presented_token = (
+            presented_token.strip().encode("latin-1").decode("utf-8", "surrogateescape")
         )  # the path as the client sent it
-        if self._token is None or (scheme.lower() == "bearer" and is_token(sent, self._token)):
+        if self._token is None or (
+            scheme.lower() == "bearer" and is_token(presented_token, self._token)
+        ):
             return None
         challenge = {"www-authenticate": 'Bearer realm="recollect"'}
         return PlainTextResponse("the token is missing or wrong", 401, challenge)
@@ -264,7 +270,7 @@ class HttpServer(uvicorn.Server):
         self._failure: Failure | None = None
         super().__init__(
             uvicorn.Config(
-                self._watched,
+                self._run_app,
                 access_log=False,
                 date_header=False,
                 headers=list((headers or {}).items()),
@@ -282,14 +288,14 @@ class HttpServer(uvicorn.Server):
             )
         )
 
-    async def _watched(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _run_app(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
             return
-        done = await attempted(self._app(scope, receive, send))
-        if isinstance(done, Failure):
-            self._failure = done
-            raise done.raised  # uvicorn would not log this error
+        result = await attempted(self._app(scope, receive, send))
+        if isinstance(result, Failure):
+            self._failure = result
+            raise result.raised  # uvicorn would not log this error
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the application. Raise the application's error if it cannot be started."""
@@ -307,14 +313,14 @@ class HttpServer(uvicorn.Server):
     def take_connection(self, parent: socket.socket) -> bytes:
         """Serve a connection that another process passes. Return the byte that came with it."""
         try:
-            order, passed, _, _ = socket.recv_fds(parent, 1, 1)
+            order, descriptors, _, _ = socket.recv_fds(parent, 1, 1)
         except ConnectionError:
             return b""
         loop, state = asyncio.get_running_loop(), self.server_state
-        for number in passed:
+        for number in descriptors:
             protocol = partial(BoundedHttp, self.config, state, self.lifespan.state)
-            accepted = loop.connect_accepted_socket(protocol, socket.socket(fileno=number))
-            task: asyncio.Task[Any] = loop.create_task(accepted)
+            connecting = loop.connect_accepted_socket(protocol, socket.socket(fileno=number))
+            task: asyncio.Task[Any] = loop.create_task(connecting)
             state.tasks.add(task)
             task.add_done_callback(state.tasks.discard)
         return order
@@ -323,10 +329,10 @@ class HttpServer(uvicorn.Server):
 class BackgroundServer:
     """Runs an HTTP server in its own thread during a `with` block."""
 
-    def __init__(self, server: uvicorn.Server, opened: socket.socket) -> None:
-        self._socket = opened
-        self.address: str = address_of(opened)
-        self.port: int = opened.getsockname()[1]
+    def __init__(self, server: uvicorn.Server, listening_socket: socket.socket) -> None:
+        self._socket = listening_socket
+        self.address: str = address_of(listening_socket)
+        self.port: int = listening_socket.getsockname()[1]
         self.url: str = self.address
         self._server = server
         self._thread = threading.Thread(target=self._run, name="recollect-server", daemon=True)
@@ -340,8 +346,8 @@ class BackgroundServer:
         until = time.monotonic() + START_SECONDS
         while not self._server.started:
             if self._failure is not None:
-                why = self._failure.reason
-                raise RecollectError(f"the server at {self.address} did not start: {why}")
+                reason = self._failure.reason
+                raise RecollectError(f"the server at {self.address} did not start: {reason}")
             if not self._thread.is_alive() or time.monotonic() > until:
                 raise RecollectError(f"the server at {self.address} did not start in time")
             time.sleep(0.01)

@@ -101,9 +101,9 @@ class OpenMemory:
             await asyncio.wait_for(unused.wait(), patience_seconds)
         except TimeoutError:
             LOG.warning("a memory is closed although a request still uses it")
-        closed = await attempted(self.engine.close())
-        if isinstance(closed, Failure):
-            LOG.warning("a memory was not closed: %s", closed.said)
+        result = await attempted(self.engine.close())
+        if isinstance(result, Failure):
+            LOG.warning("a memory was not closed: %s", result.said)
 
 
 class MemoryPool(Generic[KeyT, MemoryT]):
@@ -133,19 +133,19 @@ class MemoryPool(Generic[KeyT, MemoryT]):
     def keys(self) -> tuple[KeyT, ...]:
         return tuple(self._memories)
 
-    def opened(self) -> tuple[MemoryT, ...]:
+    def open_memories(self) -> tuple[MemoryT, ...]:
         return tuple(self._memories.values())
 
-    async def get(self, key: KeyT, *, again: bool = False) -> MemoryT | Failure:
+    async def get(self, key: KeyT, *, retry_now: bool = False) -> MemoryT | Failure:
         """Return a memory, or the failure to open it. After a failure, wait `AGAIN_SECONDS` before
         another attempt, unless `again` is true."""
-        known = self._memories.get(key)
-        if known is not None:
+        open_memory = self._memories.get(key)
+        if open_memory is not None:
             self._memories.move_to_end(key)
-            known.used_at = time.monotonic()
-            return known
+            open_memory.used_at = time.monotonic()
+            return open_memory
         failed_at, failure = self._failures.get(key, (0.0, None))
-        if failure is not None and not again and time.monotonic() - failed_at < AGAIN_SECONDS:
+        if failure is not None and not retry_now and time.monotonic() - failed_at < AGAIN_SECONDS:
             return failure
         opening = self._opening.get(key)
         if opening is None:  # only one caller opens the memory; the others wait
@@ -163,10 +163,12 @@ class MemoryPool(Generic[KeyT, MemoryT]):
             await asyncio.wait({self._closing[key]})
         memory = await attempted(asyncio.to_thread(self._opener, key))
         if isinstance(memory, Failure):
-            _, known = self._failures.get(key, (0.0, None))
-            if known is None or known.said != memory.said:  # a tenant's key must not be logged
-                named = f" of space {key!r}" if isinstance(key, str) else ""
-                LOG.warning("the memory%s cannot be opened: %s", named, memory.reason)
+            _, earlier_failure = self._failures.get(key, (0.0, None))
+            if (
+                earlier_failure is None or earlier_failure.said != memory.said
+            ):  # a tenant's key must not be logged
+                space_note = f" of space {key!r}" if isinstance(key, str) else ""
+                LOG.warning("the memory%s cannot be opened: %s", space_note, memory.reason)
             self._failures[key] = time.monotonic(), memory
             return memory
         self._failures.pop(key, None)
@@ -180,9 +182,9 @@ class MemoryPool(Generic[KeyT, MemoryT]):
     async def use(self, key: KeyT, user: str = "") -> AsyncIterator[MemoryT]:
         """Return a memory that stays open while the block runs. Raise an error if opening fails."""
         try:
-            memory = await self.get(key, again=True)
+            memory = await self.get(key, retry_now=True)
             while not isinstance(memory, Failure) and self._memories.get(key) is not memory:
-                memory = await self.get(key, again=True)  # this memory was closed meanwhile
+                memory = await self.get(key, retry_now=True)  # this memory was closed meanwhile
             if isinstance(memory, Failure):
                 raise memory.raised
             with memory.in_use(user):
@@ -191,10 +193,10 @@ class MemoryPool(Generic[KeyT, MemoryT]):
             self._close_unused()
 
     def _close_unused(self) -> None:
-        most = MOST_OPEN if self._most_open is None else self._most_open
+        max_open = MOST_OPEN if self._most_open is None else self._most_open
         idle_seconds = IDLE_SECONDS if self._idle_seconds is None else self._idle_seconds
         now = time.monotonic()
-        for key in tuple(islice(self._memories, max(0, len(self._memories) - most))):
+        for key in tuple(islice(self._memories, max(0, len(self._memories) - max_open))):
             memory = self._memories[key]
             is_used = memory.running or self._waiting[key]
             if not is_used and now - memory.used_at >= idle_seconds:
@@ -230,9 +232,9 @@ def enter_data_folder() -> None:
     """Change to Recollect's data folder, because the user's settings may contain relative names."""
     from recollect.system.config.load import find_settings_file
 
-    named = find_settings_file(None)
-    if named:
-        os.environ["RECOLLECT_CONFIG"] = str(named)
+    settings_file = find_settings_file(None)
+    if settings_file:
+        os.environ["RECOLLECT_CONFIG"] = str(settings_file)
     home = data_home()
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.chdir(home)
@@ -244,7 +246,7 @@ class MemoryThread:
     def __init__(self) -> None:
         self.loop: asyncio.AbstractEventLoop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="recollect-memory", daemon=True)
-        self._checked: asyncio.Future[None] | None = None
+        self._pending_check: asyncio.Future[None] | None = None
 
     def start(self) -> None:
         self._thread.start()
@@ -254,27 +256,27 @@ class MemoryThread:
         try:
             self.loop.run_forever()
         finally:
-            left = asyncio.all_tasks(self.loop)
-            for task in left:
+            remaining_tasks = asyncio.all_tasks(self.loop)
+            for task in remaining_tasks:
                 task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+            self.loop.run_until_complete(asyncio.gather(*remaining_tasks, return_exceptions=True))
             self.loop.run_until_complete(self.loop.shutdown_default_executor())
             self.loop.close()
 
     @property
     def is_stuck(self) -> bool:
         """True if the thread has ended, or did not respond at the last check."""
-        late = self._checked is not None and not self._checked.done()
+        late = self._pending_check is not None and not self._pending_check.done()
         return late or not self._thread.is_alive()
 
     async def responds(self) -> bool:
         if self.is_stuck:
             return False
-        checked = self.ask(asyncio.sleep(0))
-        await asyncio.wait({checked}, timeout=STUCK_SECONDS)
-        if not checked.done():
-            self._checked = checked
-        return checked.done()
+        check = self.ask(asyncio.sleep(0))
+        await asyncio.wait({check}, timeout=STUCK_SECONDS)
+        if not check.done():
+            self._pending_check = check
+        return check.done()
 
     def ask(self, work: Coroutine[Any, Any, ResultT]) -> asyncio.Future[ResultT]:
         """Run work in the thread, in order. Cancelling the caller cancels its work."""

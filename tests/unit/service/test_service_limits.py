@@ -23,7 +23,7 @@ class Counted:
         self.spent_so_far[tenant, budget, period] += amount
         return self.spent_so_far[tenant, budget, period]
 
-    async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
+    async def total_spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
         self.asked += 1
         await asyncio.sleep(0)
         return self.spent_so_far[tenant, budget, period]

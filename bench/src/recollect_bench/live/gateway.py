@@ -168,7 +168,7 @@ class ThroughGateway:
     async def between(self) -> None:
         """What runs beside the turns goes on while a model answers."""
         gateway = self._gateway.gateway
-        for memory in gateway.shaper.spaces.opened():
+        for memory in gateway.shaper.spaces.open_memories():
             await gateway.memories.ask(memory.engine.settle(60.0, jobs=True))
 
     async def back(self) -> None:

@@ -157,7 +157,7 @@ class Daemon:
         self._hooks += 1
         payload: object = None
         with suppress(HTTPException, ClientDisconnect, FormatError):
-            body = await read_body(request, most=MOST_BYTES, seconds=BODY_SECONDS)
+            body = await read_body(request, max_bytes=MOST_BYTES, seconds=BODY_SECONDS)
             payload = decode(body)
         if isinstance(payload, dict):
             return payload

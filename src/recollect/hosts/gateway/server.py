@@ -257,7 +257,9 @@ class Gateway:
     async def _take(self, exchange: Exchange, request: Request, send: Send) -> None:
         self._running += 1
         try:
-            exchange.body = await read_body(request, most=MOST_BODY_BYTES, seconds=SILENCE_SECONDS)
+            exchange.body = await read_body(
+                request, max_bytes=MOST_BODY_BYTES, seconds=SILENCE_SECONDS
+            )
         except HTTPException as refusal:
             await self._answer(exchange, send, refusal.status_code, refusal.detail)
         except ClientDisconnect:

@@ -91,7 +91,9 @@ class Inspector:
             )
         if scope is not None:
             try:
-                body = await read_body(view.request, most=MOST_FORM_BYTES, seconds=FORM_SECONDS)
+                body = await read_body(
+                    view.request, max_bytes=MOST_FORM_BYTES, seconds=FORM_SECONDS
+                )
             except HTTPException as refusal:
                 return view.notice("The form was not read", refusal.detail, refusal.status_code)
             view.form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))

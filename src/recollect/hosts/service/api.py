@@ -58,11 +58,11 @@ class ApiRoute:
 
 
 def _admin(
-    method: Method, path: str, call: Operation, answer: type[m.ApiAnswer], **others: Any
+    method: Method, path: str, call: Operation, answer: type[m.ApiAnswer], **options: Any
 ) -> ApiRoute:
     return ApiRoute(
         method=method, path=f"/admin{path}", scope="operator", call=call, answer=answer,
-        counted=False, **others,
+        counted=False, **options,
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ _STATUSES: Final[Mapping[str, str]] = {
 def openapi() -> dict[str, Any]:
     types = {route.answer for route in ROUTES} | {route.body for route in ROUTES if route.body}
     types |= {m.ProblemAnswer, m.HealthAnswer}
-    names = sorted(types, key=lambda one: one.__name__)
+    names = sorted(types, key=lambda answer_type: answer_type.__name__)
     _, schemas = msgspec.json.schema_components(names, ref_template="#/components/schemas/{name}")
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
@@ -262,9 +262,9 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
     return operation
 
 
-def _json(told: str, name: str) -> dict[str, Any]:
+def _json(description: str, name: str) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{name}"}
-    return {"description": told, "content": {"application/json": {"schema": schema}}}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
 def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
@@ -291,10 +291,10 @@ def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
             "name": name,
             "in": "query",
             "required": False,
-            "description": one["description"],
-            "schema": {key: value for key, value in one.items() if key != "description"},
+            "description": field_schema["description"],
+            "schema": {key: value for key, value in field_schema.items() if key != "description"},
         }
-        for name, one in fields.items()
+        for name, field_schema in fields.items()
     ]
 
 

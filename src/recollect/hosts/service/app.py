@@ -42,14 +42,14 @@ from recollect.hosts.service.api import PREFIX, ROUTES, ApiRoute, openapi
 from recollect.hosts.service.keys import Principal, Principals
 from recollect.hosts.service.limits import FairQueue, Intake, Taking
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
-from recollect.hosts.service.problems import Problem, ProblemKind, again, problem_of
+from recollect.hosts.service.problems import Problem, ProblemKind, problem_of, retry_advice
 from recollect.hosts.service.requests import (
     Call,
     Cursors,
     IdempotencyKeys,
     KeyClaim,
     collect,
-    decoded,
+    decode_body,
     read_names,
     read_query,
     run_after_body,
@@ -167,10 +167,10 @@ class Service:
 
         async def visit(request: Request) -> Response:
             async with (
-                self._admit(request, {}, None, counted=False, key=key) as admitted,
-                self._queue.turn(admitted.principal.tenant.id, admitted.seconds),
+                self._admit(request, {}, None, counted=False, key=key) as admission,
+                self._queue.turn(admission.principal.tenant.id, admission.seconds),
             ):
-                return await collect(pages, request, admitted.body)
+                return await collect(pages, request, admission.body)
 
         async def stream(request: Request) -> Response:
             principal = await self._principals.of(key)
@@ -210,16 +210,16 @@ class Service:
                 "key. Set it to the same long random text on all nodes, before anything is stored",
                 SECRET_VARIABLE,
             )
-        opened = await attempted(self.memories.fleet())
-        if isinstance(opened, Failure):
-            LOG.warning("the database cannot be used yet: %s", opened.said)
-        warmed = await attempted(self.memories.warm_up())
-        if isinstance(warmed, Failure):
-            LOG.warning("the first requests may be slow: %s", warmed.said)
+        opening = await attempted(self.memories.fleet())
+        if isinstance(opening, Failure):
+            LOG.warning("the database cannot be used yet: %s", opening.said)
+        warming = await attempted(self.memories.warm_up())
+        if isinstance(warming, Failure):
+            LOG.warning("the first requests may be slow: %s", warming.said)
         async with AsyncExitStack() as running:
             if self._mount_mcp is not None:
-                mounted = self._mount_mcp(self.memories, self._deployment_secret)
-                self._answer_mcp = await running.enter_async_context(mounted)
+                mcp_context = self._mount_mcp(self.memories, self._deployment_secret)
+                self._answer_mcp = await running.enter_async_context(mcp_context)
             yield
         await self.memories.close()
 
@@ -239,18 +239,18 @@ class Service:
         async def send_noted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
-                own = ((b"x-request-id", record.id.encode()), *_HEADERS)
-                message["headers"] = [*message["headers"], *own]
+                own_headers = ((b"x-request-id", record.id.encode()), *_HEADERS)
+                message["headers"] = [*message["headers"], *own_headers]
             await send(message)
 
         # Names in paths may contain an encoded slash, so routes match the path as it was sent.
         raw_path = scope.get("raw_path") or scope["path"].encode("utf-8", "surrogateescape")
         path = bytes(raw_path).partition(b"?")[0].decode("latin-1")
-        sent = {**scope, "path": path, "state": {"record": record}}
+        routed_scope = {**scope, "path": path, "state": {"record": record}}
         began = time.perf_counter()
         with measure_action("request", record.operation) as measurement:
             try:
-                await self._app(sent, receive, send_noted)
+                await self._app(routed_scope, receive, send_noted)
             finally:
                 record.tell(measurement)
                 record.log(time.perf_counter() - began, self._deployment_secret)
@@ -260,11 +260,11 @@ class Service:
     ) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             request.state.record.operation = operation
-            done = await attempted(_keep_problems(work(request)))
-            if isinstance(done, Failure):
-                LOG.error("a request failed: %s", done.said)
-                done = problem_of(done.error, done.said)
-            return _answer_problem(request, done) if isinstance(done, Problem) else done
+            result = await attempted(_keep_problems(work(request)))
+            if isinstance(result, Failure):
+                LOG.error("a request failed: %s", result.said)
+                result = problem_of(result.error, result.said)
+            return _answer_problem(request, result) if isinstance(result, Problem) else result
 
         return answer
 
@@ -306,24 +306,24 @@ class Service:
         route = methods["GET" if request.method == "HEAD" else request.method]
         request.state.record.operation = route.operation
         names = read_names(request)
-        async with self._admit(request, names, route.scope, counted=route.counted) as admitted:
-            call = await self._call(route, names, request, admitted)
-            async with self._queue.turn(call.tenant.id, admitted.seconds):
-                return await self._carry_out(route, call, request, admitted.body)
+        async with self._admit(request, names, route.scope, counted=route.counted) as admission:
+            call = await self._call(route, names, request, admission)
+            async with self._queue.turn(call.tenant.id, admission.seconds):
+                return await self._carry_out(route, call, request, admission.body)
 
     async def _serve_mcp(self, request: Request) -> Response:
         names = read_names(request)
-        async with self._admit(request, names, None, counted=True) as admitted:
-            principal, space = admitted.principal, names["space"]
-            async with self._queue.turn(principal.tenant.id, admitted.seconds):
+        async with self._admit(request, names, None, counted=True) as admission:
+            principal, space = admission.principal, names["space"]
+            async with self._queue.turn(principal.tenant.id, admission.seconds):
                 # if the key may write, a tool that writes creates the space
                 if "write" not in principal.key.scopes:
                     await self.memories.require(principal.tenant.id, space)
                 assert self._answer_mcp is not None
-                whose = replace(principal, space=space)
-                answer = await self._answer_mcp(request, admitted.body, whose)
+                space_principal = replace(principal, space=space)
+                answer = await self._answer_mcp(request, admission.body, space_principal)
                 # Count before the answer is sent, because the client may disconnect.
-                size = len(admitted.body) + len(answer.body)
+                size = len(admission.body) + len(answer.body)
                 await self._charge(principal.tenant, size // MCP_BYTES_PER_TOKEN)
                 return answer
 
@@ -342,8 +342,8 @@ class Service:
         for name in _SINGLE:
             if len(request.headers.getlist(name)) > 1:
                 raise Problem(ProblemKind.BAD_REQUEST, f"{name} appears twice")
-        asked = self._asked_seconds(request)
-        seconds = max(LEAST_SECONDS, min(asked, MOST_SECONDS))
+        requested_seconds = self._read_timeout(request)
+        seconds = max(LEAST_SECONDS, min(requested_seconds, MOST_SECONDS))
         ends_at = time.monotonic() + seconds
         record = request.state.record
         try:
@@ -366,8 +366,8 @@ class Service:
         except TimeoutError:
             raise Problem(
                 ProblemKind.DEADLINE,
-                f"the request took longer than {min(asked, seconds):g} s: "
-                + again(keyed="idempotency-key" in request.headers),
+                f"the request took longer than {min(requested_seconds, seconds):g} s: "
+                + retry_advice(keyed="idempotency-key" in request.headers),
                 retry_after=1.0,
             ) from None
 
@@ -378,7 +378,7 @@ class Service:
         await self.memories.budgets.take_request(tenant, records)
         await self.memories.budgets.check_tokens(tenant, records)
 
-    def _asked_seconds(self, request: Request) -> float:
+    def _read_timeout(self, request: Request) -> float:
         text = request.headers.get("x-request-timeout")
         if text is None:
             return self._serve.deadline_seconds
@@ -393,19 +393,20 @@ class Service:
         return seconds
 
     async def _call(
-        self, route: ApiRoute, names: dict[str, str], request: Request, admitted: _Admitted
+        self, route: ApiRoute, names: dict[str, str], request: Request, admission: _Admitted
     ) -> Call:
-        if route.body is None and admitted.body:
+        if route.body is None and admission.body:
             raise Problem(ProblemKind.BAD_REQUEST, "this request must have no body")
         kind = request.headers.get("content-type", "application/json").partition(";")[0]
         if route.body is not None and kind.strip().lower() != "application/json":
             raise Problem(ProblemKind.MEDIA_TYPE, "send the body as application/json")
         body: m.ApiBody | None = None
         if route.body is not None:
-            body = await in_thread_if_large(len(admitted.body), decoded, admitted.body, route.body)
+            raw = admission.body
+            body = await in_thread_if_large(len(raw), decode_body, raw, route.body)
         return Call(
-            tenant=admitted.principal.tenant,
-            key=admitted.principal.key,
+            tenant=admission.principal.tenant,
+            key=admission.principal.key,
             memories=self.memories,
             cursors=self._cursors,
             route=route.path,
@@ -413,7 +414,7 @@ class Service:
             query=read_query(request.scope["query_string"], route.query),
             body=body,
             now=time.time(),
-            seconds=admitted.seconds,
+            seconds=admission.seconds,
             scope=route.scope,
             needs_space=route.needs_space,
             keyed=route.idempotency != "none" and "idempotency-key" in request.headers,
@@ -423,7 +424,7 @@ class Service:
         self, route: ApiRoute, call: Call, request: Request, body: bytes
     ) -> Response:
         if not call.keyed:
-            return await self._done(route, call)
+            return await self._work_and_settle(route, call)
         path = request.scope["path"].encode("latin-1")
         target = path + b"?" + request.scope["query_string"]
         claim = await self._idempotency.claim(
@@ -434,14 +435,14 @@ class Service:
             to_the_end=route.to_the_end,
         )
         if claim is None:
-            return await self._done(route, call)
+            return await self._work_and_settle(route, call)
         if not isinstance(claim, KeyClaim):
             return claim
         return await self._idempotency.carry_out(
             claim, partial(self._work, route, call), partial(self._settle, call)
         )
 
-    async def _done(self, route: ApiRoute, call: Call) -> Response:
+    async def _work_and_settle(self, route: ApiRoute, call: Call) -> Response:
         answer = await self._work(route, call)
         if isinstance(answer, Problem):
             raise answer
@@ -449,14 +450,14 @@ class Service:
         return answer
 
     async def _work(self, route: ApiRoute, call: Call) -> Response | Problem:
-        def asked(use: ModelUse) -> None:
+        def note_use(use: ModelUse) -> None:
             if use.purpose == "summary":
                 call.tokens += use.input_tokens + use.output_tokens
                 # The call ran in parallel with the request, or was cancelled with the request.
                 if call.is_charged:
                     self.memories.start_background(self._settle(call))
 
-        metering = METER.set(asked)
+        metering = METER.set(note_use)
         answer: m.ApiAnswer | Problem | Failure | None = None
         try:
             answer = await attempted(_keep_problems(route.call(call)))
@@ -488,17 +489,17 @@ class Service:
             records = await self.memories.records()
             await self.memories.budgets.charge_tokens(tenant, records, tokens)
 
-        charged = await attempted(charge())
-        if isinstance(charged, Failure):
-            LOG.error("%d tokens could not be counted: %s", tokens, charged.said)
+        result = await attempted(charge())
+        if isinstance(result, Failure):
+            LOG.error("%d tokens could not be counted: %s", tokens, result.said)
 
     async def _purge(self, now: float) -> None:
         async def purge() -> None:
             await (await self.memories.records()).purge_all(now=now)
 
-        purged = await attempted(purge())
-        if isinstance(purged, Failure):
-            LOG.error("expired data could not be removed: %s", purged.said)
+        result = await attempted(purge())
+        if isinstance(result, Failure):
+            LOG.error("expired data could not be removed: %s", result.said)
 
 
 async def _keep_problems(work: Awaitable[T]) -> T | Problem:
@@ -511,7 +512,7 @@ async def _keep_problems(work: Awaitable[T]) -> T | Problem:
 async def _read(request: Request, taking: Taking) -> bytes:
     try:
         body = await read_body(
-            request, most=MOST_BODY_BYTES, seconds=BODY_SECONDS, count=taking.hold
+            request, max_bytes=MOST_BODY_BYTES, seconds=BODY_SECONDS, count=taking.hold
         )
     except HTTPException as refusal:
         if refusal.status_code == 408:

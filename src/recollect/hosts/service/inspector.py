@@ -48,8 +48,8 @@ class TenantSpaces:
 
     async def summaries(self) -> tuple[SpaceSummary, ...]:
         records = await self._memories.records()
-        found = await records.spaces(self._principal.tenant.id, limit=MOST_SPACES)
-        return tuple(SpaceSummary(space=one.name) for one in found)
+        space_records = await records.spaces(self._principal.tenant.id, limit=MOST_SPACES)
+        return tuple(SpaceSummary(space=space_record.name) for space_record in space_records)
 
     @asynccontextmanager
     async def open(self, name: str) -> AsyncIterator[OpenSpace]:
@@ -75,9 +75,9 @@ class TenantSpaces:
             yield memory.engine
 
     async def note(self, act: str, name: str) -> None:
-        records, who = await self._memories.records(), self._principal
-        key = f"key {who.key.id}"
-        await records.note(audit_record(who.tenant.id, key, act, name, time.time()))
+        records, principal = await self._memories.records(), self._principal
+        key = f"key {principal.key.id}"
+        await records.note(audit_record(principal.tenant.id, key, act, name, time.time()))
 
 
 class KeyAccess:
@@ -95,9 +95,9 @@ class KeyAccess:
         self._settings = settings
 
     async def admit(self, request: Request) -> Visitor | Response:
-        sent = request.headers.get("authorization", "")
+        header = request.headers.get("authorization", "")
         try:
-            principal = await self._principal_of(as_bearer(sent))
+            principal = await self._principal_of(as_bearer(header))
         except Problem as problem:
             return PlainTextResponse(problem.reason, problem.kind.status)
         return Visitor(
@@ -105,18 +105,18 @@ class KeyAccess:
                 principal, self._memories, self._settings, acts=request.method == "POST"
             ),
             # a form's token can only be made with the key, and is the same on every node
-            secret=blake2b(as_bearer(sent).encode(), person=b"recollect-ui").digest(),
+            secret=blake2b(as_bearer(header).encode(), person=b"recollect-ui").digest(),
             scopes=frozenset(principal.key.scopes),
         )
 
 
 def as_bearer(header: str) -> str:
     """Return an Authorization header that names the key of HTTP's basic authentication."""
-    scheme, _, given = header.partition(" ")
+    scheme, _, credentials = header.partition(" ")
     if scheme.lower() != "basic":
         return header
     try:
-        password = base64.b64decode(given, validate=True).decode().partition(":")[2]
+        password = base64.b64decode(credentials, validate=True).decode().partition(":")[2]
     except (Error, UnicodeDecodeError):
         return ""
     return f"Bearer {password}"

@@ -62,7 +62,7 @@ def make_key(
     expires_at: float | None = None,
 ) -> MadeKey:
     key_id = secrets.token_hex(6)
-    body = f"rk_{_spelled(tenant.bytes)}_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
+    body = f"rk_{_spell(tenant.bytes)}_{key_id}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     text = body + _check(body)
     record = ApiKey(
         tenant=tenant,
@@ -78,24 +78,24 @@ def make_key(
 
 def read_key(text: str) -> GivenKey | None:
     """Parse the key of a request; None if it is malformed."""
-    found = _KEY.fullmatch(text)
-    if found is None or not hmac.compare_digest(_check(text[:-_CHECK_CHARS]), found[4]):
+    match = _KEY.fullmatch(text)
+    if match is None or not hmac.compare_digest(_check(text[:-_CHECK_CHARS]), match[4]):
         return None
-    tenant = UUID(bytes=b32decode(found[1].upper() + "======"))
-    if _spelled(tenant.bytes) != found[1]:  # another encoding of the same bytes
+    tenant = UUID(bytes=b32decode(match[1].upper() + "======"))
+    if _spell(tenant.bytes) != match[1]:  # another encoding of the same bytes
         return None
-    return GivenKey(tenant=tenant, id=found[2], hash=_hash(text))
+    return GivenKey(tenant=tenant, id=match[2], hash=_hash(text))
 
 
-def opens(given: GivenKey, known: ApiKey, *, now: float) -> bool:
+def opens(presented_key: GivenKey, stored_key: ApiKey, *, now: float) -> bool:
     """Return True if a request's key equals the stored key `known`, and is valid at this time."""
-    same = hmac.compare_digest(given.hash, known.hash)
-    return same and known.tenant == given.tenant and known.is_valid(now)
+    is_same_hash = hmac.compare_digest(presented_key.hash, stored_key.hash)
+    return is_same_hash and stored_key.tenant == presented_key.tenant and stored_key.is_valid(now)
 
 
-def shown_key(key: ApiKey) -> str:
+def visible_key(key: ApiKey) -> str:
     """Return the part of a key that people may see."""
-    return f"rk_{_spelled(key.tenant.bytes)}_{key.id}_…"
+    return f"rk_{_spell(key.tenant.bytes)}_{key.id}_…"
 
 
 def new_tenant(name: str, *, now: float) -> Tenant:
@@ -119,12 +119,12 @@ class Administration:
     ) -> Tenant:
         if not name.strip():
             raise RecollectError("a tenant's name must have at least one character")
-        made = new_tenant(name, now=time.time()).with_limits(limits or {})
-        if not await self.records.add_tenant(made, actor=self.actor):
+        tenant = new_tenant(name, now=time.time()).with_limits(limits or {})
+        if not await self.records.add_tenant(tenant, actor=self.actor):
             raise RecollectError(
                 f"the tenant {plain_line(name)!r} already exists: choose another name"
             )
-        return made
+        return tenant
 
     async def set_limits(self, tenant: Tenant, limits: Mapping[LimitName, int | None]) -> Tenant:
         """Set these limits of a tenant. None removes a limit."""
@@ -144,23 +144,25 @@ class Administration:
         now = time.time()
         ends = None if seconds is None else now + seconds
         scopes = scopes or DEFAULT_SCOPES
-        made = make_key(tenant.id, name=name, scopes=scopes, now=now, expires_at=ends)
-        await self.records.add_key(made.record, actor=self.actor)
-        return made
+        made_key = make_key(tenant.id, name=name, scopes=scopes, now=now, expires_at=ends)
+        await self.records.add_key(made_key.record, actor=self.actor)
+        return made_key
 
     async def rotate_key(self, tenant: Tenant, key_id: str, *, grace: float) -> MadeKey | None:
         """Replace a key, and let the old one expire after `grace` seconds. Return None if the
         tenant has no working key with this id."""
         now = time.time()
-        found = await self.records.key(tenant.id, key_id)
-        if found is None or not (old := found[0]).is_valid(now):
+        stored_key = await self.records.key(tenant.id, key_id)
+        if stored_key is None or not (old_key := stored_key[0]).is_valid(now):
             return None
-        ends = None if old.expires_at is None else now + old.expires_at - old.created_at
-        made = make_key(tenant.id, name=old.name, scopes=old.scopes, now=now, expires_at=ends)
-        done = await self.records.rotate_key(
-            tenant, key_id, made.record, ends_at=now + grace, actor=self.actor
+        ends = None if old_key.expires_at is None else now + old_key.expires_at - old_key.created_at
+        made_key = make_key(
+            tenant.id, name=old_key.name, scopes=old_key.scopes, now=now, expires_at=ends
         )
-        return made if done else None
+        was_rotated = await self.records.rotate_key(
+            tenant, key_id, made_key.record, ends_at=now + grace, actor=self.actor
+        )
+        return made_key if was_rotated else None
 
     async def revoke_key(self, tenant: Tenant, key_id: str) -> bool:
         """Revoke a key. Return False if the tenant has no active key with this id."""
@@ -192,17 +194,17 @@ class Administration:
     async def _spaces(self, tenant: Tenant) -> AsyncIterator[str]:
         after = ""
         while page := await self.records.spaces(tenant.id, after=after):
-            for one in page:
-                yield one.name
+            for space in page:
+                yield space.name
             after = page[-1].name
 
 
-def _spelled(raw: bytes) -> str:
+def _spell(raw: bytes) -> str:
     return b32encode(raw).decode().rstrip("=").lower()
 
 
 def _check(text: str) -> str:
-    return _spelled(blake2b(text.encode(), digest_size=4, person=b"recollect-key").digest())[:6]
+    return _spell(blake2b(text.encode(), digest_size=4, person=b"recollect-key").digest())[:6]
 
 
 def _hash(text: str) -> bytes:
@@ -243,26 +245,30 @@ class Principals:
         """Return the sender of a request by its Authorization header. Raise a Problem if the key is
         unknown, expired or revoked."""
         scheme, _, text = header.partition(" ")
-        given = read_key(text.strip()) if scheme.lower() == "bearer" else None
-        found = None if given is None else await self._known(given)
-        if found is None or given is None or not opens(given, found.key, now=time.time()):
+        presented_key = read_key(text.strip()) if scheme.lower() == "bearer" else None
+        principal = None if presented_key is None else await self._principal_of_key(presented_key)
+        if (
+            principal is None
+            or presented_key is None
+            or not opens(presented_key, principal.key, now=time.time())
+        ):
             raise Problem(
                 ProblemKind.UNAUTHORIZED, "send a valid key as `Authorization: Bearer rk_…`"
             )
-        return found
+        return principal
 
-    async def _known(self, given: GivenKey) -> Principal | None:
+    async def _principal_of_key(self, presented_key: GivenKey) -> Principal | None:
         now = time.monotonic()
         since = now - KEY_SECONDS
-        if self._refused_keys.get(given.hash, since) > since:
+        if self._refused_keys.get(presented_key.hash, since) > since:
             return None
-        known = self._keys.get(given.hash)
-        if known is None:
-            return await self._look_up_in_turn(given)
-        self._keys.move_to_end(given.hash)
-        return known[1] if known[0] > since else await self._looked_up(given)
+        cached_entry = self._keys.get(presented_key.hash)
+        if cached_entry is None:
+            return await self._look_up_in_turn(presented_key)
+        self._keys.move_to_end(presented_key.hash)
+        return cached_entry[1] if cached_entry[0] > since else await self._look_up(presented_key)
 
-    async def _look_up_in_turn(self, given: GivenKey) -> Principal | None:
+    async def _look_up_in_turn(self, presented_key: GivenKey) -> Principal | None:
         if self._waiting >= KEYS_WAITING:
             raise Problem(
                 ProblemKind.BUSY,
@@ -273,22 +279,24 @@ class Principals:
         try:
             async with self._lookups:
                 # Another request may have looked up this key meanwhile.
-                known = self._keys.get(given.hash)
-                return await self._looked_up(given) if known is None else known[1]
+                cached_entry = self._keys.get(presented_key.hash)
+                return (
+                    await self._look_up(presented_key) if cached_entry is None else cached_entry[1]
+                )
         finally:
             self._waiting -= 1
 
-    async def _looked_up(self, given: GivenKey) -> Principal | None:
+    async def _look_up(self, presented_key: GivenKey) -> Principal | None:
         now = time.monotonic()
         records = await self._memories.records()
-        found = await records.key(given.tenant, given.id)
-        if found is None or not opens(given, found[0], now=time.time()):
-            self._keys.pop(given.hash, None)
-            self._refused_keys[given.hash] = now
+        stored_key = await records.key(presented_key.tenant, presented_key.id)
+        if stored_key is None or not opens(presented_key, stored_key[0], now=time.time()):
+            self._keys.pop(presented_key.hash, None)
+            self._refused_keys[presented_key.hash] = now
             while len(self._refused_keys) > MOST_REFUSED_KEYS:
                 self._refused_keys.popitem(last=False)
             return None
-        self._keys[given.hash] = (now, Principal(key=found[0], tenant=found[1]))
+        self._keys[presented_key.hash] = (now, Principal(key=stored_key[0], tenant=stored_key[1]))
         while len(self._keys) > MOST_KEYS:
             self._keys.popitem(last=False)
-        return self._keys[given.hash][1]
+        return self._keys[presented_key.hash][1]

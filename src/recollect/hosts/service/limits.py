@@ -102,8 +102,8 @@ class FairQueue:
             raise
 
     def _has_share(self, tenant: UUID) -> bool:
-        others = len(self._active) - (tenant in self._active)
-        share = self._turns // (SHARED_PART * (others + 1) if others else 2)
+        other_count = len(self._active) - (tenant in self._active)
+        share = self._turns // (SHARED_PART * (other_count + 1) if other_count else 2)
         return self._running[tenant] < max(1, share)
 
     def _note_active(self, tenant: UUID) -> None:
@@ -122,8 +122,14 @@ class FairQueue:
         self._free += 1
         self._running[tenant] -= 1
         self._running = +self._running
-        while self._free and (waiting := [one for one in self._waiting if self._has_share(one)]):
-            first = min(waiting, key=lambda one: self._running[one])
+        while self._free and (
+            waiting := [
+                waiting_tenant
+                for waiting_tenant in self._waiting
+                if self._has_share(waiting_tenant)
+            ]
+        ):
+            first = min(waiting, key=lambda waiting_tenant: self._running[waiting_tenant])
             place = self._waiting[first].popleft()
             self._waiting.move_to_end(first)
             if not self._waiting[first]:
@@ -203,9 +209,9 @@ def _node_busy() -> Problem:
     )
 
 
-def _too_many(said: str) -> Problem:
+def _too_many(reason: str) -> Problem:
     return Problem(
-        ProblemKind.TENANT_BUSY, f"{said}: send fewer at once", retry_after=QUEUE_SECONDS
+        ProblemKind.TENANT_BUSY, f"{reason}: send fewer at once", retry_after=QUEUE_SECONDS
     )
 
 
@@ -225,7 +231,7 @@ class CountsSpending(Protocol):
     async def spend(self, tenant: UUID, budget: BudgetName, period: int, amount: int) -> int:
         """Count an amount, and return the total of the period."""
 
-    async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
+    async def total_spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
         """Return the total of the period."""
 
 
@@ -259,7 +265,7 @@ class Budgets:
                 share.spent = await records.spend(tenant.id, "requests per minute", share.period, 1)
                 if share.spent <= limit:
                     return
-        raise self._spent("requests per minute", limit)
+        raise self._budget_problem("requests per minute", limit)
 
     async def check_tokens(self, tenant: Tenant, records: CountsSpending) -> None:
         """Raise a Problem if the tenant has used up today's tokens."""
@@ -273,11 +279,11 @@ class Budgets:
                     share
                 ):  # this count is still old: no other request has counted meanwhile
                     now = self._now()
-                    total = await records.spent(tenant.id, "tokens per day", share.period)
+                    total = await records.total_spent(tenant.id, "tokens per day", share.period)
                     # The total only grows, and another charge may have read a newer one.
                     share.spent, share.heard_at = max(total, share.spent), now
         if share.spent >= limit:
-            raise self._spent("tokens per day", limit)
+            raise self._budget_problem("tokens per day", limit)
 
     async def charge_tokens(self, tenant: Tenant, records: CountsSpending, tokens: int) -> None:
         """Count the tokens of a request, if the tenant has a limit."""
@@ -328,7 +334,7 @@ class Budgets:
             self._shares.popitem(last=False)
         return share
 
-    def _spent(self, budget: BudgetName, limit: int) -> Problem:
+    def _budget_problem(self, budget: BudgetName, limit: int) -> Problem:
         renews_in = self.renews_in(budget)
         return Problem(
             ProblemKind.BUDGET,

@@ -65,7 +65,7 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
     key = blake2b(secret, digest_size=32, person=b"recollect-mcp").digest()
     server = server_over(
         RequestMemory(memories),
-        RequestStateSecurity(keys=[key], bind_principal=_whose)
+        RequestStateSecurity(keys=[key], bind_principal=_requester)
         if secret
         else RequestStateSecurity.ephemeral(),
     )
@@ -89,7 +89,7 @@ async def mcp_for_tenants(memories: TenantMemories, secret: bytes) -> AsyncItera
         yield answer
 
 
-def _whose(context: Any) -> str:
+def _requester(context: Any) -> str:
     del context
     _, principal = _ASKED.get()
     return f"{principal.tenant.id}/{principal.space}"

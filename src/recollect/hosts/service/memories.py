@@ -108,8 +108,8 @@ class TenantMemories:
         self._probe: asyncio.Task[NotReady | Failure | None] | None = None
         self._probed_at = 0.0
         self._disk_checked_at = 0.0
-        self._listed: OrderedDict[tuple[UUID, str], None] = OrderedDict()
-        self._beside: set[asyncio.Task[Any]] = set()
+        self._listed_spaces: OrderedDict[tuple[UUID, str], None] = OrderedDict()
+        self._background_tasks: set[asyncio.Task[Any]] = set()
         self.budgets: Budgets = Budgets()
         self._embedders: Sequence[Embedder] | None = None
         """The chosen embedders, once they are loaded, so that opening a memory stays fast."""
@@ -155,15 +155,15 @@ class TenantMemories:
 
     async def warm_up(self) -> None:
         """Load the models and modules that the first request needs, without using the network."""
-        chosen = await asyncio.to_thread(choose_embedders, self._settings)
-        self._embedders = None if chosen.lacking else chosen.used
-        local = [embedder for embedder in chosen.used if embedder.kind != "remote"]
+        choice = await asyncio.to_thread(choose_embedders, self._settings)
+        self._embedders = None if choice.lacking else choice.used
+        local = [embedder for embedder in choice.used if embedder.kind != "remote"]
         for embedder in local:
             await embedder.embed((_FIRST_WORDS,))
         engine = Engine(self._settings)
-        asked = {"messages": [{"role": "user", "content": _FIRST_WORDS}]}
+        request = {"messages": [{"role": "user", "content": _FIRST_WORDS}]}
         with without_telemetry():
-            await engine.prepare("warm-up", asked)
+            await engine.prepare("warm-up", request)
             await engine.close()
 
     def memory(self, tenant: UUID, space: str) -> AbstractAsyncContextManager[TenantMemory]:
@@ -194,12 +194,12 @@ class TenantMemories:
         deleted meanwhile, a write lists the space again, because it may have stored data."""
         key, fleet = (tenant.id, space), await self.fleet()
         if scope == "write":
-            measure = partial(self._measured, *key)
+            measure = partial(self._write_size, *key)
             await self.budgets.check_bytes(tenant, fleet.tenants(), measure)
-        if scope != "write" or (not creates and key not in self._listed):
+        if scope != "write" or (not creates and key not in self._listed_spaces):
             await self.require(tenant.id, space)
         async with self.memory(*key) as memory:
-            if scope == "write" and key not in self._listed:
+            if scope == "write" and key not in self._listed_spaces:
                 await self._list(tenant, space)
             if scope == "read":
                 yield memory
@@ -224,62 +224,66 @@ class TenantMemories:
     async def _list(self, tenant: Tenant, space: str) -> None:
         """List a space under its tenant. Raise a Problem if a quota forbids a new space."""
         records = await self.records()
-        listed = await records.has_space(tenant.id, space)  # reading is cheaper than adding
-        if not listed and not await records.add_space(tenant, space, at=time.time()):
+        is_listed = await records.has_space(tenant.id, space)  # reading is cheaper than adding
+        if not is_listed and not await records.add_space(tenant, space, at=time.time()):
             if not await (await self.fleet()).has_space(tenant_space(tenant.id, space)):
-                raise quota_reached("spaces", tenant) if tenant.most_spaces else _deleted()
+                raise quota_reached("spaces", tenant) if tenant.most_spaces else _tenant_deleted()
             await self._list_again(tenant, space)
         self._note_listed(tenant.id, space)
 
     async def _list_again(self, tenant: Tenant, space: str) -> None:
         """List a space with data, whatever the quota; delete the data of a deleted tenant."""
-        fleet, named = await self.fleet(), tenant_space(tenant.id, space)
-        self._listed.pop((tenant.id, space), None)
-        mark = fleet.made.get(named)
-        stored = mark is not None or await fleet.has_space(named)
-        listed = await fleet.tenants().add_space(tenant, space, at=time.time(), limited=not stored)
-        if stored and not listed:
-            await delete_space(await fleet.space(named), name=space, now=time.time())
-        if fleet.made.get(named) is mark:
-            fleet.made.pop(named, None)
-        if not listed:
-            raise _deleted()
+        fleet, space_name = await self.fleet(), tenant_space(tenant.id, space)
+        self._listed_spaces.pop((tenant.id, space), None)
+        mark = fleet.made.get(space_name)
+        has_data = mark is not None or await fleet.has_space(space_name)
+        is_listed = await fleet.tenants().add_space(
+            tenant, space, at=time.time(), limited=not has_data
+        )
+        if has_data and not is_listed:
+            await delete_space(await fleet.space(space_name), name=space, now=time.time())
+        if fleet.made.get(space_name) is mark:
+            fleet.made.pop(space_name, None)
+        if not is_listed:
+            raise _tenant_deleted()
         self._note_listed(tenant.id, space)
 
     def _note_listed(self, tenant: UUID, space: str) -> None:
-        self._listed[tenant, space] = None
-        if len(self._listed) > LISTED_SPACES:
-            self._listed.popitem(last=False)
+        self._listed_spaces[tenant, space] = None
+        if len(self._listed_spaces) > LISTED_SPACES:
+            self._listed_spaces.popitem(last=False)
 
     def _measure(self, tenant: Tenant, space: str, memory: TenantMemory, *, now: bool) -> None:
         """Count the bytes of a space if the tenant has a quota: at once, or once per minute."""
-        at = time.monotonic()
-        is_due = now or not memory.measured_at or at - memory.measured_at >= MEASURE_SECONDS
+        clock_seconds = time.monotonic()
+        is_due = (
+            now or not memory.measured_at or clock_seconds - memory.measured_at >= MEASURE_SECONDS
+        )
         if tenant.most_bytes is not None and is_due:
             if not now:  # after a removal, the next write is measured too
-                memory.measured_at = at
-            self.start_background(self._measured(tenant.id, space))
+                memory.measured_at = clock_seconds
+            self.start_background(self._write_size(tenant.id, space))
 
-    async def _measured(self, tenant: UUID, space: str) -> None:
+    async def _write_size(self, tenant: UUID, space: str) -> None:
         fleet = await self.fleet()
         size = await fleet.message_bytes(tenant_space(tenant, space))
         await fleet.tenants().set_bytes(tenant, space, size)
 
     async def drop(self, tenant: UUID, space: str) -> None:
         """Close the memory of a deleted space, and wait until it stores nothing more."""
-        self._listed.pop((tenant, space), None)
+        self._listed_spaces.pop((tenant, space), None)
         if closing := self._memories.drop((tenant, space)):
             await asyncio.wait({closing}, timeout=CLOSE_SECONDS)
 
     def start_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start work for which no request waits. `close` waits for the work for a limited time."""
         task = asyncio.create_task(work)
-        self._beside.add(task)
+        self._background_tasks.add(task)
         task.add_done_callback(self._over)
         return task
 
     def _over(self, task: asyncio.Task[Any]) -> None:
-        self._beside.discard(task)
+        self._background_tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             LOG.debug("background work of a request failed: %s", type(error).__name__)
 
@@ -288,16 +292,16 @@ class TenantMemories:
         now = asyncio.get_running_loop().time()
         probe = self._probe
         if probe is None or (probe.done() and now - self._probed_at > PROBE_SECONDS):
-            work = asyncio.wait_for(self._asked(), CLOSE_SECONDS)
+            work = asyncio.wait_for(self._find_obstacle(), CLOSE_SECONDS)
             probe = self._probe = asyncio.create_task(attempted(work))
             probe.add_done_callback(self._note_probed)
-        asked = await asyncio.shield(probe)  # other callers wait even if the first one disconnects
-        return "unreachable" if isinstance(asked, Failure) else asked
+        result = await asyncio.shield(probe)  # other callers wait even if the first one disconnects
+        return "unreachable" if isinstance(result, Failure) else result
 
     def _note_probed(self, probe: asyncio.Task[NotReady | Failure | None]) -> None:
         self._probed_at = probe.get_loop().time()
 
-    async def _asked(self) -> NotReady | None:
+    async def _find_obstacle(self) -> NotReady | None:
         try:
             fleet = await self.fleet()
             await fleet.tenants().tenant(UUID(int=0))
@@ -314,12 +318,12 @@ class TenantMemories:
 
     async def close(self) -> None:
         """Finish pending writes, and close the memories and the database."""
-        if self._beside:
-            await asyncio.wait(self._beside, timeout=CLOSE_SECONDS)
+        if self._background_tasks:
+            await asyncio.wait(self._background_tasks, timeout=CLOSE_SECONDS)
         await self._memories.close()
         if self._fleet is not None:
             await self._fleet.close()
 
 
-def _deleted() -> Problem:
+def _tenant_deleted() -> Problem:
     return Problem(ProblemKind.UNAUTHORIZED, "the tenant of this key was deleted")

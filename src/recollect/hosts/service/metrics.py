@@ -84,34 +84,38 @@ class Metrics:
 
     def __init__(self) -> None:
         self.port = 0
-        made = CollectorRegistry()
-        self.registry: CollectorRegistry = made
-        Info("recollect_build", "Version that runs", registry=made).info(
+        registry = CollectorRegistry()
+        self.registry: CollectorRegistry = registry
+        Info("recollect_build", "Version that runs", registry=registry).info(
             {"version": recollect.__version__}
         )
-        ProcessCollector(registry=made)
+        ProcessCollector(registry=registry)
         self._pools = PoolCollector()
-        made.register(self._pools)
+        registry.register(self._pools)
         self._counters = {
-            name: Counter(f"recollect_{name}_total", text, labels, registry=made)
+            name: Counter(f"recollect_{name}_total", text, labels, registry=registry)
             for name, (text, labels) in _COUNTERS.items()
         }
         self._seconds = {
             kind: Histogram(
-                f"recollect_{name}_seconds", text, labels, registry=made, buckets=BUCKETS
+                f"recollect_{name}_seconds", text, labels, registry=registry, buckets=BUCKETS
             )
             for kind, (name, text, labels) in _HISTOGRAMS.items()
         }
         self._under_way = Gauge(
-            "recollect_requests_in_progress", "Requests that are not answered yet", registry=made
+            "recollect_requests_in_progress",
+            "Requests that are not answered yet",
+            registry=registry,
         )
         self._waiting = Gauge(
-            "recollect_queue_waiting", "Requests that wait in the queue", registry=made
+            "recollect_queue_waiting", "Requests that wait in the queue", registry=registry
         )
-        self._memories = Gauge("recollect_open_memories", "Memories that are open", registry=made)
+        self._memories = Gauge(
+            "recollect_open_memories", "Memories that are open", registry=registry
+        )
         self.jobs_due_age: Gauge = Gauge(
             "recollect_jobs_due_age_seconds", "How long the oldest due job has waited",
-            registry=made,
+            registry=registry,
         )  # fmt: skip
         self.jobs_due_age.set(nan)  # a node does not know this value, and 0 would be wrong
 
@@ -126,40 +130,42 @@ class Metrics:
         if memories is not None:
             self._memories.set_function(memories)
 
-    def on_start(self, what: Measured) -> None:
-        if what.kind == "request":
+    def on_start(self, measurement: Measured) -> None:
+        if measurement.kind == "request":
             self._under_way.inc()
 
-    def on_end(self, what: Measured) -> None:
-        histogram = self._seconds.get(what.kind)
+    def on_end(self, measurement: Measured) -> None:
+        histogram = self._seconds.get(measurement.kind)
         if histogram is not None:
-            labelled = histogram if what.kind == "queue" else histogram.labels(what.name)
-            labelled.observe(what.seconds)
-        self._count(what)
+            series = (
+                histogram if measurement.kind == "queue" else histogram.labels(measurement.name)
+            )
+            series.observe(measurement.seconds)
+        self._count(measurement)
 
-    def _count(self, one: Measured) -> None:
+    def _count(self, measurement: Measured) -> None:
         count = self._counters
-        if one.kind == "request":
+        if measurement.kind == "request":
             self._under_way.dec()
-            status = str(one.attributes.get("http.response.status_code", "gone"))
-            count["requests"].labels(one.name, status).inc()
-            if one.error in REFUSALS:
-                count["requests_refused"].labels(one.error).inc()
-        elif one.kind == "tool":
-            count["mcp_tool_calls"].labels(one.name, one.outcome).inc()
-        elif one.kind == "stage" and one.outcome in ("failed", "late"):
-            count["stage_failures"].labels(one.name, one.error).inc()
-        elif one.kind == "job":
-            count["jobs"].labels(one.name, one.outcome).inc()
-        elif one.kind == "embedder":
-            texts = float(one.attributes.get("texts", 0))
-            count["embedder_texts"].labels(one.name).inc(texts)
-        elif one.kind == "model":
-            if one.error:
-                count["model_failures"].labels(one.name, one.error).inc()
+            status = str(measurement.attributes.get("http.response.status_code", "gone"))
+            count["requests"].labels(measurement.name, status).inc()
+            if measurement.error in REFUSALS:
+                count["requests_refused"].labels(measurement.error).inc()
+        elif measurement.kind == "tool":
+            count["mcp_tool_calls"].labels(measurement.name, measurement.outcome).inc()
+        elif measurement.kind == "stage" and measurement.outcome in ("failed", "late"):
+            count["stage_failures"].labels(measurement.name, measurement.error).inc()
+        elif measurement.kind == "job":
+            count["jobs"].labels(measurement.name, measurement.outcome).inc()
+        elif measurement.kind == "embedder":
+            texts = float(measurement.attributes.get("texts", 0))
+            count["embedder_texts"].labels(measurement.name).inc(texts)
+        elif measurement.kind == "model":
+            if measurement.error:
+                count["model_failures"].labels(measurement.name, measurement.error).inc()
             for direction in ("input", "output"):
-                tokens = float(one.attributes.get(f"gen_ai.usage.{direction}_tokens", 0))
-                count["model_tokens"].labels(one.name, direction).inc(tokens)
+                tokens = float(measurement.attributes.get(f"gen_ai.usage.{direction}_tokens", 0))
+                count["model_tokens"].labels(measurement.name, direction).inc(tokens)
 
     def on_count(self, event: CountedEvent, **labels: str) -> None:
         self._counters["recalls" if event == "recall" else "compactions"].labels(**labels).inc()
@@ -217,6 +223,6 @@ class PoolCollector(Collector):
 
 def metrics_server(metrics: Metrics, host: str, port: int) -> BackgroundServer:
     """Create the server for the metrics, at any path. Raise RecollectError for a port in use."""
-    opened = listen_on(host, port, fix="set another as telemetry.metrics_port")
+    listening_socket = listen_on(host, port, fix="set another as telemetry.metrics_port")
     pages = Mount("/", make_asgi_app(metrics.registry))
-    return BackgroundServer(HttpServer(application([pages])), opened)
+    return BackgroundServer(HttpServer(application([pages])), listening_socket)

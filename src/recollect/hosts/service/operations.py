@@ -50,24 +50,24 @@ _NO_MODEL: Final = (
 )
 
 
-def _kept(where: ReleasedTo | None) -> Any:
-    if where == "stale":
+def _require_stored(archived_to: ReleasedTo | None) -> Any:
+    if archived_to == "stale":
         raise Problem(
             ProblemKind.STALE,
             "another request of this session was stored first: repeat this one, nothing is stored "
             "twice",
             retry_after=1.0,
         )
-    if where is not None and where != "store":
+    if archived_to is not None and archived_to != "store":
         raise Problem(
             ProblemKind.UNAVAILABLE,
             "the data is not in the store yet: try again, nothing is stored twice",
             retry_after=1.0,
         )
-    return where
+    return archived_to
 
 
-def _loaded(lines: Iterable[StageLine]) -> None:
+def _require_loaded(lines: Iterable[StageLine]) -> None:
     """Raise a Problem if the session was not loaded, because turns would be numbered from 1."""
     causes = {reason.cause for line in lines for reason in line.reasons if line.stage == "load"}
     if Cause.SESSION_NOT_LOADED in causes:
@@ -94,9 +94,9 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         context = await engine.prepare(
             session, request, format=body.format, betas=body.betas, window_tokens=body.window_tokens
         )
-        _loaded(context.report.failures)
+        _require_loaded(context.report.failures)
         count("recall", outcome=_recall_outcome(context.report))
-        where = _kept(await engine.parts.sessions.release(session, call.seconds))
+        archived_to = _require_stored(await engine.parts.sessions.release(session, call.seconds))
         lines = context.report.lines
         is_read = not any(line.stage == "read" and line.outcome == "failed" for line in lines)
     call.tokens += context.report.tokens_after
@@ -104,7 +104,7 @@ async def prepare(call: Call) -> m.PreparedAnswer:
         wire_request=msgspec.Raw(context.request),
         # `report` is None if the request could not be read and is sent unchanged.
         turn=context.report.turn if is_read else None,
-        archived=where if is_read else None,
+        archived=archived_to if is_read else None,
         tokens_before=context.report.tokens_before,
         tokens_after=context.report.tokens_after,
         compacted=context.compaction is not None and context.compaction.compacted,
@@ -129,17 +129,21 @@ async def observe(call: Call) -> m.ObservedAnswer:
     reply = raw if raw.startswith(b"{") else await in_thread_if_large(len(raw), _events, raw)
     async with call.memory() as memory, memory.session(session):
         engine = memory.engine
-        learned = await engine.observe(session, reply, turn=body.turn)
-        _loaded(learned.failures)
-        unknown = [one for one in learned.failures if one.cause is Cause.NO_SUCH_TURN]
-        if unknown:
-            raise Problem(ProblemKind.INVALID, f"turn: {unknown[0].said}")
-        _kept(await engine.parts.sessions.release(session, call.seconds))
-        where = _kept(learned.archived)  # None: no part of the reply is stored
-    call.tokens += 0 if learned.usage is None else learned.usage.output_tokens
-    seen = learned.to_dict()
-    return copied(
-        m.ObservedAnswer, learned, archived=where, usage=seen["usage"], failures=seen["failures"]
+        observation = await engine.observe(session, reply, turn=body.turn)
+        _require_loaded(observation.failures)
+        unknown_turns = [line for line in observation.failures if line.cause is Cause.NO_SUCH_TURN]
+        if unknown_turns:
+            raise Problem(ProblemKind.INVALID, f"turn: {unknown_turns[0].said}")
+        _require_stored(await engine.parts.sessions.release(session, call.seconds))
+        archived_to = _require_stored(observation.archived)  # None: no part of the reply is stored
+    call.tokens += 0 if observation.usage is None else observation.usage.output_tokens
+    fields = observation.to_dict()
+    return copy_fields(
+        m.ObservedAnswer,
+        observation,
+        archived=archived_to,
+        usage=fields["usage"],
+        failures=fields["failures"],
     )
 
 
@@ -147,7 +151,7 @@ def _events(raw: bytes) -> list[Any]:
     raws = msgspec.json.decode(raw, type=list[msgspec.Raw])
     if len(raws) > MOST_EVENTS:
         raise Problem(ProblemKind.INVALID, f"a stream must have at most {MOST_EVENTS:,} events")
-    return [msgspec.json.decode(one) for one in raws]
+    return [msgspec.json.decode(event) for event in raws]
 
 
 async def ingest(call: Call) -> m.IngestedAnswer:
@@ -162,11 +166,11 @@ async def ingest(call: Call) -> m.IngestedAnswer:
             "provider's wire format",
         )
     async with call.memory() as memory:
-        done = await memory.engine.ingest(
+        result = await memory.engine.ingest(
             call.session, raws, format=body.format, batch=body.batch, said_at=body.said_at
         )
-    call.tokens += done.tokens
-    return copied(m.IngestedAnswer, done)
+    call.tokens += result.tokens
+    return copy_fields(m.IngestedAnswer, result)
 
 
 async def compact(call: Call) -> m.CompactedAnswer:
@@ -174,19 +178,19 @@ async def compact(call: Call) -> m.CompactedAnswer:
     body, session = cast(m.CompactBody, call.body), call.session
     async with call.memory() as memory, memory.session(session):
         engine = memory.engine
-        done = await engine.compact(
+        result = await engine.compact(
             session,
             _object(body.request),
             instructions=body.instructions,
             format=body.format,
             window_tokens=body.window_tokens,
         )
-        _kept(await engine.parts.sessions.release(session, call.seconds))
-    return copied(
+        _require_stored(await engine.parts.sessions.release(session, call.seconds))
+    return copy_fields(
         m.CompactedAnswer,
-        done,
-        cause=done.reason.cause.name.lower(),
-        reason=_NO_MODEL if done.reason.cause is Cause.NO_MODEL else str(done.reason),
+        result,
+        cause=result.reason.cause.name.lower(),
+        reason=_NO_MODEL if result.reason.cause is Cause.NO_MODEL else str(result.reason),
     )
 
 
@@ -194,16 +198,16 @@ async def undo(call: Call) -> m.UndoneAnswer:
     """Restore the view from before the session's last compaction."""
     session = call.session
     async with call.memory() as memory, memory.session(session):
-        done = await memory.engine.undo(session)
-        _kept(await memory.engine.parts.sessions.release(session, call.seconds))
-    return m.UndoneAnswer(undone=done.undone is not None, reason=str(done.reason))
+        result = await memory.engine.undo(session)
+        _require_stored(await memory.engine.parts.sessions.release(session, call.seconds))
+    return m.UndoneAnswer(undone=result.undone is not None, reason=str(result.reason))
 
 
 async def search(call: Call) -> m.FoundAnswer:
     """Search memory: passages and facts, best first, within a token budget."""
     body = cast(m.SearchBody, call.body)
     async with call.memory() as memory:
-        found = await memory.engine.search(
+        result = await memory.engine.search(
             body.query,
             session=body.session,
             budget_tokens=body.budget_tokens,
@@ -211,67 +215,71 @@ async def search(call: Call) -> m.FoundAnswer:
             said_before=body.said_before,
         )
         weigh = memory.engine.parts.weigher.text
-        call.tokens += sum(weigh(one.text) for one in found.passages)
-        call.tokens += sum(weigh(one.text) for one in found.facts)
+        call.tokens += sum(weigh(hit.text) for hit in result.passages)
+        call.tokens += sum(weigh(hit.text) for hit in result.facts)
     return m.FoundAnswer(
-        passages=[copied(m.FoundPassage, one, said_at=one.order[0]) for one in found.passages],
-        facts=[copied(m.FoundFact, one) for one in found.facts],
+        passages=[
+            copy_fields(m.FoundPassage, hit, said_at=hit.order[0]) for hit in result.passages
+        ],
+        facts=[copy_fields(m.FoundFact, hit) for hit in result.facts],
     )
 
 
 async def sessions(call: Call) -> m.SessionsAnswer:
     """List the sessions of a space, by name."""
     async with call.store() as store:
-        found = sorted(await store.sessions(), key=lambda one: one.session)
+        summaries = sorted(await store.sessions(), key=lambda summary: summary.session)
     after = call.after("")
-    left = [one for one in found if one.session > after]
-    page, cursor = page_of(call, left, attrgetter("session"))
-    listed = [copied(m.SessionItem, one, messages=one.segments) for one in page]
-    return m.SessionsAnswer(sessions=listed, next=cursor)
+    later_sessions = [summary for summary in summaries if summary.session > after]
+    page, cursor = page_of(call, later_sessions, attrgetter("session"))
+    items = [copy_fields(m.SessionItem, summary, messages=summary.segments) for summary in page]
+    return m.SessionsAnswer(sessions=items, next=cursor)
 
 
 async def receipts(call: Call) -> m.ReceiptsAnswer:
     """List the compactions of a session, oldest first."""
     async with call.store() as store:
-        found = await store.compactions(call.session)
+        records = await store.compactions(call.session)
     after = call.after(0)
-    left = [one for one in found if one.number > after]
-    page, cursor = page_of(call, left, attrgetter("number"))
-    return m.ReceiptsAnswer(receipts=[copied(m.ReceiptItem, one) for one in page], next=cursor)
+    later_records = [record for record in records if record.number > after]
+    page, cursor = page_of(call, later_records, attrgetter("number"))
+    return m.ReceiptsAnswer(
+        receipts=[copy_fields(m.ReceiptItem, record) for record in page], next=cursor
+    )
 
 
 async def receipt(call: Call) -> m.ReceiptAnswer:
     """Show what a compaction kept, what can be recalled, and what is lost."""
     async with call.store() as store:
-        found = await read_receipts(store, call.session)
-    if call.number not in [record.number for record in found.records]:
+        stored_receipts = await read_receipts(store, call.session)
+    if call.number not in [record.number for record in stored_receipts.records]:
         raise Problem(ProblemKind.NOT_FOUND, "no compaction with this number is stored")
-    made = found.page(call.number).recorded
-    return m.ReceiptAnswer(number=call.number, at=made.at, result=made.result.to_dict())
+    compaction = stored_receipts.page(call.number).recorded
+    return m.ReceiptAnswer(number=call.number, at=compaction.at, result=compaction.result.to_dict())
 
 
 async def turns(call: Call) -> m.TurnsAnswer:
     """List the turns of a session that can be replayed."""
     async with call.store() as store:
-        found = await store.turns(call.session)
+        turn_numbers = await store.turns(call.session)
     after = call.after(0)
-    page, cursor = page_of(call, [number for number in found if number > after], int)
+    page, cursor = page_of(call, [number for number in turn_numbers if number > after], int)
     return m.TurnsAnswer(turns=page, next=cursor)
 
 
 async def replay(call: Call) -> m.ReplayAnswer:
     """Rebuild a past request, and name its redacted, forgotten and expired parts."""
     async with call.store() as store:
-        found = await rebuild_request(store, call.session, call.number)
-    if isinstance(found, NotRebuilt):
-        raise Problem(ProblemKind.NOT_FOUND, found.reason)
+        rebuilt_request = await rebuild_request(store, call.session, call.number)
+    if isinstance(rebuilt_request, NotRebuilt):
+        raise Problem(ProblemKind.NOT_FOUND, rebuilt_request.reason)
     return m.ReplayAnswer(
-        turn=found.record.number,
-        exact=found.exact,
-        missing=list(found.missing),
-        redacted=list(found.redacted),
-        wire_request=msgspec.Raw(found.body),
-        report=None if found.report is None else json.loads(found.report),
+        turn=rebuilt_request.record.number,
+        exact=rebuilt_request.exact,
+        missing=list(rebuilt_request.missing),
+        redacted=list(rebuilt_request.redacted),
+        wire_request=msgspec.Raw(rebuilt_request.body),
+        report=None if rebuilt_request.report is None else json.loads(rebuilt_request.report),
     )
 
 
@@ -293,18 +301,20 @@ async def export(call: Call) -> m.ExportAnswer:
             behind = ["segments", segments[-1].sequence] if full else ["facts", *_BEFORE_FACTS]
             cursor = call.cursor(behind)
         else:
-            found = await store.facts(superseded=True)
-            left = [one for one in found if [one.at, one.id] > place]
-            facts, cursor = page_of(call, left, _exported_place)
+            stored_facts = await store.facts(superseded=True)
+            later_facts = [item for item in stored_facts if [item.at, item.id] > place]
+            facts, cursor = page_of(call, later_facts, _export_place)
     return m.ExportAnswer(
-        segments=[copied(m.SegmentItem, one.segment, sequence=one.sequence) for one in segments],
-        facts=[_fact(one) for one in facts],
+        segments=[
+            copy_fields(m.SegmentItem, item.segment, sequence=item.sequence) for item in segments
+        ],
+        facts=[_fact_item(item) for item in facts],
         next=cursor,
     )
 
 
-def _exported_place(one: Fact) -> list[Any]:
-    return ["facts", one.at, one.id]
+def _export_place(fact: Fact) -> list[Any]:
+    return ["facts", fact.at, fact.id]
 
 
 async def facts(call: Call) -> m.FactsAnswer:
@@ -312,15 +322,19 @@ async def facts(call: Call) -> m.FactsAnswer:
     query = cast(m.FactsQuery, call.query)
     async with call.store() as store:
         facts = await store.facts(superseded=query.superseded)
-    found = [one for one in facts if query.session is None or one.session in (None, query.session)]
-    found.sort(key=_fact_place)
+    listed_facts = [
+        fact for fact in facts if query.session is None or fact.session in (None, query.session)
+    ]
+    listed_facts.sort(key=_fact_place)
     after = call.after([False, *_BEFORE_FACTS])
-    page, cursor = page_of(call, [one for one in found if _fact_place(one) > after], _fact_place)
-    return m.FactsAnswer(facts=[_fact(one) for one in page], next=cursor)
+    page, cursor = page_of(
+        call, [fact for fact in listed_facts if _fact_place(fact) > after], _fact_place
+    )
+    return m.FactsAnswer(facts=[_fact_item(fact) for fact in page], next=cursor)
 
 
-def _fact_place(one: Fact) -> list[Any]:
-    return [not one.pinned, one.at, one.id]
+def _fact_place(fact: Fact) -> list[Any]:
+    return [not fact.pinned, fact.at, fact.id]
 
 
 async def add_fact(call: Call) -> m.FactWrittenAnswer:
@@ -330,11 +344,11 @@ async def add_fact(call: Call) -> m.FactWrittenAnswer:
         raise Problem(ProblemKind.INVALID, "content must not be empty")
     async with call.memory() as memory:
         book = await memory.engine.facts(body.session)
-        done = await book.add(body.content, type=body.type, subject=body.subject)
+        result = await book.add(body.content, type=body.type, subject=body.subject)
         call.tokens += memory.engine.parts.weigher.text(body.content)
-    if done.fact is None:
-        raise Problem(ProblemKind.INVALID, done.reason)
-    return m.FactWrittenAnswer(id=done.fact.id, outcome=done.outcome)
+    if result.fact is None:
+        raise Problem(ProblemKind.INVALID, result.reason)
+    return m.FactWrittenAnswer(id=result.fact.id, outcome=result.outcome)
 
 
 async def forget_fact(call: Call) -> m.CertificateAnswer:
@@ -358,7 +372,7 @@ async def forget(call: Call) -> m.ForgottenAnswer:
     body = cast(m.ForgetBody, call.body)
     order = ForgetOrder(
         at=call.now,
-        segments=tuple(SegmentId(one) for one in body.segments),
+        segments=tuple(SegmentId(segment_id) for segment_id in body.segments),
         sessions=tuple(body.sessions),
         said_before=body.said_before,
         said_after=body.said_after,
@@ -371,29 +385,33 @@ async def forget(call: Call) -> m.ForgottenAnswer:
         )
     async with call.store() as store:
         if body.dry_run:
-            meant = await find_targets(store, (), order)
-            return m.ForgottenAnswer(certificate=None, preview=_preview(meant))
+            targets = await find_targets(store, (), order)
+            return m.ForgottenAnswer(certificate=None, preview=_preview(targets))
         certificate = await forget_all(store, (), order, now=call.now)
     await _note(call, "messages forgotten", call.space)
     return m.ForgottenAnswer(certificate=_certify(call, certificate).certificate, preview=None)
 
 
-def _preview(meant: ForgetTargets) -> m.ForgetPreview:
+def _preview(targets: ForgetTargets) -> m.ForgetPreview:
     return m.ForgetPreview(
-        segments=len(meant.stored_segments),
-        segment_ids=[one.segment.id for one in meant.stored_segments[: m.MOST_PREVIEWED]],
-        facts=len(meant.facts),
-        fact_ids=[one.id for one in meant.facts[: m.MOST_PREVIEWED]],
-        records=meant.records,
+        segments=len(targets.stored_segments),
+        segment_ids=[item.segment.id for item in targets.stored_segments[: m.MOST_PREVIEWED]],
+        facts=len(targets.facts),
+        fact_ids=[item.id for item in targets.facts[: m.MOST_PREVIEWED]],
+        records=targets.records,
     )
 
 
 async def spaces(call: Call) -> m.SpacesAnswer:
     """List the tenant's spaces, by name."""
     records = await call.memories.records()
-    found = await records.spaces(call.tenant.id, after=call.after(""), limit=call.query.limit + 1)
-    page, cursor = page_of(call, found, attrgetter("name"))
-    return m.SpacesAnswer(spaces=[copied(m.SpaceItem, one) for one in page], next=cursor)
+    space_records = await records.spaces(
+        call.tenant.id, after=call.after(""), limit=call.query.limit + 1
+    )
+    page, cursor = page_of(call, space_records, attrgetter("name"))
+    return m.SpacesAnswer(
+        spaces=[copy_fields(m.SpaceItem, space_record) for space_record in page], next=cursor
+    )
 
 
 async def delete(call: Call) -> m.CertificateAnswer:
@@ -415,12 +433,14 @@ async def tenant(call: Call) -> m.TenantAnswer:
     budgets = []
     for budget in PERIOD_SECONDS:
         limit = call.tenant.limit(budget)
-        spent = await records.spent(call.tenant.id, budget, call.memories.budgets.period(budget))
+        used_amount = await records.total_spent(
+            call.tenant.id, budget, call.memories.budgets.period(budget)
+        )
         if budget == "requests per minute" and limit is not None:  # refused requests count too
-            spent = min(spent, limit)
+            used_amount = min(used_amount, limit)
         renews = call.memories.budgets.renews_in(budget)
         budgets.append(
-            m.BudgetItem(budget=budget, limit=limit, spent=spent, renews_in_seconds=renews)
+            m.BudgetItem(budget=budget, limit=limit, spent=used_amount, renews_in_seconds=renews)
         )
     return m.TenantAnswer(
         tenant=str(call.tenant.id),
@@ -438,32 +458,34 @@ async def tenant(call: Call) -> m.TenantAnswer:
 async def audit(call: Call) -> m.AuditAnswer:
     """List administrative actions on the tenant, its keys and spaces, newest first."""
     page, cursor = await audit_page(call, call.tenant.id)
-    return m.AuditAnswer(acts=[copied(m.AuditItem, one) for one in page], next=cursor)
+    return m.AuditAnswer(acts=[copy_fields(m.AuditItem, act) for act in page], next=cursor)
 
 
 async def audit_page(call: Call, tenant: UUID | None) -> tuple[list[AuditRecord], str | None]:
     """Return a page of the log of a tenant, or of all tenants, and the cursor of the next."""
     records = await call.memories.records()
-    at, id_ = call.after([1e18, ""])
-    found = await records.log(tenant, before=(at, id_), limit=call.query.limit + 1)
-    return page_of(call, found, attrgetter("at", "id"))
+    logged_at, id_ = call.after([1e18, ""])
+    acts = await records.log(tenant, before=(logged_at, id_), limit=call.query.limit + 1)
+    return page_of(call, acts, attrgetter("at", "id"))
 
 
 def page_of(
-    call: Call, found: Sequence[ItemT], place: Callable[[ItemT], Any]
+    call: Call, items: Sequence[ItemT], place: Callable[[ItemT], Any]
 ) -> tuple[list[ItemT], str | None]:
     """Return one page, and the cursor of the next, which begins after the last item's place."""
-    page = list(found[: call.query.limit])
-    return page, call.cursor(place(page[-1])) if len(found) > len(page) else None
+    page = list(items[: call.query.limit])
+    return page, call.cursor(place(page[-1])) if len(items) > len(page) else None
 
 
-def copied(kind: type[AnswerT], one: Any, **others: Any) -> AnswerT:
-    same = {name: getattr(one, name) for name in kind.__struct_fields__ if name not in others}
-    return kind(**same, **others)
+def copy_fields(kind: type[AnswerT], source: Any, **values: Any) -> AnswerT:
+    copied_values = {
+        name: getattr(source, name) for name in kind.__struct_fields__ if name not in values
+    }
+    return kind(**copied_values, **values)
 
 
-def _fact(one: Fact) -> m.FactItem:
-    return copied(m.FactItem, one, sources=list(one.sources))
+def _fact_item(fact: Fact) -> m.FactItem:
+    return copy_fields(m.FactItem, fact, sources=list(fact.sources))
 
 
 def _certify(call: Call, certificate: Certificate) -> m.CertificateAnswer:
@@ -481,14 +503,14 @@ async def _note(call: Call, act: str, subject: str) -> None:
 
     record = audit_record(call.tenant.id, actor_of(call), act, subject, call.now)
     for seconds in (*_NOTE_AGAIN_SECONDS, None):
-        noted = await attempted(_noted(call.memories, record))
-        if not isinstance(noted, Failure):
+        result = await attempted(_write_note(call.memories, record))
+        if not isinstance(result, Failure):
             return
         if seconds is None:  # the work is done, so return its certificate in any case
-            LOG.error("%r is missing in the audit log of %s: %s", act, call.tenant.id, noted.said)
+            LOG.error("%r is missing in the audit log of %s: %s", act, call.tenant.id, result.said)
         else:
             await asyncio.sleep(seconds)
 
 
-async def _noted(memories: TenantMemories, record: AuditRecord) -> None:
+async def _write_note(memories: TenantMemories, record: AuditRecord) -> None:
     await (await memories.records()).note(record)

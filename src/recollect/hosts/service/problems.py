@@ -81,14 +81,14 @@ class Problem(RecollectError):  # noqa: N818 - the standard's own word
         )
 
     def headers(self) -> dict[str, str]:
-        sent = {"content-type": "application/problem+json"}
+        fields = {"content-type": "application/problem+json"}
         if self.retry_after is not None:
-            sent["retry-after"] = str(max(1, round(self.retry_after + 0.499)))
+            fields["retry-after"] = str(max(1, round(self.retry_after + 0.499)))
         if self.kind is ProblemKind.UNAUTHORIZED:
-            sent["www-authenticate"] = 'Bearer realm="recollect"'
+            fields["www-authenticate"] = 'Bearer realm="recollect"'
         if self.allow:
-            sent["allow"] = self.allow
-        return sent
+            fields["allow"] = self.allow
+        return fields
 
 
 _PASSING: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
@@ -103,26 +103,26 @@ _OTHER_SCHEMA: Final = (
 SCHEMA_SECONDS: Final = 30.0
 
 
-def again(*, keyed: bool) -> str:
+def retry_advice(*, keyed: bool) -> str:
     """Return advice for a temporary problem. `keyed`: the request has an Idempotency-Key."""
     if keyed:
         return "try again, with the same Idempotency-Key: nothing is done twice"
     return "try again"
 
 
-def problem_of(error: type[BaseException], said: str, *, keyed: bool = False) -> Problem:
+def problem_of(error: type[BaseException], message: str, *, keyed: bool = False) -> Problem:
     """Return the problem for one of Recollect's errors, with its text if clients may see it."""
     for kind, problem in _PASSING:
         if issubclass(error, kind):
-            return Problem(problem, again(keyed=keyed), retry_after=1.0)
+            return Problem(problem, retry_advice(keyed=keyed), retry_after=1.0)
     if issubclass(error, SchemaMismatch):
         return Problem(ProblemKind.UNAVAILABLE, _OTHER_SCHEMA, retry_after=SCHEMA_SECONDS)
     if issubclass(error, FormatError):
-        return Problem(ProblemKind.INVALID, said)
+        return Problem(ProblemKind.INVALID, message)
     if issubclass(error, ModelError | MissingExtra):
         return Problem(
             ProblemKind.UNAVAILABLE, "the model that this request needs is unavailable", 5.0
         )
     if issubclass(error, RecollectError):
-        return Problem(ProblemKind.UNAVAILABLE, again(keyed=keyed), retry_after=1.0)
+        return Problem(ProblemKind.UNAVAILABLE, retry_advice(keyed=keyed), retry_after=1.0)
     return Problem(ProblemKind.INTERNAL, "try again; the service's log has the error")

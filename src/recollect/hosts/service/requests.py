@@ -73,7 +73,7 @@ def read_query(raw: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
         raise Problem(ProblemKind.BAD_REQUEST, "the query cannot be read") from None
 
 
-def decoded(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
+def decode_body(body: bytes, kind: type[m.ApiBody]) -> m.ApiBody:
     """Parse the body of a request. Raise a Problem if the body is invalid."""
     try:
         body.decode()  # a body that is passed on unread must be valid UTF-8 too
@@ -96,16 +96,20 @@ class Cursors:
         self._memories = memories
 
     def write(self, position: Any, place: Sequence[str]) -> str:
-        encoded = msgspec.json.encode(position)
-        return urlsafe_b64encode(self._mark(encoded, place) + encoded).rstrip(b"=").decode()
+        position_json = msgspec.json.encode(position)
+        return (
+            urlsafe_b64encode(self._mark(position_json, place) + position_json)
+            .rstrip(b"=")
+            .decode()
+        )
 
     def read(self, text: str, place: Sequence[str], kind: type) -> Any:
         """Return the position in a cursor. Raise a Problem if the cursor is for another list."""
         try:
             raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-            mark, encoded = raw[:_MARK_BYTES], raw[_MARK_BYTES:]
-            if hmac.compare_digest(mark, self._mark(encoded, place)):
-                position = msgspec.json.decode(encoded)
+            mark, position_json = raw[:_MARK_BYTES], raw[_MARK_BYTES:]
+            if hmac.compare_digest(mark, self._mark(position_json, place)):
+                position = msgspec.json.decode(position_json)
                 if isinstance(position, kind):
                     return position
         except (NotBase64, ValueError):
@@ -114,10 +118,12 @@ class Cursors:
             ProblemKind.BAD_REQUEST, "the cursor belongs to another list; start without a cursor"
         )
 
-    def _mark(self, told: bytes, place: Sequence[str]) -> bytes:
-        named = msgspec.json.encode([*place])
+    def _mark(self, position_json: bytes, place: Sequence[str]) -> bytes:
+        place_json = msgspec.json.encode([*place])
         key = blake2b(self._memories.secret, digest_size=32, person=b"recollect-page").digest()
-        return blake2b(told + b"\0" + named, key=key, digest_size=_MARK_BYTES).digest()
+        return blake2b(
+            position_json + b"\0" + place_json, key=key, digest_size=_MARK_BYTES
+        ).digest()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -235,7 +241,7 @@ class IdempotencyKeys:
         key_hash = self._mark(call, b"key", key.encode())
         lease_seconds = call.seconds + LEASE_MARGIN_SECONDS
         lease_seconds += FINISH_SECONDS if to_the_end else 0.0
-        claimed = await records.claim(
+        claim_result = await records.claim(
             call.tenant.id,
             key_hash,
             self._mark(call, b"request", *request),
@@ -243,32 +249,32 @@ class IdempotencyKeys:
             lease_seconds=lease_seconds,
             keep_seconds=self._keep_seconds,
         )
-        if not claimed.same_request:
+        if not claim_result.same_request:
             raise Problem(
                 ProblemKind.KEY_REUSED,
                 "this Idempotency-Key was used for another request: use a new one",
             )
-        if claimed.running_until is not None:
+        if claim_result.running_until is not None:
             raise Problem(
                 ProblemKind.IN_PROGRESS,
                 "the same request is still running, or its node died: try again",
-                retry_after=max(0.0, claimed.running_until - call.now),
+                retry_after=max(0.0, claim_result.running_until - call.now),
             )
-        if claimed.status is not None:
+        if claim_result.status is not None:
             if not keeps_answer:
                 return None
             return Response(
-                claimed.answer or b"{}",
-                claimed.status,
+                claim_result.answer or b"{}",
+                claim_result.status,
                 {"idempotency-replayed": "true"},
                 media_type="application/json",
             )
-        assert claimed.lease_token is not None
+        assert claim_result.lease_token is not None
         return KeyClaim(
             records=records,
             tenant=call.tenant.id,
             key_hash=key_hash,
-            token=claimed.lease_token,
+            token=claim_result.lease_token,
             ends_at=time.monotonic() + lease_seconds,
             keeps_answer=keeps_answer,
             to_the_end=to_the_end,
@@ -281,7 +287,7 @@ class IdempotencyKeys:
         settle: Callable[[], Awaitable[None]],
     ) -> Response:
         """Run the claimed request, store its answer, and then charge its usage."""
-        task = self._memories.start_background(self._done_once(claim, work, settle))
+        task = self._memories.start_background(self._run_once(claim, work, settle))
         try:
             answer = await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -293,7 +299,7 @@ class IdempotencyKeys:
             raise answer
         return answer
 
-    async def _done_once(
+    async def _run_once(
         self,
         claim: KeyClaim,
         work: Callable[[], Awaitable[Response | Problem]],
@@ -308,8 +314,8 @@ class IdempotencyKeys:
             self._release(claim)
             return answer
         claim.is_done = True
-        stored = bytes(answer.body) if claim.keeps_answer else b""
-        self._memories.start_background(self._keep_answer(claim, answer.status_code, stored))
+        kept_body = bytes(answer.body) if claim.keeps_answer else b""
+        self._memories.start_background(self._keep_answer(claim, answer.status_code, kept_body))
         await claim.was_tried.wait()  # the client gets the answer even if storing it failed
         await settle()
         return answer
@@ -320,43 +326,43 @@ class IdempotencyKeys:
         )
 
     async def _keep_answer(self, claim: KeyClaim, status: int, answer: bytes) -> None:
-        seconds, most = KEEP_AGAIN_SECONDS
+        seconds, max_seconds = KEEP_AGAIN_SECONDS
         while True:
-            stored = await attempted(
+            result = await attempted(
                 claim.records.keep_answer(
                     claim.tenant, claim.key_hash, claim.token, status=status, answer=answer
                 )
             )
             claim.was_tried.set()
-            if not isinstance(stored, Failure):
+            if not isinstance(result, Failure):
                 return
             if time.monotonic() + seconds > claim.ends_at:
-                LOG.error("could not store the answer for an Idempotency-Key: %s", stored.said)
+                LOG.error("could not store the answer for an Idempotency-Key: %s", result.said)
                 return
             await asyncio.sleep(seconds)
-            seconds = min(2 * seconds, most)
+            seconds = min(2 * seconds, max_seconds)
 
     def _mark(self, call: Call, *parts: bytes) -> bytes:
         secret = self._memories.secret
         key = blake2b(secret, digest_size=32, person=b"recollect-serve").digest()
-        made = blake2b(call.tenant.id.bytes, key=key, digest_size=32)
+        hasher = blake2b(call.tenant.id.bytes, key=key, digest_size=32)
         for part in parts:
-            made.update(len(part).to_bytes(8, "big") + part)
-        return made.digest()
+            hasher.update(len(part).to_bytes(8, "big") + part)
+        return hasher.digest()
 
 
 async def run_after_body(receive: Receive, work: Callable[[Receive], Awaitable[None]]) -> None:
     """Run `work`, and cancel it if the client disconnects after sending its whole request."""
-    whole = asyncio.Event()
+    request_complete = asyncio.Event()
 
     async def receive_noted() -> Message:
         message = await receive()
         if message["type"] == "http.disconnect" or not message.get("more_body"):
-            whole.set()
+            request_complete.set()
         return message
 
     async def receive_after() -> Message:
-        await whole.wait()
+        await request_complete.wait()
         return await receive()
 
     await run_for_client(receive_after, work(receive_noted))
@@ -364,18 +370,20 @@ async def run_after_body(receive: Receive, work: Callable[[Receive], Awaitable[N
 
 async def collect(app: ASGIApp, request: Request, body: bytes) -> Response:
     """Return an application's whole answer to a request whose body was read."""
-    left, messages = [body], list[Message]()
+    unread_parts, messages = [body], list[Message]()
 
     async def receive() -> Message:
-        if left:
-            return {"type": "http.request", "body": left.pop(), "more_body": False}
+        if unread_parts:
+            return {"type": "http.request", "body": unread_parts.pop(), "more_body": False}
         return await request.receive()
 
     async def send(message: Message) -> None:
         messages.append(message)
 
     await app(request.scope, receive, send)
-    start, *rest = messages
-    response = Response(b"".join(one.get("body", b"") for one in rest), start["status"])
+    start, *body_messages = messages
+    response = Response(
+        b"".join(message.get("body", b"") for message in body_messages), start["status"]
+    )
     response.raw_headers = list(start["headers"])
     return response

@@ -76,11 +76,11 @@ class RequestRecord:
     space: str = field(default="", repr=False)
     reason: str = ""
 
-    def tell(self, heard: Measured) -> None:
-        heard.name = self.operation
+    def tell(self, measurement: Measured) -> None:
+        measurement.name = self.operation
         if self.status:
-            heard.note(http__response__status_code=self.status)
-            heard.set_outcome("done", self.reason)
+            measurement.note(http__response__status_code=self.status)
+            measurement.set_outcome("done", self.reason)
 
     def log(self, seconds: float, secret: bytes) -> None:
         """Write the log line of a request, except for successful health checks."""
@@ -101,8 +101,8 @@ class RequestRecord:
 
 def write_line(logger: logging.Logger, level: int, event: str, fields: dict[str, Any]) -> None:
     """Log the fields that are not None."""
-    known = {name: value for name, value in fields.items() if value is not None}
-    logger.log(level, event, extra={"fields": known})
+    set_fields = {name: value for name, value in fields.items() if value is not None}
+    logger.log(level, event, extra={"fields": set_fields})
 
 
 class LineFormatter(logging.Formatter):
@@ -113,9 +113,11 @@ class LineFormatter(logging.Formatter):
         self._as_json = log_format == "json"
 
     def format(self, record: logging.LogRecord) -> str:
-        at = datetime.fromtimestamp(record.created, tz=UTC).isoformat(timespec="milliseconds")
-        told: dict[str, Any] = {
-            "time": at,
+        time_text = datetime.fromtimestamp(record.created, tz=UTC).isoformat(
+            timespec="milliseconds"
+        )
+        fields: dict[str, Any] = {
+            "time": time_text,
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
@@ -123,12 +125,12 @@ class LineFormatter(logging.Formatter):
         }
         if record.exc_info and record.exc_info[0] is not None:
             frames = traceback.extract_tb(record.exc_info[2])
-            told["error"] = record.exc_info[0].__name__
-            told["at"] = " < ".join(f"{one.name}:{one.lineno}" for one in reversed(frames))
+            fields["error"] = record.exc_info[0].__name__
+            fields["at"] = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
         if self._as_json:
-            return json.dumps(told, ensure_ascii=True, separators=(",", ":"))
-        head = " ".join(str(told.pop(name)) for name in ("time", "level", "logger", "event"))
-        line = " ".join((head, *(f"{name}={value}" for name, value in told.items())))
+            return json.dumps(fields, ensure_ascii=True, separators=(",", ":"))
+        head = " ".join(str(fields.pop(name)) for name in ("time", "level", "logger", "event"))
+        line = " ".join((head, *(f"{name}={value}" for name, value in fields.items())))
         return line.replace("\n", " ").replace("\r", " ")
 
 
@@ -136,11 +138,11 @@ def begin_logging(log_format: LogFormat) -> logging.Handler:
     """Log to standard error; log other packages only from WARNING on."""
     handler = logging.StreamHandler()
     handler.setFormatter(LineFormatter(log_format))
-    root, own = logging.getLogger(), logging.getLogger("recollect")
+    root, own_logger = logging.getLogger(), logging.getLogger("recollect")
     root.addHandler(handler)
-    own.setLevel(logging.INFO)
+    own_logger.setLevel(logging.INFO)
     if logging.lastResort is not None:
-        own.removeHandler(
+        own_logger.removeHandler(
             logging.lastResort
         )  # remove the command's own handler, which writes plain text
     return handler

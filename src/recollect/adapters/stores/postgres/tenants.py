@@ -357,7 +357,7 @@ class TenantRecords:
         assert row is not None
         return int(row[0])
 
-    async def spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
+    async def total_spent(self, tenant: UUID, budget: BudgetName, period: int) -> int:
         rows = await self._fetch(tenant, _SPENT, tenant, budget, period)
         return int(rows[0]["used"]) if rows else 0
 
