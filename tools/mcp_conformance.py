@@ -25,7 +25,7 @@ from starlette.applications import Starlette
 from starlette.types import Receive, Scope, Send
 
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.server import guarded_app, opened_memory, server_over
+from recollect.hosts.mcp.server import app_with_checks, open_client_memory, server_over
 
 NEEDS: Final = {
     "completion-complete": "prompts of its own: there are none here",
@@ -76,9 +76,9 @@ async def run(agents: Path, folder: Path) -> int:
     import uvicorn
 
     order = MemoryOrder(space="conformance", store=str(folder / "memory.db"))
-    async with opened_memory(order) as memory:
+    async with open_client_memory(order) as memory:
         server = server_over(memory)
-        app = WithToken(guarded_app(server, token=_TOKEN, local=True))
+        app = WithToken(app_with_checks(server, token=_TOKEN, local=True))
         config = uvicorn.Config(app, port=0, lifespan="on", log_level="error", ws="none")
         serving = uvicorn.Server(config)
         running = asyncio.ensure_future(serving.serve())

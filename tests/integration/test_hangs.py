@@ -21,7 +21,7 @@ from recollect.adapters import wiring
 from recollect.adapters.embedders.local import HashEmbedder
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.mcp import MemoryOrder
-from recollect.hosts.mcp.server import opened_memory, server_over
+from recollect.hosts.mcp.server import open_client_memory, server_over
 from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Says
 
@@ -101,7 +101,7 @@ async def hooks(folder: Path) -> AsyncIterator[Ask]:
 @asynccontextmanager
 async def mcp(folder: Path) -> AsyncIterator[Ask]:
     order = MemoryOrder(space="s", store=str(folder / "m.db"))
-    async with opened_memory(order) as memory, Client(server_over(memory)) as client:
+    async with open_client_memory(order) as memory, Client(server_over(memory)) as client:
 
         async def say(text: str) -> str:
             name, field = ("store", "text") if text == TOLD else ("search", "query")

@@ -43,7 +43,7 @@ from mcp import Client, MCPError, StdioServerParameters, types
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
-from recollect.hosts.mcp.server import access_token, opened_memory, server_over
+from recollect.hosts.mcp.server import access_token, open_client_memory, server_over
 
 # The official client, both transports, both eras of the protocol
 
@@ -161,7 +161,7 @@ async def test_answers_are_known_to_another_process(tmp_path: Path, plain: None)
 
     async def answers() -> dict[str, str]:
         order = MemoryOrder(space=SPACE, store=str(store))
-        async with opened_memory(order) as memory, Client(server_over(memory)) as client:
+        async with open_client_memory(order) as memory, Client(server_over(memory)) as client:
             return {
                 name: text_of(await client.call_tool(name, given)) for name, given in calls.items()
             }
@@ -273,7 +273,7 @@ async def _forget(
         return says
 
     order = MemoryOrder(space=SPACE, store=str(folder / "forget.db"))
-    async with opened_memory(order) as memory:
+    async with open_client_memory(order) as memory:
         callback = None if says is None else person
         server = server_over(memory)
         async with Client(server, mode=mode, elicitation_callback=callback) as client:

@@ -106,16 +106,16 @@ class ClientMemory:
     def __init__(self, order: MemoryOrder) -> None:
         self.session: str | None = order.session
         self._order = order
-        self._opened: OpenMemory | None = None
+        self._open_memory: OpenMemory | None = None
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
     async def engine(self, scope: KeyScope = "read") -> AsyncIterator[Engine]:
         del scope
         async with self._opening:
-            if self._opened is None:
-                self._opened = await asyncio.to_thread(_open, self._order)
-        yield self._opened.engine
+            if self._open_memory is None:
+                self._open_memory = await asyncio.to_thread(_open, self._order)
+        yield self._open_memory.engine
 
     def refusal(self, scope: KeyScope) -> str:
         del scope
@@ -131,8 +131,8 @@ class ClientMemory:
                 await engine.search("warm up", budget_tokens=1)
 
     async def close(self) -> None:
-        if self._opened is not None:
-            await self._opened.close()
+        if self._open_memory is not None:
+            await self._open_memory.close()
 
 
 def _open(order: MemoryOrder) -> OpenMemory:
@@ -145,7 +145,7 @@ def _open(order: MemoryOrder) -> OpenMemory:
 
 
 @asynccontextmanager
-async def opened_memory(order: MemoryOrder) -> AsyncIterator[ClientMemory]:
+async def open_client_memory(order: MemoryOrder) -> AsyncIterator[ClientMemory]:
     """Return the memory of one server. Load the memory's models in parallel."""
     memory = ClientMemory(order)
     warming = asyncio.ensure_future(attempted(memory.warm_up()))
@@ -170,7 +170,9 @@ def server_over(memory: ServedMemory, security: RequestStateSecurity | None = No
     )
     # the SDK's spans would contain client data: names of tools, ids, error texts
     server.middleware[:] = [
-        one for one in server.middleware if type(one).__name__ != "OpenTelemetryMiddleware"
+        middleware
+        for middleware in server.middleware
+        if type(middleware).__name__ != "OpenTelemetryMiddleware"
     ]
     # seals the state that a client returns with the reply to a question
     server.middleware.append(
@@ -203,20 +205,20 @@ class Handlers:
             return _result(f"{params.name}: {refusal}", is_error=True)
         question = ForgetQuestion(context, params)
         with measure_action("tool", params.name) as measurement:
-            done = await attempted(self._called(params, question))
-            if isinstance(done, Failure):
-                measurement.set_outcome("failed", done.error.__name__)
-            elif done.is_error:
+            result = await attempted(self._run_tool(params, question))
+            if isinstance(result, Failure):
+                measurement.set_outcome("failed", result.error.__name__)
+            elif result.is_error:
                 measurement.set_outcome("failed", "tool_error")
-        if question.unanswered is not None:
-            return question.unanswered
-        if isinstance(done, Failure):
-            own = issubclass(done.error, RecollectError)
-            said = done.said if own else f"it failed ({done.error.__name__})"
-            return _result(f"{params.name}: {said}", is_error=True)
-        return _result(done.text, is_error=done.is_error)
+        if question.pending_form is not None:
+            return question.pending_form
+        if isinstance(result, Failure):
+            is_own_error = issubclass(result.error, RecollectError)
+            message = result.said if is_own_error else f"it failed ({result.error.__name__})"
+            return _result(f"{params.name}: {message}", is_error=True)
+        return _result(result.text, is_error=result.is_error)
 
-    async def _called(
+    async def _run_tool(
         self, params: types.CallToolRequestParams, question: ForgetQuestion
     ) -> MemoryAnswer:
         session = self._memory.session
@@ -236,35 +238,35 @@ class ForgetQuestion:
 
     context: Context
     params: types.CallToolRequestParams
-    unanswered: types.InputRequiredResult | None = field(default=None, repr=False)
+    pending_form: types.InputRequiredResult | None = field(default=None, repr=False)
 
     @property
     def can_be_asked(self) -> bool:
         """True if the client can show forms to its user."""
         capabilities = self.context.session.client_capabilities
-        wanted = None if capabilities is None else capabilities.elicitation
+        elicitation = None if capabilities is None else capabilities.elicitation
         # in the revision without modes, clients that name no mode show forms
-        return wanted is not None and (wanted.form is not None or wanted.url is None)
+        return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
-    async def ask(self, wanted: ForgetRequest) -> bool:
+    async def ask(self, forget_request: ForgetRequest) -> bool:
         """Ask the client's user. Return True if the user confirms."""
-        whole = wanted.whole()
-        shown = whole if len(whole) <= _WHOLE_CHARS else str(wanted)
-        text = _sendable(f"Forget this permanently?\n\n{shown}")
+        full_text = forget_request.whole()
+        shown_text = full_text if len(full_text) <= _WHOLE_CHARS else str(forget_request)
+        text = _sendable(f"Forget this permanently?\n\n{shown_text}")
         if self.context.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            return self._asked_before(text, whole)
+            return self._was_confirmed(text, full_text)
         asking = self.context.session.elicit_form(text, _FORM, self.context.request_id)
-        said = await asyncio.wait_for(asking, CONFIRM_SECONDS)
-        return _is_yes(said)
+        reply = await asyncio.wait_for(asking, CONFIRM_SECONDS)
+        return _is_yes(reply)
 
-    def _asked_before(self, text: str, whole: str) -> bool:
-        about = blake2b(whole.encode("utf-8", "replace"), digest_size=16).hexdigest()
-        said = (self.params.input_responses or {}).get(_QUESTION)
-        if said is not None and self.params.request_state == about:
-            return _is_yes(said)
+    def _was_confirmed(self, text: str, full_text: str) -> bool:
+        text_digest = blake2b(full_text.encode("utf-8", "replace"), digest_size=16).hexdigest()
+        reply = (self.params.input_responses or {}).get(_QUESTION)
+        if reply is not None and self.params.request_state == text_digest:
+            return _is_yes(reply)
         form = types.ElicitRequestFormParams(message=text, requested_schema=_FORM)
-        self.unanswered = types.InputRequiredResult(
-            input_requests={_QUESTION: types.ElicitRequest(params=form)}, request_state=about
+        self.pending_form = types.InputRequiredResult(
+            input_requests={_QUESTION: types.ElicitRequest(params=form)}, request_state=text_digest
         )
         return False
 
@@ -283,10 +285,10 @@ def _scope_of(tool: str) -> KeyScope:
     return "forget" if hints["destructiveHint"] else "write"
 
 
-def _is_yes(said: object) -> bool:
-    if not isinstance(said, types.ElicitResult) or said.action != "accept":
+def _is_yes(reply: object) -> bool:
+    if not isinstance(reply, types.ElicitResult) or reply.action != "accept":
         return False
-    return (said.content or {}).get(_QUESTION) is True
+    return (reply.content or {}).get(_QUESTION) is True
 
 
 def _result(text: str, *, is_error: bool) -> types.CallToolResult:
@@ -305,27 +307,27 @@ _STOP_SECONDS: Final = 3
 
 def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:
     """Serve MCP over HTTP until a signal arrives."""
-    token, where = access_token()
-    opened = listen_on(host, port, fix="name another as --port")
-    url = f"{address_of(opened)}{PATH}"
+    token, token_file = access_token()
+    listening_socket = listen_on(host, port, fix="name another as --port")
+    url = f"{address_of(listening_socket)}{PATH}"
     click.echo(f"Recollect's MCP server listens on {url}", err=True)
-    if where is None:
+    if token_file is None:
         click.echo(f"  Send the token of {TOKEN_VARIABLE} as a bearer.", err=True)
     else:
-        bearer = f'"Authorization: Bearer $(cat {where})"'
-        click.echo(f"  Send the token in {where} with every request:", err=True)
+        bearer = f'"Authorization: Bearer $(cat {token_file})"'
+        click.echo(f"  Send the token in {token_file} with every request:", err=True)
         click.echo(f"  claude mcp add --transport http recollect {url} --header {bearer}", err=True)
     with contextlib.suppress(KeyboardInterrupt):  # the server has already shut down
-        asyncio.run(_serve(order, opened, token, local=host in LOOPBACK))
+        asyncio.run(_serve(order, listening_socket, token, local=host in LOOPBACK))
 
 
-async def _serve(order: MemoryOrder, opened: socket, token: str, *, local: bool) -> None:
-    async with opened_memory(order) as memory:
-        app = guarded_app(server_over(memory), token=token, local=local)
-        await HttpServer(app, stop_seconds=_STOP_SECONDS).serve(sockets=[opened])
+async def _serve(order: MemoryOrder, listening_socket: socket, token: str, *, local: bool) -> None:
+    async with open_client_memory(order) as memory:
+        app = app_with_checks(server_over(memory), token=token, local=local)
+        await HttpServer(app, stop_seconds=_STOP_SECONDS).serve(sockets=[listening_socket])
 
 
-def guarded_app(server: Server[Any], *, token: str, local: bool) -> Starlette:
+def app_with_checks(server: Server[Any], *, token: str, local: bool) -> Starlette:
     """Return the server as an application that checks host, origin and token."""
     app = server.streamable_http_app(
         streamable_http_path=PATH,
@@ -338,8 +340,8 @@ def guarded_app(server: Server[Any], *, token: str, local: bool) -> Starlette:
 def access_token() -> tuple[str, Path | None]:
     """Return the token that requests must contain, and its file (None if it is in the environment).
     The token is created once, only this user can read it, and all servers share it."""
-    given = os.environ.get(TOKEN_VARIABLE)
-    if given:
-        return given, None
+    variable_value = os.environ.get(TOKEN_VARIABLE)
+    if variable_value:
+        return variable_value, None
     file = mcp_token_file()
     return own_secret(file), file

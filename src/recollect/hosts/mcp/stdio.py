@@ -57,20 +57,20 @@ def _claim_streams() -> tuple[BinaryIO, BinaryIO]:
 async def _serve(order: MemoryOrder, from_client: BinaryIO, to_client: BinaryIO) -> None:
     from mcp.server.stdio import stdio_server
 
-    from recollect.hosts.mcp.server import opened_memory, server_over
+    from recollect.hosts.mcp.server import open_client_memory, server_over
     from recollect.hosts.memories import enter_data_folder
 
     client, loop = LineClient(to_client), asyncio.get_running_loop()
 
     def read() -> None:
         for line in chain(from_client, (b"",)):
-            asyncio.run_coroutine_threadsafe(client.arrived.put(line), loop).result()
+            asyncio.run_coroutine_threadsafe(client.incoming_lines.put(line), loop).result()
 
     threading.Thread(target=read, daemon=True).start()
     if order.config is None:
         enter_data_folder()
     streams: Any = client, client
-    async with opened_memory(order) as memory, stdio_server(*streams) as (read_end, write_end):
+    async with open_client_memory(order) as memory, stdio_server(*streams) as (read_end, write_end):
         server = server_over(memory)
         await server.run(read_end, write_end, server.create_initialization_options())
 
@@ -79,7 +79,7 @@ class LineClient:
     """The client as the SDK's input and output: lines that arrive, and lines that are sent."""
 
     def __init__(self, to_client: BinaryIO) -> None:
-        self.arrived: asyncio.Queue[bytes] = asyncio.Queue(64)
+        self.incoming_lines: asyncio.Queue[bytes] = asyncio.Queue(64)
         """Lines that the client sent; an empty line marks the end of the input."""
         self._to_client = to_client
         self._under_way: set[str] = set()
@@ -91,7 +91,7 @@ class LineClient:
         from mcp_types import jsonrpc_message_adapter
         from pydantic import ValidationError
 
-        while line := await self.arrived.get():
+        while line := await self.incoming_lines.get():
             text = _repair(line)
             try:
                 message = jsonrpc_message_adapter.validate_json(text, by_name=False)
@@ -131,10 +131,10 @@ def _repair(line: bytes) -> str:
     if not _HALF.search(text):
         return text
     try:
-        whole = json.dumps(json.loads(text), ensure_ascii=False)
+        valid_text = json.dumps(json.loads(text), ensure_ascii=False)
     except (ValueError, RecursionError):
         return text
-    return whole.encode("utf-8", "replace").decode()
+    return valid_text.encode("utf-8", "replace").decode()
 
 
 def _refusal(text: str) -> str | None:

@@ -30,36 +30,36 @@ _CLOSING_TOKENS: Final = 60
 """Number of tokens for the last line, which lists what did not fit and how to read it."""
 
 
-def framed(lines: Iterable[str]) -> str:
+def frame_lines(lines: Iterable[str]) -> str:
     return "\n".join([TOOL_OPENING, NOTE, *lines, BLOCK_CLOSING])
 
 
-def plain(text: str) -> str:
+def plain_name(text: str) -> str:
     """Return a name or an id on one line, shortened, with Recollect's tags disabled."""
     line = plain_line(text)
     return defuse_tags(line if len(line) <= _NAME_CHARS else f"{line[: _NAME_CHARS - 1]}…")
 
 
-def short_id(stored: StoredSegment) -> str:
+def short_id(stored_segment: StoredSegment) -> str:
     """Return a message's id for answers: its place in the archive, and the start of its full id, so
     that an invented number matches nothing. Full ids would take a third of an answer."""
-    return f"{stored.sequence}-{stored.segment.id[:ID_CHECK_CHARS]}"
+    return f"{stored_segment.sequence}-{stored_segment.segment.id[:ID_CHECK_CHARS]}"
 
 
-def message_line(stored: StoredSegment, own: SessionId | None = None) -> str:
+def message_line(stored_segment: StoredSegment, own_session: SessionId | None = None) -> str:
     """Describe a message: short id, time, speaker, and session unless that is `own`."""
-    return f"[{short_id(stored)}] {_said_line(stored.segment, own)}"
+    return f"[{short_id(stored_segment)}] {_describe_message(stored_segment.segment, own_session)}"
 
 
 def forget_line(segment: Segment) -> str:
     """Describe a message with its full id, for a person who confirms forgetting."""
-    return f"[{segment.id}] {_said_line(segment, None)}"
+    return f"[{segment.id}] {_describe_message(segment, None)}"
 
 
-def _said_line(segment: Segment, own: SessionId | None) -> str:
+def _describe_message(segment: Segment, own_session: SessionId | None) -> str:
     day, minute = day_and_minute(segment.said_at)
     parts = [f"{day} {minute}".strip(), _speaker(segment)]
-    if segment.session != own:
+    if segment.session != own_session:
         parts.append(_place(segment))
     return ", ".join(parts)
 
@@ -71,33 +71,37 @@ def fact_line(fact: Fact) -> str:
     if fact.pinned:
         marks.append("pinned")
     if not fact.current:
-        later = "" if fact.superseded_by is None else f", replaced by [{plain(fact.superseded_by)}]"
+        later = (
+            ""
+            if fact.superseded_by is None
+            else f", replaced by [{plain_name(fact.superseded_by)}]"
+        )
         until = "" if fact.valid_to is None else f" since {day_and_minute(fact.valid_to)[0]}"
         marks.append(f"no longer holds{until}{later}")
     text = " ".join(fact.told.split())
-    return defuse_tags(f"[{plain(fact.id)}] {fact.type} ({', '.join(marks)}): {text}")
+    return defuse_tags(f"[{plain_name(fact.id)}] {fact.type} ({', '.join(marks)}): {text}")
 
 
-def indented(text: str) -> str:
+def indent_text(text: str) -> str:
     return defuse_tags("\n".join(f" {line}" for line in text.splitlines() or [""]))
 
 
 def _speaker(segment: Segment) -> str:
     if segment.source == "file":
         return "memory file"
-    tool = plain(segment.tool or "")
+    tool = plain_name(segment.tool or "")
     if segment.tool is not None and segment.role == "assistant":
         return f"assistant, call of {tool}"
     if segment.tool is not None:
         return f"{SAID_BY[segment.trust]} of {tool}"
-    said = SAID_BY[segment.trust] if segment.role == "tool" else segment.role
-    return f"{said}, note" if segment.source == "note" else said
+    trust_label = SAID_BY[segment.trust] if segment.role == "tool" else segment.role
+    return f"{trust_label}, note" if segment.source == "note" else trust_label
 
 
 def _place(segment: Segment) -> str:
     if segment.session.startswith(FILE_SESSIONS):
-        return f"file {plain(segment.origin or segment.session.removeprefix(FILE_SESSIONS))}"
-    return f"session {plain(segment.session)}"
+        return f"file {plain_name(segment.origin or segment.session.removeprefix(FILE_SESSIONS))}"
+    return f"session {plain_name(segment.session)}"
 
 
 @dataclass(slots=True)
@@ -112,7 +116,7 @@ class AnswerLines:
     _room: int = field(init=False)
 
     def __post_init__(self) -> None:
-        frame = self.count_tokens(seal_answer(framed(["", ""]), b"any"))
+        frame = self.count_tokens(seal_answer(frame_lines(["", ""]), b"any"))
         self._room = self.budget_tokens - frame - _SEAL_SLACK_TOKENS - _CLOSING_TOKENS
 
     @property
@@ -121,9 +125,11 @@ class AnswerLines:
 
     def head(self, text: str) -> None:
         """Add a line that Recollect writes, cut to what is left of the budget."""
-        left = self._room + _CLOSING_TOKENS - 1
-        if self.count_tokens(text) > left:
-            size = _most(len(text), lambda size: self.count_tokens(f"{text[:size]}…") <= left)
+        left_tokens = self._room + _CLOSING_TOKENS - 1
+        if self.count_tokens(text) > left_tokens:
+            size = _largest_fitting(
+                len(text), lambda size: self.count_tokens(f"{text[:size]}…") <= left_tokens
+            )
             text = f"{text[:size]}…" if size else ""
         if text:
             self._take([text], ())
@@ -136,17 +142,19 @@ class AnswerLines:
         return True
 
     def add_cut(
-        self, heading: str, text: str, quotes: Sequence[MessageId], *, most: int | None = None
+        self, heading: str, text: str, quotes: Sequence[MessageId], *, max_tokens: int | None = None
     ) -> int:
         """Add a heading and as much of a text as fits into the tokens left, or into `most`. Return
         the number of characters added."""
-        tokens_left = self._room if most is None else min(self._room, most)
+        tokens_left = self._room if max_tokens is None else min(self._room, max_tokens)
         tokens_left -= self.count_tokens(heading) + 2
-        low = _most(len(text), lambda size: self.count_tokens(indented(text[:size])) <= tokens_left)
+        low = _largest_fitting(
+            len(text), lambda size: self.count_tokens(indent_text(text[:size])) <= tokens_left
+        )
         if low < min(len(text), _CUT_CHARS):
             self.left_out += 1
             return 0
-        self._take([heading, indented(text[:low])], quotes)
+        self._take([heading, indent_text(text[:low])], quotes)
         return low
 
     def _take(self, lines: Sequence[str], quotes: Sequence[MessageId]) -> None:
@@ -155,8 +163,8 @@ class AnswerLines:
         self.quotes.extend(quotes)
 
 
-def _most(whole: int, fits: Callable[[int], bool]) -> int:
-    low, high = 0, whole
+def _largest_fitting(length: int, fits: Callable[[int], bool]) -> int:
+    low, high = 0, length
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if fits(middle) else (low, middle - 1)

@@ -53,7 +53,7 @@ def _place(path: _Path) -> ItemPlace:
     return tuple(path.split(".")), ""
 
 
-def _shown(path: _Path) -> str:
+def _full_path(path: _Path) -> str:
     return f"{ROOT}/{path}" if path else ROOT
 
 
@@ -92,136 +92,148 @@ class AnthropicMemoryTool:
 
     async def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
         """Run a command. `arguments` is the call's input, as an object or as JSON."""
-        done = await attempted(self._carry_out(arguments))
-        if not isinstance(done, Failure):
-            return done
-        ours = issubclass(done.error, RecollectError)
-        why = f": {done.said}" if ours else f" ({done.error.__name__}); continue without it."
-        return MemoryAnswer(text=f"The memory tool failed{why}", is_error=True)
+        result = await attempted(self._carry_out(arguments))
+        if not isinstance(result, Failure):
+            return result
+        is_own_error = issubclass(result.error, RecollectError)
+        explanation = (
+            f": {result.said}"
+            if is_own_error
+            else f" ({result.error.__name__}); continue without it."
+        )
+        return MemoryAnswer(text=f"The memory tool failed{explanation}", is_error=True)
 
     async def _carry_out(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
         try:
-            given = _Arguments(arguments)
-            command = self._commands[given.command(self._commands)]
+            call_input = _Arguments(arguments)
+            command = self._commands[call_input.command(self._commands)]
             async with self._changing:
-                for lost in range(_MOST_RACES):
+                for lost_races in range(_MOST_RACES):
                     with suppress(_Changed):
-                        return MemoryAnswer(text=await command(given))
-                    await asyncio.sleep(_PAUSE_SECONDS * lost * 2 * random.random())  # noqa: S311
+                        return MemoryAnswer(text=await command(call_input))
+                    await asyncio.sleep(_PAUSE_SECONDS * lost_races * 2 * random.random())  # noqa: S311
         except _Refused as refused:
             return MemoryAnswer(text=str(refused), is_error=True)
         return MemoryAnswer(text=_BUSY, is_error=True)
 
-    async def _view(self, given: _Arguments) -> str:
-        path, lines = given.path("path"), given.lines()
+    async def _view(self, call_input: _Arguments) -> str:
+        path, lines = call_input.path("path"), call_input.lines()
         files = await self._files()
         if path in files:
             first, last = lines or (1, -1)
-            shown, first = _text_of(files[path]).split("\n"), max(1, first)
-            content = "\n".join(_numbered(shown[first - 1 : None if last == -1 else last], first))
-            return f"Here's the content of {_shown(path)} with line numbers:\n{content}"
+            shown_lines, first = _text_of(files[path]).split("\n"), max(1, first)
+            content = "\n".join(
+                _number_lines(shown_lines[first - 1 : None if last == -1 else last], first)
+            )
+            return f"Here's the content of {_full_path(path)} with line numbers:\n{content}"
         if not _exists(path, files):
             raise _missing(path)
         head = (
             f"Here're the files and directories up to {_LISTED_LEVELS} levels deep in "
-            f"{_shown(path)}, excluding hidden items:"
+            f"{_full_path(path)}, excluding hidden items:"
         )
         return "\n".join([head, *_listing(path, files)])
 
-    async def _create(self, given: _Arguments) -> str:
-        path, text = given.file("path"), given.text("file_text")
+    async def _create(self, call_input: _Arguments) -> str:
+        path, text = call_input.file("path"), call_input.text("file_text")
         files = await self._files()
         if _exists(path, files):
-            raise _Refused(f"File {_shown(path)} already exists")
+            raise _Refused(f"File {_full_path(path)} already exists")
         _require_folders(path, files)
         await self._put([_item(path, text, NO_ITEM)])
-        return f"File created successfully at: {_shown(path)}"
+        return f"File created successfully at: {_full_path(path)}"
 
-    async def _str_replace(self, given: _Arguments) -> str:
-        path, old, new = given.file("path"), given.text("old_str"), given.text("new_str")
+    async def _str_replace(self, call_input: _Arguments) -> str:
+        path, old_text, new_text = (
+            call_input.file("path"),
+            call_input.text("old_str"),
+            call_input.text("new_str"),
+        )
         file = await self._file(path)
         text = _text_of(file)
-        found = re.finditer(f"(?={re.escape(old)})", text) if old else ()
-        lines = [text.count("\n", 0, one.start()) + 1 for one in found]
+        matches = re.finditer(f"(?={re.escape(old_text)})", text) if old_text else ()
+        lines = [text.count("\n", 0, match.start()) + 1 for match in matches]
         if not lines:
             raise _Refused(
-                f"No replacement was performed, old_str `{old}` did not appear verbatim in "
-                f"{_shown(path)}."
+                f"No replacement was performed, old_str `{old_text}` did not appear verbatim in "
+                f"{_full_path(path)}."
             )
         if len(lines) > 1:
             raise _Refused(
-                f"No replacement was performed. Multiple occurrences of old_str `{old}` in lines: "
-                f"{', '.join(map(str, lines))}. Please ensure it is unique"
+                f"No replacement was performed. Multiple occurrences of old_str `{old_text}` in "
+                f"lines: {', '.join(map(str, lines))}. Please ensure it is unique"
             )
-        await self._put([_item(path, text.replace(old, new, 1), file.version)])
+        await self._put([_item(path, text.replace(old_text, new_text, 1), file.version)])
         # The stored text, in which secrets are masked.
-        shown = _text_of(await self._file(path)).split("\n")
+        shown_lines = _text_of(await self._file(path)).split("\n")
         first = max(0, lines[0] - 1 - _SNIPPET_LINES)
         head = "The memory file has been edited. Here is the snippet showing the change"
-        snippet = _numbered(shown[first : lines[0] + _SNIPPET_LINES], first + 1)
+        snippet = _number_lines(shown_lines[first : lines[0] + _SNIPPET_LINES], first + 1)
         return "\n".join([f"{head} (with line numbers):", *snippet])
 
-    async def _insert(self, given: _Arguments) -> str:
-        path, text = given.file("path"), given.text("insert_text")
-        at = given.number("insert_line")
+    async def _insert(self, call_input: _Arguments) -> str:
+        path, text = call_input.file("path"), call_input.text("insert_text")
+        line_index = call_input.number("insert_line")
         file = await self._file(path)
         lines = _text_of(file).split("\n")
         if lines[-1] == "":
             lines.pop()
-        if not 0 <= at <= len(lines):
+        if not 0 <= line_index <= len(lines):
             raise _Refused(
-                f"Invalid `insert_line` parameter: {at}. It should be within the range "
+                f"Invalid `insert_line` parameter: {line_index}. It should be within the range "
                 f"[0, {len(lines)}]."
             )
-        lines.insert(at, text.rstrip("\n"))
-        changed = "\n".join(lines).removesuffix("\n") + "\n"
-        await self._put([_item(path, changed, file.version)])
-        return f"The file {_shown(path)} has been edited."
+        lines.insert(line_index, text.rstrip("\n"))
+        new_text = "\n".join(lines).removesuffix("\n") + "\n"
+        await self._put([_item(path, new_text, file.version)])
+        return f"The file {_full_path(path)} has been edited."
 
-    async def _delete(self, given: _Arguments) -> str:
-        path = given.path("path")
+    async def _delete(self, call_input: _Arguments) -> str:
+        path = call_input.path("path")
         if not path:
             raise _Refused(f"Cannot delete the {ROOT} directory itself")
         files = await self._files()
-        deleted = {path: files[path]} if path in files else _below(path, files)
-        if not deleted:
-            raise _Refused(f"The path {_shown(path)} does not exist")
-        await self._put([], gone=deleted)
-        return f"Successfully deleted {_shown(path)}"
+        removed_files = {path: files[path]} if path in files else _below(path, files)
+        if not removed_files:
+            raise _Refused(f"The path {_full_path(path)} does not exist")
+        await self._put([], removed_files=removed_files)
+        return f"Successfully deleted {_full_path(path)}"
 
-    async def _rename(self, given: _Arguments) -> str:
-        old, new = given.path("old_path"), given.file("new_path")
-        if not old:
+    async def _rename(self, call_input: _Arguments) -> str:
+        old_path, new_path = call_input.path("old_path"), call_input.file("new_path")
+        if not old_path:
             raise _Refused(f"Cannot rename the {ROOT} directory itself")
         files = await self._files()
-        if not _exists(old, files):
-            raise _Refused(f"The path {_shown(old)} does not exist")
-        if _exists(new, files):
-            raise _Refused(f"The destination {_shown(new)} already exists")
-        if new.startswith(f"{old}/"):
-            raise _Refused(f"The destination {_shown(new)} lies inside {_shown(old)}")
-        _require_folders(new, files)
-        moved = {old: files[old]} if old in files else _below(old, files)
+        if not _exists(old_path, files):
+            raise _Refused(f"The path {_full_path(old_path)} does not exist")
+        if _exists(new_path, files):
+            raise _Refused(f"The destination {_full_path(new_path)} already exists")
+        if new_path.startswith(f"{old_path}/"):
+            raise _Refused(
+                f"The destination {_full_path(new_path)} lies inside {_full_path(old_path)}"
+            )
+        _require_folders(new_path, files)
+        moved_files = {old_path: files[old_path]} if old_path in files else _below(old_path, files)
         items = [
-            _item(new + path.removeprefix(old), _text_of(file), NO_ITEM)
-            for path, file in moved.items()
+            _item(new_path + path.removeprefix(old_path), _text_of(file), NO_ITEM)
+            for path, file in moved_files.items()
         ]
-        await self._put(items, gone=moved)
-        return f"Successfully renamed {_shown(old)} to {_shown(new)}"
+        await self._put(items, removed_files=moved_files)
+        return f"Successfully renamed {_full_path(old_path)} to {_full_path(new_path)}"
 
     async def _files(self) -> _Files:
         return {".".join(item.namespace): item for item in await self._items.under(())}
 
     async def _file(self, path: _Path) -> StoredItem:
-        found = await self._items.get([_place(path)])
-        if _place(path) in found:
-            return found[_place(path)]
+        items = await self._items.get([_place(path)])
+        if _place(path) in items:
+            return items[_place(path)]
         if _exists(path, await self._files()):
-            raise _Refused(f"The path {_shown(path)} is not a file.")
+            raise _Refused(f"The path {_full_path(path)} is not a file.")
         raise _missing(path)
 
-    async def _put(self, items: Sequence[NewItem], gone: _Files | None = None) -> None:
-        versions = {_place(path): file.version for path, file in (gone or {}).items()}
+    async def _put(self, items: Sequence[NewItem], removed_files: _Files | None = None) -> None:
+        versions = {_place(path): file.version for path, file in (removed_files or {}).items()}
         if not await self._items.put(items, versions):
             raise _Changed
 
@@ -260,59 +272,61 @@ def anthropic_memory_tool(
 
 
 class _Arguments:
-    def __init__(self, given: Mapping[str, Any] | str | bytes) -> None:
+    def __init__(self, call_input: Mapping[str, Any] | str | bytes) -> None:
         try:
-            read = json.loads(given) if isinstance(given, str | bytes) else given
+            read = json.loads(call_input) if isinstance(call_input, str | bytes) else call_input
         except ValueError:
             read = None
         if not isinstance(read, Mapping):
             raise _Refused('The input must be a JSON object with "command" and "path".')
-        self._given = read
+        self._values = read
 
-    def command(self, known: Iterable[str]) -> str:
-        given = self.text("command")
-        if given not in known:
-            raise _Refused(f"Unknown command {given!r}: use one of {', '.join(known)}.")
-        return given
+    def command(self, commands: Iterable[str]) -> str:
+        name = self.text("command")
+        if name not in commands:
+            raise _Refused(f"Unknown command {name!r}: use one of {', '.join(commands)}.")
+        return name
 
     def text(self, name: str) -> str:
-        value = self._given.get(name)
+        value = self._values.get(name)
         if not isinstance(value, str):
             raise _Refused(f"`{name}` must be a string.")
         return value
 
     def number(self, name: str) -> int:
-        value = self._given.get(name)
+        value = self._values.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
             raise _Refused(f"`{name}` must be a line number.")
         return value
 
     def lines(self) -> tuple[int, int] | None:
-        given = self._given.get("view_range")
-        if given is None:
+        view_range = self._values.get("view_range")
+        if view_range is None:
             return None
         if (
-            not isinstance(given, list | tuple)
-            or len(given) != 2
-            or not all(isinstance(one, int) and not isinstance(one, bool) for one in given)
+            not isinstance(view_range, list | tuple)
+            or len(view_range) != 2
+            or not all(
+                isinstance(number, int) and not isinstance(number, bool) for number in view_range
+            )
         ):
             raise _Refused("`view_range` must be two line numbers, such as [1, 20] or [5, -1].")
-        return given[0], given[1]
+        return view_range[0], view_range[1]
 
     def path(self, name: str) -> _Path:
         """Return the path of a file or folder. Refuse a path that is not under /memories."""
-        given = self.text(name)
-        parts = given.split("/")
+        text = self.text(name)
+        parts = text.split("/")
         if parts[:2] != ["", ROOT[1:]]:
-            raise _Refused(f"Path must start with {ROOT}, got: {given}")
-        named = parts[2:-1] if parts[-1] == "" else parts[2:]
+            raise _Refused(f"Path must start with {ROOT}, got: {text}")
+        path_parts = parts[2:-1] if parts[-1] == "" else parts[2:]
         # some programs interpret control characters, backslashes and percent signs
-        plain = given.isprintable() and "\\" not in given and "%" not in given
-        if any(part in ("", ".", "..") for part in named) or not plain:
-            raise _Refused(f"Path {given} would escape {ROOT} directory")
-        if len(given) > _MOST_PATH_CHARS:
+        plain = text.isprintable() and "\\" not in text and "%" not in text
+        if any(part in ("", ".", "..") for part in path_parts) or not plain:
+            raise _Refused(f"Path {text} would escape {ROOT} directory")
+        if len(text) > _MOST_PATH_CHARS:
             raise _Refused(f"The path must have at most {_MOST_PATH_CHARS} characters.")
-        return "/".join(named)
+        return "/".join(path_parts)
 
     def file(self, name: str) -> _Path:
         path = self.path(name)
@@ -337,24 +351,24 @@ def _require_folders(path: _Path, files: _Files) -> None:
     folder = path
     while folder := folder.rpartition("/")[0]:
         if folder in files:
-            raise _Refused(f"The path {_shown(folder)} is a file, not a directory.")
+            raise _Refused(f"The path {_full_path(folder)} is a file, not a directory.")
 
 
 def _missing(path: _Path) -> _Refused:
-    return _Refused(f"The path {_shown(path)} does not exist. Please provide a valid path.")
+    return _Refused(f"The path {_full_path(path)} does not exist. Please provide a valid path.")
 
 
-def _numbered(lines: list[str], first: int) -> list[str]:
+def _number_lines(lines: list[str], first: int) -> list[str]:
     return [f"{number:>6}\t{line}" for number, line in enumerate(lines, first)]
 
 
 def _listing(folder: _Path, files: _Files) -> list[str]:
     start = f"{folder}/" if folder else ""
     sizes: dict[tuple[str, ...], int] = {}
-    whole = 0
+    total_size = 0
     for path, file in _below(folder, files).items():
         size = len(_text_of(file).encode())
-        whole += size
+        total_size += size
         parts = tuple(path.removeprefix(start).split("/"))
         if not any(part.startswith(".") for part in parts):
             for end in range(1, min(len(parts), _LISTED_LEVELS) + 1):
@@ -362,8 +376,8 @@ def _listing(folder: _Path, files: _Files) -> list[str]:
     rows = []
     for parts, size in sorted(sizes.items()):
         path = start + "/".join(parts)
-        rows.append(f"{_size(size)}\t{_shown(path)}{'' if path in files else '/'}")
-    return [f"{_size(whole)}\t{_shown(folder)}", *rows]
+        rows.append(f"{_size(size)}\t{_full_path(path)}{'' if path in files else '/'}")
+    return [f"{_size(total_size)}\t{_full_path(folder)}", *rows]
 
 
 def _size(count: int) -> str:

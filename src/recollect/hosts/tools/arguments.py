@@ -141,12 +141,12 @@ class ToolKind:
         """Return the JSON Schema of the tool's arguments, without references."""
         _, shapes = msgspec.json.schema_components([self.arguments])
         shape = dict(shapes[self.arguments.__name__])
-        for described in ("title", "description"):
-            shape.pop(described, None)
+        for schema_key in ("title", "description"):
+            shape.pop(schema_key, None)
         # definitions are sent with every request, so needless defaults are removed
         shape["properties"] = {
-            name: {key: value for key, value in one.items() if key != "default" or value}
-            for name, one in shape["properties"].items()
+            name: {key: value for key, value in field_shape.items() if key != "default" or value}
+            for name, field_shape in shape["properties"].items()
         }
         return shape
 
@@ -212,33 +212,33 @@ KINDS: Final[Mapping[str, ToolKind]] = {
 def describe_problem(kind: ToolKind, problem: RecollectError) -> str:
     """Write the answer about wrong arguments, which quotes no memory and has no mark of recall."""
     shape = kind.parameters
-    required = shape.get("required", [])
+    required_names = shape.get("required", [])
     takes = ", ".join(
-        f"{name} ({_accept(one)}{', required' * (name in required)})"
-        for name, one in shape["properties"].items()
+        f"{name} ({_accept(field_shape)}{', required' * (name in required_names)})"
+        for name, field_shape in shape["properties"].items()
     )
     example = json.dumps(dict(kind.example), ensure_ascii=False)
     return f"{kind.name} was not carried out: {problem}. It takes {takes}. Example: {example}"
 
 
-def read_arguments(kind: ToolKind, given: Mapping[str, Any] | str | bytes | None) -> Arguments:
+def read_arguments(kind: ToolKind, call_input: Mapping[str, Any] | str | bytes | None) -> Arguments:
     """Parse the arguments of a call, given as an object or as the provider's JSON. Raise
     RecollectError if the tool cannot use them."""
-    if isinstance(given, str | bytes):
-        if len(given) > _MOST_CHARS:
+    if isinstance(call_input, str | bytes):
+        if len(call_input) > _MOST_CHARS:
             raise RecollectError("the arguments are too long")
         try:
-            given = json.loads(given or "{}")
+            call_input = json.loads(call_input or "{}")
         except (ValueError, RecursionError):
             raise RecollectError("the arguments must be valid JSON") from None
-    if given is None:
-        given = {}
-    if not isinstance(given, Mapping):
+    if call_input is None:
+        call_input = {}
+    if not isinstance(call_input, Mapping):
         raise RecollectError("the arguments must be a JSON object")
     # some models send null for missing arguments
-    named = {str(name): value for name, value in given.items() if value is not None}
+    values_by_name = {str(name): value for name, value in call_input.items() if value is not None}
     try:
-        read = msgspec.convert(named, kind.arguments, strict=False)
+        read = msgspec.convert(values_by_name, kind.arguments, strict=False)
     except msgspec.ValidationError as error:
         text = clean_text(" ".join(str(error).split()))[:_SHOWN_CHARS]
         raise RecollectError(text) from None
@@ -252,10 +252,16 @@ def read_arguments(kind: ToolKind, given: Mapping[str, Any] | str | bytes | None
 
 
 def _accept(shape: Mapping[str, Any]) -> str:
-    shapes = [one for one in shape.get("anyOf", [shape]) if one.get("type") != "null"]
-    one = shapes[0].get("items", shapes[0])
-    accepted = " | ".join(map(str, one["enum"])) if "enum" in one else str(one.get("type"))
-    return f"list of {accepted}" if "items" in shapes[0] else accepted
+    shapes = [
+        item_shape for item_shape in shape.get("anyOf", [shape]) if item_shape.get("type") != "null"
+    ]
+    item_shape = shapes[0].get("items", shapes[0])
+    accepted_type = (
+        " | ".join(map(str, item_shape["enum"]))
+        if "enum" in item_shape
+        else str(item_shape.get("type"))
+    )
+    return f"list of {accepted_type}" if "items" in shapes[0] else accepted_type
 
 
 def moment(text: str, *, end: bool = False) -> float | None:
@@ -264,11 +270,11 @@ def moment(text: str, *, end: bool = False) -> float | None:
     if not text:
         return None
     try:
-        at = datetime.fromisoformat(text[:40])
-        if at.tzinfo is None:
-            at = at.replace(tzinfo=UTC)
+        instant = datetime.fromisoformat(text[:40])
+        if instant.tzinfo is None:
+            instant = instant.replace(tzinfo=UTC)
         if end and len(text) <= len("2026-02-10"):
-            at += timedelta(days=1)
-        return at.timestamp()
+            instant += timedelta(days=1)
+        return instant.timestamp()
     except (ValueError, OverflowError, OSError):
         raise RecollectError(f"{text[:40]!r} is not a date; give {_DATE}.") from None

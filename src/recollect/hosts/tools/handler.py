@@ -35,10 +35,10 @@ from recollect.hosts.tools.answers import (
     AnswerLines,
     fact_line,
     forget_line,
-    framed,
-    indented,
+    frame_lines,
+    indent_text,
     message_line,
-    plain,
+    plain_name,
     short_id,
 )
 from recollect.hosts.tools.arguments import (
@@ -94,12 +94,16 @@ class ForgetRequest:
 
     def __str__(self) -> str:
         """List each fact and message on one line."""
-        messages = [f"{forget_line(one)}: {plain(one.text)}" for one in self.messages]
+        messages = [
+            f"{forget_line(message)}: {plain_name(message.text)}" for message in self.messages
+        ]
         return "\n".join([*map(fact_line, self.facts), *messages])
 
     def whole(self) -> str:
         """List the facts, and every message in full and indented."""
-        messages = [f"{forget_line(one)}\n{indented(one.text)}" for one in self.messages]
+        messages = [
+            f"{forget_line(message)}\n{indent_text(message.text)}" for message in self.messages
+        ]
         return "\n".join([*map(fact_line, self.facts), *messages])
 
 
@@ -150,21 +154,25 @@ class MemoryTools:
         """Call a tool. `arguments` is an object, or the JSON that the provider sent."""
         kind = KINDS.get(name)
         if kind is None:
-            text = f"There is no memory tool {plain(name)!r}; there are {', '.join(KINDS)}."
+            text = f"There is no memory tool {plain_name(name)!r}; there are {', '.join(KINDS)}."
             return MemoryAnswer(text=text, is_error=True)
         try:
             read = read_arguments(kind, arguments)
         except RecollectError as problem:
             return MemoryAnswer(text=describe_problem(kind, problem), is_error=True)
-        done = await attempted(self._answer(read))
-        answer = done if isinstance(done, AnswerLines) else self._new_answer()
-        if isinstance(done, Failure):
-            ours = issubclass(done.error, RecollectError)
-            why = f": {done.said}" if ours else f" failed ({done.error.__name__}); go on without it"
-            answer.head(indented(f"{name}{why}").lstrip())
-        text = self._lookup.tell(framed(answer.lines), answer.quotes)
+        result = await attempted(self._answer(read))
+        answer = result if isinstance(result, AnswerLines) else self._new_answer()
+        if isinstance(result, Failure):
+            is_own_error = issubclass(result.error, RecollectError)
+            explanation = (
+                f": {result.said}"
+                if is_own_error
+                else f" failed ({result.error.__name__}); go on without it"
+            )
+            answer.head(indent_text(f"{name}{explanation}").lstrip())
+        text = self._lookup.tell(frame_lines(answer.lines), answer.quotes)
         await self._lookup.store_answer_marks()
-        return MemoryAnswer(text=text, is_error=isinstance(done, Failure))
+        return MemoryAnswer(text=text, is_error=isinstance(result, Failure))
 
     async def lines(self, name: ToolName, **arguments: Any) -> list[str]:
         """Call a tool for a person: return the answer's lines without the block around them."""
@@ -181,50 +189,51 @@ class MemoryTools:
             return await self._recall(read)
         return await self._forget(cast(ForgetArguments, read))
 
-    async def _search(self, asked: SearchArguments) -> AnswerLines:
+    async def _search(self, arguments: SearchArguments) -> AnswerLines:
         answer = self._new_answer()
-        recalled = await self._lookup.search(
-            asked.query,
+        result = await self._lookup.search(
+            arguments.query,
             budget_tokens=int(_SEARCH_SHARE * answer.budget_tokens),
-            said_after=moment(asked.since),
-            said_before=moment(asked.until, end=True),
+            said_after=moment(arguments.since),
+            said_before=moment(arguments.until, end=True),
         )
-        ids = [one.segment for one in recalled.passages if one.segment is not None]
-        stored = {one.segment.id: one for one in await self._lookup.messages(ids)}
-        known: list[Fact] = []
-        if fact_ids := [fact.id for fact in recalled.facts if fact.id is not None]:
+        ids = [hit.segment for hit in result.passages if hit.segment is not None]
+        segments_by_id = {hit.segment.id: hit for hit in await self._lookup.messages(ids)}
+        known_facts: list[Fact] = []
+        if fact_ids := [fact.id for fact in result.facts if fact.id is not None]:
             book = await self._lookup.facts()
             by_id = {fact.id: fact for fact in await book.list(FactFilter(superseded=True))}
-            known = [by_id[id_] for id_ in fact_ids if id_ in by_id]
-        if known:
+            known_facts = [by_id[id_] for id_ in fact_ids if id_ in by_id]
+        if known_facts:
             answer.head("Facts:")
-            for fact in known:
+            for fact in known_facts:
                 answer.add([fact_line(fact)], [])
-        found = _by_message(recalled.passages, stored)
-        if found:
-            where = " (of this session, unless a line names another place)"
+        hits = _by_message(result.passages, segments_by_id)
+        if hits:
+            place_note = " (of this session, unless a line names another place)"
             answer.head(
-                f"Messages and memory files, best first{where * bool(self._lookup.own_session)}:"
+                "Messages and memory files, best first"
+                f"{place_note * bool(self._lookup.own_session)}:"
             )
-            printed = await self._printed_for([one for one, _ in found], asked.query)
-            shown: dict[SegmentId, str] = {}
-            for one, passages in found:
-                lines = _hit_lines(self._heading(one), one, passages)
-                if not answer.add(lines, [one.segment.message_id]):
+            output_lines = await self._find_output_lines([hit for hit, _ in hits], arguments.query)
+            text_by_id: dict[SegmentId, str] = {}
+            for hit, passages in hits:
+                lines = _hit_lines(self._heading(hit), hit, passages)
+                if not answer.add(lines, [hit.segment.message_id]):
                     continue
                 texts = " ".join(passage.text for passage in passages)
-                shown[one.segment.id] = " ".join(texts.split())
-                result, line = printed.get(one.segment.id, (one, ""))
-                if line and line not in shown.get(result.segment.id, ""):
-                    heading = f"{self._heading(result)}, one line of it"
-                    answer.add([heading, indented(line)], [result.segment.message_id])
-        if not known and not found:
+                text_by_id[hit.segment.id] = " ".join(texts.split())
+                output, line = output_lines.get(hit.segment.id, (hit, ""))
+                if line and line not in text_by_id.get(output.segment.id, ""):
+                    heading = f"{self._heading(output)}, one line of it"
+                    answer.add([heading, indent_text(line)], [output.segment.message_id])
+        if not known_facts and not hits:
             answer.head("Nothing in memory answers to that; try other words, or ask the user.")
         elif answer.left_out:
             answer.head(f"({answer.left_out} more did not fit; search more narrowly.)")
         return answer
 
-    async def _printed_for(
+    async def _find_output_lines(
         self, hits: Sequence[StoredSegment], query: str
     ) -> dict[SegmentId, tuple[StoredSegment, str]]:
         """For each hit next to tool output, find the most relevant line of that output; quote each
@@ -232,46 +241,57 @@ class MemoryTools:
         of output that answers it often contains none of these words."""
         exchanges = await self._lookup.exchanges(hits[:_HITS_WITH_LINES])
         outputs = {
-            one.segment.id: one for near in exchanges.values() for one in near if _is_output(one)
+            message.segment.id: message
+            for exchange in exchanges.values()
+            for message in exchange
+            if _is_output(message)
         }
         lines = KeyLines(_LINE_CHARS)
-        for one in outputs.values():
-            lines.read(one.segment.text)
-        shown: set[SegmentId] = set()
-        found: dict[SegmentId, tuple[StoredSegment, str]] = {}
-        for hit, near in exchanges.items():
-            said = [one.segment.text[:_PROSE_CHARS] for one in near if not _is_output(one)]
-            words = {*tokenize("\n".join([query, *said]))}
-            for one in near:
-                if hit in found or one.segment.id not in outputs or one.segment.id in shown:
+        for message in outputs.values():
+            lines.read(message.segment.text)
+        shown_ids: set[SegmentId] = set()
+        line_by_hit: dict[SegmentId, tuple[StoredSegment, str]] = {}
+        for hit, exchange in exchanges.items():
+            prose = [
+                message.segment.text[:_PROSE_CHARS]
+                for message in exchange
+                if not _is_output(message)
+            ]
+            words = {*tokenize("\n".join([query, *prose]))}
+            for message in exchange:
+                if (
+                    hit in line_by_hit
+                    or message.segment.id not in outputs
+                    or message.segment.id in shown_ids
+                ):
                     continue
-                if line := lines.of(one.segment.text, words):
-                    shown.add(one.segment.id)
-                    found[hit] = one, line
-        return found
+                if line := lines.of(message.segment.text, words):
+                    shown_ids.add(message.segment.id)
+                    line_by_hit[hit] = message, line
+        return line_by_hit
 
-    async def _get(self, asked: GetArguments) -> AnswerLines:
-        if bool(asked.id) == bool(asked.path):
+    async def _get(self, arguments: GetArguments) -> AnswerLines:
+        if bool(arguments.id) == bool(arguments.path):
             raise RecollectError(
                 "give either the `id` of a message or the `path` of a memory file."
             )
-        if asked.path:
-            return await self._file_lines(asked)
-        stored = await self._find(asked.id)
-        if isinstance(stored, Fact):
-            return await self._fact_with_sources(stored)
-        segment = stored.segment
-        if asked.offset and asked.offset >= len(segment.text):
+        if arguments.path:
+            return await self._file_lines(arguments)
+        item = await self._find(arguments.id)
+        if isinstance(item, Fact):
+            return await self._fact_with_sources(item)
+        segment = item.segment
+        if arguments.offset and arguments.offset >= len(segment.text):
             raise RecollectError(f"the message ends at character {len(segment.text)}.")
-        each = min(asked.around, MOST_AROUND)
-        before, after = await self._lookup.around(stored, before=each, after=each)
+        count = min(arguments.around, MOST_AROUND)
+        before, after = await self._lookup.around(item, before=count, after=count)
         answer = self._new_answer()
-        text = segment.text[asked.offset :]
-        shown = answer.add_cut(self._heading(stored), text, [segment.message_id])
+        text = segment.text[arguments.offset :]
+        shown = answer.add_cut(self._heading(item), text, [segment.message_id])
         if shown < len(text):
             answer.head(
-                f"(characters {asked.offset} to {asked.offset + shown} of {len(segment.text)}; "
-                f"read on with offset={asked.offset + shown})"
+                f"(characters {arguments.offset} to {arguments.offset + shown} of "
+                f"{len(segment.text)}; read on with offset={arguments.offset + shown})"
             )
         left = len(before) + len(after)
         for title, neighbours in (
@@ -282,34 +302,39 @@ class MemoryTools:
                 answer.head(title)
             # Each neighbor gets an equal share of the remaining budget.
             for neighbour in neighbours:
-                near = neighbour.segment
+                quoted = neighbour.segment
                 share, heading = answer.room_tokens // left, self._heading(neighbour)
-                shown = answer.add_cut(heading, near.text, [near.message_id], most=share)
-                if 0 < shown < len(near.text):
-                    answer.head(f" … ({len(near.text) - shown} more characters)")
+                shown = answer.add_cut(
+                    heading,
+                    quoted.text,
+                    [quoted.message_id],
+                    max_tokens=share,
+                )
+                if 0 < shown < len(quoted.text):
+                    answer.head(f" … ({len(quoted.text) - shown} more characters)")
                 left -= 1
         return answer
 
-    async def _find(self, given: str) -> Fact | StoredSegment:
-        wanted = given.strip().strip("[]").lower()
-        stored = await self.find_message(wanted)
-        if stored is not None:
-            return stored
+    async def _find(self, id_text: str) -> Fact | StoredSegment:
+        wanted_id = id_text.strip().strip("[]").lower()
+        message = await self.find_message(wanted_id)
+        if message is not None:
+            return message
         facts: list[Fact] = []
-        if len(wanted) >= _LEAST_ID_CHARS and not _SHORT_ID.fullmatch(wanted):
-            known = await (await self._lookup.facts()).list(FactFilter(superseded=True))
-            facts = [fact for fact in known if fact.id.lower().startswith(wanted)]
-            facts = [fact for fact in facts if fact.id.lower() == wanted] or facts
+        if len(wanted_id) >= _LEAST_ID_CHARS and not _SHORT_ID.fullmatch(wanted_id):
+            known_facts = await (await self._lookup.facts()).list(FactFilter(superseded=True))
+            facts = [fact for fact in known_facts if fact.id.lower().startswith(wanted_id)]
+            facts = [fact for fact in facts if fact.id.lower() == wanted_id] or facts
         if len(facts) == 1:
             return facts[0]
         if facts:
-            named = ", ".join(plain(fact.id) for fact in facts[:_MOST_NAMED])
+            id_list = ", ".join(plain_name(fact.id) for fact in facts[:_MOST_NAMED])
             raise RecollectError(
-                f"several ids begin with {plain(given)!r}; give more characters: {named}."
+                f"several ids begin with {plain_name(id_text)!r}; give more characters: {id_list}."
             )
         raise RecollectError(
-            f"this memory has no message or fact with the id {plain(given)!r}; memory_search "
-            "shows the ids of messages, as 214-8f0c, and those of facts."
+            f"this memory has no message or fact with the id {plain_name(id_text)!r}; "
+            "memory_search shows the ids of messages, as 214-8f0c, and those of facts."
         )
 
     async def _fact_with_sources(self, fact: Fact) -> AnswerLines:
@@ -317,95 +342,101 @@ class MemoryTools:
         answer.add([fact_line(fact)], [])
         sources = await self._lookup.messages(fact.sources)
         answer.head("Source messages of this fact:" if sources else "No source message is stored.")
-        for one in sources:
-            answer.add_cut(self._heading(one), one.segment.text, [one.segment.message_id])
+        for source in sources:
+            answer.add_cut(self._heading(source), source.segment.text, [source.segment.message_id])
         return answer
 
-    async def _file_lines(self, asked: GetArguments) -> AnswerLines:
+    async def _file_lines(self, arguments: GetArguments) -> AnswerLines:
         """Show the stored lines of a memory file, without reading the file itself."""
-        placed: list[tuple[int, StoredSegment]] = []
-        for one in await self._lookup.file(asked.path):
-            number = (one.segment.origin or "").rpartition(":")[2]
-            placed.append((int(number) if number.isdigit() else 1, one))
-        placed.sort(key=lambda pair: pair[0])
-        if not placed:
-            names = [plain(name) for name in (await self._lookup.files())[:20]]
-            there = f"there are {', '.join(names)}" if names else "there are none"
-            raise RecollectError(f"there is no such memory file; {there}.")
-        last = asked.line + asked.lines - 1
-        wanted = [
-            (line, one)
-            for line, one in placed
-            if line <= last and line + one.segment.text.count("\n") >= asked.line
+        sections: list[tuple[int, StoredSegment]] = []
+        for section in await self._lookup.file(arguments.path):
+            number = (section.segment.origin or "").rpartition(":")[2]
+            sections.append((int(number) if number.isdigit() else 1, section))
+        sections.sort(key=lambda pair: pair[0])
+        if not sections:
+            names = [plain_name(name) for name in (await self._lookup.files())[:20]]
+            listing = f"there are {', '.join(names)}" if names else "there are none"
+            raise RecollectError(f"there is no such memory file; {listing}.")
+        last = arguments.line + arguments.lines - 1
+        wanted_sections = [
+            (line, section)
+            for line, section in sections
+            if line <= last and line + section.segment.text.count("\n") >= arguments.line
         ]
-        if not wanted:
-            raise RecollectError(f"the last section of the file begins at line {placed[-1][0]}.")
+        if not wanted_sections:
+            raise RecollectError(f"the last section of the file begins at line {sections[-1][0]}.")
         answer = self._new_answer()
-        for line, one in wanted:
-            text, quotes, heading = one.segment.text, [one.segment.message_id], self._heading(one)
-            if not answer.add([heading, indented(text)], quotes):
+        for line, section in wanted_sections:
+            text, quotes, heading = (
+                section.segment.text,
+                [section.segment.message_id],
+                self._heading(section),
+            )
+            if not answer.add([heading, indent_text(text)], quotes):
                 shown = answer.add_cut(heading, text, quotes)
-                more = "; this one is cut off: memory_get with its id reads it" * bool(shown)
-                answer.head(f"(there is more from line {line} on{more})")
+                more_note = "; this one is cut off: memory_get with its id reads it" * bool(shown)
+                answer.head(f"(there is more from line {line} on{more_note})")
                 break
         return answer
 
     async def find_message(self, id: str) -> StoredSegment | None:  # noqa: A002
         """Find a message by its short or full id."""
-        wanted = id.strip().strip("[]").lower()
-        if short := _SHORT_ID.fullmatch(wanted):
-            stored = await self._lookup.message_at(int(short[1]))
-            return stored if stored and stored.segment.id.startswith(short[2]) else None
-        if _SEGMENT_ID.fullmatch(wanted):
-            return next(iter(await self._lookup.messages([SegmentId(wanted)])), None)
+        wanted_id = id.strip().strip("[]").lower()
+        if short := _SHORT_ID.fullmatch(wanted_id):
+            message = await self._lookup.message_at(int(short[1]))
+            return message if message and message.segment.id.startswith(short[2]) else None
+        if _SEGMENT_ID.fullmatch(wanted_id):
+            return next(iter(await self._lookup.messages([SegmentId(wanted_id)])), None)
         return None
 
-    async def _store(self, asked: StoreArguments) -> AnswerLines:
+    async def _store(self, arguments: StoreArguments) -> AnswerLines:
         answer = self._new_answer()
-        if asked.kind == "note":
-            done = await self._lookup.note(asked.text)
-            if done.segment is None or done.outcome in ("forgotten", "nothing"):
+        if arguments.kind == "note":
+            note_result = await self._lookup.note(arguments.text)
+            if note_result.segment is None or note_result.outcome in ("forgotten", "nothing"):
                 raise RecollectError(
                     "nothing was stored: the user had this forgotten permanently."
-                    if done.outcome == "forgotten"
+                    if note_result.outcome == "forgotten"
                     else "nothing was stored: it only repeats an answer of memory."
                 )
-            how = "Known already" if done.outcome == "known" else "Stored as a note"
-            noise = done.segment.noise
+            how = "Known already" if note_result.outcome == "known" else "Stored as a note"
+            noise = note_result.segment.noise
             unfound = "" if noise is None else f"; not searchable: {noise}"
-            answer.head(f"{how}{unfound}: [{done.segment.id}]")
+            answer.head(f"{how}{unfound}: [{note_result.segment.id}]")
             return answer
         source = None
-        if asked.source:
-            found = await self._find(asked.source)
-            if isinstance(found, Fact):
+        if arguments.source:
+            source_item = await self._find(arguments.source)
+            if isinstance(source_item, Fact):
                 raise RecollectError("`source` must be the id of a message, as 214-8f0c.")
-            source = found.segment.id
+            source = source_item.segment.id
         book = await self._lookup.facts()
-        written = await book.add(
-            asked.text,
-            type=asked.type,
-            subject=asked.subject,
+        fact_result = await book.add(
+            arguments.text,
+            type=arguments.type,
+            subject=arguments.subject,
             made_by="model",
             trust="medium",
             source=source,
         )
-        if written.fact is None or written.outcome == "refused":
-            raise RecollectError(f"nothing was stored: {written.reason}.")
+        if fact_result.fact is None or fact_result.outcome == "refused":
+            raise RecollectError(f"nothing was stored: {fact_result.reason}.")
         titles = {"added": "Stored:", "replaced": "Stored. It replaces:"}
-        answer.head(titles.get(written.outcome, "Known already:"))
-        answer.add([fact_line(written.fact)], [])
-        for fact in written.replaced:
+        answer.head(titles.get(fact_result.outcome, "Known already:"))
+        answer.add([fact_line(fact_result.fact)], [])
+        for fact in fact_result.replaced:
             answer.add([f"before: {fact_line(fact)}"], [])
         return answer
 
-    async def _recall(self, asked: RecallArguments) -> AnswerLines:
+    async def _recall(self, arguments: RecallArguments) -> AnswerLines:
         book = await self._lookup.facts()
-        facts = await book.list(FactFilter(types=tuple(asked.types), superseded=asked.replaced))
-        found, loosely = _about(facts, asked.about)
+        facts = await book.list(
+            FactFilter(types=tuple(arguments.types), superseded=arguments.replaced)
+        )
+        matching_facts, loosely = _facts_about(facts, arguments.about)
         answer = self._new_answer()
-        if not found:
-            kinds = f" of type {' or '.join(asked.types)}" if asked.types else ""
+        if not matching_facts:
+            kinds = f" of type {' or '.join(arguments.types)}" if arguments.types else ""
             answer.head(f"No fact{kinds} is known about that; memory_search searches messages.")
             return answer
         answer.head(
@@ -413,70 +444,73 @@ class MemoryTools:
             if loosely
             else "Facts, newest first:"
         )
-        for fact in found:
+        for fact in matching_facts:
             answer.add([fact_line(fact)], [])
         if answer.left_out:
             answer.head(f"({answer.left_out} more did not fit; narrow it by type or about.)")
         return answer
 
-    async def _forget(self, asked: ForgetArguments) -> AnswerLines:
+    async def _forget(self, arguments: ForgetArguments) -> AnswerLines:
         book = await self._lookup.facts()
         order, segments = ForgetOrder(at=self._lookup.now()), dict[SegmentId, Segment]()
         facts: list[Fact] = []
-        for id_ in dict.fromkeys(asked.ids):
-            found = await self._find(id_)
-            if isinstance(found, Fact):
-                facts.append(found)
-            elif found.segment.session.startswith(FILE_SESSIONS):
+        for id_ in dict.fromkeys(arguments.ids):
+            item = await self._find(id_)
+            if isinstance(item, Fact):
+                facts.append(item)
+            elif item.segment.session.startswith(FILE_SESSIONS):
                 raise RecollectError(
-                    f"nothing was forgotten: {short_id(found)} is in a memory file; edit the file."
+                    f"nothing was forgotten: {short_id(item)} is in a memory file; edit the file."
                 )
             else:
-                segments[found.segment.id] = found.segment
+                segments[item.segment.id] = item.segment
         if facts:
             order = await book.order_to_forget(
-                [fact.id for fact in facts], sources=asked.with_sources
+                [fact.id for fact in facts], sources=arguments.with_sources
             )
-            for one in await self._lookup.messages(order.segments):
-                segments.setdefault(one.segment.id, one.segment)
-        wanted = ForgetRequest(facts=tuple(facts), messages=tuple(segments.values()))
+            for message in await self._lookup.messages(order.segments):
+                segments.setdefault(message.segment.id, message.segment)
+        request = ForgetRequest(facts=tuple(facts), messages=tuple(segments.values()))
         if self._confirm is None:
             raise RecollectError(
                 "nothing was forgotten: only a person can allow that, and this client cannot ask "
                 "one. The user can "
                 + ("request\n" if is_tenant_space(self._lookup.space) else "run\n")
-                + "\n".join(f"  {line}" for line in self._commands(wanted))
+                + "\n".join(f"  {line}" for line in self._commands(request))
             )
         confirm: Any = self._confirm
         in_loop = inspect.iscoroutinefunction(confirm)
-        answer = confirm(wanted) if in_loop else await asyncio.to_thread(confirm, wanted)
+        answer = confirm(request) if in_loop else await asyncio.to_thread(confirm, request)
         if (await answer if inspect.isawaitable(answer) else answer) is not True:
             raise RecollectError("nothing was forgotten: the user did not confirm it.")
-        done = await book.forget(replace(order, segments=tuple(segments)))
-        counts = [f"{count} {what}" for what, count in sorted(done.counts.items()) if count]
+        result = await book.forget(replace(order, segments=tuple(segments)))
+        counts = [f"{count} {kind}" for kind, count in sorted(result.counts.items()) if count]
         answer = self._new_answer()
         answer.head(f"Forgotten permanently: {', '.join(counts) or 'nothing was left of it'}.")
         if segments:
             answer.head("Not reached: the client's own history, transcripts and files.")
         return answer
 
-    def _commands(self, wanted: ForgetRequest) -> list[str]:
+    def _commands(self, request: ForgetRequest) -> list[str]:
         """Return the commands, or a tenant's API requests, that forget the requested content."""
         if is_tenant_space(self._lookup.space):
             path = f"/v1/spaces/{quote(self._lookup.space.partition('/')[2], safe='')}"
-            ids = json.dumps({"segments": [one.id for one in wanted.messages]})
+            ids = json.dumps({"segments": [message.id for message in request.messages]})
             return [
-                *(f"DELETE {path}/facts/{quote(fact.id, safe='')}" for fact in wanted.facts),
-                *((f"POST {path}/forget {ids}",) if wanted.messages else ()),
+                *(f"DELETE {path}/facts/{quote(fact.id, safe='')}" for fact in request.facts),
+                *((f"POST {path}/forget {ids}",) if request.messages else ()),
             ]
         space = f"--space {shlex.quote(self._lookup.space)}"
         return [
-            *(f"recollect facts forget {fact.id} {space}" for fact in wanted.facts),
-            *(f"recollect memory forget --segment {one.id} {space}" for one in wanted.messages),
+            *(f"recollect facts forget {fact.id} {space}" for fact in request.facts),
+            *(
+                f"recollect memory forget --segment {message.id} {space}"
+                for message in request.messages
+            ),
         ]
 
-    def _heading(self, stored: StoredSegment) -> str:
-        return message_line(stored, self._lookup.own_session)
+    def _heading(self, message: StoredSegment) -> str:
+        return message_line(message, self._lookup.own_session)
 
     def _new_answer(self) -> AnswerLines:
         return AnswerLines(self._answer_tokens, self._lookup.count_tokens)
@@ -520,37 +554,39 @@ def memory_tools(
     return MemoryTools(memory, **options)
 
 
-def _is_output(stored: StoredSegment) -> bool:
-    return stored.segment.tool is not None and stored.segment.role != "assistant"
+def _is_output(message: StoredSegment) -> bool:
+    return message.segment.tool is not None and message.segment.role != "assistant"
 
 
 def _by_message(
-    passages: Sequence[RecalledPassage], stored: Mapping[SegmentId, StoredSegment]
+    passages: Sequence[RecalledPassage], segments_by_id: Mapping[SegmentId, StoredSegment]
 ) -> list[tuple[StoredSegment, list[RecalledPassage]]]:
-    found: dict[SegmentId, list[RecalledPassage]] = {}
+    passages_by_id: dict[SegmentId, list[RecalledPassage]] = {}
     for passage in passages:
-        if passage.segment is not None and passage.segment in stored:
-            found.setdefault(passage.segment, []).append(passage)
+        if passage.segment is not None and passage.segment in segments_by_id:
+            passages_by_id.setdefault(passage.segment, []).append(passage)
     return [
-        (stored[id_], sorted(some, key=lambda passage: passage.order))
-        for id_, some in found.items()
+        (segments_by_id[id_], sorted(segment_passages, key=lambda passage: passage.order))
+        for id_, segment_passages in passages_by_id.items()
     ]
 
 
 def _hit_lines(
-    heading: str, stored: StoredSegment, passages: Sequence[RecalledPassage]
+    heading: str, message: StoredSegment, passages: Sequence[RecalledPassage]
 ) -> list[str]:
-    whole = sum(len(passage.text) for passage in passages) >= len(stored.segment.text.strip())
-    part = "" if whole else ", in part"
-    return [heading + part, *(indented(passage.text) for passage in passages)]
+    is_whole = sum(len(passage.text) for passage in passages) >= len(message.segment.text.strip())
+    part = "" if is_whole else ", in part"
+    return [heading + part, *(indent_text(passage.text) for passage in passages)]
 
 
-def _about(facts: Sequence[Fact], words: str) -> tuple[list[Fact], bool]:
-    wanted = frozenset(tokenize(words))
-    held = {fact.id: wanted & {*tokenize(f"{fact.told} {fact.subject}")} for fact in facts}
+def _facts_about(facts: Sequence[Fact], words: str) -> tuple[list[Fact], bool]:
+    wanted_words = frozenset(tokenize(words))
+    words_by_fact = {
+        fact.id: wanted_words & {*tokenize(f"{fact.told} {fact.subject}")} for fact in facts
+    }
     newest = sorted(facts, key=lambda fact: (-fact.at, fact.id))
-    whole = [fact for fact in newest if held[fact.id] == wanted]
-    if whole:
-        return whole, False
-    some = [fact for fact in newest if held[fact.id]]
-    return sorted(some, key=lambda fact: -len(held[fact.id])), True
+    full_matches = [fact for fact in newest if words_by_fact[fact.id] == wanted_words]
+    if full_matches:
+        return full_matches, False
+    partial_matches = [fact for fact in newest if words_by_fact[fact.id]]
+    return sorted(partial_matches, key=lambda fact: -len(words_by_fact[fact.id])), True
