@@ -62,8 +62,8 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
         try:
             response = handler(request if messages is None else request.override(messages=messages))
         except Exception as error:
-            raised = error
-            self.turns.learn(session, lambda: raised)
+            model_error = error
+            self.turns.learn(session, lambda: model_error)
             raise
         self.turns.learn(session, lambda: _reply(response))
         return response
@@ -83,8 +83,8 @@ class RecollectMiddleware(AgentMiddleware[AgentState[Any], Any, Any]):
                 request if messages is None else request.override(messages=messages)
             )
         except Exception as error:
-            raised = error
-            await self.turns.alearn(session, lambda: raised)
+            model_error = error
+            await self.turns.alearn(session, lambda: model_error)
             raise
         await self.turns.alearn(session, lambda: _reply(response))
         return response
@@ -139,12 +139,12 @@ def _row_of(message: AnyMessage) -> dict[str, Any]:
 
 
 def _view(messages: Sequence[AnyMessage], rows: Sequence[ShownRow]) -> list[AnyMessage]:
-    shown: list[AnyMessage] = []
+    view_messages: list[AnyMessage] = []
     for row in rows:
         source = None if row.place is None else messages[row.place]
         unchanged = source is not None and not row.touched
-        shown.append(source if unchanged and source else _message_of(row.wire, source))
-    return shown
+        view_messages.append(source if unchanged and source else _message_of(row.wire, source))
+    return view_messages
 
 
 def _message_of(wire: Mapping[str, Any], source: AnyMessage | None) -> AnyMessage:
@@ -179,7 +179,7 @@ def _reply(response: ModelResponse[Any] | AIMessage | ExtendedModelResponse[Any]
     if isinstance(response, ExtendedModelResponse):
         response = response.model_response
     if not isinstance(response, AIMessage):
-        response = next(one for one in response.result if isinstance(one, AIMessage))
+        response = next(message for message in response.result if isinstance(message, AIMessage))
     return chat_reply(_row_of(response), _usage(response))
 
 

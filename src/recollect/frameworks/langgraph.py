@@ -70,10 +70,10 @@ class RecollectStore(BaseStore):
         got = await self._items.get(gets) if gets else {}
         results = [await self._read(op, got) for op in ops]
         last = {(op.namespace, op.key): op for op in puts}
-        new = [_new(op, op.value) for op in last.values() if op.value is not None]
-        deleted = {place: None for place, op in last.items() if op.value is None}
+        new_items = [_new_item(op, op.value) for op in last.values() if op.value is not None]
+        deleted_places = {place: None for place, op in last.items() if op.value is None}
         if last:
-            await self._items.put(new, deleted)
+            await self._items.put(new_items, deleted_places)
         return results
 
     async def _read(self, op: Op, got: Mapping[ItemPlace, StoredItem]) -> Result:
@@ -95,19 +95,19 @@ class RecollectStore(BaseStore):
         if op.query and items:
             scores = await self._items.scores(op.query, prefix, limit=op.offset + op.limit)
             items.sort(key=lambda item: -scores.get(item.segment, float("-inf")))
-        shown = items[op.offset : op.offset + op.limit]
-        return [SearchItem(**_fields(item), score=scores.get(item.segment)) for item in shown]
+        page_items = items[op.offset : op.offset + op.limit]
+        return [SearchItem(**_fields(item), score=scores.get(item.segment)) for item in page_items]
 
 
 def _check(ops: Iterable[Op]) -> list[Op]:
-    checked = list(ops)
-    for op in checked:
+    checked_ops = list(ops)
+    for op in checked_ops:
         if not isinstance(op, GetOp | SearchOp | PutOp | ListNamespacesOp):
             raise TypeError(f"a store has no operation of the type {type(op).__name__}")
         validate_op_namespace(op)
         if isinstance(op, PutOp):
             _check_put(op)
-    return checked
+    return checked_ops
 
 
 def _check_put(op: PutOp) -> None:
@@ -125,7 +125,7 @@ def _check_put(op: PutOp) -> None:
         ) from None
 
 
-def _new(op: PutOp, value: Mapping[str, Any]) -> NewItem:
+def _new_item(op: PutOp, value: Mapping[str, Any]) -> NewItem:
     return NewItem(namespace=op.namespace, key=op.key, value=value, text=_search_text(op, value))
 
 
@@ -160,7 +160,11 @@ def _fields(item: StoredItem) -> dict[str, Any]:
 
 def _list_namespaces(op: ListNamespacesOp, namespaces: Sequence[Namespace]) -> list[Namespace]:
     conditions = op.match_conditions or ()
-    fitting = {one[: op.max_depth] for one in namespaces if all(_fits(one, c) for c in conditions)}
+    fitting = {
+        namespace[: op.max_depth]
+        for namespace in namespaces
+        if all(_fits(namespace, c) for c in conditions)
+    }
     return sorted(fitting)[op.offset : op.offset + op.limit]
 
 
@@ -170,25 +174,30 @@ def _fits(namespace: Namespace, condition: MatchCondition) -> bool:
         return False
     start = 0 if condition.match_type == "prefix" else len(namespace) - len(path)
     part = namespace[start : start + len(path)]
-    return all(wanted in ("*", label) for wanted, label in zip(path, part, strict=True))
+    return all(
+        expected_label in ("*", label) for expected_label, label in zip(path, part, strict=True)
+    )
 
 
-def _matches(value: Any, wanted: Any) -> bool:
+def _matches(value: Any, filter_value: Any) -> bool:
     """Return True if a value matches a filter, as in LangGraph's own stores. A value that cannot be
     compared does not match, although some of LangGraph's stores raise an error."""
-    if isinstance(wanted, list | tuple):
+    if isinstance(filter_value, list | tuple):
         return (
             isinstance(value, list)
-            and len(value) == len(wanted)
-            and all(_matches(mine, theirs) for mine, theirs in zip(value, wanted, strict=True))
+            and len(value) == len(filter_value)
+            and all(
+                _matches(value_item, filter_item)
+                for value_item, filter_item in zip(value, filter_value, strict=True)
+            )
         )
-    if not isinstance(wanted, Mapping):
-        return bool(value == wanted)
-    if any(name.startswith("$") for name in wanted):
-        return all(_compare(value, name, other) for name, other in wanted.items())
+    if not isinstance(filter_value, Mapping):
+        return bool(value == filter_value)
+    if any(name.startswith("$") for name in filter_value):
+        return all(_compare(value, name, operand) for name, operand in filter_value.items())
     if not isinstance(value, Mapping):
         return False
-    return all(_matches(value.get(name), inner) for name, inner in wanted.items())
+    return all(_matches(value.get(name), inner) for name, inner in filter_value.items())
 
 
 def _compare(value: Any, operator: str, other: Any) -> bool:
@@ -197,9 +206,9 @@ def _compare(value: Any, operator: str, other: Any) -> bool:
     if operator not in ("$gt", "$gte", "$lt", "$lte"):
         raise ValueError(f"filters do not support the operator {operator!r}")
     try:
-        mine, theirs = float(value), float(other)
+        value_number, other_number = float(value), float(other)
     except (TypeError, ValueError):
         return False
     if operator in ("$gt", "$gte"):
-        return mine > theirs or (operator == "$gte" and mine == theirs)
-    return mine < theirs or (operator == "$lte" and mine == theirs)
+        return value_number > other_number or (operator == "$gte" and value_number == other_number)
+    return value_number < other_number or (operator == "$lte" and value_number == other_number)

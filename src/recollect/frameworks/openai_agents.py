@@ -73,9 +73,9 @@ class RecollectSession:
     ) -> None:
         """Store the items of a turn. Memory stores the model's messages as well."""
         await self.history.add_items(items)
-        said = [item for item in items if _is_reply(item)]
-        if said:
-            await self.turns.alearn(self.session_id, lambda: _reply(said, wrapper))
+        reply_items = [item for item in items if _is_reply(item)]
+        if reply_items:
+            await self.turns.alearn(self.session_id, lambda: _reply(reply_items, wrapper))
 
     async def pop_item(
         self, *, wrapper: RunContextWrapper[Any] | None = None
@@ -95,21 +95,26 @@ class RecollectSession:
         given = given or RunConfig()
         before = given.call_model_input_filter
 
-        async def filtered(data: CallModelData[Any]) -> ModelInputData:
+        async def filter_input(data: CallModelData[Any]) -> ModelInputData:
             if before is not None:
-                made = before(data)
-                data = replace(data, model_data=await made if inspect.isawaitable(made) else made)
+                answer = before(data)
+                data = replace(
+                    data,
+                    model_data=await answer if inspect.isawaitable(answer) else answer,
+                )
             return await self.shape(data)
 
-        return replace(given, call_model_input_filter=filtered)
+        return replace(given, call_model_input_filter=filter_input)
 
     async def shape(self, data: CallModelData[Any]) -> ModelInputData:
         """Return the items to send. Pass this method as a `call_model_input_filter`."""
         items = data.model_data.input
-        shown = await self.turns.ashape(
+        shown_items = await self.turns.ashape(
             self.session_id, lambda: _request_body(data), lambda rows: _view(items, rows)
         )
-        return data.model_data if shown is None else replace(data.model_data, input=shown)
+        return (
+            data.model_data if shown_items is None else replace(data.model_data, input=shown_items)
+        )
 
 
 def _request_body(data: CallModelData[Any]) -> dict[str, Any]:
@@ -143,13 +148,13 @@ def _view(
     """Return the view as the SDK's items; an unchanged item is the SDK's own object. Raise
     FormatError if the SDK can write the original items for Chat Completions but not the view. The
     view is not checked if the original items exist only in Responses."""
-    shown = [_item(items, row) for row in rows]
-    refusal = _refusal(shown)
+    shown_items = [_item(items, row) for row in rows]
+    refusal = _refusal(shown_items)
     if refusal is not None and _refusal(items) is None:
         raise FormatError(
             f"the SDK does not accept the prepared messages ({refusal.error.__name__})"
         )
-    return shown
+    return shown_items
 
 
 def _item(items: Sequence[Any], row: ShownRow) -> Any:
@@ -169,10 +174,10 @@ def _item(items: Sequence[Any], row: ShownRow) -> Any:
 
 
 def _refusal(items: Sequence[Any]) -> Failure | None:
-    written = guarded(
+    result = guarded(
         lambda: Converter.items_to_messages(items, preserve_tool_output_all_content=True)
     )
-    return written if isinstance(written, Failure) else None
+    return result if isinstance(result, Failure) else None
 
 
 def _without_placeholder(item: Any) -> Any:
@@ -186,9 +191,9 @@ def _is_reply(item: Any) -> bool:
     return kind in _SAID_BY_MODEL or (kind == "message" and item.get("role") == "assistant")
 
 
-def _reply(said: Sequence[Any], wrapper: RunContextWrapper[Any] | None) -> Mapping[str, Any]:
+def _reply(reply_items: Sequence[Any], wrapper: RunContextWrapper[Any] | None) -> Mapping[str, Any]:
     reply: dict[str, Any] = {"object": "response", "status": "completed"}
-    reply["output"] = [_without_placeholder(item) for item in said]
+    reply["output"] = [_without_placeholder(item) for item in reply_items]
     entries = [] if wrapper is None else wrapper.usage.request_usage_entries
     if entries:
         last = entries[-1]

@@ -67,12 +67,16 @@ class RecollectCapability(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """Replace the request's messages by those that Recollect chose."""
         messages = list(request_context.messages)
-        shown = await self.turns.ashape(
+        shown_messages = await self.turns.ashape(
             self._session(ctx),
             lambda: _request_body(request_context, messages),
             lambda rows: _view(messages, rows),
         )
-        return request_context if shown is None else replace(request_context, messages=shown)
+        return (
+            request_context
+            if shown_messages is None
+            else replace(request_context, messages=shown_messages)
+        )
 
     async def after_model_request(
         self,
@@ -103,7 +107,7 @@ class RecollectCapability(AbstractCapability[Any]):
 
 
 def _request_body(context: ModelRequestContext, messages: Sequence[ModelMessage]) -> dict[str, Any]:
-    given = context.model_request_parameters
+    parameters = context.model_request_parameters
     body: dict[str, Any] = {
         "messages": [row for message in messages for _, row in _rows_of(message)],
         "model": context.model.model_name,
@@ -116,10 +120,10 @@ def _request_body(context: ModelRequestContext, messages: Sequence[ModelMessage]
                     "parameters": tool.parameters_json_schema,
                 },
             }
-            for tool in (*given.function_tools, *given.output_tools)
+            for tool in (*parameters.function_tools, *parameters.output_tools)
         ],
     }
-    system = "\n\n".join(part.content for part in given.instruction_parts or ())
+    system = "\n\n".join(part.content for part in parameters.instruction_parts or ())
     if system:
         body["system"] = system
     longest = (context.model_settings or {}).get("max_tokens")
@@ -135,22 +139,22 @@ def _rows_of(message: ModelMessage) -> Iterator[tuple[int, dict[str, Any]]]:
     if isinstance(message, ModelResponse):
         yield 0, _reply_row(message)
         return
-    for at, part in enumerate(message.parts):
+    for index, part in enumerate(message.parts):
         if isinstance(part, SystemPromptPart):
-            yield at, {"role": "system", "content": part.content}
+            yield index, {"role": "system", "content": part.content}
         elif isinstance(part, UserPromptPart):
-            yield at, {"role": "user", "content": _prompt_content(part)}
+            yield index, {"role": "user", "content": _prompt_content(part)}
         elif isinstance(part, ToolReturnPart):
             text = part.model_response_str()
-            yield at, {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
+            yield index, {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
         elif isinstance(part, RetryFeedbackPart):
-            yield at, {"role": "user", "content": part.model_response()}
+            yield index, {"role": "user", "content": part.model_response()}
         elif part.part_kind == "retry-prompt":
             text = part.model_response()
             if part.tool_name is None:
-                yield at, {"role": "user", "content": text}
+                yield index, {"role": "user", "content": text}
             else:
-                yield at, {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
+                yield index, {"role": "tool", "tool_call_id": part.tool_call_id, "content": text}
 
 
 def _prompt_content(part: UserPromptPart) -> str | list[dict[str, Any]]:
@@ -197,13 +201,13 @@ def _reply_content(parts: Sequence[ModelResponsePart]) -> str | list[dict[str, A
             blocks.append({"type": "text", "text": part.content})
         elif not isinstance(part, ThinkingPart | ToolCallPart):
             content = getattr(part, "content", None) or getattr(part, "args", None)
-            blocks.append({"type": part.part_kind, "held": _plain(content)})
+            blocks.append({"type": part.part_kind, "held": _to_json_value(content)})
     if all(block["type"] == "text" for block in blocks):
         return "".join(block["text"] for block in blocks)
     return blocks
 
 
-def _plain(value: Any) -> Any:
+def _to_json_value(value: Any) -> Any:
     return json.loads(json.dumps(value, default=str))
 
 
@@ -219,36 +223,50 @@ class _Shown:
 
 
 def _view(messages: Sequence[ModelMessage], rows: Sequence[ShownRow]) -> list[ModelMessage]:
-    owners = [(at, part) for at, message in enumerate(messages) for part, _ in _rows_of(message)]
+    owners = [
+        (message_index, part)
+        for message_index, message in enumerate(messages)
+        for part, _ in _rows_of(message)
+    ]
     view: list[_Shown] = []
     for row in rows:
-        at, index = (None, None) if row.place is None else owners[row.place]
-        source = None if at is None else messages[at]
+        message_index, index = (None, None) if row.place is None else owners[row.place]
+        source = None if message_index is None else messages[message_index]
         if isinstance(source, ModelResponse):
-            view.append(_Shown(at, _change_reply(source, row.wire) if row.touched else source))
+            view.append(
+                _Shown(message_index, _change_reply(source, row.wire) if row.touched else source)
+            )
             continue
         if source is None and row.wire["role"] == "assistant":
             text = TextPart(content=_text(row.wire.get("content")))
             view.append(_Shown(None, ModelResponse(parts=[text])))
             continue
         is_open = bool(view) and view[-1].reply is None
-        if not is_open or (at is not None and view[-1].source not in (None, at)):
+        if not is_open or (
+            message_index is not None and view[-1].source not in (None, message_index)
+        ):
             view.append(_Shown(None))
         if source is None or index is None:
             part = _new_part(row.wire, messages)
         else:
-            view[-1].source = at
+            view[-1].source = message_index
             part = source.parts[index]
             part = _change_part(part, row.wire) if row.touched else part
         view[-1].parts.append((index, part))
-    with_rows = {at for at, _ in owners}
-    without_rows = [at for at in range(len(messages)) if at not in with_rows]
-    shown: list[ModelMessage] = []
-    for one in view:
-        while one.source is not None and without_rows and without_rows[0] < one.source:
-            shown.append(messages[without_rows.pop(0)])
-        shown.append(one.reply or _request_of(one, messages))
-    return [*shown, *(messages[at] for at in without_rows)]
+    with_rows = {message_index for message_index, _ in owners}
+    without_rows = [
+        message_index for message_index in range(len(messages)) if message_index not in with_rows
+    ]
+    shown_messages: list[ModelMessage] = []
+    for shown_message in view:
+        while (
+            shown_message.source is not None
+            and without_rows
+            and without_rows[0] < shown_message.source
+        ):
+            shown_messages.append(messages[without_rows.pop(0)])
+        shown_messages.append(shown_message.reply or _request_of(shown_message, messages))
+    return [*shown_messages, *(messages[message_index] for message_index in without_rows)]
 
 
 def _new_part(wire: Mapping[str, Any], messages: Sequence[ModelMessage]) -> ModelRequestPart:
@@ -262,29 +280,29 @@ def _new_part(wire: Mapping[str, Any], messages: Sequence[ModelMessage]) -> Mode
     return ToolReturnPart(tool_name=name, content=text, tool_call_id=call)
 
 
-def _request_of(shown: _Shown, messages: Sequence[ModelMessage]) -> ModelRequest:
-    if shown.source is None:
-        return ModelRequest(parts=[part for _, part in shown.parts])
-    source = messages[shown.source]
+def _request_of(shown_message: _Shown, messages: Sequence[ModelMessage]) -> ModelRequest:
+    if shown_message.source is None:
+        return ModelRequest(parts=[part for _, part in shown_message.parts])
+    source = messages[shown_message.source]
     assert isinstance(source, ModelRequest)
-    parts = list(_with_steering(source, shown.parts))
-    same = len(parts) == len(source.parts) and all(
-        mine is theirs for mine, theirs in zip(parts, source.parts, strict=True)
+    parts = list(_with_steering(source, shown_message.parts))
+    is_unchanged = len(parts) == len(source.parts) and all(
+        new_part is source_part for new_part, source_part in zip(parts, source.parts, strict=True)
     )
-    return source if same else replace(source, parts=parts)
+    return source if is_unchanged else replace(source, parts=parts)
 
 
 def _with_steering(
     source: ModelRequest, pieces: Sequence[tuple[int | None, ModelRequestPart]]
 ) -> Iterator[ModelRequestPart]:
-    rows = {at for at, _ in _rows_of(source)}
-    steering = [at for at in range(len(source.parts)) if at not in rows]
-    for at, part in pieces:
-        while at is not None and steering and steering[0] < at:
+    rows = {index for index, _ in _rows_of(source)}
+    steering = [index for index in range(len(source.parts)) if index not in rows]
+    for index, part in pieces:
+        while index is not None and steering and steering[0] < index:
             yield source.parts[steering.pop(0)]
         yield part
-    for at in steering:
-        yield source.parts[at]
+    for index in steering:
+        yield source.parts[index]
 
 
 def _change_part(part: ModelRequestPart, wire: Mapping[str, Any]) -> ModelRequestPart:
@@ -296,9 +314,10 @@ def _change_part(part: ModelRequestPart, wire: Mapping[str, Any]) -> ModelReques
     if isinstance(part, UserPromptPart):
         if isinstance(content, str) or isinstance(part.content, str):
             return replace(part, content=_text(content))
-        known = {json.dumps(_block(item), sort_keys=True): item for item in part.content}
+        item_by_block = {json.dumps(_block(item), sort_keys=True): item for item in part.content}
         items = [
-            known.get(json.dumps(block, sort_keys=True), _text([block])) for block in content or ()
+            item_by_block.get(json.dumps(block, sort_keys=True), _text([block]))
+            for block in content or ()
         ]
         return replace(part, content=items)
     return part

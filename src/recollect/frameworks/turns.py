@@ -68,8 +68,8 @@ class Turns:
         check_session_name(session)
 
         async def work() -> T | None:
-            prepared = self.memory.engine.prepare(session, ask(), format=self._format)
-            return _show_view(await self._in_memory(prepared), show)
+            preparation = self.memory.engine.prepare(session, ask(), format=self._format)
+            return _show_view(await self._in_memory(preparation), show)
 
         return self._report(session, await attempted(work()))
 
@@ -112,9 +112,9 @@ def chat_reply(message: Mapping[str, Any], usage: Mapping[str, int] | None) -> d
 
 def _show_view(context: Context, show: Callable[[Sequence[ShownRow]], T]) -> T | None:
     """Return None if the request needs no change. Raise FormatError for an unreadable request."""
-    unread = [line for line in context.report.failures if line.stage == "read"]
-    if unread:
-        raise FormatError(unread[0].said)
+    unread_lines = [line for line in context.report.failures if line.stage == "read"]
+    if unread_lines:
+        raise FormatError(unread_lines[0].said)
     rows = tuple(_rows(context))
     if not any(row.touched for row in rows) and len(rows) == len(context.report.entries):
         return None
@@ -126,8 +126,8 @@ def _rows(context: Context) -> Iterator[ShownRow]:
     if not report.view.rows:
         return
     field_name = "input" if report.format == "openai-responses" else "messages"
-    places = {id(entry): at for at, entry in enumerate(report.entries)}
-    keys = {entry.key: at for at, entry in enumerate(report.entries)}
+    places = {id(entry): index for index, entry in enumerate(report.entries)}
+    keys = {entry.key: index for index, entry in enumerate(report.entries)}
     wires = context.request[field_name]
     for row, wire in zip(report.view.rows, wires, strict=True):
         if isinstance(row, Entry):

@@ -21,9 +21,9 @@ class Violation:
     sentence: str
 
 
-def broken(rule: str, where: str, sentence: str) -> Violation:
+def violation_of(rule: str, path: str, sentence: str) -> Violation:
     """Make a violation of the rule."""
-    return Violation(rule=rule, where=where, sentence=sentence)
+    return Violation(rule=rule, where=path, sentence=sentence)
 
 
 CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "functionCall"})
@@ -54,15 +54,15 @@ def is_blank(text: Any) -> bool:
     return isinstance(text, str) and not text.strip()
 
 
-def repeated(ids: Iterable[tuple[str, str]]) -> list[Violation]:
+def find_repeated_ids(ids: Iterable[tuple[str, str]]) -> list[Violation]:
     """Return a violation for every (id, position) whose id was used before."""
     seen: dict[str, str] = {}
     violations = []
-    for identity, where in ids:
+    for identity, path in ids:
         if identity in seen:
             sentence = f"The call id {identity!r} was already used at {seen[identity]}."
-            violations.append(broken("call-id-reused", where, sentence))
-        seen.setdefault(identity, where)
+            violations.append(violation_of("call-id-reused", path, sentence))
+        seen.setdefault(identity, path)
     return violations
 
 
@@ -74,7 +74,7 @@ def check_chat(body: Mapping[str, Any]) -> list[Violation]:
     """List the rules of Chat Completions that `body` breaks."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if not messages:
-        return [broken("messages-empty", "messages", "At least one message is required.")]
+        return [violation_of("messages-empty", "messages", "At least one message is required.")]
     return [
         *_chat_forms(messages),
         *_chat_calls(messages),
@@ -83,9 +83,9 @@ def check_chat(body: Mapping[str, Any]) -> list[Violation]:
     ]
 
 
-def reused_chat_ids(body: Mapping[str, Any]) -> list[Violation]:
+def find_reused_chat_ids(body: Mapping[str, Any]) -> list[Violation]:
     """List call ids used more than once, which Mistral and others refuse (hermes#11722)."""
-    return repeated(
+    return find_repeated_ids(
         (str(call.get("id")), f"messages[{place}].tool_calls[{index}]")
         for place, message in mappings(body.get("messages"))
         for index, call in mappings(message.get("tool_calls"))
@@ -97,22 +97,24 @@ def _chat_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
     for an assistant with other content; "Invalid 'messages[4].content': empty array. Expected an
     array with minimum length 1" (langchainjs#11416)."""
     for place, message in enumerate(messages):
-        role, content, where = message.get("role"), message.get("content"), f"messages[{place}]"
+        role, content, path = message.get("role"), message.get("content"), f"messages[{place}]"
         if role not in _CHAT_ROLES:
-            yield broken("role-unknown", f"{where}.role", f"A role cannot be {role!r}.")
+            yield violation_of("role-unknown", f"{path}.role", f"A role cannot be {role!r}.")
         if content == []:
-            yield broken("content-empty-list", f"{where}.content", "The list of parts is empty.")
-        yield from _text_forms(f"{where}.content", content)
+            yield violation_of(
+                "content-empty-list", f"{path}.content", "The list of parts is empty."
+            )
+        yield from _text_forms(f"{path}.content", content)
         excused = role == "assistant" and any(message.get(key) for key in _INSTEAD_OF_CONTENT)
         if content is None and not excused:
-            yield broken("content-missing", f"{where}.content", "Content cannot be null here.")
+            yield violation_of("content-missing", f"{path}.content", "Content cannot be null here.")
 
 
-def _text_forms(where: str, content: Any) -> Iterator[Violation]:
+def _text_forms(path: str, content: Any) -> Iterator[Violation]:
     for index, part in enumerate(content if isinstance(content, list) else ()):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind is None or (kind in TEXT_TYPES and not isinstance(part.get("text"), str)):
-            yield broken("text-malformed", f"{where}[{index}]", "A text part needs its text.")
+            yield violation_of("text-malformed", f"{path}[{index}]", "A text part needs its text.")
 
 
 def _chat_calls(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
@@ -120,20 +122,24 @@ def _chat_calls(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
     array of objects, but got null"; arguments, and a custom tool's input, are JSON strings by the
     schema, never objects; `type` is required."""
     for place, message in enumerate(messages):
-        where = f"messages[{place}].tool_calls"
+        path = f"messages[{place}].tool_calls"
         if not message.get("tool_calls", [{}]):
-            yield broken("tool-calls-empty", where, "An empty list of calls is refused.")
+            yield violation_of("tool-calls-empty", path, "An empty list of calls is refused.")
         for index, call in enumerate(message.get("tool_calls") or ()):
-            here = f"{where}[{index}]"
+            call_path = f"{path}[{index}]"
             if not isinstance(call, Mapping) or call.get("type") not in call:
-                yield broken("call-type-missing", here, "A call names its type: function, custom.")
+                yield violation_of(
+                    "call-type-missing", call_path, "A call names its type: function, custom."
+                )
                 continue
             if not isinstance(call.get("id"), str) or not call["id"]:
-                yield broken("call-id-missing", here, "A call needs an id.")
-        for here, holder in _chat_argument_holders(place, message):
+                yield violation_of("call-id-missing", call_path, "A call needs an id.")
+        for call_path, holder in _chat_argument_holders(place, message):
             payload = holder.get("arguments", holder.get("input"))
             if not isinstance(payload, str):
-                yield broken("arguments-not-string", here, "Arguments are a JSON string.")
+                yield violation_of(
+                    "arguments-not-string", call_path, "Arguments are a JSON string."
+                )
 
 
 def _chat_argument_holders(
@@ -159,10 +165,10 @@ def _chat_pairs(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
             for index, call in mappings(message.get("tool_calls")):
                 yield str(call.get("id")), f"messages[{place}].tool_calls[{index}]"
 
-    return _answered_at_once(messages, "tool", lambda one: str(one.get("tool_call_id")), calls)
+    return _check_answers(messages, "tool", lambda message: str(message.get("tool_call_id")), calls)
 
 
-def _answered_at_once(
+def _check_answers(
     messages: list[Mapping[str, Any]],
     result_role: str,
     answered_id: Callable[[Mapping[str, Any]], str],
@@ -171,22 +177,22 @@ def _answered_at_once(
     waiting: dict[str, str] = {}
     answered: set[str] = set()
     for place, message in enumerate([*messages, {}]):
-        where = f"messages[{place}]"
+        path = f"messages[{place}]"
         if message.get("role") == result_role:
             identity = answered_id(message)
             if waiting.pop(identity, None) is not None:
                 answered.add(identity)
             elif identity in answered:
-                yield broken("result-duplicate", where, f"{identity!r} is answered already.")
+                yield violation_of("result-duplicate", path, f"{identity!r} is answered already.")
             else:
-                yield broken("result-orphan", where, f"No open call {identity!r} before it.")
+                yield violation_of("result-orphan", path, f"No open call {identity!r} before it.")
             continue
         for identity, called_at in waiting.items():
-            yield broken("call-unanswered", called_at, f"No result of {identity!r} follows.")
+            yield violation_of("call-unanswered", called_at, f"No result of {identity!r} follows.")
         answered, waiting = set(), {}
         for identity, called_at in calls(place, message):
             if identity in waiting:
-                yield broken("call-id-duplicate", called_at, f"Two calls share {identity!r}.")
+                yield violation_of("call-id-duplicate", called_at, f"Two calls share {identity!r}.")
             waiting[identity] = called_at
 
 
@@ -196,16 +202,16 @@ def _chat_functions(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
         legacy = message.get("function_call")
         after = messages[place + 1] if place + 1 < len(messages) else {}
         if isinstance(legacy, Mapping) and not _chat_answers(after, legacy):
-            yield broken(
+            yield violation_of(
                 "function-call-unanswered",
                 f"messages[{place}].function_call",
                 f"The next message is not the result of {legacy.get('name')!r}.",
             )
         if message.get("role") != "function":
             continue
-        called = messages[place - 1].get("function_call") if place else None
-        if not isinstance(called, Mapping) or not _chat_answers(message, called):
-            yield broken(
+        earlier_call = messages[place - 1].get("function_call") if place else None
+        if not isinstance(earlier_call, Mapping) or not _chat_answers(message, earlier_call):
+            yield violation_of(
                 "function-orphan", f"messages[{place}]", "No function_call directly before it."
             )
 
@@ -260,15 +266,15 @@ _Item = tuple[str, Mapping[str, Any]]
 
 def check_responses(body: Mapping[str, Any]) -> list[Violation]:
     """List the rules of the Responses API that `body` breaks."""
-    given = body.get("input")
+    request_input = body.get("input")
     continues = bool(body.get("previous_response_id") or body.get("conversation"))
-    if isinstance(given, str) and given:
+    if isinstance(request_input, str) and request_input:
         return []
-    if given is None and (continues or body.get("prompt")):
+    if request_input is None and (continues or body.get("prompt")):
         return []
-    items = [(f"input[{place}]", item) for place, item in mappings(given)]
+    items = [(f"input[{place}]", item) for place, item in mappings(request_input)]
     if not items:
-        return [broken("input-empty", "input", "The input is empty.")]
+        return [violation_of("input-empty", "input", "The input is empty.")]
     return [
         *_responses_forms(items),
         *_responses_pairs(items, continues=continues),
@@ -276,9 +282,9 @@ def check_responses(body: Mapping[str, Any]) -> list[Violation]:
         *_responses_reasoning(items),
         *_responses_item_ids(items),
         # "Duplicate function_call_output for call_id" (hermes-agent#102629, openai/gpt-oss#309)
-        *repeated(
-            (identity, where)
-            for where, item in items
+        *find_repeated_ids(
+            (identity, path)
+            for path, item in items
             if item.get("type") in _ANSWERS and (identity := _pair_id(item))
         ),
     ]
@@ -300,30 +306,34 @@ def _responses_forms(items: list[_Item]) -> Iterator[Violation]:
     """Errors: "Invalid type for 'input[xx].content': expected one of an array of objects or string,
     but got null" (new-api#4776); "Invalid value: 'input_text'. Supported values are: 'output_text'
     and 'refusal'." Arguments and a custom tool's input are strings by the schema."""
-    for where, item in items:
+    for path, item in items:
         kind = str(item.get("type"))
         if _is_message(item):
             if item.get("role") not in _RESPONSES_ROLES:
-                yield broken("role-unknown", where, f"A role cannot be {item.get('role')!r}.")
+                yield violation_of("role-unknown", path, f"A role cannot be {item.get('role')!r}.")
             if item.get("content") is None:
-                yield broken("content-missing", where, "Content cannot be null.")
-            yield from _text_forms(f"{where}.content", item.get("content"))
+                yield violation_of("content-missing", path, "Content cannot be null.")
+            yield from _text_forms(f"{path}.content", item.get("content"))
             for index, part in mappings(item.get("content")):
-                own = _CONTENT_TYPES.get(str(item.get("role")), ())
-                if part.get("type") in _OTHER_CONTENT and part["type"] not in own:
-                    inside = f"{where}.content[{index}]"
-                    yield broken("content-type-wrong", inside, f"{part['type']} is not for it.")
+                allowed_types = _CONTENT_TYPES.get(str(item.get("role")), ())
+                if part.get("type") in _OTHER_CONTENT and part["type"] not in allowed_types:
+                    inside = f"{path}.content[{index}]"
+                    yield violation_of(
+                        "content-type-wrong", inside, f"{part['type']} is not for it."
+                    )
         if kind == "function_call" and not isinstance(item.get("arguments"), str):
-            yield broken("arguments-not-string", where, "Arguments are a JSON string.")
+            yield violation_of("arguments-not-string", path, "Arguments are a JSON string.")
         if kind == "custom_tool_call" and not isinstance(item.get("input"), str):
-            yield broken("arguments-not-string", where, "A custom tool's input is a string.")
+            yield violation_of("arguments-not-string", path, "A custom tool's input is a string.")
         output = item.get("output")
         if kind in _OUTPUT_FORMS and not isinstance(output, _OUTPUT_FORMS[kind]):
-            yield broken("output-malformed", where, f"Its output cannot be {type(output)}.")
+            yield violation_of("output-malformed", path, f"Its output cannot be {type(output)}.")
         if kind == "function_call" and not _TOOL_NAME.fullmatch(str(item.get("name") or "")):
-            yield broken("tool-name-malformed", where, f"{item.get('name')!r} is no name.")
+            yield violation_of("tool-name-malformed", path, f"{item.get('name')!r} is no name.")
         if kind == "reasoning" and not isinstance(item.get("summary"), list):
-            yield broken("summary-missing", where, "Reasoning needs a summary, which may be empty.")
+            yield violation_of(
+                "summary-missing", path, "Reasoning needs a summary, which may be empty."
+            )
 
 
 def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violation]:
@@ -332,7 +342,7 @@ def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violati
     `previous_response_id`, a conversation, or an `item_reference` before the output."""
     waiting: dict[tuple[str, str], str] = {}
     answered: set[tuple[str, str]] = set()
-    for where, item in items:
+    for path, item in items:
         kind = str(item.get("type"))
         continues = continues or kind == "item_reference"
         if kind not in _ANSWERS and kind not in _OUTPUTS:
@@ -341,15 +351,15 @@ def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violati
         if kind in _TOOL_SEARCH and (not identity or item.get("execution") == "server"):
             continue  # the server ran the search
         if not identity:
-            yield broken("call-id-missing", where, "The item has no call_id.")
+            yield violation_of("call-id-missing", path, "The item has no call_id.")
         elif kind in _ANSWERS:
-            waiting[kind, identity] = where
+            waiting[kind, identity] = path
         else:
             rule = _settle(kind, identity, waiting, answered, continues=continues)
             if rule:
-                yield broken(rule, where, f"No open call {identity!r} before it.")
-    for (_, identity), where in waiting.items():
-        yield broken("call-unanswered", where, f"No output found for {identity!r}.")
+                yield violation_of(rule, path, f"No open call {identity!r} before it.")
+    for (_, identity), path in waiting.items():
+        yield violation_of("call-unanswered", path, f"No output found for {identity!r}.")
 
 
 def _settle(
@@ -377,7 +387,7 @@ def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violatio
     `caller.caller_id`, `mcp_approval_response.approval_request_id`). A call that the server runs
     may lack its output while it runs."""
     known: set[tuple[str, str]] = set()
-    for where, item in items:
+    for path, item in items:
         kind = str(item.get("type"))
         continues = continues or kind == "item_reference"
         if kind in _PROVIDER_CALLS:
@@ -387,27 +397,29 @@ def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violatio
         if kind in _PROVIDER_RESULTS:
             call, field = _PROVIDER_RESULTS[kind]
             if (call, str(item.get(field) or "")) not in known:
-                yield broken("provider-result-orphan", where, f"No {call} before it.")
+                yield violation_of("provider-result-orphan", path, f"No {call} before it.")
         caller = item.get("caller")
-        named = caller.get("caller_id") if isinstance(caller, Mapping) else None
-        if named and ("program", str(named)) not in known:
-            yield broken("caller-missing", where, "The program that made this call is missing.")
+        caller_id = caller.get("caller_id") if isinstance(caller, Mapping) else None
+        if caller_id and ("program", str(caller_id)) not in known:
+            yield violation_of(
+                "caller-missing", path, "The program that made this call is missing."
+            )
 
 
 def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
     """Errors: "Item 'rs_…' of type 'reasoning' was provided without its required following item"
     (openai-node#1567, vercel/ai#7099). The following item is the model's own: more reasoning, an
     assistant message or a call, never the end, a user's message or a tool's output."""
-    for place, (where, item) in enumerate(items):
+    for place, (path, item) in enumerate(items):
         if item.get("type") != "reasoning":
             continue
         after = items[place + 1][1] if place + 1 < len(items) else None
         output = after is not None and after.get("type") in _OUTPUTS
         by_client = output and after.get("execution") != "server"  # type: ignore[union-attr]
         if after is None or by_client or (_is_message(after) and after.get("role") != "assistant"):
-            yield broken(
+            yield violation_of(
                 "reasoning-without-item",
-                where,
+                path,
                 "The item that this reasoning produced does not follow.",
             )
 
@@ -415,12 +427,12 @@ def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
 def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:
     """Errors: "Duplicate item found with id …" (vercel/ai#7883)."""
     seen: set[str] = set()
-    for where, item in items:
+    for path, item in items:
         identity = item.get("id")
         if item.get("type") == "local_shell_call_output" or not isinstance(identity, str):
             continue
         if identity in seen:
-            yield broken("item-id-duplicate", where, f"{identity!r} was used before.")
+            yield violation_of("item-id-duplicate", path, f"{identity!r} was used before.")
         seen.add(identity)
 
 
@@ -434,13 +446,13 @@ def check_pi(body: Mapping[str, Any]) -> list[Violation]:
     """List the rules of pi's replay that `body` breaks."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if not messages:
-        return [broken("messages-empty", "messages", "At least one message is required.")]
+        return [violation_of("messages-empty", "messages", "At least one message is required.")]
     return [*_pi_forms(messages), *_pi_pairs(messages)]
 
 
-def reused_pi_ids(body: Mapping[str, Any]) -> list[Violation]:
+def find_reused_pi_ids(body: Mapping[str, Any]) -> list[Violation]:
     """List call ids used more than once: pi finds results by `toolCallId` (oh-my-pi#2055)."""
-    return repeated(
+    return find_repeated_ids(
         (call_id(block), f"messages[{place}].content[{index}]")
         for place, message in mappings(body.get("messages"))
         for index, block in _pi_calls(message)
@@ -456,23 +468,23 @@ def _pi_calls(message: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, An
 
 def _pi_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
     for place, message in enumerate(messages):
-        role, where = message.get("role"), f"messages[{place}]"
+        role, path = message.get("role"), f"messages[{place}]"
         if role not in _PI_ROLES:
-            yield broken("role-unknown", f"{where}.role", f"A role cannot be {role!r}.")
-        listed = isinstance(message.get("content"), list)
-        if role in ("assistant", "toolResult") and not listed:
-            yield broken("content-not-list", where, f"The content of {role} is a list.")
-        yield from _text_forms(f"{where}.content", message.get("content"))
+            yield violation_of("role-unknown", f"{path}.role", f"A role cannot be {role!r}.")
+        is_list = isinstance(message.get("content"), list)
+        if role in ("assistant", "toolResult") and not is_list:
+            yield violation_of("content-not-list", path, f"The content of {role} is a list.")
+        yield from _text_forms(f"{path}.content", message.get("content"))
         for index, call in _pi_calls(message):
             if call["type"] == "toolCall" and not isinstance(call.get("arguments"), Mapping):
-                here = f"{where}.content[{index}]"
-                yield broken("input-not-object", here, "The arguments are an object.")
+                call_path = f"{path}.content[{index}]"
+                yield violation_of("input-not-object", call_path, "The arguments are an object.")
         if role != "assistant":
             continue
         if message.get("stopReason") in ("error", "aborted"):
-            yield broken("assistant-aborted", where, "A failed reply must not be sent again.")
+            yield violation_of("assistant-aborted", path, "A failed reply must not be sent again.")
         elif _pi_says_nothing(message.get("content")):
-            yield broken("assistant-empty", where, "The reply has no content.")
+            yield violation_of("assistant-empty", path, "The reply has no content.")
 
 
 def _pi_says_nothing(content: Any) -> bool:
@@ -497,4 +509,4 @@ def _pi_pairs(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
         for index, block in _pi_calls(message):
             yield call_id(block), f"messages[{place}].content[{index}]"
 
-    return _answered_at_once(messages, "toolResult", call_id, calls)
+    return _check_answers(messages, "toolResult", call_id, calls)

@@ -13,16 +13,16 @@ from recollect.testing.openai_rules import (
     CALL_TYPES,
     RESULT_TYPES,
     Violation,
-    broken,
     call_id,
     check_chat,
     check_pi,
     check_responses,
+    find_repeated_ids,
+    find_reused_chat_ids,
+    find_reused_pi_ids,
     is_blank,
     mappings,
-    repeated,
-    reused_chat_ids,
-    reused_pi_ids,
+    violation_of,
 )
 
 __all__ = ["FORMAT_NAMES", "Violation", "violations"]
@@ -43,10 +43,10 @@ def violations(
     (openclaw#4700, #43370; NeMo Switchyard#502). `betas` are the beta features that the request's
     headers name."""
     checks: dict[str, tuple[_Check, _Check]] = {
-        "anthropic": (lambda one: _check_anthropic(one, betas), _reused_anthropic_ids),
-        "openai-chat": (check_chat, reused_chat_ids),
+        "anthropic": (lambda request: _check_anthropic(request, betas), _find_reused_anthropic_ids),
+        "openai-chat": (check_chat, find_reused_chat_ids),
         "openai-responses": (check_responses, lambda _: []),  # always checked
-        "pi": (check_pi, reused_pi_ids),
+        "pi": (check_pi, find_reused_pi_ids),
     }
     if format_name not in checks:
         raise ValueError(f"{format_name!r} is none of {', '.join(FORMAT_NAMES)}")
@@ -99,14 +99,18 @@ class _Message:
 
     def blocks(self, kinds: Container[str] | None = None) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the blocks of these types with their places. A plain string is one text block."""
-        content, where = self.wire.get("content"), f"messages[{self.place}].content"
+        content, path = self.wire.get("content"), f"messages[{self.place}].content"
         if isinstance(content, str):
-            found: list[tuple[str, Mapping[str, Any]]] = [
-                (where, {"type": "text", "text": content})
+            all_blocks: list[tuple[str, Mapping[str, Any]]] = [
+                (path, {"type": "text", "text": content})
             ]
         else:
-            found = [(f"{where}[{index}]", block) for index, block in mappings(content)]
-        return [one for one in found if kinds is None or str(one[1].get("type")) in kinds]
+            all_blocks = [(f"{path}[{index}]", block) for index, block in mappings(content)]
+        return [
+            located_block
+            for located_block in all_blocks
+            if kinds is None or str(located_block[1].get("type")) in kinds
+        ]
 
 
 def _messages_of(body: Mapping[str, Any]) -> list[_Message]:
@@ -117,14 +121,16 @@ def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list
     """List the rules of Anthropic Messages that `body` breaks. With the beta feature for system
     messages between turns (in the headers or in a client library's mapping), those messages have
     their own rule, and other rules ignore them."""
-    every = _messages_of(body)
-    named = (*betas, *(body.get("betas") or ()))
-    system_inside = any(str(name).startswith(_SYSTEM_INSIDE_BETAS) for name in named)
-    messages = [one for one in every if not (system_inside and one.role == "system")]
+    all_messages = _messages_of(body)
+    beta_names = (*betas, *(body.get("betas") or ()))
+    system_inside = any(str(name).startswith(_SYSTEM_INSIDE_BETAS) for name in beta_names)
+    messages = [
+        message for message in all_messages if not (system_inside and message.role == "system")
+    ]
     if not messages:
-        return [broken("messages-empty", "messages", "At least one message is required.")]
+        return [violation_of("messages-empty", "messages", "At least one message is required.")]
     return [
-        *_roles(every, system_inside=system_inside),
+        *_roles(all_messages, system_inside=system_inside),
         *_contents(messages),
         *_block_homes(messages),
         *_pairs(messages),
@@ -132,14 +138,18 @@ def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list
         *_callers(messages),
         *_block_forms(messages, signed="claude" in str(body.get("model")).lower()),
         *_final(body, messages[-1]),
-        *_cache_marks(body, every),
+        *_cache_marks(body, all_messages),
     ]
 
 
-def _reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
+def _find_reused_anthropic_ids(body: Mapping[str, Any]) -> list[Violation]:
     """Errors: "`tool_use` ids must be unique"."""
-    calls = (one for message in _messages_of(body) for one in message.blocks(CALL_TYPES))
-    return repeated((call_id(block), where) for where, block in calls)
+    calls = (
+        located_block
+        for message in _messages_of(body)
+        for located_block in message.blocks(CALL_TYPES)
+    )
+    return find_repeated_ids((call_id(block), path) for path, block in calls)
 
 
 def _roles(messages: list[_Message], *, system_inside: bool = False) -> Iterator[Violation]:
@@ -149,18 +159,18 @@ def _roles(messages: list[_Message], *, system_inside: bool = False) -> Iterator
     system message needs content or settings (anthropic-sdk-python, `BetaSystemMessageParam`)."""
     before = None
     for count, message in enumerate(messages):
-        role, where = message.role, f"messages[{message.place}].role"
+        role, path = message.role, f"messages[{message.place}].role"
         if system_inside and role == "system":
             if count and before not in ("user", "system"):
-                yield broken("system-not-behind-user", where, f"It must not follow {before}.")
+                yield violation_of("system-not-behind-user", path, f"It must not follow {before}.")
             if not message.wire.get("content") and not message.wire.get("output_config"):
-                yield broken("content-empty", where, "It has neither content nor settings.")
+                yield violation_of("content-empty", path, "It has neither content nor settings.")
         elif role not in ("user", "assistant"):
-            yield broken("role-unknown", where, f"A message's role cannot be {role!r}.")
+            yield violation_of("role-unknown", path, f"A message's role cannot be {role!r}.")
         elif role == before:
-            yield broken("roles-not-alternating", where, f"Two {role} messages in a row.")
+            yield violation_of("roles-not-alternating", path, f"Two {role} messages in a row.")
         if count == 0 and role != "user":
-            yield broken("first-not-user", where, "The first message must be the user's.")
+            yield violation_of("first-not-user", path, "The first message must be the user's.")
         before = role
 
 
@@ -172,26 +182,26 @@ def _contents(messages: list[_Message]) -> Iterator[Violation]:
     not (hermes-agent#41985)."""
     for message in messages:
         if not message.blocks() or message.wire.get("content") == "":
-            where = f"messages[{message.place}].content"
-            yield broken("content-empty", where, "The message is empty.")
+            path = f"messages[{message.place}].content"
+            yield violation_of("content-empty", path, "The message is empty.")
             continue
-        for where, block in message.blocks(("text",)):
+        for path, block in message.blocks(("text",)):
             if is_blank(block.get("text", "")):
-                yield broken("text-blank", where, "A text block needs non-whitespace text.")
-        for where, block in message.blocks(RESULT_TYPES):
+                yield violation_of("text-blank", path, "A text block needs non-whitespace text.")
+        for path, block in message.blocks(RESULT_TYPES):
             for index, inner in mappings(block.get("content")):
                 if inner.get("type") == "text" and is_blank(inner.get("text", "")):
                     inside = "A text block inside a tool result needs non-whitespace text."
-                    yield broken("text-blank-in-result", f"{where}.content[{index}]", inside)
+                    yield violation_of("text-blank-in-result", f"{path}.content[{index}]", inside)
 
 
 def _block_homes(messages: list[_Message]) -> Iterator[Violation]:
     for message in messages:
-        for where, block in message.blocks(_HOMES):
+        for path, block in message.blocks(_HOMES):
             kind = block["type"]
             if message.role != _HOMES[kind]:
                 sentence = f"{kind} is only for {_HOMES[kind]} messages."
-                yield broken("block-in-wrong-role", where, sentence)
+                yield violation_of("block-in-wrong-role", path, sentence)
 
 
 def _pairs(messages: list[_Message]) -> Iterator[Violation]:
@@ -209,15 +219,17 @@ def _pairs(messages: list[_Message]) -> Iterator[Violation]:
         answered: set[str] = set()
         if following is not None and following.role == "user":
             answered = {call_id(block) for _, block in following.blocks(RESULT_TYPES)}
-        for where, block in message.blocks(CALL_TYPES):
+        for path, block in message.blocks(CALL_TYPES):
             identity = call_id(block)
             if not _ID_PATTERN.fullmatch(identity):
-                yield broken("call-id-malformed", where, f"{identity!r} is no call id.")
+                yield violation_of("call-id-malformed", path, f"{identity!r} is no call id.")
             if identity in open_ids:
-                yield broken("call-id-duplicate", where, f"Two calls share the id {identity!r}.")
+                yield violation_of(
+                    "call-id-duplicate", path, f"Two calls share the id {identity!r}."
+                )
             open_ids.add(identity)
             if identity not in answered:
-                yield broken("call-unanswered", where, f"The next message lacks {identity!r}.")
+                yield violation_of("call-unanswered", path, f"The next message lacks {identity!r}.")
 
 
 def _results_against(open_ids: set[str], message: _Message) -> Iterator[Violation]:
@@ -225,17 +237,19 @@ def _results_against(open_ids: set[str], message: _Message) -> Iterator[Violatio
     immediately after" (hermes-agent#65369, qwen-code#8161)."""
     seen: set[str] = set()
     results = message.blocks(RESULT_TYPES)
-    for where, block in results:
+    for path, block in results:
         identity = call_id(block)
         if identity not in open_ids:
-            yield broken("result-orphan", where, f"No call {identity!r} in the message before.")
+            yield violation_of(
+                "result-orphan", path, f"No call {identity!r} in the message before."
+            )
         elif identity in seen:
-            yield broken("result-duplicate", where, f"The call {identity!r} has two results.")
+            yield violation_of("result-duplicate", path, f"The call {identity!r} has two results.")
         seen.add(identity)
-    first = {where for where, _ in message.blocks()[: len(results)]}
-    for where, _ in results:
-        if where not in first:
-            yield broken("result-not-first", where, "Results come before everything else.")
+    first = {path for path, _ in message.blocks()[: len(results)]}
+    for path, _ in results:
+        if path not in first:
+            yield violation_of("result-not-first", path, "Results come before everything else.")
 
 
 def _server_pairs(messages: list[_Message]) -> Iterator[Violation]:
@@ -247,23 +261,23 @@ def _server_pairs(messages: list[_Message]) -> Iterator[Violation]:
     waiting: dict[tuple[str, str], tuple[int, str]] = {}
     answered: set[tuple[str, str]] = set()
     for place, message in enumerate(messages):
-        for where, block in message.blocks((*_SERVER_CALLS, *_SERVER_RESULTS)):
+        for path, block in message.blocks((*_SERVER_CALLS, *_SERVER_RESULTS)):
             kind, identity = str(block["type"]), call_id(block)
             pair = (_SERVER_RESULTS.get(kind, kind), identity)
             if kind in _SERVER_CALLS:
                 if pair in waiting:
                     sentence = f"{identity!r} is still unanswered."
-                    yield broken("server-call-duplicate", where, sentence)
-                waiting[pair] = (place, where)
+                    yield violation_of("server-call-duplicate", path, sentence)
+                waiting[pair] = (place, path)
             elif waiting.pop(pair, None) is not None:
                 answered.add(pair)
             elif pair in answered:
-                yield broken("server-result-duplicate", where, "Its call has two results.")
+                yield violation_of("server-result-duplicate", path, "Its call has two results.")
             else:
-                yield broken("server-result-orphan", where, f"No {pair[0]} before it.")
-    for (_, identity), (place, where) in waiting.items():
+                yield violation_of("server-result-orphan", path, f"No {pair[0]} before it.")
+    for (_, identity), (place, path) in waiting.items():
         if not _still_running(identity, messages[place:]):
-            yield broken("server-call-unanswered", where, "Its result is in no message.")
+            yield violation_of("server-call-unanswered", path, "Its result is in no message.")
 
 
 def _still_running(identity: str, messages: list[_Message]) -> bool:
@@ -275,8 +289,10 @@ def _still_running(identity: str, messages: list[_Message]) -> bool:
             if not calls & {call_id(block) for _, block in message.blocks(RESULT_TYPES)}:
                 return False
             continue
-        own = message.blocks()
-        if not own or (place and identity not in {_caller(block) for _, block in own}):
+        own_blocks = message.blocks()
+        if not own_blocks or (
+            place and identity not in {_caller(block) for _, block in own_blocks}
+        ):
             return False
         calls = {call_id(block) for _, block in message.blocks(CALL_TYPES)}
     return True
@@ -291,11 +307,13 @@ def _callers(messages: list[_Message]) -> Iterator[Violation]:
     """An invalid `caller` is refused with 400, a call without the field is accepted (both measured
     by others; the documentation on programmatic tool calling shows the field on every call)."""
     known: set[str] = set()
-    for where, block in (one for message in messages for one in message.blocks()):
+    for path, block in (
+        located_block for message in messages for located_block in message.blocks()
+    ):
         if block.get("type") == "server_tool_use":
             known.add(call_id(block))
         elif _caller(block) and _caller(block) not in known:
-            yield broken("caller-missing", where, "The code that made this call is missing.")
+            yield violation_of("caller-missing", path, "The code that made this call is missing.")
 
 
 def _block_forms(messages: list[_Message], *, signed: bool) -> Iterator[Violation]:
@@ -304,39 +322,43 @@ def _block_forms(messages: list[_Message], *, signed: bool) -> Iterator[Violatio
     (litellm#39815), `tool_use.input: Input should be a valid dictionary` (claude-code#6696). Claude
     demands signatures (`signed`); other hosts of the format send none and expect their blocks back
     unchanged. Other fields are those of anthropic-sdk-python 2.8."""
-    for where, block in (one for message in messages for one in message.blocks()):
+    for path, block in (
+        located_block for message in messages for located_block in message.blocks()
+    ):
         kind = str(block.get("type"))
         signature = block.get("signature") if signed else "not required"
         if kind in _UNMARKED and "cache_control" in block:
-            yield broken("cache-mark-misplaced", where, f"{kind} has no cache_control.")
+            yield violation_of("cache-mark-misplaced", path, f"{kind} has no cache_control.")
         if kind == "thinking" and not isinstance(block.get("thinking"), str):
-            yield broken("thinking-malformed", where, "thinking needs its text.")
+            yield violation_of("thinking-malformed", path, "thinking needs its text.")
         if kind == "thinking" and not (isinstance(signature, str) and signature):
-            yield broken("thinking-malformed", where, "thinking needs its signature.")
+            yield violation_of("thinking-malformed", path, "thinking needs its signature.")
         if kind == "redacted_thinking" and not isinstance(block.get("data"), str):
-            yield broken("thinking-malformed", where, "redacted_thinking needs its data.")
+            yield violation_of("thinking-malformed", path, "redacted_thinking needs its data.")
         if kind == "text" and not isinstance(block.get("text", ""), str):
-            yield broken("text-malformed", where, "A text block needs its text.")
+            yield violation_of("text-malformed", path, "A text block needs its text.")
         if kind == "compaction" and block.get("content") == "":
-            yield broken("compaction-empty", where, "A summary cannot be empty.")
+            yield violation_of("compaction-empty", path, "A summary cannot be empty.")
         if kind in ("tool_use", *_SERVER_CALLS):
             if not isinstance(block.get("input"), Mapping):
-                yield broken("input-not-object", where, "The input of a tool is an object.")
+                yield violation_of("input-not-object", path, "The input of a tool is an object.")
             if not _TOOL_NAME.fullmatch(str(block.get("name") or "")):
-                yield broken("tool-name-malformed", where, f"{block.get('name')!r} is no name.")
+                yield violation_of(
+                    "tool-name-malformed", path, f"{block.get('name')!r} is no name."
+                )
         if kind == "tool_result":
-            yield from _result_forms(where, block)
+            yield from _result_forms(path, block)
 
 
-def _result_forms(where: str, block: Mapping[str, Any]) -> Iterator[Violation]:
+def _result_forms(path: str, block: Mapping[str, Any]) -> Iterator[Violation]:
     content = block.get("content", "")
     if not isinstance(content, str | list):
-        yield broken("result-malformed", where, "A result's content is a string or a list.")
+        yield violation_of("result-malformed", path, "A result's content is a string or a list.")
     for index, inner in enumerate(content if isinstance(content, list) else ()):
         kind = inner.get("type") if isinstance(inner, Mapping) else None
         if kind is None or kind in CALL_TYPES | RESULT_TYPES | _THINKING:
-            inside = f"{where}.content[{index}]"
-            yield broken("block-in-wrong-place", inside, f"A result cannot contain {kind}.")
+            inside = f"{path}.content[{index}]"
+            yield violation_of("block-in-wrong-place", inside, f"A result cannot contain {kind}.")
 
 
 def _final(body: Mapping[str, Any], message: _Message) -> Iterator[Violation]:
@@ -346,16 +368,16 @@ def _final(body: Mapping[str, Any], message: _Message) -> Iterator[Violation]:
     end with trailing whitespace" (forgecode#1872)."""
     if message.role != "assistant" or not message.blocks():
         return
-    where, last = message.blocks()[-1]
+    path, last = message.blocks()[-1]
     if last.get("type") in _THINKING:
-        yield broken("final-thinking-last", where, "The last block cannot be thinking.")
+        yield violation_of("final-thinking-last", path, "The last block cannot be thinking.")
     text = last.get("text")
     if last.get("type") == "text" and isinstance(text, str) and text != text.rstrip():
-        yield broken("final-trailing-whitespace", where, "The last text ends in whitespace.")
+        yield violation_of("final-trailing-whitespace", path, "The last text ends in whitespace.")
     switch = body.get("thinking")
     enabled = isinstance(switch, Mapping) and switch.get("type") in ("enabled", "adaptive")
     for place, _ in message.blocks(_THINKING) if not enabled else []:
-        yield broken("final-thinking-disabled", place, "Thinking is not enabled.")
+        yield violation_of("final-thinking-disabled", place, "Thinking is not enabled.")
 
 
 def _cache_marks(body: Mapping[str, Any], messages: list[_Message]) -> Iterator[Violation]:
@@ -366,4 +388,6 @@ def _cache_marks(body: Mapping[str, Any], messages: list[_Message]) -> Iterator[
     blocks += [block for key in ("system", "tools") for _, block in mappings(body.get(key))]
     count = sum(bool(block.get("cache_control")) for block in blocks)
     if count > _MOST_CACHE_MARKS:
-        yield broken("cache-marks-over-four", "messages", f"{count} blocks carry cache_control.")
+        yield violation_of(
+            "cache-marks-over-four", "messages", f"{count} blocks carry cache_control."
+        )

@@ -133,21 +133,21 @@ class ScriptedModel:
     async def ask(self, prompt: Prompt) -> Answer:
         """Answer with the next step."""
         self.prompts.append(prompt)
-        given = await self._next(prompt)
-        if isinstance(given, Answer):
-            return given
-        says = _says(given)
+        step_result = await self._next(prompt)
+        if isinstance(step_result, Answer):
+            return step_result
+        says = _says(step_result)
         return Answer(text=says.text, stop=says.stop_reason, usage=says.usage)
 
     async def stream(self, request: Mapping[str, Any]) -> AsyncGenerator[ReplyEvent, None]:
         """Stream the reply of the next step."""
         self.requests.append(request)
-        given = await self._next(request)
-        if isinstance(given, Sequence) and not isinstance(given, str):
-            for event in given:
+        step_result = await self._next(request)
+        if isinstance(step_result, Sequence) and not isinstance(step_result, str):
+            for event in step_result:
                 yield event
             return
-        says = _says(given)
+        says = _says(step_result)
         if says.thinking:
             yield ThinkingDelta(text=says.thinking)
         if says.text:
@@ -163,14 +163,14 @@ class ScriptedModel:
 
     def check(self) -> None:
         """Raise AssertionError if steps are unused or a call was not expected."""
-        left = 0 if callable(self._steps) else len(self._steps)
-        if left or self._unexpected:
+        left_steps = 0 if callable(self._steps) else len(self._steps)
+        if left_steps or self._unexpected:
             raise AssertionError(
-                f"{left} steps of the script were not used, and {self._unexpected} calls were not "
-                "expected"
+                f"{left_steps} steps of the script were not used, and {self._unexpected} calls "
+                "were not expected"
             )
 
-    async def _next(self, asked: Any) -> Given:
+    async def _next(self, prompt: Any) -> Given:
         if self._delay:
             await asyncio.sleep(self._delay)
         if callable(self._steps):
@@ -183,18 +183,18 @@ class ScriptedModel:
                 f"the script of {self._name} has no step for this call: add one, or pass a "
                 "function, which answers every call"
             )
-        given = step(asked) if callable(step) else step
-        if isinstance(given, BaseException):
-            raise given
-        return given
+        step_result = step(prompt) if callable(step) else step
+        if isinstance(step_result, BaseException):
+            raise step_result
+        return step_result
 
 
-def _says(given: Given) -> Says:
-    if isinstance(given, Says):
-        return given
-    if isinstance(given, Answer):
-        return Says(text=given.text, stop=given.stop, usage=given.usage)
-    text = given if isinstance(given, str) else ""
+def _says(step_result: Given) -> Says:
+    if isinstance(step_result, Says):
+        return step_result
+    if isinstance(step_result, Answer):
+        return Says(text=step_result.text, stop=step_result.stop, usage=step_result.usage)
+    text = step_result if isinstance(step_result, str) else ""
     usage = Usage(input_tokens=100, output_tokens=max(1, len(text) // 4))
     return Says(text=text, usage=usage)
 
@@ -225,8 +225,8 @@ def whole_reply(wire: WireName, says: Says, *, model: str) -> dict[str, Any]:
 def _message(says: Says, model: str) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = []
     if says.thinking:
-        signed = "c2lnbmVk" * 3
-        blocks.append({"type": "thinking", "thinking": says.thinking, "signature": signed})
+        signature = "c2lnbmVk" * 3
+        blocks.append({"type": "thinking", "thinking": says.thinking, "signature": signature})
     if says.text:
         blocks.append({"type": "text", "text": says.text})
     for call in says.calls:
@@ -307,9 +307,9 @@ def _items(says: Says, *, refused: bool) -> list[dict[str, Any]]:
 def _anthropic_usage(usage: Usage | None) -> dict[str, Any]:
     if usage is None:
         return {}
-    cached = usage.cache_read_tokens + usage.cache_write_tokens
+    cached_tokens = usage.cache_read_tokens + usage.cache_write_tokens
     return {
-        "input_tokens": usage.input_tokens - cached,
+        "input_tokens": usage.input_tokens - cached_tokens,
         "cache_read_input_tokens": usage.cache_read_tokens,
         "cache_creation_input_tokens": usage.cache_write_tokens,
         "output_tokens": usage.output_tokens,
