@@ -32,6 +32,7 @@ BENCHES: Final = {
     "store": "speed of a store, compared with hand-written SQL of the same durability",
     "tokens": "error of the token counter, compared with o200k",
     "turn": "time to prepare a request, compared with json.loads + json.dumps",
+    "week": "what a week of work through the hooks gives to prompts that need memory",
 }
 RECALL_SETS: Final = ("locomo", "longmemeval", "beam", "madial", "memdaily", "own")
 LIVE_SETS: Final = (
@@ -74,11 +75,14 @@ _TAKES: Final[Mapping[str, frozenset[str]]] = {
     ),
     "store": frozenset({"store", "quick", "large", "spaces"}),
     "turn": frozenset({"recall", "store", "quick"}),
+    "week": frozenset({"half", "embedder", "quick", "misses"}),
 }
 """The options of each bench; one that is not named takes none."""
 _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     ("recall", "sets"): RECALL_SETS,
     ("live", "sets"): LIVE_SETS,
+    ("week", "half"): ("tune", "held-out"),
+    ("week", "embedder"): ("none", "static", "minilm"),
 }
 """What each bench takes of an option that several have."""
 
@@ -165,8 +169,8 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     "--embedder",
     type=click.Choice(EMBEDDERS),
     help=(
-        "recall, live: the embedder. Default: hash (live: static). onnx means minilm, as in "
-        "recall.embedder."
+        "recall, live, week: the embedder. Default: hash (live: static; week: none, static and "
+        "minilm in turn). onnx means minilm, as in recall.embedder."
     ),
 )
 @click.option(
@@ -180,7 +184,7 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
     type=click.IntRange(min=0),
     metavar="N",
     help=(
-        "recall, live: show N questions whose evidence was not found, and what was found "
+        "recall, live, week: show N questions whose evidence was not found, and what was found "
         "instead. recall shows none from your own transcripts. live also shows the stage that "
         "lost the evidence."
     ),
@@ -204,7 +208,7 @@ _VALUES: Final[Mapping[tuple[str, str], tuple[str, ...]]] = {
 @click.option(
     "--half",
     type=click.Choice(HALVES),
-    help="live --set agent: the domains to use. Default: tune.",
+    help="live --set agent, week: the domains or prompts to use. Default: tune.",
 )
 @click.option(
     "--window",
@@ -287,6 +291,7 @@ def bench(name: str, *, as_json: bool, **options: Any) -> None:
     store      speed of a store, compared with hand-written SQL of the same durability
     tokens     error of the token counter, compared with o200k
     turn       time to prepare a request, compared with json.loads + json.dumps
+    week       what a week of work through the hooks gives to prompts that need memory
     """
     given = {
         option: value
