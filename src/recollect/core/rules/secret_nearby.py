@@ -170,11 +170,13 @@ def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
         until = max(limit, min(limit + _MOST_CHUNK_CHARS, starts[index + MOST_LABELS]))
         around = text[since : until + _FRONT_CHARS]
         label = (start - since, end - since, limit - since, until - since, chosen)
-        for secret in reading.judge_once(_announced, around, label):
+        for secret in reading.judge_once(_announced, reading, around, label):
             yield secret.moved(since)
 
 
-def _announced(text: str, label: tuple[int, int, int, int, bool]) -> list[SecretMatch]:
+def _announced(
+    reading: SearchedText, text: str, label: tuple[int, int, int, int, bool]
+) -> list[SecretMatch]:
     start, end, limit, until, chosen = label
     after = _label_end(text, start, end, chosen=chosen)
     if after is None:
@@ -185,7 +187,7 @@ def _announced(text: str, label: tuple[int, int, int, int, bool]) -> list[Secret
     for chunk in _CHUNK.finditer(text, after, until):
         if chunk.start() >= limit:
             break
-        for offset, value in _candidates(chunk[0], chosen=chosen):
+        for offset, value in _candidates(reading, chunk[0], chosen=chosen):
             first = chunk.start() + offset
             lines = text.count("\n", after, chunk.start())
             if first >= limit or lines > _MOST_LINES:
@@ -196,7 +198,7 @@ def _announced(text: str, label: tuple[int, int, int, int, bool]) -> list[Secret
             near = first - after <= _FAR_CHARS and len(text[after:first].split()) <= _NEAR_WORDS
             joined = near and not lines and text[start:end].lower() not in _NO_WORDS
             if not (
-                _is_generated(value, near=near)
+                reading.judge_once(_is_generated, value, near)
                 or (chosen and _is_chosen(value, near=near))
                 or (chosen and joined and is_chosen_words(value) and _is_set(text, first, value))
             ) or _has_name(text, after, first):
@@ -209,7 +211,7 @@ def _announced(text: str, label: tuple[int, int, int, int, bool]) -> list[Secret
     return matches
 
 
-def _candidates(chunk: str, *, chosen: bool) -> list[tuple[int, str]]:
+def _candidates(reading: SearchedText, chunk: str, *, chosen: bool) -> list[tuple[int, str]]:
     """Return the values in a chunk that are secrets if they are near a word for one."""
     plain = _WORD_ALONE if chosen else _PLAIN
     if plain.fullmatch(chunk) or _UNNAMED.fullmatch(chunk) or _DIGEST.search(chunk):
@@ -228,7 +230,7 @@ def _candidates(chunk: str, *, chosen: bool) -> list[tuple[int, str]]:
         for first, value in dict.fromkeys(values)
         if len(value) >= _LEAST_VALUE_CHARS
         and (
-            _is_generated(value, near=True)
+            reading.judge_once(_is_generated, value, True)
             or (chosen and (_is_chosen(value, near=True) or is_chosen_words(value)))
         )
     ]
@@ -327,7 +329,7 @@ def _starts_part(text: str, start: int) -> bool:
     return text[start].isupper() and (text[start - 1].islower() or text[start + 1].isupper())
 
 
-def _is_generated(value: str, *, near: bool) -> bool:
+def _is_generated(value: str, near: bool) -> bool:  # noqa: FBT001 - a cache key
     if len(value) < (10 if near else 16) or is_uuid(value):
         return False
     if _PUBLIC.fullmatch(value):

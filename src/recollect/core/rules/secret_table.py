@@ -13,7 +13,7 @@ from enum import Enum, auto
 from functools import reduce
 from itertools import accumulate, filterfalse
 from operator import or_
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, cast
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 _MOST_RUNS = 65_536
 _MOST_HELD = 1024
@@ -117,7 +117,8 @@ class SearchedText:
             if len(self._verdicts) >= _MOST_VERDICTS:
                 self._verdicts.clear()
             self._verdicts[key] = judge(*values)
-        return cast("Verdict", self._verdicts[key])
+        verdict: Verdict = self._verdicts[key]
+        return verdict
 
 
 class Keywords(Generic[Rule]):
