@@ -31,6 +31,17 @@ if os.environ.get("STUB_VERSION"):
 if os.environ.get("STUB_INSTALLED"):
     import recollect
     recollect.__file__ = os.environ["STUB_INSTALLED"]
+if os.environ.get("STUB_SLOW_MASKING"):
+    import time
+    from recollect.core.rules import redaction
+    matches = redaction._matches
+
+    def slow_matches(text, **options):
+        if "takes long to mask" in text:
+            time.sleep(float(os.environ["STUB_SLOW_MASKING"]))
+        return matches(text, **options)
+
+    redaction._matches = slow_matches
 if os.environ.get("STUB_NO_UVICORN"):
     sys.modules["uvicorn"] = None
 if os.environ.get("STUB_ANSWERS"):

@@ -472,11 +472,26 @@ def test_a_daemon_that_ends_right_after_a_hook_loses_nothing(lab: Lab, end: str)
         wait_until(lambda: not lab.processes())
 
     def all_are_stored() -> bool:
-        # Without a daemon, each hook reads on for a limited time.
         assert lab.hook(other.event(lab, "SessionStart", source="startup"), **environment) == {}
         return asyncio.run(in_store(lab)).total() == 2 * len(pages)
 
     wait_until(all_are_stored)
+
+
+def test_without_a_daemon_messages_are_stored_that_take_longer_than_an_agent_waits(
+    lab: Lab,
+) -> None:
+    """Masking takes longer than a hook waits, and than a query of the store may take."""
+    environment = {"STUB_NO_UVICORN": "1", "STUB_SLOW_MASKING": "11"}
+    talk = Talk(lab)
+    talk.line("user", SLOW)
+    talk.line("assistant", [{"type": "text", "text": "It says little."}])
+    began = time.monotonic()
+    assert lab.hook(talk.event(lab, "Stop"), **environment) == {}
+    assert time.monotonic() - began < 11.0
+    assert "a process in the background stores the messages" in lab.log()
+    wait_until(lambda: not lab.processes())
+    assert asyncio.run(in_store(lab)) == {len(SLOW): 1, len("It says little."): 1}
 
 
 async def test_closing_while_a_summary_is_written(tmp_path: Path) -> None:

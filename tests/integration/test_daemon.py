@@ -54,7 +54,7 @@ def test_what_one_session_decided_another_is_told(lab: Lab, without: str) -> Non
     asks = second.event(lab, "UserPromptSubmit", prompt=QUESTION)
     assert "integers in cents" in context_of(lab.hook(asks, **environment))
     if without:
-        assert lab.processes() == []
+        assert soon(lambda: lab.processes() == [])
         assert "without the daemon" in lab.log()
     else:
         health = lab.health()

@@ -45,9 +45,9 @@ TURNS: Final = 40
 PAUSE_SECONDS: Final = 0.4
 """Between two prompts, in which what was said is kept; people and models take far longer."""
 _ALONE: Final = """
-import sys
-from recollect.hosts.hooks.memory import answer_alone
-sys.stdout.buffer.write(answer_alone("claude-code", sys.stdin.buffer.read(), 60.0))
+import os, sys
+from recollect.hosts.daemon.alone import answer_alone
+answer_alone("claude-code", sys.stdin.buffer.read(), sys.stdout.buffer.write, os.devnull)
 """
 NOTES: Final = (
     "milliseconds of wall clock from asking to the whole answer; p95: 95 of 100 are not above it",

@@ -71,6 +71,10 @@ class GuardedStore:
         self._seconds = seconds
         self._check_open = check_open
 
+    def within(self, seconds: float) -> GuardedStore:
+        """Return this store with another time limit of a query."""
+        return GuardedStore(self._archive, seconds=seconds, check_open=self._check_open)
+
     async def call(
         self,
         query: Callable[Concatenate[Store, P], Awaitable[T]],

@@ -1,7 +1,7 @@
 """The client that hooks run: sends requests to the daemon's socket, and starts the daemon if
 necessary. An agent waits for every hook, so this module imports almost nothing while the daemon
-answers. A hook prints at most an answer, and exits with 0. Without a daemon, the hook itself
-answers."""
+answers. A hook prints at most an answer, and exits with 0. Without a daemon, a child process of the
+hook answers, and stores messages even if that takes longer than an agent waits."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ START_SECONDS = 5.0
 REPLACE_SECONDS = 1.0
 """Time that a hook waits for the daemon of a newer version to start."""
 ALONE_SECONDS = 6.0
+"""Time that a hook without a daemon waits for its answer, and until all messages are stored."""
 HUNG_SECONDS = 60.0
 """A daemon that does not answer counts as hung if it has been running longer than this."""
 INPUT_SECONDS = 10.0
@@ -244,20 +245,19 @@ def run_hook(agent: AgentName) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
+    _guard(agent, lambda: _answer(agent, output))
+    os.close(output)
+
+
+def _guard(agent: AgentName, work: Callable[[], None]) -> None:
     try:
-        answer, version = _answered(agent)
-        if answer and answer != b"{}":
-            _print(output, answer)
+        work()
     except Exception as error:  # noqa: BLE001 - the boundary of a hook; the engine's loads for long
         why = f"{agent} was not answered: {_said(error)}"
         try:
             note(why)
         except Exception as unwritten:  # noqa: BLE001 - RECOLLECT_HOME names no folder of the user
             os.write(2, f"recollect: {why}: {unwritten}\n".encode("utf-8", "replace"))
-    else:
-        if is_older(version):
-            _try(replace_daemon)
-    os.close(output)
 
 
 def is_older(version: str) -> bool:
@@ -297,7 +297,7 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if is_shown else type(error).__name__
 
 
-def _answered(agent: AgentName) -> tuple[bytes, str]:
+def _answer(agent: AgentName, output: int) -> None:
     payload = _input()
     why = ""
     for _ in range(
@@ -315,11 +315,62 @@ def _answered(agent: AgentName) -> tuple[bytes, str]:
         except OSError as error:
             why = _said(error)
         else:
-            return (reply.body if reply.status == 200 else b""), reply.version
+            _print(output, reply.body if reply.status == 200 else b"")
+            if is_older(reply.version):
+                _try(replace_daemon)
+            return
     _try(lambda: note(f"{agent} is answered without the daemon: {why}"))
-    from recollect.hosts.hooks.memory import answer_alone
+    _print(output, _answer_alone(agent, payload, output))
 
-    return answer_alone(agent, payload, ALONE_SECONDS), ""
+
+def _answer_alone(agent: AgentName, payload: bytes, output: int) -> bytes:
+    """Answer in a child process, which goes on storing messages after the agent has its answer."""
+    pipe, answer = os.pipe()
+    if os.fork():
+        os.close(answer)
+        return _read_answer(agent, pipe)
+
+    def send(body: bytes) -> None:
+        if body != b"{}":  # else the agent waits until the messages are stored, if that is soon
+            _print(answer, body)
+            os.close(answer)
+
+    def work() -> None:
+        from recollect.hosts.daemon.alone import answer_alone
+
+        answer_alone(agent, payload, send, os.path.join(daemon_folder(), "alone.lock"))
+
+    try:
+        os.close(output)
+        _guard(agent, _leave_agent)
+        _guard(agent, work)
+    finally:
+        os._exit(0)
+
+
+def _leave_agent() -> None:
+    """Let the agent neither wait for this process nor end it with its own process group."""
+    os.setsid()
+    log = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(1, 0)
+    os.dup2(log, 2)
+
+
+def _read_answer(agent: AgentName, pipe: int) -> bytes:
+    import select
+
+    parts: list[bytes] = []
+    until = time.monotonic() + ALONE_SECONDS
+    while select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0]:
+        part = os.read(pipe, 262_144)
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+    note(
+        f"{agent} is still being answered after {ALONE_SECONDS:g} s: a process in the background "
+        "stores the messages"
+    )
+    return b""
 
 
 def _asked(agent: AgentName, payload: bytes) -> DaemonReply:
@@ -349,5 +400,5 @@ def _input() -> bytes:
 
 
 def _print(output: int, told: bytes) -> None:
-    while told:
+    while told and told != b"{}":
         told = told[os.write(output, told) :]

@@ -20,7 +20,7 @@ from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Context, Engine
 from recollect.core.engine.lookup import embed_missing
 from recollect.core.formats.blocks import texts_of
-from recollect.core.formats.json_text import decode, decode_outer, encode
+from recollect.core.formats.json_text import decode_outer, encode
 from recollect.core.formats.recalled_block import join_blocks, recalled_items, without_items
 from recollect.core.rules.identity import segment_id, space_secret
 from recollect.core.rules.message_redaction import TextMask
@@ -35,8 +35,8 @@ from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
 from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
-from recollect.hosts.memories import MemoryPool, OpenMemory, enter_data_folder, open_space
-from recollect.system.config import Settings, load_settings
+from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
+from recollect.system.config import Settings
 from recollect.system.plain_text import number_of
 from recollect.system.projects import offer_memory, project_space, stored_until
 
@@ -59,8 +59,11 @@ _NOT_TYPED: Final = (
 )
 WHOLE_SECONDS: Final = 1.5
 """Time that a hook waits until the messages before a compaction are stored."""
-ALONE_CLOSE_SECONDS: Final = 4.0
-"""Time to close memory and transcripts in a hook without a daemon: agents end hooks after 15 s."""
+FINISH_SECONDS: Final = 600.0
+"""Time limit to store a transcript, in case the store hangs. Masking 20 MB of hostile text takes
+24 s."""
+STORING_EVENTS: Final = ("Stop", "PreCompact", "PostCompact", "SessionEnd")
+"""The events that only store messages."""
 CATCH_UP_SECONDS: Final = 30.0
 CATCH_UP_BYTES: Final = 64 << 20
 CATCH_UP_FILES: Final = 50
@@ -153,7 +156,7 @@ class HookMemory:
             return await self._answer_prompt(hook, str(payload.get("prompt") or ""))
         if event == "SessionStart":
             return await self._started(hook, payload)
-        if event in ("Stop", "PreCompact", "PostCompact", "SessionEnd"):
+        if event in STORING_EVENTS:
             await self._archive(hook)
         if event == "SessionEnd":
             self._sessions.pop(session_id, None)
@@ -376,7 +379,7 @@ async def archive(
     rules = ImportRules.of(settings, secret=secret, seal=seal, now=now)
     # messages of a joined memory are stored under its ids, or were forgotten
     rules = replace(rules, after=await asyncio.to_thread(stored_until, space, session))
-    counts = await engine.parts.store.call(
+    counts = await engine.parts.store.within(FINISH_SECONDS).call(
         import_transcript,
         transcript,
         session=session,
@@ -483,30 +486,3 @@ def newest_prompt(transcript: RecordedSession) -> str:
         if text and not text.startswith(_NOT_TYPED):
             return text
     return ""
-
-
-def answer_alone(agent: AgentName, raw: bytes, seconds: float) -> bytes:
-    """Answer a hook in this process, with memories that are opened only for this hook."""
-
-    async def answer() -> dict[str, Any]:
-        enter_data_folder()
-        settings = load_settings(folder=None).settings
-        # The agent waits until this process ends. So the next daemon runs the jobs, the ledger does
-        # not record the whole request of each hook, and the next hook stores what is left.
-        jobs, ledger, store = settings.jobs, settings.ledger, settings.store
-        memory = HookMemory(
-            replace(
-                settings,
-                jobs=replace(jobs, in_process=False),
-                ledger=replace(ledger, enabled=False),
-                store=replace(store, close_seconds=min(store.close_seconds, ALONE_CLOSE_SECONDS)),
-            )
-        )
-        try:
-            async with asyncio.timeout(seconds):
-                return await memory.answer(agent, payload)
-        finally:
-            await memory.close()
-
-    payload = decode(raw)
-    return encode(asyncio.run(answer())) if isinstance(payload, dict) else b""
