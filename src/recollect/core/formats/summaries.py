@@ -59,8 +59,13 @@ def is_summary(role: Role, parts: tuple[Part, ...]) -> bool:
     """Return whether the message is a summary that a client wrote."""
     first = parts[0] if parts else None
     if isinstance(first, Text):
-        return role == "user" and first.text.startswith(_OPENINGS)
+        return role == "user" and is_summary_text(first.text)
     return isinstance(first, Other) and first.kind in SUMMARY_ITEMS
+
+
+def is_summary_text(text: str) -> bool:
+    """Return whether the text is a summary that a client wrote."""
+    return text.startswith(_OPENINGS)
 
 
 def without_names(summary: str) -> str:

@@ -5,7 +5,7 @@ it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, overload
 
 from recollect.core.values.model import FormatName, Usage
@@ -92,6 +92,30 @@ class RecordedRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostCompaction:
+    """One compaction that the agent made by itself."""
+
+    number: int
+    line: int
+    """Line of the recording at which the summary replaced earlier messages."""
+    said_at: float | None = None
+    trigger: Literal["manual", "threshold"] = "threshold"
+    summary: str = field(default="", repr=False)
+    """The agent's summary; empty if the agent encrypted it."""
+    kept_items: frozenset[int] = frozenset()
+    """Earlier items that later requests still contain."""
+    kept_text: str = field(default="", repr=False)
+    """Other text that the agent put next to its summary, such as files that it read again."""
+    returned_text: str = field(default="", repr=False)
+    """Blocks of Recollect that the agent received right after the summary."""
+    is_answered: bool = False
+    """True if the model wrote something after the compaction."""
+    tokens_before: int = 0
+    tokens_after: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedSession:
     """A recording: its items, its requests, and a note per skipped line."""
 
@@ -107,5 +131,6 @@ class RecordedSession:
     tools: str | None = None
     """JSON of the tool schemas, if the recording holds them."""
     compactions: int = 0
+    host_compactions: tuple[HostCompaction, ...] = ()
     current: Sequence[int] = ()
     passed_over: tuple[str, ...] = ()

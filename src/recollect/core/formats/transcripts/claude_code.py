@@ -5,9 +5,16 @@ never by `logicalParentUuid`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from recollect.core.formats.json_text import Fields, array_items, object_fields, text_of
+from recollect.core.formats.transcripts.host_compactions import (
+    Attached,
+    claude_compaction,
+    read_attached,
+    text_of_message,
+)
 from recollect.core.formats.transcripts.records import (
     Record,
     ancestors,
@@ -21,6 +28,7 @@ from recollect.core.formats.transcripts.records import (
 )
 from recollect.core.values.model import Usage
 from recollect.core.values.transcript import (
+    HostCompaction,
     RecordedRequest,
     RecordedSession,
     ShownItems,
@@ -111,6 +119,7 @@ class _ClaudeSession:
     responses: dict[str, int] = field(default_factory=dict)
     callers: dict[str, int] = field(default_factory=dict)
     results: dict[int, int] = field(default_factory=dict)
+    attached: list[Attached] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
 
 
@@ -148,6 +157,9 @@ class ClaudeCodeReader:
                 passed_over.append(f"line {record.line}: repeats an earlier uuid")
             else:
                 self._seen.add(uuid)
+                attached = read_attached(record.line, record.fields)
+                if attached is not None:
+                    session.attached.append(attached)
                 kept_record = Record(line=record.line, fields=fields, raw=b"")
                 session.lines.append(_SessionLine(record=kept_record, uuid=uuid))
                 if not self._has_main and _speaks(fields):
@@ -157,7 +169,9 @@ class ClaudeCodeReader:
         if self._has_main and not had_main and self._taken:
             for line in session.lines:
                 line.message = None
-            self._session = _ClaudeSession(lines=session.lines, passed_over=passed_over)
+            self._session = _ClaudeSession(
+                lines=session.lines, attached=session.attached, passed_over=passed_over
+            )
             self._taken = 0
 
     def session(self) -> RecordedSession:
@@ -187,6 +201,7 @@ class ClaudeCodeReader:
             version=text_of(first, "version"),
             model=next((m.model for m in reversed(session.messages) if m.model), None),
             compactions=max(boundaries, summaries),
+            host_compactions=tuple(_compactions(session, parents)),
             current=contexts.newest,
             passed_over=(*session.passed_over, *orphans),
         )
@@ -324,6 +339,40 @@ def _contexts(session: _ClaudeSession, parents: list[int | None]) -> _Contexts:
             result.newest = contexts[position]
             break
     return result
+
+
+def _compactions(session: _ClaudeSession, parents: list[int | None]) -> Iterator[HostCompaction]:
+    boundaries = [
+        place for place, line in enumerate(session.lines) if _is_boundary(line.record.fields)
+    ]
+    preserved_items = _find_preserved(session, parents) if boundaries else {}
+    for number, place in enumerate(boundaries, start=1):
+        later_lines = session.lines[place + 1 : (*boundaries, None)[number]]
+        first = session.lines[place].record.line
+        last = next((line.record.line for line in later_lines if _is_response(line)), None)
+        summary = next((line for line in later_lines if _is_host_summary(line)), None)
+        message = {} if summary is None else object_fields(summary.record.fields["message"])
+        yield claude_compaction(
+            number,
+            first,
+            session.lines[place].record.fields,
+            text_of_message(message or {}),
+            kept_items=frozenset(preserved_items.get(summary.uuid, ()) if summary else ()),
+            attached=[
+                part
+                for part in session.attached
+                if part.line > first and (last is None or part.line < last)
+            ],
+            is_answered=last is not None or number < len(boundaries),
+        )
+
+
+def _is_response(line: _SessionLine) -> bool:
+    return text_of(line.record.fields, "type") == "assistant"
+
+
+def _is_host_summary(line: _SessionLine) -> bool:
+    return is_set(line.record.fields, "isCompactSummary") and "message" in line.record.fields
 
 
 def _find_preserved(session: _ClaudeSession, parents: list[int | None]) -> dict[str, list[int]]:

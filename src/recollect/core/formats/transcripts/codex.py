@@ -4,11 +4,12 @@ of the model ends at a tool's output, a message to the model, or a token count."
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from recollect.core.formats.json_text import Fields, array_items, encode, object_fields, text_of
 from recollect.core.formats.replies import token_count
+from recollect.core.formats.transcripts.host_compactions import codex_compaction, returned_texts
 from recollect.core.formats.transcripts.records import (
     ModelRuns,
     Record,
@@ -19,7 +20,12 @@ from recollect.core.formats.transcripts.records import (
     value_of,
 )
 from recollect.core.values.model import Usage
-from recollect.core.values.transcript import RecordedSession, ShownItems, TranscriptItem
+from recollect.core.values.transcript import (
+    HostCompaction,
+    RecordedSession,
+    ShownItems,
+    TranscriptItem,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +52,7 @@ class _Rollout:
     spent_tokens: int | None = None
     model: str | None = None
     window_tokens: int | None = None
-    compactions: int = 0
+    compactions: list[HostCompaction] = field(default_factory=list)
     passed_over: list[str] = field(default_factory=list)
 
     def add(self, raw: bytes, record: Record, *, derived: bool = False) -> int:
@@ -101,7 +107,8 @@ def _session(rollout: _Rollout) -> RecordedSession:
         window_tokens=rollout.window_tokens,
         system=instructions if isinstance(instructions, str) else text_of(meta, "instructions"),
         tools=tools.decode() if tools is not None and array_items(tools) else None,
-        compactions=rollout.compactions,
+        compactions=len(rollout.compactions),
+        host_compactions=tuple(rollout.compactions),
         current=rollout.context,
         passed_over=tuple(rollout.passed_over),
     )
@@ -131,7 +138,15 @@ def _take_item(raw: bytes, payload: Fields, record: Record, rollout: _Rollout) -
         return
     before = rollout.context
     item = rollout.add(raw, record)
-    if is_written_by_model(payload):
+    by_model = is_written_by_model(payload)
+    if rollout.compactions and not rollout.compactions[-1].is_answered:
+        compaction = rollout.compactions[-1]
+        texts = (compaction.returned_text, *returned_texts(raw, payload))
+        returned_text = "\n".join(filter(None, texts))
+        rollout.compactions[-1] = replace(
+            compaction, returned_text=returned_text, is_answered=by_model
+        )
+    if by_model:
         rollout.runs.answer(item, shown_items=before)
         return
     rollout.runs.close()
@@ -182,18 +197,23 @@ def _take_token_count(info: Mapping[str, Any], rollout: _Rollout) -> None:
 
 def _take_compaction(payload: Fields, record: Record, rollout: _Rollout) -> None:
     rollout.runs.close()
-    rollout.compactions += 1
     rollout.turns = []
     before = rollout.context
     rollout.context = ShownItems()
     history = array_items(payload.get("replacement_history"))
+    replacement = None if history is None else [object_fields(raw) or {} for raw in history]
+    number = len(rollout.compactions) + 1
+    compaction = codex_compaction(number, record.line, record.fields, payload, replacement)
+    rollout.compactions.append(compaction)
     if history is not None:
         for raw in history:
             item = rollout.add(raw, record)
             if text_of(object_fields(raw) or {}, "role") not in {None, "assistant"}:
                 rollout.users.add(item)
         return
-    for item in _find_kept_users(before, rollout):
+    kept_items = _find_kept_users(before, rollout)
+    rollout.compactions[-1] = replace(compaction, kept_items=frozenset(kept_items))
+    for item in kept_items:
         rollout.context = rollout.context.then(item)
     summary = [{"type": "input_text", "text": text_of(payload, "message") or ""}]
     message = {"type": "message", "role": "user", "content": summary}
