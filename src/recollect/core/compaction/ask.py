@@ -175,6 +175,8 @@ class MessageText:
     key: EntryKey
     before: str = field(default="", repr=False)
     failed_call: str = field(default="", repr=False)
+    command: str = field(default="", repr=False)
+    """The command of a shell call."""
 
 
 def utterances(
@@ -197,7 +199,7 @@ def utterances(
             )
     calls: dict[CallId, str] = {}
     for place, entry in enumerate(entries, start=1):
-        for speaker, text, failed_call in _texts(entry, calls):
+        for speaker, text, about in _texts(entry, calls):
             if text.strip():
                 yield MessageText(
                     speaker=speaker,
@@ -206,7 +208,8 @@ def utterances(
                     source=entry.id,
                     key=entry.key,
                     before=before,
-                    failed_call=failed_call,
+                    failed_call=about if speaker == "tool" else "",
+                    command=about if speaker == "call" else "",
                 )
             if speaker in ("user", "assistant") and text.strip():
                 before = text
@@ -223,6 +226,7 @@ def _without_quote_marks(summary: str) -> str:
 
 
 def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, str, str]]:
+    """Yield speaker and text, and the command of a shell call or the call of a failed result."""
     if entry.role == "system":
         return  # system messages are never summarized
     by_user = entry.role == "user" and not entry.message.summary
@@ -241,7 +245,7 @@ def _texts(entry: Entry, calls: dict[CallId, str]) -> Iterator[tuple[Speaker, st
         elif isinstance(part, ToolCall):
             values = "\n".join(strings_of(decode_arguments(part.arguments), depth=_MAX_DEPTH))
             calls[part.id] = f"{part.name} {' '.join(values.split())[:_CALL_CHARS]}".strip()
-            yield "call", values, ""
+            yield "call", values, command_of(part)
         elif isinstance(part, ToolResult):
             failed_call = (
                 (calls.get(part.call_id) or part.name or "a tool") if part.is_error else ""
@@ -255,6 +259,26 @@ def decode_arguments(arguments: str) -> Any:
         return json.loads(arguments)
     except (ValueError, RecursionError):
         return arguments
+
+
+_SHELLS: Final = frozenset(
+    {"bash", "shell", "exec", "execcommand", "shellcommand", "localshell", "runcommand"}
+    | {"runshellcommand", "terminal"}
+)
+"""Names of shell tools in lower case, without punctuation."""
+
+
+def command_of(call: ToolCall) -> str:
+    """Return the command of a shell call; "" for other calls."""
+    if re.sub(r"[^a-z]", "", call.name.lower()) not in _SHELLS:
+        return ""
+    arguments = decode_arguments(call.arguments)
+    value = None
+    if isinstance(arguments, dict):
+        value = arguments.get("command") or arguments.get("cmd")
+    if isinstance(value, list) and value:  # ["bash", "-lc", "make test"]
+        value = value[-1]
+    return value.strip() if isinstance(value, str) else ""
 
 
 def _read(text: str, head_chars: int) -> str:

@@ -17,7 +17,12 @@ from recollect.core.compaction.ask import MessageText, Speaker, utterances
 from recollect.core.rules.text import SENTENCE_CHARS, excerpt_around, one_line, sentence_spans
 from recollect.core.search.identifiers import exact_things
 from recollect.core.search.question import substance
-from recollect.core.search.statements import is_error_line, statement_kind, tells_the_error
+from recollect.core.search.statements import (
+    is_error_line,
+    is_looking,
+    statement_kind,
+    tells_the_error,
+)
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.compaction import Probe, ProbeKind
 from recollect.core.values.history import Entry
@@ -42,6 +47,8 @@ _STATEMENT_CHARS: Final = 180
 """Not measured; a sentence, without the paragraph around it."""
 _MAX_ERRORS: Final = 2
 """Not measured; further errors of the same message are mostly consequences of the first ones."""
+_COMMAND_CHARS: Final = 140
+"""Not measured; a longer command is a script, which nobody repeats word for word."""
 _NEIGHBOUR_CHARS: Final = 100
 """Not measured; enough of the sentence before to search for a sentence that is only a name."""
 _STRETCHES: Final = 8
@@ -54,11 +61,12 @@ _KIND_WEIGHT: Final[dict[ProbeKind, float]] = {
     "task": 3.5,
     "attempt": 3.0,
     "error": 2.0,
+    "command": 1.5,
     "path": 1.5,
     "hash": 1.5,
     "url": 1.5,
     "number": 1.0,
-    "symbol": 1.0,
+    "symbol": 0.9,
 }
 _LAID_DOWN: Final[frozenset[ProbeKind]] = frozenset({"constraint", "decision"})
 _SPEAKER_WEIGHT: Final[dict[Speaker, float]] = {
@@ -253,6 +261,10 @@ def _find_candidates(message_text: MessageText) -> Iterator[_ProbeCandidate]:
         start = message_text.text.find(error)
         text = excerpt_around(one_line(error), 0, 0, _STATEMENT_CHARS)
         yield make_candidate("attempt", text, start, start + len(error))
+    command = message_text.command
+    if 0 < len(command) <= _COMMAND_CHARS and "\n" not in command and not is_looking(command):
+        start = max(message_text.text.find(command), 0)
+        yield make_candidate("command", command, start, start + len(command))
     fenced, errors = False, 0
     for start, end in sentence_spans(message_text.text):
         sentence = message_text.text[start:end]
@@ -283,7 +295,7 @@ def _kind_of_sentence(sentence: str, text: MessageText) -> ProbeKind | None:
 def _add(candidates: dict[tuple[str, str], _ProbeCandidate], candidate: _ProbeCandidate) -> None:
     exact = (
         candidate.kind
-        if candidate.kind in ("path", "url", "symbol", "hash", "number")
+        if candidate.kind in ("path", "url", "symbol", "hash", "number", "command")
         else "worded"
     )
     name = (exact, " ".join(candidate.text.split()).casefold())
@@ -301,6 +313,8 @@ def _add(candidates: dict[tuple[str, str], _ProbeCandidate], candidate: _ProbeCa
 
 
 def _spread(candidates: Iterable[_ProbeCandidate], last_place: int) -> list[_ProbeCandidate]:
+    """Order candidates so that every kind and every part of the history gets a share. Symbols come
+    last: most are constants of code that was shown, and were most of the checked details."""
     kinds: dict[ProbeKind, dict[int, list[_ProbeCandidate]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -321,7 +335,8 @@ def _spread(candidates: Iterable[_ProbeCandidate], last_place: int) -> list[_Pro
             for _, probe_candidates in sorted(kinds[kind].items(), reverse=True)
         ]
         in_turns.append(_take_turns(stretches))
-    return _take_turns(in_turns)
+    symbols = in_turns.pop() if "symbol" in kinds else []
+    return [*_take_turns(in_turns), *symbols]
 
 
 def _take_turns(lists: Sequence[Sequence[_ProbeCandidate]]) -> list[_ProbeCandidate]:

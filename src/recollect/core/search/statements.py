@@ -168,3 +168,15 @@ _KINDS: Final[tuple[tuple[ProbeKind, re.Pattern[str]], ...]] = (
     ("decision", _DECISION),
     ("constraint", _CONSTRAINT),
 )
+
+
+_LOOKS: Final = re.compile(
+    r"""^\s*(?:cd\s+\S+\s*(?:&&|;)\s*)?(?:ls|cat|sed|head|tail|grep|rg|find|fd|pwd|which|wc|nl|echo
+    |tree|stat|file|awk|cut|sort|open|goto|scroll_\w+|search_\w+|find_file|edit|create|submit)\b""",
+    re.VERBOSE,
+)
+
+
+def is_looking(command: str) -> bool:
+    """Return whether a shell command only looks at files, which later work does not repeat."""
+    return _LOOKS.match(command) is not None

@@ -18,7 +18,17 @@ Convergence: TypeAlias = Literal["reduced", "irreducible", "failed"]
 Trigger: TypeAlias = Literal["threshold", "overflow", "manual", "mid-turn"]
 Due: TypeAlias = Literal["nothing", "flush", "compaction"]
 ProbeKind: TypeAlias = Literal[
-    "path", "url", "symbol", "hash", "number", "error", "decision", "constraint", "task", "attempt"
+    "path",
+    "url",
+    "symbol",
+    "hash",
+    "number",
+    "command",
+    "error",
+    "decision",
+    "constraint",
+    "task",
+    "attempt",
 ]
 Standing: TypeAlias = Literal["in summary", "recallable", "lost"]
 
