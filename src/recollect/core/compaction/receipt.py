@@ -259,12 +259,16 @@ async def receipt(
     recall: Callable[[str], Awaitable[str]],
     pin_tokens: int,
     count_tokens: Callable[[str], int],
+    returned_text: str = "",
     recall_seconds: float = RECALL_SECONDS,
     all_seconds: float = ALL_RECALLS_SECONDS,
 ) -> ReceiptResult:
     """Return the outcome of each probe for this summary, the most important first. `details` is the
-    number of details that the probes were taken from."""
+    number of details that the probes were taken from. `returned_text` was added after the summary
+    already: its details count as pinned."""
     missing = [probe for probe in probes if not contains(summary, probe)]
+    returned = frozenset(probe for probe in missing if contains(returned_text, probe))
+    missing = [probe for probe in missing if probe not in returned]
     answers = await _ask_memory(list(_questions(missing)), recall, recall_seconds, all_seconds)
     # The user's rules are pinned even if memory contains them, because no turn searches for a rule.
     rules = _take_turns([probe for probe in missing if probe.stands])
@@ -276,9 +280,11 @@ async def receipt(
     pinned_quotes = pin([*rules, *other_probes], most_tokens=pin_tokens, count_tokens=count_tokens)
     return ReceiptResult(
         receipt=Receipt(
-            findings=_findings(probes, frozenset(missing), answers, pinned_quotes),
+            findings=_findings(
+                probes, frozenset(missing), answers, pinned=pinned_quotes.probes | returned
+            ),
             details=details,
-            pinned_tokens=pinned_quotes.tokens,
+            pinned_tokens=pinned_quotes.tokens + count_tokens(returned_text),
             notes=tuple(_notes(answers)),
         ),
         pinned_text=pinned_quotes.text,
@@ -358,22 +364,21 @@ def _findings(
     probes: Sequence[Probe],
     missing: frozenset[Probe],
     answers: _MemoryAnswers,
-    pinned_quotes: PinnedQuotes,
+    *,
+    pinned: frozenset[Probe],
 ) -> tuple[ProbeFinding, ...]:
     """Return the outcomes that are known: not those of searches that gave no answer."""
 
     def finding(probe: Probe) -> ProbeFinding:
         standing: Standing = "lost"
-        if probe not in missing or probe in pinned_quotes.probes:
+        if probe not in missing or probe in pinned:
             standing = "in summary"
         elif probe in answers.recalled:
             standing = "recallable"
-        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned_quotes.probes)
+        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned)
 
     return tuple(
-        finding(probe)
-        for probe in probes
-        if probe not in answers.unchecked or probe in pinned_quotes.probes
+        finding(probe) for probe in probes if probe not in answers.unchecked or probe in pinned
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -34,8 +34,8 @@ from recollect.core.values.compaction import (
     Summarized,
 )
 from recollect.core.values.edit import Cut, Edit
-from recollect.core.values.history import SessionState, newest_cut
-from recollect.core.values.message import MessageId
+from recollect.core.values.history import SessionId, SessionState, SpaceId, newest_cut
+from recollect.core.values.message import EntryKey, MessageId
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import RecallRequest
 from recollect.system.config import Settings
@@ -310,6 +310,42 @@ def mask_json(value: Any, mask: Callable[[str], str]) -> Any:
     return value
 
 
+def recall_by_text(
+    recaller: Recaller | None,
+    *,
+    space: SpaceId,
+    session: SessionId,
+    shown: frozenset[EntryKey],
+    now: float,
+    budget_tokens: int,
+    count_tokens: Callable[[str], int],
+) -> Callable[[str], Awaitable[str]]:
+    """Return the search with which a receipt checks whether a session's memory finds a detail. The
+    search ignores the messages that requests still contain (`shown`)."""
+
+    async def recall(query: str) -> str:
+        if recaller is None:
+            return ""
+        recalled = await recaller.recall(
+            RecallRequest(
+                space=space,
+                session=session,
+                query=query,
+                newest=query,
+                shown=shown,
+                scope="session",
+                now=now,
+                budget_tokens=budget_tokens,
+                count_tokens=count_tokens,
+                gated=False,
+                most_hits=0,
+            )
+        )
+        return "\n".join(passage.text for passage in recalled.passages)
+
+    return recall
+
+
 async def prove(
     draft: Draft,
     read: SummaryInput,
@@ -322,28 +358,15 @@ async def prove(
     """Return the summary, with quotes of lost names and values added, and its receipt. If memory
     cannot be searched, names and values count as not checked, and the receipt reports that."""
     given, limits = draft.given, draft.given.limits
-    kept = frozenset(entry.key for entry in read.plan.kept)
-
-    async def recall(query: str) -> str:
-        if recaller is None:
-            return ""
-        recalled = await recaller.recall(
-            RecallRequest(
-                space=given.space,
-                session=given.session,
-                query=query,
-                newest=query,
-                shown=kept,
-                scope="session",
-                now=given.now,
-                budget_tokens=given.estimated(limits.hard_cap_tokens),
-                count_tokens=given.weigher.text,
-                gated=False,
-                most_hits=0,
-            )
-        )
-        return "\n".join(passage.text for passage in recalled.passages)
-
+    recall = recall_by_text(
+        recaller,
+        space=given.space,
+        session=given.session,
+        shown=frozenset(entry.key for entry in read.plan.kept),
+        now=given.now,
+        budget_tokens=given.estimated(limits.hard_cap_tokens),
+        count_tokens=given.weigher.text,
+    )
     # Code writes its sections again, so only the model's text and pinned quotes are compared.
     previous = strip_carried(read.previous)
     sample = await asyncio.to_thread(probe, read.plan.summarized, previous_summary=previous)

@@ -271,7 +271,7 @@ async def import_transcript(
     readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
     session = await _session_name(store, session, transcript.kind, readings)
     stored_session = await store.session(session)
-    live = _live_state(stored_session)
+    live = read_live_state(stored_session)
     placed_items = place_items(transcript, readings, live)
     items = [(item.timestamp, f"{file}:{item.line}") for item in transcript.items]
     writing = _Writing(store, rules, session, readings, placed_items.keys)
@@ -398,7 +398,7 @@ def _words_of(segment: Segment) -> _Said:
     return segment.role, without_reminders(segment.text).strip() or segment.message_id
 
 
-def _live_state(stored_session: StoredSession | None) -> SessionState | None:
+def read_live_state(stored_session: StoredSession | None) -> SessionState | None:
     """Return the state of a live session; None if only imports, which can be repeated, wrote it."""
     if stored_session is None:
         return None
@@ -415,7 +415,7 @@ def _session_write(
     session: str, state: SessionState, stored_session: StoredSession | None
 ) -> SessionWrite | None:
     """Return the state to store for aligning later requests; None if it need not change."""
-    if _live_state(stored_session) is not None or not state.path:
+    if read_live_state(stored_session) is not None or not state.path:
         return None
     if stored_session is not None and stored_session.path == state.path:
         return None

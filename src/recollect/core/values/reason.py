@@ -286,6 +286,9 @@ class Cause(Enum):
 
     # how a compaction ended
     SUMMARIZED = "{messages} {messages:message|messages} replaced by a summary"
+    HOST_SUMMARY_UNREADABLE = (
+        "the agent encrypted its summary, so Recollect cannot compare it with the messages"
+    )
     SUMMARY_AS_LONG = (
         "the summary and the kept messages are as long as the messages they would replace"
     )

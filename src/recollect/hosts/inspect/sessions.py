@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from recollect.adapters.session.files import SessionIndex
+from recollect.core.engine.host_receipts import HOST_KEY
 from recollect.core.formats.json_text import instant
 from recollect.core.formats.stored_records import RecordedCompaction, join_state, read_record
 from recollect.core.values.compaction import Receipt
@@ -24,7 +25,12 @@ if TYPE_CHECKING:
     from recollect.core.compaction.receipt import DiffLine
     from recollect.core.ports import Store
     from recollect.core.values.batch import StoredSession
-    from recollect.core.values.compaction import CompactionRecord, ProbeFinding, ProbeKind
+    from recollect.core.values.compaction import (
+        CompactionRecord,
+        CompactionResult,
+        ProbeFinding,
+        ProbeKind,
+    )
 
 _INFO: Final = b'"session_info"'
 _SAID: Final = tuple(
@@ -169,6 +175,7 @@ KIND_NAMES: Final[dict[ProbeKind, str]] = {
     "task": "open tasks",
     "attempt": "failed attempts",
     "error": "errors",
+    "command": "commands",
     "path": "paths",
     "url": "addresses",
     "symbol": "symbols",
@@ -180,6 +187,15 @@ STANDINGS: Final = ("in summary", "pinned", "recallable", "lost")
 
 def standing_of(finding: ProbeFinding) -> str:
     return "pinned" if finding.pinned else finding.standing
+
+
+_HOST_NAMES: Final = {"claude-code": "Claude Code", "codex": "Codex"}
+
+
+def host_of(result: CompactionResult) -> str:
+    """Return the agent that compacted by itself; "" if Recollect compacted."""
+    host = str(result.details.get(HOST_KEY) or "")
+    return _HOST_NAMES.get(host, host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +212,11 @@ class ReceiptPage:
     previous_number: int | None = None
     """Number of the previous compaction; None if there was none, or its record is not stored."""
 
+    @property
+    def host(self) -> str:
+        """The agent that compacted by itself; "" if Recollect compacted."""
+        return host_of(self.recorded.result)
+
     def diff(self) -> Sequence[DiffLine]:
         """Compare the summary with the previous one, line by line; empty if that is not stored."""
         from recollect.core.compaction.receipt import compare
@@ -209,6 +230,7 @@ class ReceiptPage:
         return {
             "session": self.session,
             **result.to_dict(),
+            "host": self.host,
             "undone": self.undone,
             "at": instant(self.recorded.at),
             "turn": self.recorded.turn,
@@ -243,12 +265,13 @@ class Receipts:
         at = numbers.index(wanted)
         # if the previous record is missing, a diff would compare with an older one
         before = self.records[at - 1] if at and numbers[at - 1] == wanted - 1 else None
+        recorded = _read(self.records[at])
         return ReceiptPage(
             session=self.session,
             number=wanted,
             of=numbers[-1],
-            undone=self._is_undone(wanted),
-            recorded=_read(self.records[at]),
+            undone=not host_of(recorded.result) and self._is_undone(wanted),
+            recorded=recorded,
             previous_summary="" if before is None else _read(before).result.summary,
             previous_number=None if before is None else before.number,
         )
@@ -264,6 +287,7 @@ class Receipts:
             "number": record.number,
             "at": instant(record.at),
             "trigger": result.trigger,
+            "host": host_of(result),
             "tokens_before": result.tokens_before,
             "tokens_after": result.tokens_after,
             "in_summary": receipt.count("in summary"),
@@ -272,7 +296,7 @@ class Receipts:
             "pinned": receipt.pinned,
             "checked": receipt.checked,
             "not_checked": receipt.not_checked,
-            "undone": self._is_undone(record.number),
+            "undone": not host_of(result) and self._is_undone(record.number),
         }
 
     def _is_undone(self, number: int) -> bool:
