@@ -42,6 +42,15 @@ class ClaudeTranscript:
         }
         self.line(type="assistant", message=message)
 
+    def call(self, call_id: str, command: str) -> None:
+        block = {"type": "tool_use", "id": call_id, "name": "Bash", "input": {"command": command}}
+        message = {"id": f"msg_{call_id}", "role": "assistant", "content": [block]}
+        self.line(type="assistant", message=message)
+
+    def result(self, call_id: str, text: str) -> None:
+        block = {"type": "tool_result", "tool_use_id": call_id, "content": text}
+        self.line(type="user", message={"role": "user", "content": [block]})
+
     def handed(self, text: str) -> None:
         self.line(
             type="attachment", attachment={"type": "hook_additional_context", "content": [text]}
@@ -52,10 +61,16 @@ class ClaudeTranscript:
         assert self._last is not None
         return self._last
 
-    def compacted(self, keeping: tuple[str, str] | None = None) -> None:
+    def compacted(
+        self,
+        keeping: tuple[str, str] | None = None,
+        *,
+        summary: str = "",
+        tokens: tuple[int, int] = (0, 0),
+    ) -> None:
         """Up to now, but for the messages between these two."""
-        summary = str(uuid.uuid4())
-        kept: dict[str, Any] = {"x": 1}
+        text_of_summary, summary = summary, str(uuid.uuid4())
+        kept: dict[str, Any] = {"trigger": "auto", "preTokens": tokens[0], "postTokens": tokens[1]}
         if keeping is not None:
             kept["preservedSegment"] = {
                 "headUuid": keeping[0], "anchorUuid": summary, "tailUuid": keeping[1]
@@ -63,7 +78,8 @@ class ClaudeTranscript:
         self.line(type="system", subtype="compact_boundary", parentUuid=None, compactMetadata=kept)
         text = (
             "This session is being continued from a previous conversation that ran out of "
-            f"context. The summary below covers it.\n\nSummary {summary[:8]}: modules cleaned.\n\n"
+            "context. The summary below covers it.\n\nSummary:\n"
+            f"{text_of_summary or f'Summary {summary[:8]}: modules cleaned.'}\n\n"
             "Continue the conversation from where it left off without asking the user anything."
         )
         self.line(
@@ -105,10 +121,20 @@ class CodexRollout:
     def handed(self, text: str) -> None:
         self._message("developer", "input_text", text)
 
-    def compacted(self) -> None:
-        kept = {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "Summary: modules were cleaned up."}],
-        }
-        self._write("compacted", {"message": "", "replacement_history": [kept]})
+    def call(self, call_id: str, command: str) -> None:
+        arguments = json.dumps({"cmd": command})
+        call = {"type": "function_call", "call_id": call_id, "name": "exec_command"}
+        self._write("response_item", {**call, "arguments": arguments})
+        result = {"type": "function_call_output", "call_id": call_id, "output": "ok"}
+        self._write("response_item", result)
+
+    def compacted(
+        self, kept: tuple[str, ...] = ("Summary: modules were cleaned up.",), encrypted: str = ""
+    ) -> None:
+        history: list[dict[str, Any]] = [
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+            for text in kept
+        ]
+        if encrypted:
+            history.append({"type": "compaction", "encrypted_content": encrypted})
+        self._write("compacted", {"message": "", "replacement_history": history})

@@ -174,8 +174,8 @@ def test_after_a_compaction_finished_orders_are_told_as_history(
     project: Path, agent: AgentName
 ) -> None:
     orders = (
-        "Extract the ferry timetable into ferry/timetable.py.",
-        "Bring it back, the split of ferry/timetable.py was a mistake.",
+        "Move the ferry timetable to https://ferry.example/v2 please.",
+        "Bring it back to https://ferry.example/v1 now.",
     )
 
     async def work(hook: Hook, transcript: Transcript) -> None:

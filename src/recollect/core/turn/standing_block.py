@@ -264,7 +264,7 @@ def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str,
             said = said if entry.role == "assistant" else without_reminders(said)
             text = mask(_first(without_recalled_blocks(said, any_spelling=True)))
             for sentence, worth in _sentences_worth(text, by_user=entry.role == "user"):
-                once = entry.role == "user" and _asks_once(sentence)
+                once = entry.role == "user" and asks_once(sentence)
                 yield EARLIER_ORDER if once else entry.role, sentence, worth
         elif isinstance(part, ToolResult):
             text = _first(part.text)
@@ -301,14 +301,15 @@ def rule_strength(text: str, *, by_user: bool) -> float:
 
 def states(text: str) -> bool:
     """Return whether a user's message contains more than requests for work, such as a rule."""
-    return any(not _asks_once(sentence) for sentence, _ in _sentences_worth(text, by_user=True))
+    return any(not asks_once(sentence) for sentence, _ in _sentences_worth(text, by_user=True))
 
 
 def _states_rule(sentence: str) -> bool:
     return statement_kind(sentence, by_user=True) is not None or bool(_RULES.search(sentence))
 
 
-def _asks_once(sentence: str) -> bool:
+def asks_once(sentence: str) -> bool:
+    """Return whether a sentence asks for one piece of work and states no rule."""
     orders = is_order(sentence) or _BARE_VERB.match(sentence) is not None
     return orders and not _states_rule(sentence)
 

@@ -84,6 +84,8 @@ def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
         "UserPromptSubmit": run(COMMAND_SECONDS),
         "Stop": run(COMMAND_SECONDS, **({} if agent == "codex" else {"async": True})),
         "PreCompact": run(COMMAND_SECONDS),
+        # before SessionStart(compact), only this event has the summary of Claude Code
+        **({} if agent == "codex" else {"SubagentStop": run(COMMAND_SECONDS)}),
         "SessionEnd": run(END_SECONDS),
     }
 

@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 from recollect.adapters.wiring.stores import data_secret, seal_secret
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Context, Engine
+from recollect.core.engine.host_receipts import store_host_receipts
 from recollect.core.engine.lookup import embed_missing
 from recollect.core.formats.blocks import texts_of
 from recollect.core.formats.json_text import decode_outer, encode
@@ -33,7 +34,9 @@ from recollect.core.values.edit import Insert
 from recollect.core.values.message import MessageId
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
+from recollect.hosts.hooks.compactions import GIVEN_TOKENS, AgentCompactions, best_memories
 from recollect.hosts.hooks.install import installed_at
+from recollect.hosts.hooks.left_out import BLOCK_TOKENS as LEFT_OUT_TOKENS
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
 from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
@@ -90,6 +93,8 @@ class _HookSession:
     """Number of compactions whose earlier messages are stored."""
     is_storing_earlier: bool = False
     """True while messages from before a compaction are being stored."""
+    work: asyncio.Task[None] | None = None
+    """Stores messages from before a compaction."""
 
 
 class HookMemory:
@@ -109,6 +114,7 @@ class HookMemory:
         )
         self._sessions: OrderedDict[str, _HookSession] = OrderedDict()
         self._transcripts: OrderedDict[tuple[AgentName, str], FollowedTranscript] = OrderedDict()
+        self._compactions = AgentCompactions()
         self._beside: set[asyncio.Task[Any]] = set()
         self._caught_up: dict[tuple[str, Path], tuple[int, int]] = {}
 
@@ -117,7 +123,10 @@ class HookMemory:
         event = str(payload.get("hook_event_name") or "")
         session_id = str(payload.get("session_id") or "")
         cwd = str(payload.get("cwd") or "")
-        if not session_id or not Path(cwd).is_absolute() or payload.get("agent_id"):
+        if not session_id or not Path(cwd).is_absolute():
+            return {}
+        self._compactions.note(session_id, payload)
+        if payload.get("agent_id"):
             return {}  # the parent's transcript contains the subagent's messages
         added = await attempted(self._answer(agent, event, session_id, cwd, payload))
         if isinstance(added, Failure):
@@ -157,7 +166,7 @@ class HookMemory:
         if event == "SessionStart":
             return await self._started(hook, payload)
         if event in STORING_EVENTS:
-            await self._archive(hook)
+            await self._archive(hook, ended=event == "SessionEnd")
         if event == "SessionEnd":
             self._sessions.pop(session_id, None)
             self._transcripts.pop((agent, hook.transcript.path), None)
@@ -223,9 +232,27 @@ class HookMemory:
         engine = hook.memory.engine
         body = request_with(None, hook.agent, hook.session.prompt or newest or "Go on.")
         context = await engine.preview(hook.session_id, body, format=_FORMATS[hook.agent])
+        if source == "compact":
+            return await self._compacted(hook, transcript, context)
         standing = await self._standing_block(hook, transcript)
-        known = look.added if source == "resume" else frozenset()
-        return hook.new_context(context, standing, known=known)
+        return hook.new_context(context, standing, known=look.added)
+
+    async def _compacted(
+        self, hook: _Hook, transcript: RecordedSession | None, context: Context
+    ) -> str:
+        """Return what the agent's summary left out, and the best memories for the prompt."""
+        block, engine, weigh = "", hook.memory.engine, hook.memory.engine._weigher.text
+        max_tokens = LEFT_OUT_TOKENS - weigh(MORE)
+        if transcript is not None:
+            block = await self._compactions.left_out_block(
+                engine, hook.session_id, transcript, max_tokens=max_tokens
+            )
+        most = GIVEN_TOKENS - weigh(f"{block}\n{MORE}")
+        recalled = best_memories(
+            hook.new_context(context, known=frozenset(recalled_items(block))), context, most, weigh
+        )
+        texts = [text for text in (block, recalled.removesuffix(f"\n{MORE}")) if text]
+        return "\n".join([*texts, MORE]) if texts else ""
 
     async def _standing_block(
         self, hook: _Hook, transcript: RecordedSession | None
@@ -254,7 +281,7 @@ class HookMemory:
         )
         return [] if stood.edit is None else [stood.edit]
 
-    async def _archive(self, hook: _Hook) -> None:
+    async def _archive(self, hook: _Hook, *, ended: bool = False) -> None:
         """Store the messages that memory lacks. After a compaction, and for a session that is new
         to this process, earlier messages are stored last, in parallel if they take long."""
         look = await asyncio.to_thread(hook.transcript.look)
@@ -264,8 +291,18 @@ class HookMemory:
             session.archived = look.state
         if look.compactions != session.stored_compactions and not session.is_storing_earlier:
             session.is_storing_earlier = True
-            work = self._later(self._keep_whole(hook, look.compactions))
-            await asyncio.wait({work}, timeout=WHOLE_SECONDS)
+            session.work = self._later(self._keep_whole(hook, look.compactions))
+            await asyncio.wait({session.work}, timeout=WHOLE_SECONDS)
+        if self._compactions.has_new(hook.session_id, look.compactions):
+            self._later(self._store_receipts(hook, ended=ended))
+
+    async def _store_receipts(self, hook: _Hook, *, ended: bool) -> None:
+        if hook.session.work is not None:  # the searches of receipts need all messages
+            await asyncio.wait({hook.session.work})
+        engine, path = hook.memory.engine, hook.transcript.path
+        await self._compactions.store_receipts(
+            engine, hook.agent, hook.session_id, path, ended=ended
+        )
 
     async def _keep_whole(self, hook: _Hook, compactions: int) -> None:
         try:
@@ -317,6 +354,8 @@ class HookMemory:
         await self._keep(
             replace(hook, session_id=name, session=session, transcript=followed), transcript
         )
+        if transcript is not None:
+            await store_host_receipts(hook.memory.engine, name, transcript)
 
     async def _keep(self, hook: _Hook, transcript: RecordedSession | None) -> None:
         if transcript is None or not transcript.items:
