@@ -6,27 +6,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from recollect.core.compaction.probe import probe
 from recollect.core.compaction.receipt import receipt
+from recollect.core.engine.parts import EngineParts
 from recollect.core.engine.summary import mask_result, recall_by_text
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.stored_records import write_record
 from recollect.core.formats.summaries import is_summary
+from recollect.core.ports import Store
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask, redact_entries
 from recollect.core.transfer.transcripts import place_items, read_live_state
 from recollect.core.turn.align import LastRequest, enter, read
-from recollect.core.values.batch import Batch
+from recollect.core.values.batch import Batch, TurnRecord
 from recollect.core.values.compaction import CompactionRecord, CompactionResult, Receipt
 from recollect.core.values.history import Entry, SessionId
 from recollect.core.values.message import MessageId, Text, ToolCall, ToolResult
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.transcript import HostCompaction, RecordedSession
-
-if TYPE_CHECKING:
-    from recollect.core.engine.engine import Engine
 
 HOST_KEY: Final = "host"
 """Key of a compaction's `details`: the agent that compacted by itself."""
@@ -71,16 +70,16 @@ class PlacedTranscript:
 
 
 async def place_transcript(
-    engine: Engine, session: SessionId, transcript: RecordedSession
+    parts: EngineParts, session: SessionId, transcript: RecordedSession
 ) -> PlacedTranscript:
     """Read the messages of a transcript, and find out which of them were forgotten."""
-    stored = await engine._look_up(lambda store: store.session(session))
+    stored = await parts.store.session(session)
 
     def enter_items() -> tuple[Entry, ...]:
         raws = [item.raw for item in transcript.items]
         codec = CODECS[transcript.format]
         readings = read(
-            raws, codec, engine._secret, engine._weigher, LastRequest(), seal=engine._seal
+            raws, codec, parts.secret, parts.weigher, LastRequest(), seal=parts.seal
         ).fresh
         placed_items = place_items(transcript, readings, read_live_state(stored))
         pairs = zip(readings, placed_items.keys, strict=True)
@@ -91,20 +90,20 @@ async def place_transcript(
         {entry.id, *(MessageId(segment_id(session, key)) for key in entry.segment_keys)}
         for entry in entries
     ]
-    tombstones = await engine._look_up(lambda store: store.tombstoned(set().union(*ids_by_index)))
+    tombstones = await parts.store.tombstoned(set().union(*ids_by_index))
     forgotten = [index for index, ids in enumerate(ids_by_index) if not tombstones.isdisjoint(ids)]
     return PlacedTranscript(transcript=transcript, entries=entries, forgotten=frozenset(forgotten))
 
 
 async def store_host_receipts(
-    engine: Engine, session: SessionId, transcript: RecordedSession, *, ended: bool = True
+    parts: EngineParts, session: SessionId, transcript: RecordedSession, *, ended: bool = True
 ) -> int:
     """Store a receipt of each compaction of a transcript that has none. Return their number. A
     compaction of a forgotten message gets none, because its summary may quote that message. Unless
     the session `ended`, a compaction gets its receipt only after the model has answered."""
     if not transcript.host_compactions:
         return 0
-    stored = await engine._look_up(lambda store: store.compactions(session))
+    stored = await parts.store.call(_read_compactions, session)
     numbers = {record.number for record in stored}
     missing = [
         compaction
@@ -115,9 +114,9 @@ async def store_host_receipts(
     ]
     if not missing:
         return 0
-    placed = await place_transcript(engine, session, transcript)
-    turns = await engine._look_up(lambda store: store.records(session))
-    mask = TextMask(engine.settings.redaction)
+    placed = await place_transcript(parts, session, transcript)
+    turns = await parts.store.call(_read_turns, session)
+    mask = TextMask(parts.settings.redaction)
     entries = await asyncio.to_thread(redact_entries, placed.entries, mask)
     masked = PlacedTranscript(transcript=transcript, entries=entries, forgotten=placed.forgotten)
     records = []
@@ -125,8 +124,8 @@ async def store_host_receipts(
         covered = [i for i, item in enumerate(transcript.items) if item.line < compaction.line]
         if not placed.forgotten.isdisjoint(covered):
             continue
-        result = await _measure(engine, session, masked, compaction, mask)
-        said_at = compaction.said_at or engine._clock.now()
+        result = await _measure(parts, session, masked, compaction, mask)
+        said_at = compaction.said_at or parts.clock.now()
         earlier = [turn.number for turn in turns if turn.at <= said_at]
         body = write_record(result, turn=earlier[-1] + 1 if earlier else 0, written_at=said_at)
         about = tuple(dict.fromkeys(entries[index].id for index in covered))
@@ -136,19 +135,31 @@ async def store_host_receipts(
             )
         )
     if records:
-        batch = Batch(at=engine._clock.now(), compactions=tuple(records))
-        await engine._look_up(lambda store: store.write(batch))
+        batch = Batch(at=parts.clock.now(), compactions=tuple(records))
+        await parts.store.call(_write, batch)
     return len(records)
 
 
+async def _read_compactions(store: Store, session: SessionId) -> tuple[CompactionRecord, ...]:
+    return await store.compactions(session)
+
+
+async def _read_turns(store: Store, session: SessionId) -> Sequence[TurnRecord]:
+    return await store.records(session)
+
+
+async def _write(store: Store, batch: Batch) -> None:
+    await store.write(batch)
+
+
 async def _measure(
-    engine: Engine,
+    parts: EngineParts,
     session: SessionId,
     placed: PlacedTranscript,
     compaction: HostCompaction,
     mask: TextMask,
 ) -> CompactionResult:
-    weigh, settings = engine._weigher.text, engine.settings
+    weigh, settings = parts.weigher.text, parts.settings
     cut_items = placed.cut_items(compaction)
     cut = [placed.entries[index] for index in cut_items]
     kept = [placed.entries[index] for index in sorted(compaction.kept_items)]
@@ -164,11 +175,11 @@ async def _measure(
         previous = mask.text(placed.previous_summary(compaction))
         sample = await asyncio.to_thread(probe, cut, previous_summary=previous)
         recall = recall_by_text(
-            engine._recaller if settings.recall.enabled else None,
-            space=engine.space,
+            parts.recaller if settings.recall.enabled else None,
+            space=parts.space,
             session=session,
             shown=frozenset(entry.key for entry in (*kept, *later)),
-            now=engine._clock.now(),
+            now=parts.clock.now(),
             budget_tokens=settings.recall.hard_cap_tokens,
             count_tokens=weigh,
         )

@@ -79,7 +79,7 @@ class AgentCompactions:
         max_tokens: int,
     ) -> str:
         """Return the block of what the summary left out of all messages so far."""
-        placed = await place_transcript(engine, session_id, transcript)
+        placed = await place_transcript(engine.parts, session_id, transcript)
         compaction = _unanswered(transcript)
         summary = self._session(session_id).summary if compaction is None else compaction.summary
         entries = [
@@ -104,7 +104,7 @@ class AgentCompactions:
             VisibleText(summary, *texts),
             open_request=_open_request(entries),
             max_tokens=max_tokens,
-            count_tokens=engine._weigher.text,
+            count_tokens=engine.parts.weigher.text,
             mask=TextMask(engine.settings.redaction).text,
         )
 
@@ -121,7 +121,7 @@ class AgentCompactions:
             transcript = await asyncio.to_thread(read_whole, agent, path)
             if transcript is None:
                 return
-            await store_host_receipts(engine, session_id, transcript, ended=ended)
+            await store_host_receipts(engine.parts, session_id, transcript, ended=ended)
             is_open = not ended and _unanswered(transcript) is not None
             session.seen_count = len(transcript.host_compactions) - is_open
         finally:

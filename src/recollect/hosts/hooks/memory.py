@@ -241,7 +241,7 @@ class HookMemory:
         self, hook: _Hook, transcript: RecordedSession | None, context: Context
     ) -> str:
         """Return what the agent's summary left out, and the best memories for the prompt."""
-        block, engine, weigh = "", hook.memory.engine, hook.memory.engine._weigher.text
+        block, engine, weigh = "", hook.memory.engine, hook.memory.engine.parts.weigher.text
         max_tokens = LEFT_OUT_TOKENS - weigh(MORE)
         if transcript is not None:
             block = await self._compactions.left_out_block(
@@ -355,7 +355,7 @@ class HookMemory:
             replace(hook, session_id=name, session=session, transcript=followed), transcript
         )
         if transcript is not None:
-            await store_host_receipts(hook.memory.engine, name, transcript)
+            await store_host_receipts(hook.memory.engine.parts, name, transcript)
 
     async def _keep(self, hook: _Hook, transcript: RecordedSession | None) -> None:
         if transcript is None or not transcript.items:
