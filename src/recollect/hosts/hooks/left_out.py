@@ -119,7 +119,7 @@ def _is_wordy(sign: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
+class LeftOutThing:
     """One thing that was said or used, and that the model no longer sees."""
 
     kind: LeftOutKind
@@ -142,7 +142,7 @@ class LeftOutFinder:
     open_request: str = field(default="", repr=False)
     mask: Callable[[str], str] = str
 
-    def find(self) -> list[LeftOut]:
+    def find(self) -> list[LeftOutThing]:
         """Return what is left out, kind by kind, the most useful first."""
         return [*self._rules(), *self._failures(), *self._commands(), *self._names()]
 
@@ -154,8 +154,8 @@ class LeftOutFinder:
             for text in typed_texts(entry)
         ]
 
-    def _rules(self) -> list[LeftOut]:
-        found: dict[str, LeftOut] = {}
+    def _rules(self) -> list[LeftOutThing]:
+        found: dict[str, LeftOutThing] = {}
         open_text = one_line(self.open_request)
         for index, entry, text in self._typed_texts:
             for sentence in _sentences(text[:_READ_CHARS]):
@@ -165,7 +165,7 @@ class LeftOutFinder:
                 line = bounded(sentence, 0, 0, _LINE_CHARS)
                 if worth and not contains(self.visible.text, _probe_of(line, entry)):
                     is_order = asks_once(sentence)
-                    found[line.casefold()] = LeftOut(
+                    found[line.casefold()] = LeftOutThing(
                         kind="rule", text=line, worth=worth, is_order=is_order
                     )
         return sorted(found.values(), key=lambda rule: -rule.worth)[:_MAX_RULES]
@@ -182,16 +182,16 @@ class LeftOutFinder:
         worth = strength + 0.3 * bool(things) + 0.5 * age_share
         return worth + (0.5 if kind == "constraint" else 0.0)
 
-    def _failures(self) -> list[LeftOut]:
+    def _failures(self) -> list[LeftOutThing]:
         standing = [failure for failure in failures(self.entries) if not is_looking(failure.said)]
         lines = [self.mask(bounded(failure.said, 0, 0, _LINE_CHARS)) for failure in standing]
         return [
-            LeftOut(kind="failed", text=line, worth=1 / (1 + place))
+            LeftOutThing(kind="failed", text=line, worth=1 / (1 + place))
             for place, line in enumerate(reversed(lines))
             if not self.visible.has(line[:60])
         ][:_MAX_FAILURES]
 
-    def _commands(self) -> list[LeftOut]:
+    def _commands(self) -> list[LeftOutThing]:
         failed_ids = {
             part.call_id
             for entry in self.entries
@@ -210,12 +210,12 @@ class LeftOutFinder:
                     worth_by_command[command] = worth_by_command.get(command, 0.0) + worth
         ranked = sorted(worth_by_command.items(), key=lambda pair: -pair[1])[:_MAX_COMMANDS]
         return [
-            LeftOut(kind="ran", text=command, worth=worth, source=command)
+            LeftOutThing(kind="ran", text=command, worth=worth, source=command)
             for command, worth in ranked
             if not self.visible.has(command)
         ]
 
-    def _names(self) -> list[LeftOut]:
+    def _names(self) -> list[LeftOutThing]:
         """Return names and values that a person or the model used. A search finds those that only
         a tool printed, of which there are too many."""
         mentions: dict[str, _Mention] = {}
@@ -232,7 +232,7 @@ class LeftOutFinder:
                 continue
             share = _NUMBER_SHARE if mention.kind == "number" else 1.0
             found.append(
-                LeftOut(
+                LeftOutThing(
                     kind="value" if mention.kind in _VALUES else "name",
                     text=_quote(name, mention.source) if mention.kind in _VALUES else name,
                     name=name,
@@ -331,7 +331,11 @@ class BlockWriter:
     _written: VisibleText = field(default_factory=VisibleText, init=False)
 
     def write(
-        self, left_out: Sequence[LeftOut], edited: Sequence[str] = (), *, open_request: str = ""
+        self,
+        left_out: Sequence[LeftOutThing],
+        edited: Sequence[str] = (),
+        *,
+        open_request: str = "",
     ) -> str:
         """Return the block; "" if there is nothing to give back. `edited` are the files that were
         changed."""
@@ -347,7 +351,7 @@ class BlockWriter:
         return text
 
     def _write(
-        self, left_out: Sequence[LeftOut], edited: Sequence[str], open_request: str, limit: int
+        self, left_out: Sequence[LeftOutThing], edited: Sequence[str], open_request: str, limit: int
     ) -> str:
         self._sections, self._written, self._limit = {}, VisibleText(), limit
         frame = [BLOCK_OPENING, NOTE, BLOCK_CLOSING]
@@ -366,10 +370,10 @@ class BlockWriter:
             self._take_thing(section, thing, limit)
         return "\n".join(self._lines()) if any(self._sections.values()) else ""
 
-    def _worth_per_cost(self, thing: LeftOut) -> float:
+    def _worth_per_cost(self, thing: LeftOutThing) -> float:
         return float(thing.worth / self.count_tokens(thing.text) ** _COST_EXPONENT)
 
-    def _take_thing(self, section: str, thing: LeftOut, max_tokens: float) -> int:
+    def _take_thing(self, section: str, thing: LeftOutThing, max_tokens: float) -> int:
         if self._written.has(thing.name or thing.text):
             return 0
         if thing.source and (thing.name or thing.text) not in self.mask(thing.source):
