@@ -16,7 +16,12 @@ from recollect.core.formats.json_text import strings_of
 from recollect.core.formats.recalled_block import EARLIER_ORDER, defuse_tags, standing_line
 from recollect.core.formats.summaries import is_summary
 from recollect.core.rules.noise import without_attachments, without_reminders
-from recollect.core.rules.text import bounded, one_line, sentence_spans, without_recalled_blocks
+from recollect.core.rules.text import (
+    excerpt_around,
+    one_line,
+    sentence_spans,
+    without_recalled_blocks,
+)
 from recollect.core.search.identifiers import exact_things
 from recollect.core.search.statements import is_looking, statement_kind
 from recollect.core.turn.standing_block import asks_once, rule_strength
@@ -162,7 +167,7 @@ class LeftOutFinder:
                 if sentence in open_text:
                     continue
                 worth = self._worth_of(sentence, index / max(len(self.entries), 1))
-                line = bounded(sentence, 0, 0, _LINE_CHARS)
+                line = excerpt_around(sentence, 0, 0, _LINE_CHARS)
                 if worth and not contains(self.visible.text, _probe_of(line, entry)):
                     is_order = asks_once(sentence)
                     found[line.casefold()] = LeftOutThing(
@@ -184,7 +189,7 @@ class LeftOutFinder:
 
     def _failures(self) -> list[LeftOutThing]:
         standing = [failure for failure in failures(self.entries) if not is_looking(failure.said)]
-        lines = [self.mask(bounded(failure.said, 0, 0, _LINE_CHARS)) for failure in standing]
+        lines = [self.mask(excerpt_around(failure.said, 0, 0, _LINE_CHARS)) for failure in standing]
         return [
             LeftOutThing(kind="failed", text=line, worth=1 / (1 + place))
             for place, line in enumerate(reversed(lines))
@@ -302,7 +307,7 @@ def _probe_of(line: str, entry: Entry) -> Probe:
 
 def _quote(name: str, text: str) -> str:
     line = one_line(next((line for line in text.splitlines() if name in line), name))
-    return bounded(line, max(line.find(name), 0), len(name), len(name) + _QUOTE_CHARS)
+    return excerpt_around(line, max(line.find(name), 0), len(name), len(name) + _QUOTE_CHARS)
 
 
 _ROUNDS: Final = 4
@@ -357,7 +362,7 @@ class BlockWriter:
         frame = [BLOCK_OPENING, NOTE, BLOCK_CLOSING]
         self._used_tokens = self.count_tokens("\n".join(frame))
         if open_request:
-            line = bounded(one_line(self.mask(open_request)), 0, 0, _OPEN_CHARS)
+            line = excerpt_around(one_line(self.mask(open_request)), 0, 0, _OPEN_CHARS)
             self._take("open", standing_line("user", line), limit)
         for kind, share in _SHARES:
             left_tokens = share * limit
