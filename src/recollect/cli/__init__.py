@@ -43,6 +43,7 @@ SECTIONS = {
         "redact": "Find and mask secrets in stored data.",
         "export": "Export a memory to files.",
         "space": "List or delete memories.",
+        "project": "Show which memory a folder uses; join, split and rename memories.",
     },
     "Chat with Recollect's own agent": {
         "chat": "Chat with an agent that remembers, in this folder.",
@@ -74,6 +75,7 @@ COMMANDS: dict[str, str | dict[str, str]] = {
     **dict.fromkeys(("serve", "worker"), "serve"),
     **dict.fromkeys(("doctor", "models"), "doctor"),
     "db": "db",
+    "project": "project",
     "redact": "forgetting",
     "memory": {
         **dict.fromkeys(("stats", "sessions", "show", "search"), "memory"),

@@ -13,7 +13,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -37,6 +37,7 @@ from recollect.core.transfer.openclaw import NO_VECTORS, import_facts, import_se
 from recollect.core.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownFormat
 from recollect.system.plain_text import number_of, plain_line
+from recollect.system.projects import stored_until
 
 if TYPE_CHECKING:
     from recollect.core.ports import Store
@@ -303,6 +304,7 @@ class _ImportRun:
         self.rules = ImportRules.of(
             memory.settings, secret=memory.secret, seal=seal, now=time.time()
         )
+        self.rules = replace(self.rules, stored_until=stored_until(memory.space))
         outcomes = []
         async with self.opening:
             for source in sources:

@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from recollect.cli.store_options import download_option, json_option, offer_model, print_json
+from recollect.cli.store_options import (
+    download_option,
+    end_daemon,
+    json_option,
+    offer_model,
+    print_json,
+)
 from recollect.errors import RecollectError
+from recollect.system import projects
 from recollect.system.config import load_settings
 from recollect.system.config.trust import printable
 from recollect.system.plain_text import harmless
-from recollect.system.projects import find_project
 
 if TYPE_CHECKING:
     from recollect.hosts.hooks.transcript_file import AgentName
@@ -52,10 +58,22 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Show the changes withou
 @_agent
 @_project
 @_dry_run
+@click.option(
+    "--space",
+    metavar="NAME",
+    help="Use this memory in all your projects; with --project, in this one. An empty name ends"
+    " that. Default: one memory per project.",
+)
 @download_option
 @json_option
 def install(
-    *, agent: str, project: bool, dry_run: bool, download: bool | None, as_json: bool
+    *,
+    agent: str,
+    project: bool,
+    dry_run: bool,
+    space: str | None,
+    download: bool | None,
+    as_json: bool,
 ) -> None:
     """Add memory to AGENT: write hooks into its settings. A hook is a command that the agent runs
     at certain events.
@@ -69,6 +87,8 @@ def install(
     Changes nothing else in the settings. `recollect uninstall` restores the settings. At a
     terminal, offers a small embedding model, with which recall finds more."""
     _change(agent, project=project, dry_run=dry_run, as_json=as_json, remove=False)
+    if not dry_run and space is not None:
+        _choose_space(space, project=project, as_json=as_json)
     if not dry_run and (download is not None or not as_json):
         offer_model(load_settings(folder=None).settings, download)
 
@@ -97,7 +117,7 @@ def _change(agent: str, *, project: bool, dry_run: bool, as_json: bool, remove: 
     )
 
     name: AgentName = "codex" if agent == "codex" else "claude-code"
-    root = Path(find_project(str(Path.cwd())).place.path)
+    root = Path(projects.find_project(str(Path.cwd())).place.path)
     path = settings_file(name, "project" if project else "user", root)
     plan = plan_uninstall(name, path) if remove else plan_install(name, path, _hook_command())
     changes, diff = plan.changes, plan.diff()
@@ -122,6 +142,23 @@ def _change(agent: str, *, project: bool, dry_run: bool, as_json: bool, remove: 
             click.echo(_INSTALLED)
         if changes and agent == "codex":
             click.echo(_CONSENT)
+
+
+def _choose_space(space: str, *, project: bool, as_json: bool) -> None:
+    folder, chosen = str(Path.cwd()), projects.space_named(space)
+    if not project:
+        projects.choose_for_all(chosen)
+    elif not chosen:
+        projects.split_project(folder)
+    elif projects.project_space(folder) != chosen:
+        projects.join_project(folder, chosen, moves=False)
+    end_daemon()
+    if not as_json:
+        where = "This project uses" if project else "All your projects use"
+        whose = f"the memory {printable(chosen)}" if chosen else "its own memory"
+        if not chosen and not project:
+            where, whose = "Each project uses", "its own memory again"
+        click.echo(f"{where} {whose}.")
 
 
 def _change_plugin(*, dry_run: bool, as_json: bool, remove: bool) -> None:

@@ -402,7 +402,7 @@ async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memo
     if not yes and not confirm(question, effect, as_json=memory.as_json):
         raise SystemExit(1)
     if tenant is None:
-        certificate = await delete_stored_space(memory.settings, name, memory.url)
+        certificate = await delete_stored_space(memory.settings, memory.space, memory.url)
         memory.show(certificate_json(certificate), [certificate_text(certificate)])
     else:
         async with administration(memory) as service:

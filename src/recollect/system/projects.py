@@ -12,7 +12,7 @@ import logging
 import os
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -381,7 +381,11 @@ def learn_history(folder: str, *, seconds: float = HISTORY_SECONDS) -> None:
 def find_joinable(folder: str) -> Project | None:
     """Return an older project whose memory may belong to this folder: one with the same origin and
     the same first commit, the repository of this worktree, or the last folder at this path."""
-    registry, project = _read(), find_match(folder).project
+    project = find_match(folder).project
+    for other in _read().projects if project.first_commit else ():
+        if not other.first_commit and other.folders:
+            learn_history(other.folders[0].path)
+    registry = _read()
     own_paths = {place.path for place in project.folders}
     for other in registry.projects:
         if other.space == project.space:
@@ -485,10 +489,29 @@ def shown_space(space: str) -> str:
     return space if project is None else project.name
 
 
-def stored_until(space: str, session: str) -> float:
-    """Return the time of the newest message that a session brought from a joined memory, or 0."""
+def stored_until(space: str) -> Mapping[str, float]:
+    """Return the time of the newest message of each session that came with a joined memory."""
     project = _read().of_space(space)
-    return 0.0 if project is None else project.stored_until.get(session, 0.0)
+    return {} if project is None else project.stored_until
+
+
+def keep_times(space: str, last_said_at: Mapping[str, float]) -> None:
+    """Record which sessions come with a joined memory, for `stored_until`."""
+    with changing() as registry:
+        project = registry.of_space(space)
+        if project is not None:
+            project.stored_until |= last_said_at
+
+
+def pending_moves() -> list[tuple[str, str]]:
+    """Return the joined memories that are not moved yet, with the memories that get them."""
+    return _read().moving
+
+
+def end_move(old: str, new: str) -> None:
+    """Record that a joined memory was moved."""
+    with changing() as registry:
+        registry.moving = [move for move in registry.moving if move != (old, new)]
 
 
 # The file

@@ -203,8 +203,9 @@ class ImportRules:
     redaction: Redaction
     weigher: Weigher
     now: float
-    after: float = 0.0
-    """Store only messages that are newer than this time."""
+    stored_until: Mapping[str, float] = field(default_factory=dict, repr=False)
+    """Sessions whose messages up to a time came from a joined memory. They have other ids there, or
+    were forgotten, so they are not stored again."""
     facts: bool = False
     """True if jobs then extract facts from the imported messages."""
 
@@ -314,6 +315,7 @@ class _Writing:
         self._tool_names = {part.id: part.name for part in parts if isinstance(part, ToolCall)}
         self._fetched_ids = find_fetch_calls(parts)
         self._said_at: dict[EntryKey, float] = {}
+        self._stored_until = rules.stored_until.get(session, 0.0)
         self._origins: dict[EntryKey, str] = {}
         self._secrets: dict[str, None] = {}
         self._elsewhere_counts: Counter[_Said] = Counter()
@@ -346,7 +348,7 @@ class _Writing:
             place
             for place in places
             if self._ids[place] not in known
-            and self._said_at[self._keys[place]] > self._rules.after
+            and self._said_at[self._keys[place]] > self._stored_until
         ]
         if not new_places:
             return ImportCounts(known=len(known))

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from recollect.adapters.wiring.merge import finish_moves
 from recollect.adapters.wiring.stores import data_secret, seal_secret
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine import Context, Engine
@@ -213,6 +214,7 @@ class HookMemory:
         source = payload.get("source")
         if source in ("startup", "clear"):
             hook.session.offer = await asyncio.to_thread(offer_memory, hook.session.folder)
+            self._later(finish_moves(self._settings, self._settings.store.url))
         self._later(self._catch_up(hook))
         self._later(embed_missing(hook.memory.engine, load=self._settings.jobs.in_process))
         if source in ("compact", "clear"):
@@ -416,8 +418,7 @@ async def archive(
     url = settings.store.url
     secret, seal = space_secret(space, data_secret(url)), partial(seal_secret, space, url)
     rules = ImportRules.of(settings, secret=secret, seal=seal, now=now)
-    # messages of a joined memory are stored under its ids, or were forgotten
-    rules = replace(rules, after=await asyncio.to_thread(stored_until, space, session))
+    rules = replace(rules, stored_until=await asyncio.to_thread(stored_until, space))
     counts = await engine.parts.store.within(FINISH_SECONDS).call(
         import_transcript,
         transcript,
