@@ -552,8 +552,8 @@ class DaemonSettings(Validated):
     idle_seconds: Seconds = 14_400.0
     """Stop the daemon if it has got no request for this long."""
     notices: bool = True
-    """Show one line in the agent when Recollect adds text to a prompt: the number of passages and of
-    tokens. The model does not get the line."""
+    """Show one line in the agent when Recollect adds text to a prompt: the number of passages and
+    of tokens. The model does not get the line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
