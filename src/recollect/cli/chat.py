@@ -32,7 +32,7 @@ from recollect.system.plain_text import number_of, window_from
 from recollect.system.projects import space_named
 
 if TYPE_CHECKING:
-    from recollect.agent.chat.opening import BashChoice, ChatOrder
+    from recollect.agent.chat.opening import ChatOrder
 
 _HEAD: Final = """\
 # Settings of Recollect. `recollect doctor --settings` lists all of them and what is in force.
@@ -93,18 +93,12 @@ def chat(
     message: str | None,
     provider: str | None,
     model: str | None,
-    key: str,
-    new: bool,
-    resume: str | None,
     plain: bool,
     as_json: bool,
     window: str | None,
     space: str | None,
-    store: str | None,
-    read_only: bool,
-    bash: BashChoice,
-    network: bool,
     download: bool | None,
+    **order_fields: Any,
 ) -> None:
     """Talk to Recollect's own agent, which works in the folder WORKSPACE and has a memory. Default:
     the current folder.
@@ -114,9 +108,9 @@ def chat(
     recollect chat -m "what is here?"     once, for scripts
     recollect chat -m /status             share of the window, cost; also /why, /compact, /export
     git log | recollect chat --plain      one message per line"""
-    if new and resume is not None:
+    if order_fields["new"] and order_fields["resume"] is not None:
         raise click.UsageError("pass either --new or --resume, not both")
-    check_url(store)
+    check_url(order_fields["store"])
     window_tokens = None if window is None else window_from(window)
     from recollect.agent.chat.opening import ChatOrder, choose_settings
 
@@ -126,19 +120,9 @@ def chat(
     )
     if download is not None or (message is None and not as_json):
         offer_model(settings, download)
-    chat_order = ChatOrder(
-        workspace=folder,
-        settings=settings,
-        key=key,
-        space=space and space_named(space),
-        store=store,
-        new=new,
-        resume=resume,
-        read_only=read_only,
-        bash=bash,
-        network=network,
-    )
-    raise SystemExit(_talk(chat_order, message, plain=plain, as_json=as_json))
+    named_space = space and space_named(space)
+    order = ChatOrder(workspace=folder, settings=settings, space=named_space, **order_fields)
+    raise SystemExit(_talk(order, message, plain=plain, as_json=as_json))
 
 
 def _talk(order: ChatOrder, message: str | None, *, plain: bool, as_json: bool) -> int:

@@ -31,13 +31,7 @@ from recollect.errors import (
     RecollectError,
     SettingsError,
 )
-from recollect.hosts.inspect.checks import (
-    Check,
-    check_data,
-    check_embedder,
-    check_permissions,
-    check_settings,
-)
+from recollect.hosts.inspect.checks import Check, check_machine
 from recollect.system import config
 from recollect.system.config.fields import setting_text
 from recollect.system.config.trust import read_project_file
@@ -80,14 +74,7 @@ def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
     settings = loaded.settings
-    checks = [
-        *check_settings(loaded),
-        check_data(),
-        _check_store(settings),
-        check_embedder(settings),
-        _check_provider(settings),
-        check_permissions(loaded),
-    ]
+    checks = [*check_machine(loaded), _check_store(settings), _check_provider(settings)]
     if as_json:
         print_json(
             {

@@ -8,6 +8,8 @@ import asyncio
 import shlex
 import shutil
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +20,7 @@ import click
 from recollect.cli.store_options import (
     Memory,
     ShownProgress,
+    SpoolUse,
     change_options,
     confirm_change,
     instant,
@@ -28,7 +31,7 @@ from recollect.cli.store_options import (
     yes_option,
 )
 from recollect.errors import FormatError, RecollectError
-from recollect.hosts.inspect.sessions import stored_session, stored_sessions
+from recollect.hosts.inspect.sessions import engine_for_undo, stored_session, stored_sessions
 from recollect.system import config
 from recollect.system.plain_text import plain_line, window_from
 
@@ -176,9 +179,8 @@ async def receipt(*, session: str, number: int | None, listed: bool, memory: Mem
     SESSION is an id, an id prefix or a name. Default: the session used last."""
     from recollect.hosts.inspect.sessions import read_receipts
 
-    wanted = _choose_session(memory, session)
-    async with memory.open(spool="reported") as store:
-        found = await read_receipts(store, await _stored_session(store, wanted))
+    async with _open_session(memory, session, spool="reported") as (store, name):
+        found = await read_receipts(store, name)
     if listed:
         memory.show({"session": found.session, "compactions": found.rows()}, _receipt_lines(found))
         return
@@ -235,9 +237,7 @@ async def replay(*, session: str, turn: int | None, listed: bool, memory: Memory
 
     if turn is None and not listed:
         raise RecollectError("pass --turn N, or --list to list the stored turns")
-    wanted = _choose_session(memory, session)
-    async with memory.open(spool="reported") as store:
-        name = await _stored_session(store, wanted)
+    async with _open_session(memory, session, spool="reported") as (store, name):
         found = None if turn is None or listed else await rebuild_request(store, name, turn)
         stored = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
         unknown = isinstance(found, NotRebuilt) and not stored and await store.session(name) is None
@@ -295,22 +295,12 @@ async def undo(*, session: str, yes: bool, memory: Memory) -> None:
 
     A running agent still sends one turn with the summary before the undo takes effect. SESSION is
     an id, an id prefix or a name. Default: the session used last."""
-    from recollect.adapters.wiring import open_memory
-    from recollect.system.config.settings import Models
-
-    wanted = _choose_session(memory, session)
-    async with memory.open() as store:  # an engine would create a missing store
-        name = await _stored_session(store, wanted)
+    async with _open_session(memory, session) as (store, name):
+        # an engine would create a missing store
         if await store.session(name) is None:
             raise _no_session(name)
     confirm_change(f"Undo the last compaction of {plain_line(name)}?", yes=yes)
-    settings = replace(  # an undo needs no model, so no key, embedder or job
-        memory.settings,
-        models=Models(),
-        recall=replace(memory.settings.recall, enabled=False),
-        jobs=replace(memory.settings.jobs, in_process=False),
-    )
-    async with open_memory(space=memory.space, store=memory.url, settings=settings) as engine:
+    async with engine_for_undo(memory.space, memory.url, memory.settings) as engine:
         done = await engine.undo(name)
     value = {
         "session": name,
@@ -331,14 +321,16 @@ def _no_session(name: str) -> RecollectError:
     return RecollectError(f"no session {plain_line(name)!r} is stored in this space; {_NO_SESSION}")
 
 
-def _choose_session(memory: Memory, session: str) -> str:
-    """Choose a session and its memory. Default: this folder's chat, or "": the newest session."""
-    wanted = memory.find_session(session or _CHAT)
-    return "" if not session and wanted == _CHAT else wanted
-
-
-async def _stored_session(store: Store, wanted: str) -> str:
-    if wanted:
-        return await stored_session(store, wanted)
-    newest = await stored_sessions(store)
-    return newest[0].session_id if newest else _CHAT
+@asynccontextmanager
+async def _open_session(
+    memory: Memory, session: str, *, spool: SpoolUse = "ignored"
+) -> AsyncIterator[tuple[Store, str]]:
+    """Open the memory of a session, and resolve the session's name. Default: this folder's chat, or
+    else the newest session."""
+    name = memory.find_session(session or _CHAT)
+    async with memory.open(spool=spool) as store:
+        if session or name != _CHAT:
+            name = await stored_session(store, name)
+        elif sessions := await stored_sessions(store):
+            name = sessions[0].session_id
+        yield store, name

@@ -28,7 +28,7 @@ from recollect.core.values.fact import MadeBy
 from recollect.core.values.segment import SPEAKERS, Trust
 from recollect.errors import RecollectError
 from recollect.system import config
-from recollect.system.config.fields import read_seconds
+from recollect.system.config.fields import read_age
 from recollect.system.plain_text import harmless, number_of, plain_line
 from recollect.system.plain_text import size_text as size_text
 from recollect.system.progress import ShownProgress as ShownProgress
@@ -46,7 +46,6 @@ SpoolUse: TypeAlias = Literal["ignored", "reported", "drained"]
 DEFAULT_SPACE: Final = "default"
 _DRAIN_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 2.0
-_LONGEST_AGE_SECONDS: Final = 100 * 366 * 86_400.0
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 store_option: Final = click.option(
@@ -320,7 +319,7 @@ def moment_from(text: str, *, option: str) -> float:
     try:
         moment = datetime.fromisoformat(plain)
     except ValueError:
-        age = age_from(plain) if plain[-1:].isalpha() else None
+        age = read_age(plain) if plain[-1:].isalpha() else None
         if age is not None:
             return time.time() - age
         raise RecollectError(
@@ -328,12 +327,6 @@ def moment_from(text: str, *, option: str) -> float:
             "2026-01-31T12:00Z, or an age such as 30d"
         ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
-def age_from(text: str) -> float | None:
-    """Parse an age such as 30d, 12h or 90s as seconds; None if it is not one, or over 100 years."""
-    seconds = read_seconds(text)
-    return None if seconds is None or seconds >= _LONGEST_AGE_SECONDS else seconds
 
 
 def offer_model(settings: Settings, download: bool | None) -> None:  # noqa: FBT001
@@ -365,6 +358,12 @@ MAKERS: Final[dict[MadeBy, str]] = {
 _SEGMENT_FIELDS: Final = (
     *("id", "session", "role", "tool", "said_at", "text"),
     *("tokens", "source", "trust", "noise", "origin"),
+)
+
+
+_FACT_FIELDS: Final = (
+    *("id", "type", "content", "context", "subject", "attribute", "trust", "made_by"),
+    *("change", "superseded_by", "session", "pinned", "sources"),
 )
 
 
@@ -423,22 +422,9 @@ def fact_line(fact: Fact) -> str:
 
 
 def fact_as_json(fact: Fact) -> dict[str, Any]:
+    times = {"since": fact.at, "until": fact.valid_to, "recorded_at": fact.recorded_at}
     return {
-        "id": fact.id,
-        "type": fact.type,
-        "content": fact.content,
-        "context": fact.context,
-        "subject": fact.subject,
-        "attribute": fact.attribute,
-        "trust": fact.trust,
-        "made_by": fact.made_by,
-        "since": instant(fact.at),
-        "until": instant(fact.valid_to),
-        "recorded_at": instant(fact.recorded_at),
-        "change": fact.change,
-        "superseded_by": fact.superseded_by,
-        "session": fact.session,
-        "pinned": fact.pinned,
-        "sources": list(fact.sources),
+        **{name: getattr(fact, name) for name in _FACT_FIELDS},
+        **{name: instant(time) for name, time in times.items()},
         "evidence": [asdict(span) for span in fact.evidence],
     }

@@ -19,7 +19,6 @@ import click
 
 from recollect.cli.store_options import (
     Memory,
-    age_from,
     confirm,
     instant,
     print_json,
@@ -31,6 +30,7 @@ from recollect.cli.store_options import (
 from recollect.core.values.tenant import ApiKey, KeyScope, Tenant
 from recollect.errors import RecollectError
 from recollect.system import config
+from recollect.system.config.fields import read_age
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ async def administration(memory: Memory) -> AsyncIterator[Administration]:
 
     async with service_of(memory) as fleet:
         yield Administration(fleet, actor())
+
+
+@asynccontextmanager
+async def tenant_administration(
+    memory: Memory, name: str
+) -> AsyncIterator[tuple[Administration, Tenant]]:
+    """Open the database of a service for changes to the tenant of this name."""
+    async with administration(memory) as service:
+        yield service, await find_tenant(service.fleet, name)
 
 
 @asynccontextmanager
@@ -138,8 +147,8 @@ async def set_limits(*, name: str, memory: Memory, **given: int | None) -> None:
 
     Takes effect on all nodes within seconds."""
     limits: Any = {key: limit or None for key, limit in given.items() if limit is not None}
-    async with administration(memory) as service:
-        one = await service.set_limits(await find_tenant(service.fleet, name), limits)
+    async with tenant_administration(memory, name) as (service, owner):
+        one = await service.set_limits(owner, limits)
     memory.show(_tenant_json(one), [f"{plain_line(name)}  {_limits_text(one)}"])
 
 
@@ -160,8 +169,7 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
     if not yes and not confirm(question, effect, as_json=memory.as_json):
         raise SystemExit(1)
 
-    async with administration(memory) as service:
-        owner = await find_tenant(service.fleet, name)
+    async with tenant_administration(memory, name) as (service, owner):
         async for space_name, done in service.delete_tenant(owner):
             count = done.counts.get("segments", 0)
             text = f"{plain_line(space_name)}  {count:,} messages  certificate {done.checksum}"
@@ -247,8 +255,7 @@ async def create_key(
 ) -> None:
     """Create a key and print it. Recollect cannot show the key again."""
     seconds = None if expires is None else _age(expires, "--expires")
-    async with administration(memory) as service:
-        owner = await find_tenant(service.fleet, tenant_name)
+    async with tenant_administration(memory, tenant_name) as (service, owner):
         new = await service.create_key(owner, scopes=scopes, name=name, seconds=seconds)
     _print_key(memory, new)
 
@@ -285,8 +292,7 @@ async def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
     """Revoke a key. Takes effect on all nodes within seconds."""
     from recollect.hosts.service.keys import KEY_SECONDS
 
-    async with administration(memory) as service:
-        owner = await find_tenant(service.fleet, tenant_name)
+    async with tenant_administration(memory, tenant_name) as (service, owner):
         if not await service.revoke_key(owner, key_id):
             raise _no_such_key(tenant_name, key_id)
     text = f"Revoked {plain_line(key_id)}: nodes refuse it within {KEY_SECONDS:g} seconds."
@@ -307,8 +313,7 @@ async def revoke_key(*, tenant_name: str, key_id: str, memory: Memory) -> None:
 async def rotate_key(*, tenant_name: str, key_id: str, grace: str, memory: Memory) -> None:
     """Create a new key with the same scopes as KEY. KEY keeps working for the time of --grace."""
     seconds = _age(grace, "--grace")
-    async with administration(memory) as service:
-        owner = await find_tenant(service.fleet, tenant_name)
+    async with tenant_administration(memory, tenant_name) as (service, owner):
         new = await service.rotate_key(owner, key_id, grace=seconds)
         if new is None:
             raise _no_such_key(tenant_name, key_id)
@@ -322,7 +327,7 @@ def _no_such_key(tenant_name: str, key_id: str) -> RecollectError:
 
 
 def _age(text: str, option: str) -> float:
-    seconds = age_from(text)
+    seconds = read_age(text)
     if seconds is None:
         raise RecollectError(
             f"{option} {plain_line(text)!r}: give an age such as 90d, 12h, 5m or 90s"
@@ -405,8 +410,7 @@ async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memo
         certificate = await delete_stored_space(memory.settings, memory.space, memory.url)
         memory.show(certificate_json(certificate), [certificate_text(certificate)])
     else:
-        async with administration(memory) as service:
-            owner = await find_tenant(service.fleet, tenant)
+        async with tenant_administration(memory, tenant) as (service, owner):
             if not await service.records.has_space(owner.id, name):
                 raise RecollectError(
                     f"tenant {plain_line(tenant)!r} has no space {plain_line(name)!r}: "

@@ -18,7 +18,7 @@ from recollect.errors import RecollectError
 
 if TYPE_CHECKING:
     from recollect.agent.chat.view import LineView
-    from recollect.agent.events import AgentEvent, EndReason
+    from recollect.agent.events import AgentEvent
     from recollect.agent.loop import Agent
 
 
@@ -66,27 +66,32 @@ async def talk_plain(
     """Run one turn per input line. Return 1 if the last turn failed."""
     from recollect.agent.chat.view import LineView
 
-    view = LineView(out, notes)
-    ended = 0
+    view, exit_code = LineView(out, notes), 0
     async with open_chat_agent(order) as agent:
         async for line in lines:
             if line.strip():
-                ended = 0 if await run_turn(agent, view, line) in ("done", "command") else 1
-    return ended
+                exit_code = await run_turn(agent, view, line)
+    return exit_code
 
 
-async def run_turn(agent: Agent, view: LineView, text: str) -> EndReason:
-    """Run one turn or command, print its events and the status line, and return how it ended."""
+async def run_turn(agent: Agent, view: LineView, text: str) -> int:
+    """Run one turn or command, print its events and the status line, and return its exit code."""
+    exit_code = await _show_events(agent, view.on, text)
+    await print_status(agent, view)
+    return exit_code
+
+
+async def _show_events(agent: Agent, show: Callable[[AgentEvent], None], text: str) -> int:
+    """Run one turn or command, and show its events. Return 1 if it failed or was stopped."""
     from recollect.agent.events import Ended
 
-    reason: EndReason = "failed"
+    exit_code = 1
     async with aclosing(agent.run(text)) as events:
         async for event in events:
-            view.on(event)
-            if isinstance(event, Ended):
-                reason = event.reason
-    await print_status(agent, view)
-    return reason
+            show(event)
+            if isinstance(event, Ended) and event.reason in ("done", "command"):
+                exit_code = 0
+    return exit_code
 
 
 async def print_status(agent: Agent, view: LineView) -> None:
@@ -96,7 +101,7 @@ async def print_status(agent: Agent, view: LineView) -> None:
 
 async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) -> int:
     """Run one turn per line, and print each event as a line. `{"abort": true}` stops a turn."""
-    ended = 0
+    exit_code = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
     async with open_chat_agent(order) as agent:
         _write_line(out, opened_dict(agent, order))
@@ -115,16 +120,13 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) ->
         listening.add_done_callback(lambda _: waiting.put_nowait(None))
         try:
             while (text := await waiting.get()) is not None:
-                last: dict[str, Any] = {}
-                async with aclosing(agent.run(text)) as events:
-                    async for event in events:
-                        last = event_dict(event)
-                        _write_line(out, last)
-                ended = 0 if last.get("reason") in ("done", "command") else 1
+                exit_code = await _show_events(
+                    agent, lambda event: _write_line(out, event_dict(event)), text
+                )
             await listening  # raises the task's exception
         finally:
             listening.cancel()
-    return ended
+    return exit_code
 
 
 def _write_line(out: TextIO, value: dict[str, Any]) -> None:

@@ -32,6 +32,16 @@ class Check:
     """The fix; empty if there is nothing to do."""
 
 
+def check_machine(loaded: LoadedSettings) -> list[Check]:
+    """Check the installation without using the network."""
+    return [
+        *check_settings(loaded),
+        check_data(),
+        check_embedder(loaded.settings),
+        check_permissions(loaded),
+    ]
+
+
 def check_settings(loaded: LoadedSettings) -> Iterator[Check]:
     idle = [str(notice) for notice in loaded.notices if notice.without_effect]
     if idle:

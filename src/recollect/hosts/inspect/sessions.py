@@ -5,8 +5,9 @@ locks, while other processes may be writing them."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +24,7 @@ from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
     from recollect.core.compaction.receipt import DiffLine
+    from recollect.core.engine import Engine
     from recollect.core.ports import Store
     from recollect.core.values.batch import StoredSession
     from recollect.core.values.compaction import (
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
         ProbeFinding,
         ProbeKind,
     )
+    from recollect.system.config import Settings
 
 _INFO: Final = b'"session_info"'
 _SAID: Final = tuple(
@@ -45,54 +48,35 @@ class SessionLine:
     """A session of a space, as listings show it."""
 
     session_id: str
-    key: str = ""
-    """The first key under which the index lists this session; empty if each key has a newer one."""
     name: str = field(default="", repr=False)
     messages: int = 0
     """Number of messages of user, model and tools, on all branches."""
     changed: float = 0.0
-    current: bool = False
-    """True for the running session. In a shell: the session that a chat continues by default."""
     keys: tuple[str, ...] = ()
     """All keys that continue this session. A session has two keys if one key resumed the session of
     another."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return a dictionary for JSON."""
-        return asdict(self)
-
 
 def sessions_of(space: str) -> list[SessionLine]:
     """List the transcripts of a space, last changed first. Reads the disk."""
-    index = SessionIndex.of_space(space)
-    main = index.sessions().get("main")
-    return listed_sessions(sessions_folder(space), "" if main is None else main.session_id, index)
-
-
-def listed_sessions(folder: Path, current: str, index: SessionIndex | None) -> list[SessionLine]:
-    """List the transcripts of a folder, last changed first. Reads the disk."""
     keys: dict[str, list[str]] = {}
-    for key, record in ({} if index is None else index.sessions()).items():
+    for key, record in SessionIndex.of_space(space).sessions().items():
         keys.setdefault(record.session_id, []).append(key)
-    found: list[SessionLine] = []
-    for path in folder.glob("*.jsonl"):
-        try:
-            (name, messages), changed = _glance(path), path.stat().st_mtime
-        except OSError:
-            continue
-        own = sorted(keys.get(path.stem, ()), key=lambda key: key != "main")
-        found.append(
-            SessionLine(
-                session_id=path.stem,
-                key=own[0] if own else "",
-                keys=tuple(own),
-                name=name,
-                messages=messages,
-                changed=changed,
-                current=path.stem == current,
+    lines: list[SessionLine] = []
+    for path in sessions_folder(space).glob("*.jsonl"):
+        with suppress(OSError):
+            name, messages = _glance(path)
+            session_keys = sorted(keys.get(path.stem, ()), key=lambda key: key != "main")
+            lines.append(
+                SessionLine(
+                    session_id=path.stem,
+                    keys=tuple(session_keys),
+                    name=name,
+                    messages=messages,
+                    changed=path.stat().st_mtime,
+                )
             )
-        )
-    return sorted(found, key=lambda line: line.changed, reverse=True)
+    return sorted(lines, key=lambda line: line.changed, reverse=True)
 
 
 def _glance(path: Path) -> tuple[str, int]:
@@ -167,6 +151,24 @@ async def stored_session(store: Store, wanted: str) -> str:
     if not sessions_called(lines, wanted):
         return wanted
     return session_meant(lines, wanted).session_id
+
+
+@asynccontextmanager
+async def engine_for_undo(
+    space: str, store: str | None, settings: Settings
+) -> AsyncIterator[Engine]:
+    """Open an engine for an undo, which needs no model, and so no key, embedder or job."""
+    from recollect.adapters.wiring import open_memory
+    from recollect.system.config.settings import Models
+
+    settings = replace(
+        settings,
+        models=Models(),
+        recall=replace(settings.recall, enabled=False),
+        jobs=replace(settings.jobs, in_process=False),
+    )
+    async with open_memory(space=space, store=store, settings=settings) as engine:
+        yield engine
 
 
 KIND_NAMES: Final[dict[ProbeKind, str]] = {

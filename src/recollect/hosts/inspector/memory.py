@@ -19,6 +19,7 @@ from recollect.core.values.segment import SegmentId
 from recollect.core.values.tenant import KeyScope
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
+from recollect.hosts.inspect.checks import Check, check_machine
 from recollect.hosts.inspect.searching import fact_book, search_memory
 from recollect.hosts.inspect.turns import shown_text
 from recollect.hosts.inspector.access import policy
@@ -29,7 +30,8 @@ from recollect.hosts.inspector.removal import (
     redact_stored,
     standing_limits,
 )
-from recollect.system.config.fields import read_seconds
+from recollect.system.config import load_settings
+from recollect.system.config.fields import read_age
 from recollect.system.plain_text import plain_block, plain_line
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from recollect.core.upkeep.certificates import RedactionReport
     from recollect.core.values.recall import Hit
     from recollect.core.values.segment import StoredSegment
-    from recollect.hosts.inspect.checks import Check
     from recollect.hosts.inspector.spaces import OpenSpace
     from recollect.hosts.inspector.view import Page, PageView
 
@@ -45,7 +46,6 @@ MOST_HITS: Final = 20
 MOST_FACTS: Final = 500
 MOST_TARGETS: Final = 100
 MOST_JOBS: Final = 50
-_LONGEST_AGE_SECONDS: Final = 100 * 365 * 86_400
 _QUOTE_CHARS: Final = 320
 _FORGET_FIELDS: Final = ("segment", "forget_session", "matching", "older_days", "fact")
 
@@ -198,13 +198,11 @@ async def _order(view: PageView, opened: OpenSpace) -> ForgetOrder:
     if text := view.given("matching").strip():
         order = replace(order, matching=text)
     if asked := view.given("older_days").strip():
-        age = read_seconds(
-            f"{asked}d" if asked.isdecimal() else asked if asked[-1].isalpha() else ""
-        )
-        if not 0 < (age or 0) < _LONGEST_AGE_SECONDS:
+        age = read_age(f"{asked}d" if asked.isdecimal() else asked if asked[-1].isalpha() else "")
+        if not age:
             raise RecollectError(f"Older than {plain_line(asked)!r}: give days such as 90, or 12h")
         # rounded, so that preview and confirmed request have the same time
-        order = replace(order, said_before=time.time() // 3600 * 3600 - (age or 0))
+        order = replace(order, said_before=time.time() // 3600 * 3600 - age)
     return order
 
 
@@ -244,7 +242,9 @@ async def _redacted(view: PageView, *, apply: bool) -> RedactionReport:
 async def health(view: PageView) -> Response:
     """Show the checks of the installation, and the jobs, spool and sizes of a memory."""
     spaces = await view.spaces()
-    checks = await asyncio.to_thread(_checks) if view.visitor.spaces.is_own_machine else []
+    checks: list[Check] = []
+    if view.visitor.spaces.is_own_machine:
+        checks = await asyncio.to_thread(lambda: check_machine(load_settings()))
     names = ("stats", "queue", "jobs", "uses", "spool", "problems")
     found: dict[str, object] = dict.fromkeys(names)
     if view.space:
@@ -260,20 +260,6 @@ async def health(view: PageView) -> Response:
             if view.given("check"):
                 found["problems"] = (await store.check()).problems
     return view.render("health.html", spaces=spaces, checks=checks, **found)
-
-
-def _checks() -> list[Check]:
-    """Check the installation without using the network."""
-    from recollect.hosts.inspect import checks
-    from recollect.system.config import load_settings
-
-    loaded = load_settings()
-    return [
-        *checks.check_settings(loaded),
-        checks.check_data(),
-        checks.check_embedder(loaded.settings),
-        checks.check_permissions(loaded),
-    ]
 
 
 PAGES: Final[dict[str, Page]] = {

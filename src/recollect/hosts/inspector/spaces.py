@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from recollect.adapters.wiring import is_server, open_spool, open_store, stored_spaces
 from recollect.adapters.wiring.stores import is_stored
 from recollect.errors import RecollectError
+from recollect.hosts.inspect.sessions import engine_for_undo
 from recollect.system.places import spaces_folder
 
 if TYPE_CHECKING:
@@ -103,17 +104,8 @@ class LocalSpaces:
 
     @asynccontextmanager
     async def engine(self, name: str) -> AsyncIterator[Engine]:
-        from recollect.adapters.wiring import open_memory
-        from recollect.system.config.settings import Models
-
         await self._require(name)
-        settings = replace(  # an undo needs no model, so no key, embedder or job
-            self.settings,
-            models=Models(),
-            recall=replace(self.settings.recall, enabled=False),
-            jobs=replace(self.settings.jobs, in_process=False),
-        )
-        async with open_memory(space=name, store=self._url, settings=settings) as engine:
+        async with engine_for_undo(name, self._url, self.settings) as engine:
             yield engine
 
     async def note(self, act: str, name: str) -> None:

@@ -193,6 +193,10 @@ def _bounds_words(bounds: Meta | None) -> str:
     return f"from {bounds.ge:g} to {bounds.le:g}"
 
 
+MAX_AGE_SECONDS: Final = 100 * 366 * 86_400.0
+"""Not measured: the time of a larger age would be outside of what `datetime` can show."""
+
+
 def read_seconds(value: Any) -> float | None:
     """Parse a duration ("5m", "1h30m", a number) to seconds; None if it is invalid."""
     if isinstance(value, timedelta):
@@ -206,6 +210,12 @@ def read_seconds(value: Any) -> float | None:
         return None
     parts = _DURATION_PART.findall(text)
     return sum(float(amount) * _UNIT_SECONDS[unit] for amount, unit in parts)
+
+
+def read_age(text: str) -> float | None:
+    """Parse an age such as 30d, 12h or 90s as seconds; None if it is not one, or over 100 years."""
+    seconds = read_seconds(text)
+    return seconds if seconds is not None and seconds < MAX_AGE_SECONDS else None
 
 
 def setting_text(value: Any) -> str:
