@@ -39,7 +39,9 @@ from recollect.system.config.settings import Redaction
 from recollect.system.plain_text import plain_line
 
 FOLDER = "memory"
+# Not measured: another program holds the lock only while it writes one note.
 LOCK_SECONDS = 5.0
+# Not measured: bounds the part of a long file in which known lines are looked for.
 _COMPARED_BYTES = 1_000_000
 _USES = {
     "daily": "what happened today, and what the user asked to remember",
@@ -137,6 +139,7 @@ class SilentFilter:
 MAX_STEPS = 3
 """Limit of requests in one note-taking turn: write, perhaps write again, finish."""
 _DATE = "YYYY-MM-DD"
+# Not measured: a path that a model made up does not fill the reason.
 _SHOWN_CHARS = 80
 
 

@@ -66,9 +66,11 @@ AT_WORK = (
 )
 ABORTED = "The user stopped the turn while this ran; it may be done in part."
 NOT_RUN = "Not run: the user stopped the turn before."
+# Not measured: Python closes an abandoned run within a few turns of the event loop.
 LEFT_SECONDS = 1.0
 MAX_STEPS = 200
 """Maximum number of requests in one turn."""
+# Not measured: a name of a session fits a line of a list.
 _NAME_CHARS = 160
 NOTHING_SAID = "The message is empty; write a message or a command."
 NOT_WAITED_FOR = (

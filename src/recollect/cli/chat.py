@@ -50,6 +50,7 @@ _NO_MODEL: Final = """\
 # base_url = "{url}"
 # main = "the name of its model"
 """
+# Not measured: both ends of a long value fit two rows of a terminal with 80 columns.
 _END_CHARS: Final = 60
 
 

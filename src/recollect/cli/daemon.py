@@ -26,6 +26,7 @@ from recollect.hosts.daemon.client import (
     run_hook,
 )
 
+# Not measured: longer than the daemon's own limits for closing its memories.
 STOP_SECONDS: Final = 60.0
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from recollect.system.config import LoadedSettings, Settings
 
 _SIGNS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
+# Not measured: a person waits for these checks, and a healthy store or server answers sooner.
 _STORE_SECONDS: Final = 5.0
 _CONNECT_SECONDS: Final = 3.0
 _PORTS: Final = {"http": 80, "https": 443}

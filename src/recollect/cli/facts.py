@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     )
     from recollect.core.values.fact import Fact
 
+# Not measured: as short as an id that people can copy from a list by hand.
 LEAST_ID_CHARS: Final = 8
 _MAX_FILE_BYTES: Final = 100_000
 """A fact has at most 2,000 characters. Not measured; bounds the work of one file."""

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from recollect.core.upkeep.matching import ForgetTargets
     from recollect.core.values.upkeep import Certificate
 
+# Not measured: the list and the question after it fit one screen.
 _LISTED = 20
 _EXCERPT_CHARS = 100
 _workspace_option = click.option(

@@ -36,6 +36,7 @@ AGENT_NAMES = ("claude", "codex", "opencode", "pi")
 MAX_DELAYED: Final = 20
 """Maximum number of log messages to print after the agent has released the screen."""
 HEAD = "time      session            status   came →   sent  cached    out  cost $   delay   first"
+# The width of the column `session` in HEAD.
 _CUT = 16
 _SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
 

@@ -49,6 +49,7 @@ AGENT_NAMES: Final[dict[HistoryAgent, str]] = {
     "pi": "pi",
     "openclaw": "OpenClaw",
 }
+# Not measured: a file with many broken lines must not push the counts off the screen.
 _SHOWN_NOTES: Final = 5
 OPENCLAW_FILES: Final = (SEGMENTS, KNOWLEDGE, VECTORS)
 _ENDINGS: Final = (".jsonl", ".json", ".gz", ".ndjson", ".zst")

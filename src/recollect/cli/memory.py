@@ -42,8 +42,10 @@ ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
 """Model calls that belong to no conversation, "today" and in "total"."""
 _USE_FIELDS = ("calls", "input_tokens", "output_tokens")
 _ID = re.compile(r"[0-9a-f]{32}")
+# Not measured: five lines of a terminal with 80 columns, and two messages on either side.
 _EXCERPT_CHARS = 400
 _NEIGHBOURS = 2
+# Not measured: a match takes three lines of a terminal with 80 columns.
 _SNIPPET_CHARS = 240
 _BEFORE_MATCH_CHARS = 60
 _EMPTY_VIEW = "A session that already shows the answer recalls less, or nothing."

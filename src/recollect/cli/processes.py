@@ -21,6 +21,7 @@ from recollect.hosts.service.telemetry import NODE, write_line
 from recollect.system.config import Settings
 from recollect.system.loopback import BACKLOG, address_of
 
+# Not measured: a process that fails at its start does not take a whole core.
 RESTART_SECONDS: Final = 1.0
 
 

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from recollect.hosts.service.metrics import Metrics
     from recollect.system.config import Settings
 
+# Not measured: how late a worker notices a new job; one cheap query per worker.
 IDLE_SECONDS: Final = 2.0
 VISITS: Final = 4
 """Number of a server's spaces that are visited at once. A job mostly waits for other services."""
@@ -54,6 +55,7 @@ PURGE_SECONDS: Final = 3_600.0
 QUIET_SECONDS: Final = 30.0
 """After a visit that ran no due job (because the space is paused or over its budget), wait this
 long before the next visit. Also the interval between rounds through the data folder."""
+# Not measured: bounds the memory of a worker whose model fails in ever new words.
 MOST_REPORTED: Final = 1_000
 
 

@@ -44,7 +44,9 @@ if TYPE_CHECKING:
 Command: TypeAlias = Callable[..., Coroutine[Any, Any, None] | None]
 SpoolUse: TypeAlias = Literal["ignored", "reported", "drained"]
 DEFAULT_SPACE: Final = "default"
+# Not measured: an export waits this long for waiting writes before it reports them as missing.
 _DRAIN_SECONDS: Final = 60.0
+# Not measured: the answer is not needed, so a busy daemon must not delay the command.
 _STOP_SECONDS: Final = 2.0
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.store import PostgresFleet
     from recollect.hosts.service.keys import Administration, MadeKey
 
+# Not measured: bounds the rows of one query.
 PAGE: Final = 500
 
 

@@ -43,6 +43,7 @@ _JOB_KINDS: Final = click.Choice([_EVERY_KIND, "extract", "embed", "expire", "pa
 _kind_option: Final = partial(
     click.option, is_flag=False, flag_value=_EVERY_KIND, type=_JOB_KINDS, metavar="KIND"
 )
+# Not measured: a job's line fits a terminal, and a queue fits a few screens.
 _KEY_CHARS: Final = 40
 _MOST_JOBS: Final = 100
 

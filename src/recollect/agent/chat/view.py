@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _MATTERS: Final = ("command", "path", "query", "pattern", "url", "text")
 """Arguments that describe a tool call best, in the order of preference."""
+# Not measured: the name of the tool, its argument and a short note fit one row of a terminal.
 ARGUMENT_CELLS: Final = 60
 NOTE_CELLS: Final = 100
 """Longest note of a numbered line, so that few notes need a second row of a terminal."""

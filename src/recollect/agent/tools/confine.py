@@ -107,6 +107,7 @@ Confirm: TypeAlias = Callable[[str], Awaitable[bool]]
 _SYSTEM_FOLDERS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _PASSED_ON = ("LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "PATH", "SHELL", "TERM", "TZ", "USER")
 """Environment variables that a confined command gets. None of these contains a provider's key."""
+# Not measured: bubblewrap starts within milliseconds, or never.
 _PROBE_SECONDS = 5.0
 SETTINGS_FILES = (FILE_NAME, "openclaw.json")
 """Names of files from which settings are read."""

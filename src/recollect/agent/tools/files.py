@@ -30,6 +30,7 @@ from recollect.agent.tools.confine import (
 )
 from recollect.system.durable import FOLDER_STEP, NO_LINK, read_plain
 
+# pi's limits for one `read`.
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
 """pi's limits for one `read`: as much as a model can read without losing track of its task."""

@@ -24,13 +24,16 @@ from recollect.agent.tools.confine import (
     text_argument,
 )
 
+# Not measured: most builds and test runs end within two minutes; a call may ask for up to an hour.
 DEFAULT_SECONDS = 120.0
 MAX_SECONDS = 3600
+# Not measured: together about as much as one call of `read` returns.
 HEAD_BYTES = 16 * 1024
 TAIL_BYTES = 32 * 1024
 """A long output is shortened to its start and a larger part of its end, where errors are."""
 _DRAIN_SECONDS = 0.5
 """How long to read output after the command ended, if another process has its pipe open."""
+# The capacity of a pipe in Linux.
 _READ_BYTES = 65536
 
 

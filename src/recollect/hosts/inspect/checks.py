@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from recollect.system.config import LoadedSettings, Settings
 
 CheckState: TypeAlias = Literal["ok", "note", "broken"]
+# A file system on a full disk may still take a file of a few bytes.
 _CHECKED_BYTES = 65_536
 
 

@@ -295,6 +295,7 @@ def _made_at(transcript: RecordedSession, request: RecordedRequest) -> float | N
 
 
 WindowSource: TypeAlias = Literal["argument", "settings", "recording", "model", "default"]
+# Not measured: the list fits a screen together with the rest.
 LARGEST: Final = 10
 
 

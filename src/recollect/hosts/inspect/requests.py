@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from recollect.core.values.batch import PieceHash, RebuiltTurn
     from recollect.core.values.segment import Segment, SegmentId, StoredSegment
 
+# Not measured: bounds the bodies in RAM, and the text of one side of a diff on a page.
 _AT_ONCE: Final = 400
 _AROUND_CHARS: Final = 160
 _CHANGED_CHARS: Final = 700

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from recollect.core.values.segment import SegmentId, StoredSegment
     from recollect.system.config import Settings
 
+# Not measured: a message's passages compete for places, so more passages than messages are read. A
+# person who searches waits longer for an embedder than a turn does.
 _HITS_A_MESSAGE: Final = 4
 _BUDGET_TOKENS_A_HIT: Final = 120
 _EMBED_SECONDS: Final = 30.0

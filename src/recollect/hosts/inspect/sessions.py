@@ -39,6 +39,7 @@ _INFO: Final = b'"session_info"'
 _SAID: Final = tuple(
     b'"message":{"role":"%b"' % role for role in (b"user", b"assistant", b"toolResult")
 )
+# Not measured: shorter prefixes match by chance, and more ids make an error hard to read.
 _LEAST_PREFIX: Final = 4
 _MOST_NAMED: Final = 5
 

@@ -66,6 +66,7 @@ class ChartSize:
 
 WIDE: Final = ChartSize(left=104, right=1296, plot=300, ticks=9, name="wide")
 NARROW: Final = ChartSize(left=96, right=346, plot=180, ticks=3, name="narrow")
+# In pixels: space for half a line of text, and for a mark with space around it.
 _TOP: Final = 14
 _LANE: Final = 22
 

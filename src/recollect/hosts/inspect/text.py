@@ -28,6 +28,7 @@ MIN_WIDTH: Final = 60
 """The columns of numbers need this width."""
 _MAX_STRETCHES: Final = 16
 """If there are more stretches than this, stretches with the same reason are joined."""
+# Not measured: the most that a person reads at once; `--json` has all.
 _MAX_LISTED: Final = 40
 _MAX_TOOLS: Final = 6
 _FILE_KINDS: Final = {

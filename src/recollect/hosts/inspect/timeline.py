@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MOST_READ: Final = 30_000
 """Number of reports that stay in RAM, each about 2 kB."""
+# One column of a sparkline is about four pixels wide; one query reads at most _AT_ONCE reports,
+# about 4 MB.
 SPARK_TURNS: Final = 48
 _AT_ONCE: Final = 2_000
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Spending,
     )
 
+# Two rows of a terminal with 80 columns.
 EXCERPT_CHARS: Final = 160
 _LOOKED_AT_CHARS: Final = 4000  # long enough to recognize a long secret before the text is cut
 FATES: Final[tuple[FateKind, ...]] = ("kept", "changed", "left out", "summarized", "inserted")
@@ -263,6 +264,7 @@ def all_words(parts: Sequence[Part]) -> str:
     )
 
 
+# Not measured: the answer of a command fits a screen.
 MOST_LISTED: Final = 20
 _MOST_MATCHES: Final = 5
 _SAID_CHARS: Final = 60

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TOKEN_SECONDS: Final = 600.0
 """A link's token works once, within this time."""
+# Not measured: far more than the browsers of one user; bounds what is compared per request.
 MOST_SIGNED_IN: Final = 64
 ALL_SCOPES: Final[frozenset[KeyScope]] = frozenset(("read", "write", "forget"))
 _COOKIE: Final = "recollect-inspector"

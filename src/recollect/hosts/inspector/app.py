@@ -28,10 +28,12 @@ from recollect.hosts.inspector.spaces import UnknownSpace
 from recollect.hosts.inspector.view import FOLDER, Page, PageView, page_templates
 from recollect.system.config import Settings
 
+# Not measured: the longest form holds one fact; a slow or endless form must not occupy the server.
 MOST_FORM_BYTES: Final = 200_000
 FORM_SECONDS: Final = 10.0
 LIVE_SECONDS: Final = 1.0
 """Interval at which the server checks whether the session of an open page has new turns."""
+# Not measured: an open page that no user looks at connects again once an hour.
 MOST_LIVE_SECONDS: Final = 3_600.0
 _FILES: Final = ("inspector.css", "inspector.js", "icon.svg")
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from recollect.hosts.inspector.spaces import OpenSpace
     from recollect.hosts.inspector.view import Page, PageView
 
+# Not measured: lengths of lists that a person can still read, and a browser shows at once.
 MOST_HITS: Final = 20
 MOST_FACTS: Final = 500
 MOST_TARGETS: Final = 100

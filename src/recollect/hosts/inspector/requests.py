@@ -34,12 +34,15 @@ _FILTERS: Final[Mapping[str, str]] = {
     "new": "New since the turn before",
     "all": "All",
 }
+# Not measured: lengths of lists and texts that a person can still read, and a browser shows at
+# once.
 MESSAGES_PER_PAGE: Final = 60
 DIFFS_PER_PAGE: Final = 30
 MOST_REASONS: Final = 20
 MOST_SHOWN_CHARS: Final = 60_000
 MOST_REBUILT_ROWS: Final = 2_000
 """A request with more rows than this is not rebuilt, so the page shows no size in bytes."""
+# Not measured: bounds the bodies that one search reads.
 _MOST_SEARCHED: Final = 5_000
 
 

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from recollect.hosts.inspector.spaces import OpenSpace
     from recollect.hosts.inspector.view import Page, PageView
 
+# Not measured: lengths of lists that a person can still read, and a browser shows at once.
 SESSIONS_PER_PAGE: Final = 50
 MOST_TURNS: Final = 2_500
 """The list of sessions reads at most this many turns per session, evenly sampled."""
+# Not measured: as SESSIONS_PER_PAGE.
 ROWS_PER_PAGE: Final = 100
 MESSAGES_PER_PAGE: Final = 60
 
