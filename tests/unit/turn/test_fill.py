@@ -59,6 +59,31 @@ def test_by_meaning_every_second_passage_is_the_nearest_in_meaning() -> None:
     assert chosen(made) == ["a", "b"]
 
 
+def test_lines_of_the_user_that_match_nothing_do_not_come() -> None:
+    told = [
+        candidate("a", "the crane is green"),
+        candidate("b", "lunch was late"),
+        candidate("c", "the harbor is closed on Sundays"),
+        candidate("d", "noted", role="assistant"),
+    ]
+    made = rank(asking("which crane is green?"), found(told), Surroundings(), Weighing())
+    assert chosen(made) == ["a"], "points for the role only order what matches"
+
+
+@pytest.mark.parametrize("by_meaning", [False, True])
+def test_the_block_ends_alike_for_embedders_that_find_everything_similar(by_meaning: bool) -> None:
+    def ended(mean: float, spread: float) -> list[str]:
+        told = [
+            candidate(name, name, similarities=(mean + spread * near,))
+            for name, near in zip("abcd", (6, 5, 1, 0), strict=True)
+        ]
+        weighing = Weighing(kinds=("onnx",), means=(mean,))
+        made = rank(asking("which crane?"), found(told), Surroundings(), weighing)
+        return chosen(made, by_meaning=by_meaning)
+
+    assert ended(0.05, 0.1) == ended(0.5, 0.05) == ["a", "b"]
+
+
 @pytest.mark.parametrize("by_meaning", [False, True])
 def test_a_message_gives_a_few_passages(by_meaning: bool) -> None:
     one = [candidate("a", f"part {at}", ordinal=at) for at in range(5)]

@@ -132,15 +132,16 @@ def fuse(
     passages: Sequence[Candidate],
     statistics: Candidates,
     words: Sequence[str],
-    shares: Sequence[float],
+    weighing: Weighing,
 ) -> Fused:
-    """Combine word scores and similarities per passage. `shares` are the similarities' weights."""
+    """Combine word scores and similarities per passage."""
+    shares = weighing.vector_shares
     raw = score_passages(passages, statistics, words)
     best = max(raw, default=0.0) or 1.0
     by_words = [score / best for score in raw]
     by_vectors = [
         near if near is not None else sum(shares) * _WITHOUT_VECTOR * lexical
-        for near, lexical in zip(_by_vectors(passages, shares), by_words, strict=True)
+        for near, lexical in zip(_by_vectors(passages, weighing), by_words, strict=True)
     ]
     text_share = 1.0 - sum(shares)
     scores = [
@@ -149,27 +150,37 @@ def fuse(
     return Fused(words=by_words, vectors=by_vectors, scores=scores)
 
 
-def _by_vectors(passages: Sequence[Candidate], shares: Sequence[float]) -> list[float | None]:
-    """Combine the similarities of each passage; None if it has no vector. The weight of a missing
+def _nearness(held: Sequence[float | None], mean: float) -> list[float | None]:
+    """Return how near each passage is to the question by one embedder's similarities: 1 for the
+    nearest, 0 if no nearer than unrelated texts are (`Scale.mean`), None without a vector. That
+    mean differs between embedders, from 0 to .5."""
+    top = max([similarity for similarity in held if similarity is not None], default=0.0) - mean
+    if top <= 0:
+        return [None if similarity is None else 0.0 for similarity in held]
+    return [
+        None if similarity is None else max(0.0, (similarity - mean) / top) for similarity in held
+    ]
+
+
+def _by_vectors(passages: Sequence[Candidate], weighing: Weighing) -> list[float | None]:
+    """Combine the nearness of each passage; None if it has no vector. The weight of a missing
     vector is divided among the other vectors. Working embedder by embedder takes a quarter of the
     time of working passage by passage."""
     points = [0.0] * len(passages)
     weights = [0.0] * len(passages)
-    total = 0.0
-    for at, share in enumerate(shares):
-        held = [passage.similarities[at] for passage in passages]
-        near = [similarity or 0.0 for similarity in held]
-        top = max(near, default=0.0)
-        if top > 0:
-            points = [
-                sofar + share * similarity / top if similarity > 0.0 else sofar
-                for sofar, similarity in zip(points, near, strict=True)
-            ]
-        total += share
-        weights = [
-            weight if similarity is None else weight + share
-            for weight, similarity in zip(weights, held, strict=True)
+    means = weighing.means or (0.0,) * len(weighing.kinds)
+    shares = weighing.vector_shares
+    for index, (share, mean) in enumerate(zip(shares, means, strict=True)):
+        near = _nearness([passage.similarities[index] for passage in passages], mean)
+        points = [
+            sofar + share * (closeness or 0.0)
+            for sofar, closeness in zip(points, near, strict=True)
         ]
+        weights = [
+            weight if closeness is None else weight + share
+            for weight, closeness in zip(weights, near, strict=True)
+        ]
+    total = sum(shares)
     return [
         sofar * total / weight if weight else None
         for sofar, weight in zip(points, weights, strict=True)
@@ -274,6 +285,7 @@ _DECIMALS: Final = 6
 """Scores are rounded before they are compared, because stores agree only in seven digits."""
 
 _PARTS: Final[tuple[PartName, ...]] = get_args(PartName)
+_ROLE: Final = _PARTS.index("role")
 _WHY: Final[Mapping[PartName, str]] = {
     "neighbors": "a message next to it answers",
     "stretch": "stated while the conversation was about the question",
@@ -287,12 +299,19 @@ _WHY: Final[Mapping[PartName, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weighing:
-    """Weights that a search uses instead of the measured ones."""
+    """Weights of a search."""
 
     kinds: tuple[EmbedderKind, ...] = ()
     shares: tuple[float, ...] | None = None
+    means: tuple[float, ...] = ()
+    """Similarity of unrelated texts by each embedder; 0 if not given."""
     decay_per_day: float = 1.0
     now: float = 0.0
+
+    @property
+    def vector_shares(self) -> tuple[float, ...]:
+        """The weight of each embedder's vector. The weight of words is 1 minus these weights."""
+        return vector_shares(self.kinds) if self.shares is None else self.shares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -304,7 +323,7 @@ class Ranking:
     _parts: tuple[tuple[float, ...], ...] = field(repr=False)
     _evidence: SearchEvidence = field(repr=False)
     _question: Question = field(repr=False)
-    _kinds: tuple[EmbedderKind, ...] = ()
+    _weighing: Weighing = field(default_factory=Weighing, repr=False)
 
     def at_least(self, least: float) -> Ranking:
         """Return a ranking of the passages whose words and vectors score at least `least`."""
@@ -326,6 +345,24 @@ class Ranking:
                 for passage, worth in zip(self.passages, own, strict=True)
             ]
         )
+
+    @property
+    def matches(self) -> tuple[float, ...]:
+        """The scores without the points for a role, which every message of the user gets."""
+        return tuple(
+            [score - points[_ROLE] for score, points in zip(self.scores, self._parts, strict=True)]
+        )
+
+    @property
+    def nearness(self) -> list[float]:
+        """How near the messages are in meaning by the first embedder, 1 at most; 0 for tool output,
+        and without vectors."""
+        mean = self._weighing.means[0] if self._weighing.means else 0.0
+        held = [
+            one.similarities[0] if one.tool is None and one.similarities else None
+            for one in self.passages
+        ]
+        return [closeness or 0.0 for closeness in _nearness(held, mean)]
 
     def by_kind(self, rule_strength: Callable[[Candidate], float]) -> Ranking:
         """Return a ranking with decisions and rules raised by `rule_strength` (0 to 1), and tool
@@ -377,7 +414,9 @@ class Ranking:
             case "vector":
                 near = [
                     f"{similarity:.2f} by {kind}"
-                    for kind, similarity in zip(self._kinds, passage.similarities, strict=False)
+                    for kind, similarity in zip(
+                        self._weighing.kinds, passage.similarities, strict=False
+                    )
                     if similarity is not None
                 ]
                 return ", ".join(near) or "it has no vector yet, so its words count"
@@ -396,7 +435,7 @@ def seeds(
     question: Question, candidates: Candidates, weighing: Weighing, *, most: int
 ) -> tuple[SegmentId, ...]:
     """Return the segments whose neighbors should be read: the best by words and vectors alone."""
-    fused = fuse(candidates.passages, candidates, question.words, _shares(weighing))
+    fused = fuse(candidates.passages, candidates, question.words, weighing)
     best = _best_of_segments(candidates.passages, fused.scores)
     ordered = sorted([(-round(score, _DECIMALS), segment) for segment, score in best.items()])
     return tuple([segment for _, segment in ordered[:most]])
@@ -407,7 +446,7 @@ def rank(
 ) -> Ranking:
     """Rank all candidates, best first."""
     passages = _together(candidates.passages, around.passages)
-    fused = fuse(passages, candidates, question.words, _shares(weighing))
+    fused = fuse(passages, candidates, question.words, weighing)
     evidence = _gather_evidence(question, passages)
     parts = _parts_of(question, candidates, around, passages, fused, evidence, weighing)
     scores = [round(sum(points), _DECIMALS) for points in parts]
@@ -422,7 +461,7 @@ def rank(
         _parts=tuple([parts[at] for at in order]),
         _evidence=evidence,
         _question=question,
-        _kinds=weighing.kinds,
+        _weighing=weighing,
     )
 
 
@@ -440,7 +479,7 @@ def _parts_of(
     stretches = (
         _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
     )
-    text_share = 1.0 - sum(_shares(weighing))
+    text_share = 1.0 - sum(weighing.vector_shares)
     # One list of points per kind of evidence, because few kinds apply to a question.
     zeros = [0.0] * len(passages)
     columns = (
@@ -497,7 +536,3 @@ def tool_output_near(ranking: Ranking, around: Surroundings) -> AbstractSet[Segm
         for taker, lender, _ in lending(around.neighbours, tools, users)
         if lender in best and taker in tools
     }
-
-
-def _shares(weighing: Weighing) -> tuple[float, ...]:
-    return vector_shares(weighing.kinds) if weighing.shares is None else weighing.shares

@@ -15,7 +15,7 @@ from recollect.core.values.segment import SegmentId
 Ranked = TypeVar("Ranked")
 
 FIRST_SHARE: Final = 0.35
-"""A passage needs this share of the best score, if the block is empty but for the best one."""
+"""A passage needs this share of the best match, if the block is empty but for the best one."""
 FULL_SHARE: Final = 0.8
 """How much larger that share becomes until the block is full (docs/contributing/ranking.md)."""
 NEAREST_BY_MEANING: Final = 8
@@ -38,20 +38,15 @@ def likely_passages(ranking: Ranking, budget_tokens: int) -> Ranking:
 
 def enough_passages(ranking: Ranking, budget_tokens: int, *, by_meaning: bool) -> Ranking:
     """Return the passages that the block needs, in the order in which it takes them. `by_meaning`
-    takes every second one by the similarity to the first embedder's vector alone."""
-    best = max(ranking.scores, default=0.0)
-    shares = [score / best if best > 0 else 1.0 for score in ranking.scores]
+    takes every second one by its meaning alone."""
+    best = max(ranking.matches, default=0.0)
+    shares = [match / best if best > 0 else 1.0 for match in ranking.matches]
     order: Sequence[int] = range(len(shares))
     if by_meaning:
-        similarities = [
-            (one.similarities[0] or 0.0) if one.tool is None and one.similarities else 0.0
-            for one in ranking.passages
-        ]
-        nearest = sorted(order, key=lambda index: -similarities[index])[:NEAREST_BY_MEANING]
-        top = max(similarities, default=0.0)
+        closeness = ranking.nearness
+        nearest = sorted(order, key=lambda index: -closeness[index])[:NEAREST_BY_MEANING]
         for index in nearest:
-            if top > 0:
-                shares[index] = max(shares[index], similarities[index] / top)
+            shares[index] = max(shares[index], closeness[index])
         pairs = zip_longest(order, nearest)
         order = [index for index in dict.fromkeys(chain(*pairs)) if index is not None]
     return _chosen(ranking, order, shares, budget_tokens)

@@ -440,7 +440,10 @@ def weighing_of(vectors: Sequence[AskedVector], settings: RecallSettings, now: f
     if kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
         wanted = _vector_share(hybrid)
         shares = tuple(share * wanted / sum(shares) for share in shares)
-    return Weighing(kinds=kinds, shares=shares, decay_per_day=settings.decay_per_day, now=now)
+    means = tuple(0.0 if vector.scale is None else vector.scale.mean for vector in vectors)
+    return Weighing(
+        kinds=kinds, shares=shares, means=means, decay_per_day=settings.decay_per_day, now=now
+    )
 
 
 def _vector_share(hybrid: Hybrid) -> float:
