@@ -206,6 +206,8 @@ def test_a_question_for_a_reason_that_names_its_subject_leans_on_nothing(
         ),
         ("remind me to call the harbour master tomorrow", "other"),
         ("could you run the tests again?", "other"),
+        ("Have a look at the crane, the arm creaks", "other"),
+        ("sort these numbers: 14, 3, 99, 27, 8", "other"),
         ("can you walk me through the order in which I brought up the cranes?", "question"),
         ("sweep the quay and coil the ropes", "other"),
         ("The crane is green.", "other"),
@@ -248,6 +250,9 @@ def test_what_a_message_wants(text: str, asks: str) -> None:
         ("the crane at the north quay, what does it cost?", False),
         ("which crane do we use these days?", False),
         ("which crane was it that broke down?", False),
+        ("is it bad to sleep on deck?", False),
+        ("when should one paint the hull?", False),
+        ("are you still there?", False),
         (
             "why does the green crane at the north quay of our harbour need a rope each month?",
             False,

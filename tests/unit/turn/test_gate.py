@@ -133,6 +133,20 @@ class TestAmongTools:
         assert not verdict(asked, done, printed, often=9).open
         assert verdict(asked, done, candidate("stated", said), often=9).open
 
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "what's on the cargo calendar this week?",
+            "is the cargo dashboard green now?",
+            "which cargo queries are slow? sort them descending",
+        ],
+    )
+    def test_what_tools_find_out_needs_a_statement_of_the_user(self, text: str) -> None:
+        asked = request(text, uses_tools=True)
+        reply = candidate("reply", f"the answer to {text}", role="assistant")
+        assert not verdict(asked, reply, FILLER).open
+        assert verdict(asked, candidate("said", f"{text} The boss decides that."), FILLER).open
+
     def test_a_follow_up_on_a_statement_is_about_the_statement(self) -> None:
         asked = request(
             "and why?",

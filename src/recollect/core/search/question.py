@@ -151,7 +151,7 @@ _REFERS: Final = re.compile(
     r"\b(?:our|my|your\ own|usual|agreed|as\ (?:always|told|before|discussed|planned|decided)"
     r"|the\ way\ (?:i|we)|like\ (?:last\ time|before)|(?:the\ )?same\ (?:as|way)|where\ it\ belongs"
     r"|whoever|allowed|supposed\ to|i\ need\ (?:the|their|our|his|her))\b"
-    r"|[:,;]\s*(?:and\s+)?(?:which|who|what|when|where|how|why)\b|:\s[^:,\n]{2,60},[^:,\n]{2,60},"
+    r"|[:,;]\s*(?:and\s+)?(?:which|who|what|when|where|how|why)\b|:\s[^:,\n\d]{2,60},[^:,\n\d]{2,60},"
     r"|我们的|老规矩|像上次|照旧",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -167,8 +167,20 @@ _BEGINS_AS_QUESTION: Final = re.compile(
     r"|explain|tell\ me)"
     r"\b\W*)*(?:(?:at|in|on|by|for|from|to|until|since|under|with|about|after|before)\ )?"
     r"(?:what|which|who|whom|whose|when|where|why|how|whats|wheres|whos)(?:['’](?:s|re|d))?\b"
-    r"|\W*(?!don['’]?t\b)(?:is|are|was|were|do|does|did|has|have|had|should|may|must)(?:n['’]t)?"
-    r"\ (?!not\b)\w+",
+    r"|\W*(?!don['’]?t\b|have\ an?\b|do\ (?:the|an?|it|that|this|all)\b)"
+    r"(?:is|are|was|were|do|does|did|has|have|had|should|may|must)(?:n['’]t)?\ (?!not\b)\w+",
+    re.IGNORECASE,
+)
+# Questions about the present, which an agent answers with its tools: "what's on this week?".
+_ASKS_PRESENT: Final = re.compile(
+    r"\b(?:now|today|tonight|currently|at\ the\ moment"
+    r"|this\ (?:morning|afternoon|evening|week|month))\b|现在|今天|目前|这周|本周|本月",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Orders after a question that say how to find the answer: "use the query log".
+_FINDS_OUT: Final = re.compile(
+    r"\W*(?:(?:please|just|and|then)\b\W*)*"
+    r"(?:use|sort|group|count|plot|check|search|query|grep|run|look)\b",
     re.IGNORECASE,
 )
 _ASKS_IN_CHINESE: Final = re.compile(
@@ -196,7 +208,9 @@ _POINTS_NOWHERE: Final = re.compile(
     r"\b(?:this|these|that)\ (?:morning|afternoon|evening|night|day|days|week|weekend|month|year"
     r"|time|way|kind|sort)\b|\b(?:is|was)\ it\ (?:that|where|who|which|when)\b|\bnow\ then\b"
     r"|\bso\ that\b|\bone\ of\b|\bif\ (?:it|that)['’]s\b|\bthere\ (?:is|are|was|were)\b"
-    r"|\b(?:is|are|was|were)\ there\b",
+    r"|\b(?:is|are|was|were)\ there\b|\bstill\ there\b"
+    r"|\b(?:is|was)\ it\ \w+\ (?:to|for|if|when|that)\b"
+    r"|\b(?:can|could|do(?:es)?|may|must|should|would)\ one\b",
     re.IGNORECASE | re.VERBOSE,
 )
 _PRONOUNS: Final = re.compile(
@@ -233,6 +247,7 @@ class Question:
     speakers: tuple[str, ...] = field(default=(), repr=False)
     windows: tuple[TimeWindow, ...] = ()
     asks_assistant: bool = False
+    is_for_tools: bool = False
     length: int = 0
     text: str = field(default="", repr=False)
     asks: Asks = "other"
@@ -268,6 +283,7 @@ def read_question(
         speakers=speaker_words_asked(text),
         windows=windows_asked(text, asked_at=asked_at),
         asks_assistant=_ASKS_ASSISTANT.search(text) is not None,
+        is_for_tools=is_for_tools(newest or text),
         text=text,
         asks=what_asks(newest or text) if asks is None else asks,
     )
@@ -298,6 +314,15 @@ def what_asks(text: str) -> Asks:
         elif asking == "other" and _REFERS.search(sentence):
             asking = "reference"
     return "other" if long else asking
+
+
+def is_for_tools(text: str) -> bool:
+    """Return whether an agent answers this with its tools: a question about the present ("is it
+    green now?"), or one that says how to find the answer ("which is slowest? sort them")."""
+    if len(text) > _ASKING_CHARS or _ASKS_PAST.search(text):
+        return False
+    later = _SENTENCES.split(text)[1:]
+    return _ASKS_PRESENT.search(text) is not None or any(map(_FINDS_OUT.match, later))
 
 
 def _asking_clause(sentence: str) -> str:

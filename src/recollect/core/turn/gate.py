@@ -143,8 +143,8 @@ def is_among_tools(request: RecallRequest, candidates: Candidates) -> bool:
 
 
 def wants_statements(question: Question, *, among_tools: bool) -> bool:
-    """Return whether only a user's statements help, because the message is work for an agent."""
-    return among_tools and question.asks == "other"
+    """Return whether only a user's statements help, because the agent has to use its tools."""
+    return among_tools and (question.asks == "other" or question.is_for_tools)
 
 
 def of_the_user(candidates: Candidates) -> Candidates:
