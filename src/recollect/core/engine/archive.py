@@ -97,10 +97,11 @@ class DurableArchive:
         self._again, self._tried = asyncio.Event(), asyncio.Event()
         self._store: Store | None = None
         self._spool: Spool | None = None
-        self._spooling = False
+        self.where: Where = "store"
+        """The least durable place of the batches that wait: none do, in the spool, in RAM."""
+        self._nowhere_since = 0.0
         self._held: deque[_WaitingBatch] = deque()
         self._held_bytes = 0
-        self._nowhere_since: float | None = None
         self._unread = ""
         self._try_hangs = False
         self._spool_hangs = False
@@ -120,12 +121,6 @@ class DurableArchive:
         self._counting: asyncio.Task[None] | None = None
 
     @property
-    def where(self) -> Where:
-        if self._nowhere_since is not None:
-            return "nowhere"
-        return "spool" if self._spooling else "store"
-
-    @property
     def spooling(self) -> bool:
         """True if batches are waiting in the spool or in RAM."""
         return self.where != "store"
@@ -133,7 +128,8 @@ class DurableArchive:
     def trouble(self, *, reported: Container[object] = ()) -> str:
         """Return the problems of the store and the spool as text, without those in `reported`."""
         texts = []
-        if self._spooling and self._drain_said and self._drain_said not in reported:
+        waits = self.spooling and self._spool is not None
+        if waits and self._drain_said and self._drain_said not in reported:
             texts.append(f"messages wait in the spool (a local file): {self._drain_said}")
         if self.set_aside:
             texts.append(
@@ -146,7 +142,8 @@ class DurableArchive:
         """True if no message could be stored for `undurable_seconds`, or since the provider refused
         a request as too large. Requests may then leave out unstored messages."""
         since, now = self._nowhere_since, time.monotonic()
-        if since is None or (now - since < self.undurable_seconds and refused_at < since):
+        soon = now - since < self.undurable_seconds and refused_at < since
+        if self.where != "nowhere" or soon:
             return False
         if not self._gave_up:
             self._gave_up = True
@@ -307,7 +304,7 @@ class DurableArchive:
         await self._settle_in()
         await self._look_at_spool()
         spool = self._spool
-        if spool is None or not self._spooling:
+        if spool is None or not self.spooling:
             return ()
         if self._spool_hangs:
             return Failure(said="the spool does not answer")
@@ -353,7 +350,7 @@ class DurableArchive:
         self._count_soon()
         if self._counting is not None:
             await done_within(self._counting, until - time.monotonic())
-        held = max(len(self._held), self._nowhere_since is not None)
+        held = max(len(self._held), self.where == "nowhere")
         if self._spool is None:
             return held if self._open_spool is None else held + 1
         waiting = await self._tasks.run(self._spool.waiting, SPOOL_SECONDS, "the spool")
@@ -386,7 +383,8 @@ class DurableArchive:
         self._opening_spool = asyncio.Lock()
         self._again, self._tried = asyncio.Event(), asyncio.Event()
         self._store = self._spool = self._draining = self._probing = self._counting = None
-        self._spooling, self._unread = False, ""
+        self.where = "store" if self.where == "spool" else self.where
+        self._unread = ""
         self._tasks.forget()
         for opened in left:
             if opened is not None:
@@ -443,8 +441,12 @@ class DurableArchive:
         waiting = await self._tasks.run(opened.waiting, SPOOL_SECONDS, "the spool")
         self._spool_hangs = isinstance(waiting, Failure)
         if isinstance(waiting, Failure) or waiting:
-            self._spooling = True
-            self._start_draining()
+            self._use_spool()
+
+    def _use_spool(self) -> None:
+        if self.where == "store":
+            self.where = "spool"
+        self._start_draining()
 
     async def _to_spool(
         self, record: bytes, text: str, later: Callable[[Persisted], None] | None
@@ -457,13 +459,11 @@ class DurableArchive:
         else:
             # Mark the spool as in use first, so that no later batch overtakes this one even if the
             # call is cancelled.
-            self._spooling = True
-            self._start_draining()
+            self._use_spool()
             kept = await self._tasks.run(
                 lambda: self._append(spool, record), SPOOL_SECONDS, "the spool"
             )
-            self._spooling = True
-            self._start_draining()
+            self._use_spool()
             if not isinstance(kept, Failure):
                 self._spool_component.recover()
                 return Persisted(where="spool", said=text)
@@ -477,8 +477,9 @@ class DurableArchive:
             await spool.append(record)
 
     def _hold(self, record: _WaitingBatch) -> bool:
-        if self._nowhere_since is None:
-            self._nowhere_since, self._gave_up = time.monotonic(), False
+        if self.where != "nowhere":
+            self.where, self._nowhere_since = "nowhere", time.monotonic()
+            self._gave_up = False
         fits = self._held_bytes + len(record.record) <= HELD_BYTES
         if fits:
             self._held.append(record)
@@ -514,8 +515,7 @@ class DurableArchive:
                 waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
                 done = waiting == 0 and failed is None and not self._held
                 if done:
-                    self._spooling, self._drain_said = False, ""
-                    self._nowhere_since = None
+                    self.where, self._drain_said = "store", ""
                     self._spool_component.recover(how="nothing waits for it any more")
                     # If the spool was empty, nothing was written, so the store may still be down.
                     if self._took:
@@ -553,15 +553,15 @@ class DurableArchive:
                 if isinstance(appended, Failure):
                     self._spool_component.fail(appended.said)
                     return failed
-                kept, self._spooling = Persisted(where="spool", said=failed.said), True
+                kept = Persisted(where="spool", said=failed.said)
                 self._spool_component.recover()
             else:
                 kept = Persisted(where="store", written=taken)
             done = self._held.popleft()
             self._held_bytes -= len(done.record)
             done.later(kept)
-        if self._nowhere_since is not None and self._spooling:
-            self._nowhere_since = None
+        if self.where == "nowhere" and spool is not None:
+            self.where = "spool"
         return failed
 
     async def _take(self, record: bytes) -> WriteResult | None:

@@ -106,11 +106,12 @@ class SessionKeeper:
         keeping.trouble.clear()
         self.note_trouble(boundary)
         if keeping.replaced != self.archive.replaced:
-            if keeping.loaded:
+            if keeping.copy == "current":
                 boundary.note("ingest", "failed", Reason(Cause.STORE_REPLACED))
             keeping.write_from_start(self.archive.replaced)
-        if keeping.loaded:
+        if keeping.copy == "current":
             return state
+        was_outdated = keeping.copy == "outdated"
         found = await self._known(session, keeping, boundary)
         if isinstance(found, Failure):
             boundary.note("load", "failed", Reason(Cause.SESSION_NOT_LOADED, error=found.said))
@@ -129,8 +130,9 @@ class SessionKeeper:
         keeping.path, keeping.stored = found.path, found.newest
         keeping.may_be_broken = True
         # If a session continued while the store was down, use the edits of that time.
-        ours = (state.edits or state.turn > found.turn) and not keeping.stale
-        keeping.stale = False
+        ours = (state.edits or state.turn > found.turn) and not was_outdated
+        if keeping.copy == "outdated":
+            keeping.copy = "missing"
         return replace(
             state if ours else stored,
             turn=max(state.turn, found.turn),
@@ -155,8 +157,10 @@ class SessionKeeper:
             boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=waiting.said))
             return found
         stored = newest_session(None if isinstance(found, Failure) else found, waiting)
-        keeping.loaded = stored is not None or not isinstance(found, Failure)
-        if keeping.loaded and not keeping.tasks:  # another process stored the session
+        if stored is None and isinstance(found, Failure):
+            return found
+        keeping.copy = "current"
+        if not keeping.tasks:  # another process stored the session
             keeping.where = self.archive.where
         return found if stored is None else stored
 

@@ -386,8 +386,8 @@ class GivenMessage:
 class ArchiveState:
     """What this process knows about the stored part of a session."""
 
-    loaded: bool = False
-    stale: bool = False
+    copy: Literal["missing", "current", "outdated"] = "missing"
+    """Whether the session's state in RAM is the newest one. Outdated: use the stored one again."""
     overtaken: bool = False
     """True if the store skipped the last write, because another process had written first."""
     durable: set[EntryKey] = field(default_factory=set, repr=False)
@@ -447,7 +447,7 @@ class ArchiveState:
 
     def load_again(self) -> None:
         """From now on use the stored state, not the one in RAM."""
-        self.loaded, self.stale = False, True
+        self.copy = "outdated"
         self.path, self.last_record = (), LastRecord()
 
 

@@ -46,7 +46,7 @@ class Session:
         self.state: SessionState = state or SessionState()
         self.lock: asyncio.Lock = asyncio.Lock()
         self.remembered: LastRequest = LastRequest()
-        self.keeping: ArchiveState = ArchiveState(loaded=state is not None)
+        self.keeping: ArchiveState = ArchiveState(copy="missing" if state is None else "current")
         self.sent_messages: int = len(self.state.path)
         """Number of messages in the last request. Its reply follows them in the history."""
         self.last_draft: Draft | None = None
