@@ -12,7 +12,7 @@ import pytest
 from recollect import Settings
 from recollect.adapters.wiring import open_store
 from recollect.core.engine import Engine
-from recollect.core.engine.ledger import LastRecord, RecordedOutcomes, record_turn
+from recollect.core.engine.ledger import FinishedTurn, LastRecord, RecordedOutcomes, record_turn
 from recollect.core.engine.rebuild import Rebuilt, rebuild_request
 from recollect.core.formats.json_text import encode
 from recollect.core.formats.request import split_request
@@ -26,7 +26,7 @@ from recollect.core.formats.turn_records import (
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.values.batch import Batch, LedgerPiece, PieceHash, TurnRecord
 from recollect.core.values.edit import Edit, LeaveOut
-from recollect.core.values.history import Entry, View
+from recollect.core.values.history import Entry, SessionState, View
 from recollect.core.values.message import EntryKey, Message, MessageId, Text
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.report import Report, StageLine
@@ -158,7 +158,10 @@ def test_nothing_that_a_message_says_is_in_what_is_kept_of_outcomes_and_reports(
     )
     request = split_request(encode(talk(40)))
     mask = TextMask(Redaction())
-    recorded = record_turn(request, report, LastRecord(), mask, at=1.0, as_it_came=False)
+    turn = FinishedTurn(
+        request=request, report=report, state=SessionState(), now=1.0, as_it_came=False
+    )
+    recorded = record_turn(turn, LastRecord(), mask)
     kept = {piece.kind: piece for piece in recorded.pieces if piece.kind != "row"}
     outcomes = read_outcomes(kept["outcomes"].body)
     said = kept["report"].body.decode() + str(sort_outcomes(outcomes))

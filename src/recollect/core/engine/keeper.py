@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast
 
 from recollect.core.boundary import Boundary, Failure, attempted
 from recollect.core.engine.archive import CLOSE_SECONDS, DurableArchive, Persisted
 from recollect.core.engine.guarded_store import GuardedStore, NoAnswer
 from recollect.core.engine.ledger import (
     ArchiveState,
+    FinishedTurn,
     GivenMessage,
     IngestCounts,
     LastRecord,
@@ -48,14 +49,13 @@ from recollect.core.values.batch import Batch, LedgerPiece, NewJob, StoredSessio
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.history import Entry, SessionState, requests_of
 from recollect.core.values.message import EntryKey
-from recollect.core.values.model import Request
 from recollect.core.values.reason import Cause, Reason
-from recollect.core.values.report import Report
 from recollect.core.values.segment import SegmentId, Source
 from recollect.errors import FormatError, StoreUnavailable
 from recollect.system.config import Settings
 
 T = TypeVar("T")
+P = ParamSpec("P")
 OffLoop: TypeAlias = Callable[..., Awaitable[Any]]
 """Runs a function in a thread."""
 
@@ -85,7 +85,7 @@ class SessionKeeper:
         self._embedders = tuple(embedders)
         self._late_embedders: set[str] = set()
         self._off_the_loop = off_the_loop
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.states: weakref.WeakSet[ArchiveState] = weakref.WeakSet()
         """States of the sessions that have messages to store."""
         self._chores_at = -DAY_SECONDS
@@ -168,40 +168,26 @@ class SessionKeeper:
         self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
     ) -> Persisted:
         """Write these messages and wait. The write completes even if the caller stops waiting."""
-        kept = Persisted(where="store")
         self._give(session, entries, keeping, now=now, source="request")
-
-        async def write() -> Persisted:
-            nonlocal kept
-            kept = await self._write(session, entries, keeping, now=now, source="request")
-            return kept
-
-        if self.not_durable(entries, keeping):
-            await self.archive.retry_held()
-            await asyncio.wait({self._beside(keeping, write)})
-        return kept
+        if not self.not_durable(entries, keeping):
+            return Persisted(where="store")
+        await self.archive.retry_held()
+        writing = self._beside(
+            keeping, self._write, session, entries, keeping, now=now, source="request"
+        )
+        return await _result_of(writing) or Persisted(where="store")
 
     def not_durable(self, entries: Sequence[Entry], keeping: ArchiveState) -> frozenset[EntryKey]:
         """Return the messages that may not be left out yet, because they are not stored."""
         durable = keeping.durable | keeping.stored
         return frozenset(entry.key for entry in entries if entry.key not in durable)
 
-    def keep_turn(
-        self,
-        request: Request,
-        report: Report,
-        state: SessionState,
-        keeping: ArchiveState,
-        *,
-        now: float,
-        as_it_came: bool,
-    ) -> None:
+    def keep_turn(self, turn: FinishedTurn, keeping: ArchiveState) -> None:
         """Start to write a turn: its new messages, the session's state, the ledger."""
-        self._give(report.session, report.entries, keeping, now=now, source="request")
+        report = turn.report
+        self._give(report.session, report.entries, keeping, now=turn.now, source="request")
         keeping.where = "store"
-        self._beside(
-            keeping, lambda: self._keep_turn(request, report, state, keeping, now, as_it_came)
-        )
+        self._beside(keeping, self._keep_turn, turn, keeping)
 
     def keep_reply(
         self,
@@ -216,8 +202,7 @@ class SessionKeeper:
         batch = Batch(at=now, pieces=pieces)
         self._give(session, entries, keeping, now=now, source="reply")
         self._beside(
-            keeping,
-            lambda: self._write(session, entries, keeping, now=now, source="reply", batch=batch),
+            keeping, self._write, session, entries, keeping, now=now, source="reply", batch=batch
         )
 
     async def keep_state(
@@ -230,21 +215,27 @@ class SessionKeeper:
         compactions: tuple[CompactionRecord, ...] = (),
     ) -> Persisted:
         """Write a session's state outside of a turn, and wait until it is stored."""
-        kept = Persisted(where="nowhere", said="it could not be written")
+        writing = self._beside(
+            keeping, self._write_state, session, state, keeping, now, compactions
+        )
+        unwritten = Persisted(where="nowhere", said="it could not be written")
+        return await _result_of(writing) or unwritten
 
-        async def write() -> Persisted:
-            nonlocal kept
-            batch = Batch(
-                at=now,
-                session=session_write(session, state, keeping, self._settings.redaction),
-                compactions=compactions,
-                jobs=self._extraction(session, now, left=True) if compactions else (),
-            )
-            kept = self._learn_place(await self.archive.write(batch), state.path, keeping)
-            return kept
-
-        await asyncio.wait({self._beside(keeping, write)})
-        return kept
+    async def _write_state(
+        self,
+        session: str,
+        state: SessionState,
+        keeping: ArchiveState,
+        now: float,
+        compactions: tuple[CompactionRecord, ...],
+    ) -> Persisted:
+        batch = Batch(
+            at=now,
+            session=session_write(session, state, keeping, self._settings.redaction),
+            compactions=compactions,
+            jobs=self._extraction(session, now, left=True) if compactions else (),
+        )
+        return self._learn_place(await self.archive.write(batch), state.path, keeping)
 
     async def wait(self, keeping: ArchiveState, seconds: float) -> bool:
         """Wait at most `seconds` for running writes. Return whether all writes are done."""
@@ -330,18 +321,26 @@ class SessionKeeper:
         return counts
 
     def _beside(
-        self, keeping: ArchiveState, work: Callable[[], Awaitable[Persisted]]
-    ) -> asyncio.Task[None]:
+        self,
+        keeping: ArchiveState,
+        write: Callable[P, Awaitable[Persisted]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> asyncio.Task[Persisted | Failure]:
+        """Run a write after the session's earlier writes, in a task that completes even if its
+        caller stops waiting."""
         before = [task for task in keeping.tasks if not task.done()]
 
-        async def run() -> None:
+        async def run() -> Persisted | Failure:
             if before:
                 await asyncio.wait(before)
-            note_place(keeping, await attempted(work()))
+            result = await attempted(write(*args, **kwargs))
+            note_place(keeping, result)
+            return result
 
-        async def run_to_the_end() -> None:
+        async def run_to_the_end() -> Persisted | Failure:
             try:
-                await run()
+                return await run()
             except asyncio.CancelledError:
                 if not keeping.abandoned:
                     # The closing event loop cancelled this task but still waits for it. Write
@@ -353,7 +352,7 @@ class SessionKeeper:
         keeping.tasks = [*before, task]
         return task
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Start a write, for which closing waits."""
         task = asyncio.create_task(work, context=Context())
         self._tasks.add(task)
@@ -374,15 +373,8 @@ class SessionKeeper:
         if self._closed and keeping.given:
             LOG.warning("a turn ended after its memory was closed: its messages are not stored")
 
-    async def _keep_turn(
-        self,
-        request: Request,
-        report: Report,
-        state: SessionState,
-        keeping: ArchiveState,
-        now: float,
-        as_it_came: bool,  # noqa: FBT001 - passed on
-    ) -> Persisted:
+    async def _keep_turn(self, turn: FinishedTurn, keeping: ArchiveState) -> Persisted:
+        report, now = turn.report, turn.now
         if sum(len(given.entry.raw) for given in keeping.given.values()) > LONG_BYTES:
             # Messages first: masking the record takes as long again.
             await self._write(report.session, report.entries, keeping, now=now, source="request")
@@ -390,12 +382,12 @@ class SessionKeeper:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REQUEST_FIRST_SECONDS):
                     await keeping.awaited.wait()
-        recorded = await self._record(request, report, keeping, now, as_it_came=as_it_came)
+        recorded = await self._record(turn, keeping)
         chores = self._chores(now)
         left = any(edit.stage == "trim" for edit in report.new_edits)
         batch = Batch(
             at=now,
-            session=session_write(report.session, state, keeping, self._settings.redaction),
+            session=session_write(report.session, turn.state, keeping, self._settings.redaction),
             pieces=() if recorded is None else recorded.pieces,
             turns=() if recorded is None else (recorded.record,),
             jobs=(*chores, *(self._extraction(report.session, now, left=True) if left else ())),
@@ -407,7 +399,7 @@ class SessionKeeper:
             return kept
         if chores:
             self._chores_at = now
-        self._learn_place(kept, state.path, keeping)
+        self._learn_place(kept, turn.state.path, keeping)
         if keeping.path:
             keeping.last_record = LastRecord() if recorded is None else recorded.last
         return kept
@@ -429,36 +421,26 @@ class SessionKeeper:
             keeping.path = path
         return kept
 
-    async def _record(
-        self,
-        request: Request,
-        report: Report,
-        keeping: ArchiveState,
-        now: float,
-        *,
-        as_it_came: bool,
-    ) -> RecordedTurn | None:
-        rows = report.view.rows
+    async def _record(self, turn: FinishedTurn, keeping: ArchiveState) -> RecordedTurn | None:
+        rows = turn.report.view.rows
         if not (self._settings.ledger.enabled and rows):
             return None
-        if keeping.refusals != self.archive.set_aside or now - keeping.recorded_at > DAY_SECONDS:
-            keeping.refusals, keeping.last_record = self.archive.set_aside, LastRecord()
+        refusals, now = self.archive.set_aside, turn.now
+        if keeping.refusals != refusals or now - keeping.recorded_at > DAY_SECONDS:
+            keeping.refusals, keeping.last_record = refusals, LastRecord()
             keeping.recorded_at = now
         last = keeping.last_record
         new = rows[count_equal_rows(rows, last) :]
         usage, keeping.usage = keeping.usage, None
-        return await self._off_loop(
+        return await _call_off_loop(
             sum(len(row.raw) for row in new),
-            lambda: record_turn(
-                request,
-                report,
-                last,
-                TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged),
-                at=now,
-                as_it_came=as_it_came,
-                forgotten=frozenset(keeping.forgotten),
-                usage=usage,
-            ),
+            asyncio.to_thread,
+            record_turn,
+            turn,
+            last,
+            TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged),
+            forgotten=frozenset(keeping.forgotten),
+            usage=usage,
         )
 
     async def _write(
@@ -569,7 +551,7 @@ class SessionKeeper:
         keeping.being_masked |= alone
         try:
             size_bytes = sum(len(entry.raw) for entry in (*known, *chunk))
-            return await self._off_loop(size_bytes, work, off_loop)
+            return await _call_off_loop(size_bytes, off_loop, work)
         finally:
             keeping.being_masked -= alone
 
@@ -583,11 +565,6 @@ class SessionKeeper:
             return entries
         return [entry for id_, entry in ids.items() if id_ not in known]
 
-    async def _off_loop(
-        self, size_bytes: int, work: Callable[[], T], off_loop: OffLoop = asyncio.to_thread
-    ) -> T:
-        return work() if size_bytes <= INLINE_BYTES else cast(T, await off_loop(work))
-
     def _extraction(self, session: str, now: float, *, left: bool) -> tuple[NewJob, ...]:
         if not self._reads_facts:
             return ()
@@ -599,3 +576,19 @@ class SessionKeeper:
         if not due or self._settings.ledger.retention_days is None:
             return ()
         return (NewJob(kind="expire", key="daily", run_at=now + DAY_SECONDS),)
+
+
+async def _result_of(writing: asyncio.Task[Persisted | Failure]) -> Persisted | None:
+    """Wait for a write. Return None if it failed."""
+    await asyncio.wait({writing})
+    result = None if writing.cancelled() else writing.result()
+    return result if isinstance(result, Persisted) else None
+
+
+async def _call_off_loop(
+    size_bytes: int, off_loop: OffLoop, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call a function, in a thread if its input is long."""
+    if size_bytes <= INLINE_BYTES:
+        return function(*args, **kwargs)
+    return cast(T, await off_loop(partial(function, *args, **kwargs)))

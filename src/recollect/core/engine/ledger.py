@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.archive import Persisted, Where
@@ -229,22 +229,32 @@ class RecordedTurn:
     last: LastRecord
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedTurn:
+    """A turn whose request is sent, and that is to be stored."""
+
+    request: Request = field(repr=False)
+    report: Report
+    state: SessionState = field(repr=False)
+    now: float
+    as_it_came: bool
+    """True if the request is sent as it was received."""
+
+
 def record_turn(
-    request: Request,
-    report: Report,
+    turn: FinishedTurn,
     last: LastRecord,
     mask: TextMask,
     *,
-    at: float,
-    as_it_came: bool,
     forgotten: AbstractSet[MessageId] = frozenset(),
     usage: Usage | None = None,
 ) -> RecordedTurn:
     """Make the record of a turn. Pieces that quote a forgotten message are listed, but not stored.
     `usage` is the provider's token count for the previous turn."""
+    request, report = turn.request, turn.report
     made: dict[PieceHash, LedgerPiece] = {}
 
-    frame = frame_of(request, as_it_came=as_it_came)
+    frame = frame_of(request, as_it_came=turn.as_it_came)
 
     def add(piece: LedgerPiece) -> PieceHash:
         if piece.hash not in last.known and forgotten.isdisjoint(piece.about):
@@ -274,12 +284,12 @@ def record_turn(
     record = TurnRecord(
         session=report.session,
         number=report.turn,
-        at=at,
+        at=turn.now,
         format=report.format,
         model=report.model,
         system=system,
         tools=tools,
-        rest=named("rest", frame, exact=_gives_it_back(frame, request, as_it_came=as_it_came)),
+        rest=named("rest", frame, exact=_gives_it_back(frame, turn)),
         report=add(_piece("report", write_report(report, mask_reason, figures.to_dict()))),
         outcomes=outcomes.names,
         kept_rows=kept,
@@ -298,10 +308,11 @@ def record_turn(
     )
 
 
-def _gives_it_back(frame: bytes, request: Request, *, as_it_came: bool) -> bool:
+def _gives_it_back(frame: bytes, turn: FinishedTurn) -> bool:
     """Return whether the request can be rebuilt byte for byte: not if a JSON key is escaped or
     occurs twice."""
-    if not as_it_came or request.body is None:
+    request = turn.request
+    if not turn.as_it_came or request.body is None:
         return True
     filled = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
     return filled == request.body
@@ -415,7 +426,7 @@ class ArchiveState:
     recorded_at: float = 0.0
     """When a record last referred to no earlier one. After a day, the next record does so too."""
     refusals: int = 0
-    tasks: list[asyncio.Task[None]] = field(default_factory=list, repr=False)
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list, repr=False)
     where: Where = "nowhere"
     awaited: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
     trouble: list[StageLine] = field(default_factory=list)

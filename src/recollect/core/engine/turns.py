@@ -11,6 +11,7 @@ from typing import Any
 from recollect.core.boundary import Boundary, attempted
 from recollect.core.engine.background import use_reason
 from recollect.core.engine.batch_moment import Durability
+from recollect.core.engine.ledger import FinishedTurn
 from recollect.core.engine.parts import EngineParts
 from recollect.core.engine.prepare import begin, is_quick, limits_for, prepare_turn, read_request
 from recollect.core.engine.session import (
@@ -188,14 +189,14 @@ class TurnRunner:
         )
         session.sent_messages, session.learned = len(context.state.path), False
         if self._parts.keeper is not None:
-            self._parts.keeper.keep_turn(
-                turn_input.request,
-                context.report,
-                context.state,
-                session.keeping,
+            turn = FinishedTurn(
+                request=turn_input.request,
+                report=context.report,
+                state=context.state,
                 now=turn_input.now,
                 as_it_came=context.request is turn_input.request.body,
             )
+            self._parts.keeper.keep_turn(turn, session.keeping)
 
     def _note_pause(self, turn_input: TurnInput, result: TurnResult, boundary: Boundary) -> None:
         why_not, component = turn_input.why_not_compact, self._parts.compactor.component
