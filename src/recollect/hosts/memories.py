@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 AGAIN_SECONDS: Final = 30.0
 """After a failure to open a memory, Recollect tries again only after this time."""
-CLOSE_SECONDS: Final = 10.0
+CLOSE_SECONDS: Final = 10.0  # not measured; bounds how long a stop may take
 IDLE_SECONDS: Final = 60.0
 """A memory or session counts as idle if it was not used for this long."""
-MOST_OPEN: Final = 64
+MOST_OPEN: Final = 64  # not measured; each holds a connection and vectors in RAM
 MOST_SESSIONS: Final = 64
 """If a memory has loaded more sessions than this, idle sessions are released until needed."""
 STUCK_SECONDS: Final = 5.0

@@ -22,7 +22,7 @@ from recollect.errors import RecollectError
 from recollect.system.forks import OwnProcess
 
 _FULL_SYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
-MODE: Final = 0o600
+MODE: Final = 0o600  # only the owner may read and write
 STEP_SECONDS: Final = 3.0
 """Time that one step (a read, a write and a sync) waits for the steps of other processes."""
 NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC

@@ -24,8 +24,8 @@ MAX_FILE_BYTES: Final = 1 << 20
 MAX_INDEX_BYTES: Final = 64 << 20
 """Indexes of packs in memory: about two million objects. A larger history stays unknown."""
 _COMMIT, _OFFSET_DELTA, _BASE_DELTA = 1, 6, 7
-_PACK_STEP: Final = 4096
-_MAX_REFS: Final = 5
+_PACK_STEP: Final = 4096  # one page of the system
+_MAX_REFS: Final = 5  # git's own limit of symbolic references
 
 
 @dataclass(frozen=True, slots=True)

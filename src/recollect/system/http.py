@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_LONGEST_ASKED_SECONDS: Final = 86_400.0
+_LONGEST_ASKED_SECONDS: Final = 86_400.0  # a longer pause is an error of the server
 
 
 class TroubleCause(Enum):

@@ -11,7 +11,7 @@ from typing import Final
 
 from recollect.system.data_folder import absolute_path, data_folder
 
-_SPOKEN_CHARS: Final = 40
+_SPOKEN_CHARS: Final = 40  # not measured; file systems limit names to 255 bytes
 
 
 def data_home() -> Path:

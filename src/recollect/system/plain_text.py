@@ -9,8 +9,8 @@ import unicodedata
 
 from recollect.errors import RecollectError
 
-LEAST_WINDOW_TOKENS = 1_000
-GREATEST_WINDOW_TOKENS = 100_000_000
+LEAST_WINDOW_TOKENS = 1_000  # a smaller window holds no system prompt
+GREATEST_WINDOW_TOKENS = 100_000_000  # above it, a typing error is likely
 _UNITS = {"k": 1_000, "m": 1_000_000}
 _UNPRINTED = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
 _SEQUENCE = re.compile(

@@ -9,9 +9,9 @@ from typing import Final, Self
 
 _PATIENCE_SECONDS: Final = 0.5
 """Work that ends sooner shows no bar. Not measured."""
-_REDRAW_SECONDS: Final = 0.1
-_BAR_CHARS: Final = 30
-_NAME_CHARS: Final = 40
+_REDRAW_SECONDS: Final = 0.1  # not measured; looks continuous
+_BAR_CHARS: Final = 30  # with name and numbers, fits 100 columns
+_NAME_CHARS: Final = 40  # see _BAR_CHARS
 
 
 class ShownProgress:

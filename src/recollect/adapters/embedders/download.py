@@ -36,8 +36,8 @@ _OPTIONAL: Final = (
     "1_Pooling/config.json",
 )
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_CHUNK_BYTES: Final = 1 << 18
-_CONNECT_SECONDS: Final = 10.0
+_CHUNK_BYTES: Final = 1 << 18  # not measured
+_CONNECT_SECONDS: Final = 10.0  # not measured; bounds a wait for a server that is down
 _READ_SECONDS: Final = 20.0
 """A source that sends nothing for this long counts as broken. Not measured."""
 _PAUSE_SECONDS: Final = 1.0

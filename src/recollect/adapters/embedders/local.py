@@ -36,7 +36,7 @@ Rows: TypeAlias = NDArray[np.float32]
 
 END_SECONDS: Final = 3.0
 """The program's exit waits at most this long for embedders that still run."""
-_STARTING_SECONDS: Final = 0.001
+_STARTING_SECONDS: Final = 0.001  # not measured; lets the thread begin
 RETRY_SECONDS: Final = 60.0
 """After a failed load, the same error is raised for this long without another attempt."""
 
@@ -48,8 +48,8 @@ _SAMPLES: Final = 16
 _SAMPLE_BYTES: Final = 16_384
 _DIGEST_BYTES: Final = 6
 """Length of the hash in bytes: six are enough for the few models on a machine."""
-_QUOTED_CHARS: Final = 200
-_WAKE_SECONDS: Final = 0.05
+_QUOTED_CHARS: Final = 200  # not measured; keeps the reason on one line
+_WAKE_SECONDS: Final = 0.05  # not measured; lets Ctrl-C through
 _ending = threading.Event()
 
 
@@ -274,10 +274,10 @@ def import_package(package: str, *, feature: str, extra: str) -> Any:
         raise MissingExtra(feature=feature, extra=extra) from None
 
 
-DIMENSIONS: Final = 384
+DIMENSIONS: Final = 384  # not measured; as many as MiniLM has
 HASH_MAX_CHARS: Final = 2_000
 """The hash embedder reads this many characters of a text, three times those of a passage."""
-_NGRAM: Final = 3
+_NGRAM: Final = 3  # trigrams
 _TRIGRAMS_CACHED: Final = 32_768
 """Maximum number of cached trigrams (about 4 MiB). English chat has about 15,000 trigrams."""
 INLINE_CHARS: Final = 2_000
@@ -384,7 +384,7 @@ def _whole(units: str) -> str:
 
 EXTRA: Final = "static"
 FEATURE: Final = "the static embedder"
-STATIC_DIMENSIONS: Final = 256
+STATIC_DIMENSIONS: Final = 256  # of the model's file
 MAX_CHARS: Final = 8_192
 """The static embedder reads this many characters of a text: 2,000 tokens of English, after which
 the average hardly changes."""

@@ -145,11 +145,11 @@ OFFERED_MODEL: Final = "all-MiniLM-L6-v2-int8"
 EXTRA: Final = "onnx"
 FEATURE: Final = "the onnx embedder"
 PACKAGES: Final = ("onnxruntime", "tokenizers")
-_BATCH_TEXTS: Final = 32
+_BATCH_TEXTS: Final = 32  # not measured; bounds memory
 _CHARS_PER_TOKEN: Final = 32
 """Before tokenizing, a text is cut to this many characters per token that is read. Words are
 shorter, so only the tokenizer's own limit cuts prose."""
-_SAME_WITHIN: Final = 1e-5
+_SAME_WITHIN: Final = 1e-5  # above rounding in float32
 # Two very different texts, to detect graphs in which the texts of a batch affect each other.
 _TRIAL: Final = (
     "yes",

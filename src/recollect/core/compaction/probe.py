@@ -212,7 +212,7 @@ _MIN_NEW_WORDS: Final = {"user": 3, "assistant": 4}
 _NEW_WORDS_SHARE: Final = 0.4
 """A message with so many words, and this share of its words, that neither the routine nor the
 summary has, says something new. Chosen on invented quiet sessions and single alarms in them."""
-_ROUTINE_USES: Final = 2
+_ROUTINE_USES: Final = 2  # a command that ran once is no routine; not measured
 _ROUTINE_SHARE: Final = 0.1
 """Words of more messages are routine. Not measured; a user may give an order twice."""
 

@@ -48,9 +48,9 @@ from recollect.core.values.upkeep import Certificate, ForgetOrder
 from recollect.errors import RecollectError, StaleFacts, StoreError
 from recollect.system.config import Settings
 
-_MOST_NAMED: Final = 5
-MOST_CHARS: Final = 2_000
-_ID_BYTES: Final = 12
+_MOST_NAMED: Final = 5  # not measured; keeps the error short
+MOST_CHARS: Final = 2_000  # not measured; longer texts are notes
+_ID_BYTES: Final = 12  # 96 bits: ids stay short enough to type
 _TYPE_WORDS: Final[tuple[tuple[FactType, str], ...]] = (
     ("decision", r"\b(?:decided|decision|chose|agreed)\b"),
     ("preference", r"\b(?:i|i'm|me|always|never|please)\b|^\W*(?:keep|only|do not|don.t)\b"),
@@ -121,8 +121,8 @@ def _matches(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
     )
 
 
-WRITER_CANDIDATES: Final = 50
-_ATTEMPTS: Final = 5
+WRITER_CANDIDATES: Final = 50  # not measured; bounds the facts compared
+_ATTEMPTS: Final = 5  # not measured; each loss means another writer won
 
 Done = TypeVar("Done")
 

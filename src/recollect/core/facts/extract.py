@@ -62,8 +62,8 @@ from recollect.errors import ModelError, ModelRefused
 from recollect.system.config import Settings
 
 _TEXTS: Final = ("quote", "type", "content", "subject", "attribute")
-_MOST_OBJECTS: Final = 64
-_QUESTION_CHARS: Final = 2_000
+_MOST_OBJECTS: Final = 64  # above MOST_FACTS; bounds the parsing of an answer
+_QUESTION_CHARS: Final = 2_000  # not measured; bounds the sentences compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,18 +269,18 @@ def _draft(claim: _Claim, content: str, lines: Sequence[Line]) -> FactDraft:
     )
 
 
-CANDIDATES: Final = 12
-PAGE_SEGMENTS: Final = 200
-OVERLAP_SEGMENTS: Final = 12
-LINEAGE_SEGMENTS: Final = 400
+CANDIDATES: Final = 12  # not measured; bounds the facts compared
+PAGE_SEGMENTS: Final = 200  # not measured; more than fit one call
+OVERLAP_SEGMENTS: Final = 12  # not measured; more than fit OVERLAP_TOKENS
+LINEAGE_SEGMENTS: Final = 400  # not measured; bounds the search for copied words
 ANSWER_TOKENS: Final = 3_000
 """Maximum length of the model's answer, which is reserved in the day's budget too."""
-LEAST_ANSWER_TOKENS: Final = 1_000
+LEAST_ANSWER_TOKENS: Final = 1_000  # not measured; about ten facts
 LEAST_WINDOW_SHARE: Final = 0.5
 """Share of a page. With fewer new tokens, extraction waits until the session is idle, or more
 messages leave the request."""
-LEAST_SPOKEN_CHARS: Final = 40
-_TOOL_CHARS_READ: Final = 1_200
+LEAST_SPOKEN_CHARS: Final = 40  # not measured; shorter pages state nothing
+_TOOL_CHARS_READ: Final = 1_200  # above what a page shows of one result
 _SOURCES_OF_SPACE: Final = frozenset({"import", "hook", "note", "file"})
 NO_SESSION: Final = ""
 """A name that no session has. A query for its facts returns only facts without a session."""

@@ -25,8 +25,8 @@ from recollect.core.search.tokenize import STOP_WORDS, is_unspaced_pair, tokeniz
 from recollect.core.values.fact import EXTRACTED_TYPES, FactDraft, FactType
 from recollect.core.values.segment import Segment, Trust
 
-LEAST_WORD_CHARS: Final = 4
-BEFORE_CHARS: Final = 600
+LEAST_WORD_CHARS: Final = 4  # shorter quotes are found anywhere
+BEFORE_CHARS: Final = 600  # not measured; bounds the search for a sentence
 _SAME: Final = str.maketrans("“”„‘’，；：！？（）", '"""\'\',;:!?()', " \t\r\n\u00a0\u3000\u200b*`")
 _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
@@ -71,12 +71,12 @@ def sentences(text: str) -> list[str]:
     return [text[start:end] for start, end in statement_spans(text, 0, len(text))]
 
 
-WORDS_SHARE: Final = 0.6
-MOST_CHARS: Final = 400
-_LEAST_WORDS: Final = 2
-_HEADING_WORDS: Final = 5
-_DENIED_SHARE: Final = 0.5
-_SPOKEN_OF_SHARE: Final = 0.34
+WORDS_SHARE: Final = 0.6  # not measured; models rephrase a part of the words
+MOST_CHARS: Final = 400  # not measured; longer statements are several facts
+_LEAST_WORDS: Final = 2  # one word in common is chance
+_HEADING_WORDS: Final = 5  # not measured
+_DENIED_SHARE: Final = 0.5  # not measured; more than half
+_SPOKEN_OF_SHARE: Final = 0.34  # not measured; a third of the words
 
 _NUMBERS: Final = re.compile(r"\d+(?:[.:,_/-]\d+)*")
 _TERMS: Final = re.compile(r"`([^`\n]{2,80})`")
@@ -282,8 +282,8 @@ ORDER_SHARE: Final = 0.6
 """An order repeats a sentence that contains this share of the order's words."""
 RUN_SIGNS: Final = 4
 """A run is three words or, in scripts without spaces, this many characters."""
-_LEAST_RUNS: Final = 2
-_STEM_SIGNS: Final = 4
+_LEAST_RUNS: Final = 2  # a single run of words is chance
+_STEM_SIGNS: Final = 4  # the ends of words differ
 _WORDS: Final = re.compile(r"[^\W_]+")
 _CODED: Final = re.compile(r"\b(?=\w*\d)(?=\w*[A-Za-z])\w{4,40}\b", re.ASCII)
 _UNSPACED: Final = re.compile(

@@ -21,14 +21,14 @@ BLOCK_SHARE = 10
 TALK_SHARE = 3
 """For a question without tools, the block is at most a third of the window, because the model has
 few other sources of an answer."""
-BLOCKS_SHARE = 4
+BLOCKS_SHARE = 4  # see BLOCKS_CAP
 BLOCKS_CAP = 2.5
 """All recalled blocks of a request together are at most a quarter of the window, and at most this
 many times the limit of one block."""
 FLUSH_SHARE = 20
 """A note-taking turn begins at most a twentieth of the window before a compaction."""
-KEEP_SHARE = 0.4
-STANDING_SHARE = 10
+KEEP_SHARE = 0.4  # not measured; leaves most of the window to what follows a compaction
+STANDING_SHARE = 10  # at most a tenth of the window, as the setting states
 
 _WINDOWS: tuple[tuple[str, int], ...] = (
     # Published input windows by prefix of the model's name. The longest match is used.
@@ -149,7 +149,7 @@ def limits_of(
     )
 
 
-PROMPT_ROOM_SHARE = 2
+PROMPT_ROOM_SHARE = 2  # half a window; not measured
 
 
 def limits_beside(

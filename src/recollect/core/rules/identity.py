@@ -32,9 +32,9 @@ SealSecret: TypeAlias = Callable[[], bytes]
 """Returns the installation's secret key, which seals the answers of memory tools. A space's hashes
 may use a key made from its name only, which a web page could guess."""
 
-_DIGEST_BYTES = 16
+_DIGEST_BYTES = 16  # 128 bits: no collisions among stored messages
 _SEAL = "seal "
-_MARK_BYTES = 8
+_MARK_BYTES = 8  # 64 bits: compared within one session only
 _ENCODER = msgspec.json.Encoder()
 
 

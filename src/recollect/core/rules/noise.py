@@ -84,7 +84,7 @@ _GO_ON = re.compile(
     re.MULTILINE,
 )
 """Lines after Claude Code's own summary that end it: a note, and the instruction to continue."""
-_MOST_INDENT = 64
+_MOST_INDENT = 64  # bounds the search back to the start of a line
 # A message has few prefixes. The limit makes the time linear for text that consists of prefixes.
 _MOST_PREFIXES = 16
 _MOST_METADATA_CHARS = 20_000

@@ -22,7 +22,7 @@ MAX_SECONDS: Final = 10.0
 """Processor time per text. `a.*b|a` searches the rest of the text for each of its matches."""
 WINDOW_COST: Final = 100_000_000
 """Bytes times instructions of one call of RE2, which cannot be interrupted: at most one second."""
-MIN_WINDOW_BYTES: Final = 32_768
+MIN_WINDOW_BYTES: Final = 32_768  # a match of up to half of it is found whole
 _HINTS: Final = {
     r"\(\?<?[=!]": "look-ahead and look-behind are not supported: match the text around it as well",
     r"\\[1-9]|\(\?(P=|\()": "references to groups are not supported: write the repeated text out",

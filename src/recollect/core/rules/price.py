@@ -14,7 +14,7 @@ from recollect.core.values.history import CacheUse
 from recollect.core.values.model import FormatName, Usage
 from recollect.errors import SettingsError
 
-MILLION: Final = 1_000_000
+MILLION: Final = 1_000_000  # prices are per million tokens
 UNCACHED_REQUESTS: Final = 3
 """After this many requests in a row without cache reads or writes, Recollect assumes no cache."""
 

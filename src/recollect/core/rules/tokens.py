@@ -30,7 +30,7 @@ _OPENAI_TILE_PX = 512
 _OPENAI_BASE_TOKENS = 85
 _OPENAI_TILE_TOKENS = 170
 
-_HEADER_CHARS = 64
+_HEADER_CHARS = 64  # 48 bytes, enough for the size in PNG, GIF and WebP
 # An EXIF block with a thumbnail fits one JPEG segment, which is at most 64 KB long.
 _JPEG_CHARS = 96 * 1024
 _JPEG_FRAME_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
@@ -130,7 +130,7 @@ def _jpeg_size_px(data: bytes) -> tuple[int, int] | None:
 # The fitted cost of a byte, given the byte before it: three tables of byte classes, each with costs
 # of pairs (`class before * 16 + class`, at most 127). Never edit the costs by hand.
 
-UNITS_PER_TOKEN = 64
+UNITS_PER_TOKEN = 64  # costs are integers of a 64th of a token
 
 # Letters are grouped by how they combine. Hex letters have their own class, to distinguish digests
 # from words. `A` has its own class, because zero bytes become `A` in base64. Punctuation is grouped
@@ -326,7 +326,7 @@ SEALED_CHARS_A_TOKEN = 6
 CARRIED_DATA_CHARS_A_TOKEN = 20
 """Characters per token of a document's base64, which costs far less than text, because providers
 convert it to pages."""
-LONG_DATA_CHARS = 4096
+LONG_DATA_CHARS = 4096  # not measured; shorter data is counted exactly
 
 CountText = Callable[[str], int]
 

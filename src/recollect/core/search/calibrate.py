@@ -99,7 +99,7 @@ THRESHOLD: Final = CALIBRATED_MIN_SCORE
 _SPEAKER_NAMED: Final = 2.5
 """Correction for a question that names a speaker of this memory. The question is embedded without
 that name, which lowers its similarities by about this much (`turn.phrase`)."""
-_USUAL_SIZE: Final = 600
+_USUAL_SIZE: Final = 600  # L is ln(passages / 600) (ranking.md, Certainty)
 _SIZES: Final = (50, 200_000)
 _MOST_LOGIT: Final = 500.0
 """Largest logit. A model that finds all texts similar has a tiny spread, which would overflow."""

@@ -50,7 +50,7 @@ _DOUBTFUL: Final = frozenset({"may", "march", "mar", "jan", "dec", "sep", "oct",
 _BEFORE_MONTH: Final = re.compile(
     r"\b(?:in|of|since|during|by|until|till|before|after|last|this|early|late|mid)[ -]$"
 )
-_BEFORE_CHARS: Final = 10
+_BEFORE_CHARS: Final = 10  # the words before a month, such as "since"
 _AGO: Final = re.compile(
     r"\b(\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|(?:a )?couple of|(?:a )?few)"
     r" (day|week|month|year)s? (?:ago|back|earlier)\b"
@@ -64,7 +64,7 @@ _LEAST_YEAR, _MOST_YEAR = 1900, 2200
 _NO_DAY: Final = date(1970, 1, 1)
 _YEARS_BACK: Final = 4
 """Number of years to search for a month without a year."""
-_READ_CHARS: Final = 4_000
+_READ_CHARS: Final = 4_000  # not measured; bounds the search
 _MOST_WINDOWS: Final = 64
 """Limit of time windows, because each is compared with every passage. Pasted text contains many."""
 

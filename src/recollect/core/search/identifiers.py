@@ -54,9 +54,9 @@ _PLAIN: Final = re.compile(
     r"|(?:[A-Za-z]\.)+[A-Za-z]?|[A-Za-z]+-(?:19|20)\d\d|top-\d+|[A-Z]{2,}-\d{1,2}"
 )
 _RUNS: Final = re.compile(r"\S+", re.ASCII)
-_LEAST_CHARS: Final = 4
+_LEAST_CHARS: Final = 4  # shorter ones are words
 _PIECES: Final = re.compile(r"[^\w./:\\]+")
-_MOST: Final = 24
+_MOST: Final = 24  # not measured; bounds the query
 _READ_CHARS: Final = 8_000
 """Only this many characters are searched: longer text is mostly a log with many identifiers."""
 
@@ -67,7 +67,7 @@ _CODE_FILE: Final = re.compile(
     r"|sql|cfg|ini|csv)"
 )
 _LINKED: Final = re.compile(r"[A-Za-z$]*[a-z0-9][A-Z]\w*|\w*[A-Za-z]_\w+|_\w{3,}")
-_MOST_NAME_CHARS: Final = 120
+_MOST_NAME_CHARS: Final = 120  # not measured; longer ones are data
 
 _FILE_ENDINGS: Final = (
     "py|pyi|ipynb|js|jsx|mjs|cjs|ts|tsx|json|jsonl|toml|ya?ml|ini|cfg|conf|env|lock|md|rst|txt|csv"
@@ -124,7 +124,7 @@ _KINDS: Final[dict[str, tuple[ProbeKind, int]]] = {
     "number": ("number", 2),
     "symbol": ("symbol", 4),
 }
-_LEAST_DIGITS: Final = 4
+_LEAST_DIGITS: Final = 4  # shorter numbers are counts
 _UNIT_END: Final = re.compile(rf"\d\s?(?:{_UNITS})$")
 _EXACT_RUNS: Final = re.compile(r"\S+")
 

@@ -53,7 +53,7 @@ GERMAN_STOP_WORDS: Final = frozenset(
     )
 )
 """Common German words, which queries omit. The index contains them."""
-_LEAST_LETTERS: Final = 2
+_LEAST_LETTERS: Final = 2  # a single letter is no name
 _YEAR: Final = re.compile(r"(?:19|20)\d\d")
 _DAY: Final = re.compile(r"(?:[12]?\d|3[01])(?:st|nd|rd|th)?")
 
@@ -127,7 +127,7 @@ _FAILURE: Final = re.compile(r"\w*(?:Error|Exception|Warning|Failure)")
 _LABELS: Final = frozenset(_LABEL_LINES.split())
 _SPEAKER_WORDS: Final = re.compile(r"[\w'’.\-]+")
 _MARK: Final = "by="
-_MOST_ASKED: Final = 16
+_MOST_ASKED: Final = 16  # not measured; bounds the query
 SPEAKS_FROM: Final = 3
 """Number of messages that must begin with a name before it counts as a speaker's."""
 

@@ -20,6 +20,7 @@ from recollect.core.search.bm25 import inverse_document_frequency, length_dampin
 from recollect.core.values.fact import Fact
 from recollect.core.values.segment import SegmentId
 
+# As OpenClaw scores (see above). The numbers of hits bound the work, and are not measured.
 VECTOR_WEIGHT: Final = 0.7
 TEXT_WEIGHT: Final = 0.3
 MIN_SCORE: Final = 0.7
@@ -29,7 +30,7 @@ MOST_FACTS: Final = 10
 NOISE_CHARS: Final = 6
 _LEAST_HITS: Final = 8
 _TOKENS_A_HIT: Final = 500
-_DAY_SECONDS: Final = 86_400.0
+_DAY_SECONDS: Final = 86_400.0  # decay is per day
 _IDEOGRAPHS: Final = "\u3000-\u303f\u3400-\u4dbf\u4e00-\u9fff"
 _WORDS: Final = re.compile(f"[{_IDEOGRAPHS}]+|[^ {_IDEOGRAPHS}]+")
 _HAN: Final = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"

@@ -33,7 +33,7 @@ from recollect.core.values.recall import BLOCK_OPENING, TOOL_OPENING
 
 _ANSWER_SIGN = b"memory-tools"
 """Bytes that occur in every answer of a memory tool."""
-SPARE_ROWS = 256
+SPARE_ROWS = 256  # not measured; bounds memory
 
 
 class Reading(NamedTuple):

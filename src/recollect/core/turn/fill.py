@@ -23,10 +23,10 @@ NEAREST_BY_MEANING: Final = 8
 among the first (docs/contributing/ranking.md)."""
 MAX_PER_MESSAGE: Final = 2
 """Maximum number of passages per message in a block (docs/contributing/sources.md)."""
-CHARS_PER_TOKEN: Final = 4
+CHARS_PER_TOKEN: Final = 4  # a rough average, only to compare with the budget
 MAX_CHARS_PER_TOKEN: Final = 6
 """No text has more characters per token, so more passages cannot fit and need not be read."""
-_NEARLY_FULL_TOKENS: Final = 8
+_NEARLY_FULL_TOKENS: Final = 8  # no passage is shorter
 _MAX_MISFITS: Final = 200
 """After this many passages that did not fit, `pack` tries no more."""
 

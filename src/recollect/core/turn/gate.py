@@ -31,7 +31,7 @@ from recollect.core.values.recall import (
 )
 from recollect.core.values.segment import SegmentId
 
-_KNOWN_IDS: Final = 16_384
+_KNOWN_IDS: Final = 16_384  # not measured; more than the messages of a view
 MIN_WORDS: Final = 2
 """A message other than a question must have this many words that are about something."""
 
@@ -75,11 +75,11 @@ SUBJECT_SHARE: Final = 0.48
 contains almost any pair of words somewhere (docs/contributing/ranking.md)."""
 LIKELY: Final = 0.5
 """If the probability is at least this, words that memory does not contain are ignored."""
-IDENTIFIER_SHARE: Final = 0.01
+IDENTIFIER_SHARE: Final = 0.01  # not measured; commoner identifiers tell nothing apart
 MIN_COMMON: Final = 3
 """An identifier is no longer specific if its rarest word is in more passages than this many, and
 in more than this share of all."""
-_TOGETHER: Final = 2
+_TOGETHER: Final = 2  # two words: people ask in other words (ranking.md)
 
 
 class _WordWeight(NamedTuple):

@@ -52,16 +52,16 @@ from recollect.core.values.recall import is_memory_tool
 from recollect.core.values.segment import NewPassage, NewSegment, Segment, Source, Trust
 from recollect.system.config.settings import Redaction as RedactionSettings
 
-HEAD_PASSAGES = 2
-TAIL_PASSAGES = 2
-CHUNK_MESSAGES = 200
+HEAD_PASSAGES = 2  # not measured; output names its subject at its ends
+TAIL_PASSAGES = 2  # see HEAD_PASSAGES
+CHUNK_MESSAGES = 200  # not measured; bounds one write
 CHUNK_BYTES = 400_000
 """Messages and bytes per write of a long history. Stored messages can be left out of requests
 before all are written. After an interruption, at most so many are written again."""
 LONG_BYTES = 64_000
 """A longer message is masked and written alone, so that no other message waits for it. Masking this
 much takes about a tenth of a second."""
-MOST_ERROR_PASSAGES = 8
+MOST_ERROR_PASSAGES = 8  # not measured; bounds the vectors of a log
 MAX_INDEXED_CHARS: Final = 2_000_000
 """Number of characters of a message in which a search finds words: half of them at its start, half
 at its end. All text is stored. Indexing takes 1 to 3 seconds per million characters, and most
@@ -176,7 +176,7 @@ def _embedded(segment: Segment, passages: list[Passage]) -> list[bool]:
 _OWN_NOTE = "[recollect]"
 CHARS_PER_TOKEN = 4
 """Not measured; divides a message's tokens among its segments."""
-_MOST_TOOL_CHARS = 128
+_MOST_TOOL_CHARS = 128  # providers allow 64 or 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,12 +42,12 @@ from recollect.core.values.recall import (
 )
 from recollect.system.config.settings import Recall as RecallSettings
 
-PASSAGE_TOKENS: Final = 105
-_CANDIDATE_MULTIPLIER: Final = 4
-_LEAST_WANTED: Final = 12
+PASSAGE_TOKENS: Final = 105  # about the tokens of one quoted passage
+_CANDIDATE_MULTIPLIER: Final = 4  # not measured; the ranking reorders them
+_LEAST_WANTED: Final = 12  # not measured; for very small blocks
 Queries: TypeAlias = tuple[Question, tuple[FactType, ...], CandidateQuery]
-QUERY_MESSAGES: Final = 3
-LEAST_QUERY_CHARS: Final = 3
+QUERY_MESSAGES: Final = 3  # not measured; earlier ones have other subjects
+LEAST_QUERY_CHARS: Final = 3  # shorter texts have no words
 OWN_MARKS = ("<recalled-context", "[recollect]", "<summary>")
 
 
@@ -119,10 +119,10 @@ def _last_said(entries: Sequence[Entry], before: int) -> int:
     return before
 
 
-_MOST_LEANT_ON: Final = 3
+_MOST_LEANT_ON: Final = 3  # not measured
 _YOU: Final = re.compile(r"\b(?:you|your|yours|ya|u)\b", re.IGNORECASE)
-_LATELY: Final = 16
-_SPEAKS: Final = 2
+_LATELY: Final = 16  # not measured; bounds the work of one turn
+_SPEAKS: Final = 2  # one name may be a quotation
 _SHARED_PAST: Final = re.compile(
     r"\b(?:did|had|have) we\b|\b(?:remember|remind|recall)\b|我们|记得"
     r"|\bwe (?:\w+ )?(?:said|agreed|decided|settled|chose|picked|discussed|planned)\b",
@@ -133,7 +133,7 @@ _NOTE: Final = re.compile(
     r"|alright|i see|will do|acknowledged|recorded|saved|no_reply)|好的?|收到|明白了?|了解|嗯)\W*",
     re.IGNORECASE,
 )
-_LEANT_ON_CHARS: Final = 600
+_LEANT_ON_CHARS: Final = 600  # not measured; the subject comes first
 
 
 class WantedTokens(Protocol):

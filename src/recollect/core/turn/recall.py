@@ -64,11 +64,11 @@ from recollect.core.values.segment import Segment, SegmentId
 from recollect.system.config.settings import Hybrid
 from recollect.system.config.settings import Recall as RecallSettings
 
-SEEDS_SHARE: Final = 1.6
-_QUESTION_WORDS: Final = 60
-_QUESTIONS_READ: Final = 32
-_PASSAGES_EACH: Final = 3
-_WEIGHED_BY_KIND: Final = 300
+SEEDS_SHARE: Final = 1.6  # not measured; bounds the neighbors read
+_QUESTION_WORDS: Final = 60  # longer messages count as "anything else" (ranking.md)
+_QUESTIONS_READ: Final = 32  # not measured; bounds the reads of one turn
+_PASSAGES_EACH: Final = 3  # not measured; bounds the reads of one turn
+_WEIGHED_BY_KIND: Final = 300  # not measured; bounds the reads of one search
 
 
 async def recall(

@@ -33,12 +33,12 @@ from recollect.core.values.segment import SegmentId, StoredSegment
 
 OPENS_AT: Final = 0.5
 """A fact without a supporting message opens the gate only at this score."""
-OPENS_WITH_WORDS: Final = 2
-OPENS_NEAR: Final = 0.5
-COMMON_SHARE: Final = 0.03
-MIN_COMMON: Final = 5
-_CANDIDATES: Final = 40
-_MOST_STANDING: Final = 12
+OPENS_WITH_WORDS: Final = 2  # one word in common is chance; not measured
+OPENS_NEAR: Final = 0.5  # not measured
+COMMON_SHARE: Final = 0.03  # not measured; commoner words tell nothing apart
+MIN_COMMON: Final = 5  # not measured; for small memories
+_CANDIDATES: Final = 40  # four per fact of a block; not measured
+_MOST_STANDING: Final = 12  # not measured; bounds the block
 _TOGETHER: Final = "\f"
 
 

@@ -40,7 +40,7 @@ from recollect.core.values.recall import (
 from recollect.core.values.segment import Segment, SegmentId, StoredSegment
 from recollect.system.config.settings import Recall as RecallSettings
 
-_SEARCHES: Final = 3
+_SEARCHES: Final = 3  # not measured; each leaves out forgotten messages
 
 
 def warm_message(segment: Segment) -> WarmMessage | None:

@@ -30,20 +30,20 @@ from recollect.core.values.message import EntryKey, MessageId, Text, ToolResult
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import RecalledFact
 
-_LINE_CHARS: Final = 240
-_READ_CHARS: Final = 12_000
-_SPACES_CHARS: Final = 8
-_LEAST_WORTH: Final = 0.8
+_LINE_CHARS: Final = 240  # not measured; an order is one sentence
+_READ_CHARS: Final = 12_000  # not measured; bounds the work per message
+_SPACES_CHARS: Final = 8  # white space between sentences
+_LEAST_WORTH: Final = 0.8  # not measured; this and the next order the lines
 _KIND_WORTH: Final = {"constraint": 4.0, "decision": 3.5, "task": 3.0, "attempt": 2.0}
-_RULE_WORTH: Final = 2.5
-_ASSISTANT_SHARE: Final = 0.4
-_LONG_SHARE: Final = 0.5
-_ORDER_SHARE: Final = 0.4
-_LEAST_WORDS: Final = 4
-_ASSISTANT_TOKENS: Final = 0.3
-_ERROR_WORTH: Final = 0.8
-_MOST_ERRORS: Final = 2
-_LEAST_LINE_TOKENS: Final = 3
+_RULE_WORTH: Final = 2.5  # not measured; above any other statement
+_ASSISTANT_SHARE: Final = 0.4  # not measured; below the user's statements
+_LONG_SHARE: Final = 0.5  # not measured
+_ORDER_SHARE: Final = 0.4  # not measured; an order of one task is done by now
+_LEAST_WORDS: Final = 4  # not measured; shorter sentences state nothing
+_ASSISTANT_TOKENS: Final = 0.3  # not measured; leaves most to the user's statements
+_ERROR_WORTH: Final = 0.8  # see _LEAST_WORTH
+_MOST_ERRORS: Final = 2  # not measured; errors repeat
+_LEAST_LINE_TOKENS: Final = 3  # no line is shorter
 _TOOL: Final = "tool output"
 _VARIES: Final = re.compile(r"[\"'`].*?[\"'`]|\S*[\d/_.\\-]\S*")
 _VALUE: Final = re.compile(r"(?<![\w.])[€$£]?\d[\w.,:%/€$-]*|\b[A-Z]{2,}\d*\b")

@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from recollect.hosts.hooks.transcript_file import AgentName
 
 AGENTS: dict[str, AgentName] = {"claude-code": "claude-code", "codex": "codex"}
-MOST_BYTES = 16_000_000
+MOST_BYTES = 16_000_000  # not measured; bounds what a hook reads
 HOOK_SECONDS = 4.0
 """The daemon's time limit for an answer. A late answer is empty, but the work is finished."""
 WAIT_SECONDS = 8.0
 """Time that a hook waits for a daemon which may just have been started."""
-START_SECONDS = 5.0
+START_SECONDS = 5.0  # not measured; agents wait for it
 REPLACE_SECONDS = 1.0
 """Time that a hook waits for the daemon of a newer version to start."""
 ALONE_SECONDS = 6.0
 """Time that a hook without a daemon waits for its answer, and until all messages are stored."""
 HUNG_SECONDS = 60.0
 """A daemon that does not answer counts as hung if it has been running longer than this."""
-INPUT_SECONDS = 10.0
-PAUSE_SECONDS = 0.005
-MOST_LOG_BYTES = 1_000_000
+INPUT_SECONDS = 10.0  # not measured; agents send their input at once
+PAUSE_SECONDS = 0.005  # not measured; agents wait for the answer
+MOST_LOG_BYTES = 1_000_000  # not measured; bounds the disk
 _PATH_BYTES = 100
 """Length limit of a socket's path. Linux allows 108 bytes, macOS 104."""
 

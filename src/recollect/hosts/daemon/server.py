@@ -36,7 +36,7 @@ from recollect.hosts.memories import MemoryThread
 from recollect.system.config import Settings
 from recollect.system.loopback import listen_on
 
-BODY_SECONDS: Final = 10.0
+BODY_SECONDS: Final = 10.0  # not measured; the client is on this machine
 OPENCLAW_SECONDS: Final = 120.0
 """Time limit for one step of a compaction, or for storing a long conversation."""
 LOG: Final = logging.getLogger(__name__)

@@ -18,12 +18,12 @@ from recollect.core.values.report import Report
 from recollect.hosts.gateway.access import TOKEN_HEADER, without_token
 from recollect.hosts.gateway.credentials import Headers
 
-MOST_RECORDS: Final = 1_000
-MOST_REPORTS: Final = 64
+MOST_RECORDS: Final = 1_000  # not measured; bounds memory
+MOST_REPORTS: Final = 64  # not measured; a report holds the texts of edits
 MAX_UNREAD: Final = 1_000
 """If a watcher has more unread records than this, the oldest of them are dropped."""
 _LAST_EVENTS: Final = (b"data: [DONE]", b"event: message_stop", b"event: response.completed")
-_LONG_CHARS: Final = 20
+_LONG_CHARS: Final = 20  # longer words with digits are ids, which are left out
 _SEPARATORS: Final = frozenset("-._")
 
 

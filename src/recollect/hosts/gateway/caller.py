@@ -97,7 +97,7 @@ _SUMMARY: Final = re.compile(
     rb"(?:the|our|this) (?:conversation|session|chat)"
 )
 """The same of any client whose request forbids the tools that it offers."""
-_MARK_BYTES: Final = 65_536
+_MARK_BYTES: Final = 65_536  # not measured; bounds hashing per request
 _RANDOM_ID: Final = re.compile(r"(?i)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|ses_\w{20,40}")
 """Pattern of random session ids: a UUID, or opencode's own form."""
 
@@ -227,10 +227,10 @@ def _json(text: object) -> Mapping[str, Any]:
 
 MAX_SESSIONS: Final = 10_000
 """Number of conversations that are recognized without a query, in about 1 KB of RAM each."""
-MOST_MESSAGES: Final = 20_000
+MOST_MESSAGES: Final = 20_000  # not measured; bounds memory
 MAX_ALIKE: Final = 8
 """Number of sessions with the same history and reply that the store can distinguish."""
-_DIGEST_BYTES: Final = 16
+_DIGEST_BYTES: Final = 16  # 128 bits: no collisions among messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

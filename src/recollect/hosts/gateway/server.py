@@ -72,16 +72,16 @@ from recollect.system.loopback import LOOPBACK
 LOG: Final = logging.getLogger(__name__)
 CHECK_INTERVAL_SECONDS: Final = 3.0
 """While a request waits for memory, check at this interval that memory's thread works."""
-MOST_TRIES: Final = 4
-MOST_BODY_BYTES: Final = 64_000_000
-MOST_REQUESTS: Final = 256
+MOST_TRIES: Final = 4  # not measured; bounds the requests that one call makes
+MOST_BODY_BYTES: Final = 64_000_000  # above Anthropic's limit of 32 MB
+MOST_REQUESTS: Final = 256  # not measured; bounds memory
 LIGHT_READING: Final = 24
 """Identifying the caller without decoding messages is this many times faster."""
 NEARLY_FULL_RATIO: Final = 0.5
 """If a request fills more than this share of the window, the first events of its reply wait for the
 next event, which may be a refusal."""
-SHOWN_RECORDS: Final = 50
-ENDING_BYTES: Final = 65_536
+SHOWN_RECORDS: Final = 50  # not measured; one screen
+ENDING_BYTES: Final = 65_536  # not measured; the last events of a stream
 OWN_PATH: Final = "/recollect/"
 _CLAUDE_PATHS: Final = re.compile(
     r"/api/(?:hello$|claude|event_logging|oauth/|organizations?/|web/domain_info)"

@@ -35,7 +35,7 @@ ResultT = TypeVar("ResultT")
 
 OBSERVED_SECONDS: Final = 5.0
 """Time that a turn waits until the session's last reply was read."""
-REPLY_SECONDS: Final = 2.0
+REPLY_SECONDS: Final = 2.0  # not measured; bounds a wait for the last reply
 POLL_SECONDS: Final = 0.005
 """Polling interval of an unnamed request while it waits for the reply that it seems to repeat."""
 _WARM_UP: Final = "warm-up"

@@ -40,7 +40,7 @@ _HOP_BY_HOP: Final = frozenset(
 """Headers for one connection only, which a proxy must not forward."""
 _ADDED_BY_CLIENT: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 """Headers that aiohttp would add to an agent's request."""
-CONNECT_SECONDS: Final = 10.0
+CONNECT_SECONDS: Final = 10.0  # not measured; clients have longer timeouts
 SILENCE_SECONDS: Final = 600.0
 """Time limit for a provider or a client that sends and accepts no data."""
 STALE_SECONDS: Final = 1.0
@@ -265,7 +265,7 @@ MOST_BYTES: Final = 64_000_000
 MAX_RATIO: Final = 200
 """A coding may multiply a body of more than FREE_BYTES by this at most. JSON of long conversations
 shrinks to a tenth; a body of spaces to a thousandth with gzip, and to a millionth with zstd."""
-FREE_BYTES: Final = 1_000_000
+FREE_BYTES: Final = 1_000_000  # not measured; a small body is harmless at any ratio
 MAX_CODINGS: Final = 2
 """No client is known that uses two codings. Each one takes time and RAM."""
 MAX_WINDOW_LOG: Final = 23
@@ -273,7 +273,7 @@ MAX_WINDOW_LOG: Final = 23
 MAX_ERROR_BYTES: Final = 65_536
 """A provider's refusal of a request as too large is shorter. Longer errors are only relayed."""
 
-SHORT_BYTES: Final = 32_768
+SHORT_BYTES: Final = 32_768  # not measured; longer replies are not kept
 LARGEST_PEEK: Final = 16_384
 """The first event of a stream is read before it is relayed, unless it has more bytes than this."""
 _CODINGS: Final = frozenset({"identity", "gzip", "x-gzip", "deflate", "br", "zstd"})

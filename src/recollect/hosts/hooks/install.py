@@ -23,7 +23,7 @@ from recollect.hosts.hooks.transcript_file import AgentName
 from recollect.system.places import claude_code_folder, codex_folder, data_home
 
 InstallScope: TypeAlias = Literal["user", "project"]
-COMMAND_SECONDS: Final = 15
+COMMAND_SECONDS: Final = 15  # not measured; bounds how long an agent waits for a hook
 END_SECONDS: Final = 3
 """Codex stops a SessionEnd hook after three seconds."""
 _OUR_COMMAND: Final = re.compile(

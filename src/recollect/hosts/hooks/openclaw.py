@@ -32,9 +32,9 @@ from recollect.system.projects import project_space
 
 OpenClawCall: TypeAlias = Literal["assemble", "commit", "compact", "answer"]
 CALLS: Final[Mapping[str, OpenClawCall]] = {call: call for call in get_args(OpenClawCall)}
-ANSWER_SECONDS: Final = 180.0
-_MOST_SESSIONS: Final = 64
-_MOST_COMPACTIONS: Final = 8
+ANSWER_SECONDS: Final = 180.0  # not measured; a compaction calls a model
+_MOST_SESSIONS: Final = 64  # not measured; bounds memory
+_MOST_COMPACTIONS: Final = 8  # not measured; bounds memory
 _WHERE: Final = "openclaw"
 LOG: Final = logging.getLogger(__name__)
 

@@ -68,7 +68,7 @@ _HINTS: Final[Mapping[str, Mapping[str, bool]]] = {
     "memory_recall": _READS,
     "memory_forget": {**_ADDS, "destructiveHint": True},
 }
-CONFIRM_SECONDS: Final = 600.0
+CONFIRM_SECONDS: Final = 600.0  # not measured; a person has to read and decide
 _WHOLE_CHARS: Final = 4_000
 """If a text is longer than this, the user is shown one line per item."""
 _QUESTION: Final = "forget"
@@ -302,7 +302,7 @@ def _sendable(text: str) -> str:
 
 TOKEN_VARIABLE: Final = "RECOLLECT_MCP_TOKEN"  # noqa: S105
 PATH: Final = "/mcp"
-_STOP_SECONDS: Final = 3
+_STOP_SECONDS: Final = 3  # not measured; bounds how long Ctrl-C takes
 
 
 def serve_http(order: MemoryOrder, *, host: str, port: int) -> None:

@@ -22,7 +22,7 @@ _STOP_SECONDS: Final = 10.0
 _LAST_SECONDS: Final = 30.0
 """Time limit for answers after the end of the input."""
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
-_INVALID_REQUEST: Final = -32_600
+_INVALID_REQUEST: Final = -32_600  # by JSON-RPC 2.0
 
 
 def serve_stdio(order: MemoryOrder) -> None:

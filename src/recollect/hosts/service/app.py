@@ -70,17 +70,17 @@ MountMcp: TypeAlias = Callable[[TenantMemories, bytes], AbstractAsyncContextMana
 T = TypeVar("T")
 
 LOG: Final = logging.getLogger("recollect")
-MOST_BODY_BYTES: Final = 16_000_000
-MOST_REQUESTS: Final = 1_024
+MOST_BODY_BYTES: Final = 16_000_000  # not measured; a window of 1M tokens has about 4 MB
+MOST_REQUESTS: Final = 1_024  # not measured; bounds memory, with MOST_BODY_BYTES
 MOST_STREAMS: Final = 64
 """Maximum number of live inspector streams. One tenant may use a fourth of them."""
 TENANT_WAITING: Final = 64
 """Number of a tenant's requests that may wait for their turn. Further requests get 429."""
-ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0
+ANSWERS_KEPT_SECONDS: Final = 24 * 3_600.0  # clients retry within a day
 BODY_SECONDS: Final = 30.0
 """Time limit for receiving a body, independent of the request's deadline."""
-PURGE_SECONDS: Final = 3_600.0
-LEAST_SECONDS: Final = 0.01
+PURGE_SECONDS: Final = 3_600.0  # not measured; expired rows are only space
+LEAST_SECONDS: Final = 0.01  # so that a deadline of 0 fails as late, not as invalid
 MCP_BYTES_PER_TOKEN: Final = 4
 """An MCP message is charged as one token per this many bytes of request and answer."""
 _HEADERS: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))

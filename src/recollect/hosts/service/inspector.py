@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from recollect.hosts.service.memories import TenantMemories
     from recollect.system.config import Settings
 
-MOST_SPACES: Final = 200
+MOST_SPACES: Final = 200  # not measured; bounds one page
 CHALLENGE: Final = {"www-authenticate": 'Basic realm="Recollect: API key as password"'}
 
 

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from recollect.adapters.stores.postgres.tenants import TenantRecords
     from recollect.core.values.upkeep import Certificate
 
-_SECRET_BYTES: Final = 32
-_CHECK_CHARS: Final = 6
+_SECRET_BYTES: Final = 32  # 256 bits
+_CHECK_CHARS: Final = 6  # a mistyped key is refused without a query
 _KEY: Final = re.compile(r"rk_([a-z2-7]{26})_([0-9a-f]{12})_([A-Za-z0-9_-]{43})([a-z2-7]{6})")
 DEFAULT_SCOPES: Final[tuple[KeyScope, ...]] = ("read", "write")
 
@@ -213,7 +213,7 @@ def _hash(text: str) -> bytes:
 
 KEY_SECONDS: Final = 5.0
 """Time for which a node caches a key. A revoked key may keep working for this long."""
-MOST_KEYS: Final = 10_000
+MOST_KEYS: Final = 10_000  # not measured; bounds memory to a few MB
 MOST_REFUSED_KEYS: Final = 1_000
 """Maximum number of cached invalid keys. Valid keys have a cache of their own."""
 KEYS_LOOKED_UP: Final = 2

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOG: Final = logging.getLogger("recollect")
-CLOSE_SECONDS: Final = 5.0
+CLOSE_SECONDS: Final = 5.0  # not measured; bounds how long a stop may take
 SPARE_CONNECTIONS: Final = 4
 """Number of connections for keys, budgets and idempotency keys; requests have their own."""
 MOST_SECONDS: Final = 120.0
@@ -57,7 +57,7 @@ PROBE_SECONDS: Final = 1.0
 DISK_SECONDS: Final = 5.0
 """Interval at which readiness checks try to write to the server's disk."""
 _FIRST_WORDS: Final = "Which key opens the harbour gate, and who has it?"
-OPEN_AGAIN_SECONDS: Final = 1.0
+OPEN_AGAIN_SECONDS: Final = 1.0  # not measured; spares a database that is down
 NO_SPACE: Final = "the tenant has no space with this name"
 MEASURE_SECONDS: Final = 60.0
 """Interval at which a node measures a space that clients write to."""

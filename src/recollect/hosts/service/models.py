@@ -50,7 +50,7 @@ NotReady: TypeAlias = Literal[
     "schema-missing", "schema-old", "schema-new", "secret-wrong", "unreachable",
     "disk-full", "draining",
 ]  # fmt: skip
-MOST_PREVIEWED: Final = 1_000
+MOST_PREVIEWED: Final = 1_000  # not measured; bounds the answer of a dry run
 
 
 class ApiBody(Struct, kw_only=True, forbid_unknown_fields=True):

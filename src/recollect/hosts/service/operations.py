@@ -40,7 +40,7 @@ from recollect.system.telemetry import count
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 ItemT = TypeVar("ItemT")
 
-MOST_EVENTS: Final = 200_000
+MOST_EVENTS: Final = 200_000  # not measured; bounds the work on one reply
 LOG: Final = logging.getLogger("recollect")
 _BEFORE_FACTS: Final = (-1e18, "")
 """A time and an id that sort before those of every fact."""

@@ -100,7 +100,7 @@ _PASSING: Final[tuple[tuple[type[Exception], ProblemKind], ...]] = (
 _OTHER_SCHEMA: Final = (
     "the service's database has another version: its operator must run `recollect db migrate`"
 )
-SCHEMA_SECONDS: Final = 30.0
+SCHEMA_SECONDS: Final = 30.0  # not measured; a migration takes seconds to minutes
 
 
 def retry_advice(*, keyed: bool) -> str:

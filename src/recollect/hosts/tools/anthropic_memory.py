@@ -26,11 +26,11 @@ TOOL_TYPE: Final = "memory_20250818"
 TOOL_NAME: Final = "memory"
 MOST_CHARS: Final = 200_000
 """Maximum size of a file. Claude is instructed to keep its files short, and reads them in full."""
-_MOST_PATH_CHARS: Final = 400
+_MOST_PATH_CHARS: Final = 400  # not measured; paths are shown in answers
 _SESSIONS: Final = f"{FILE_SESSIONS}{ROOT}/"
-_LISTED_LEVELS: Final = 2
-_SNIPPET_LINES: Final = 2
-_MOST_RACES: Final = 30
+_LISTED_LEVELS: Final = 2  # Anthropic's tool lists two levels
+_SNIPPET_LINES: Final = 2  # not measured; lines around a change
+_MOST_RACES: Final = 30  # not measured; bounds the work of one call
 _PAUSE_SECONDS: Final = 0.005
 """Average pause after another process changed the file twice. The pause grows with each attempt, so
 that one process can finish."""

@@ -21,11 +21,11 @@ ToolName: TypeAlias = Literal[
     "memory_search", "memory_get", "memory_store", "memory_recall", "memory_forget"
 ]
 
-MOST_AROUND: Final = 10
-MOST_FORGOTTEN: Final = 20
+MOST_AROUND: Final = 10  # not measured; bounds one answer
+MOST_FORGOTTEN: Final = 20  # a person can still read that many before confirming
 _MOST_CHARS: Final = 400_000
 """Arguments longer than this are refused without parsing, because no model writes such a call."""
-_SHOWN_CHARS: Final = 120
+_SHOWN_CHARS: Final = 120  # not measured; the text may quote the model
 _DATE: Final = "a day (2026-02-10) or a moment (2026-02-10T14:30)"
 
 

@@ -57,14 +57,14 @@ from recollect.hosts.tools.arguments import (
 
 ANSWER_TOKENS: Final = 2_500
 """Default token limit of an answer: one or two pages."""
-LEAST_TOKENS: Final = 200
+LEAST_TOKENS: Final = 200  # a smaller answer holds no message
 _SEARCH_SHARE: Final = 1.2
 """Token budget of the search, as a multiple of the answer's, because hits may share a heading."""
-_HITS_WITH_LINES: Final = 24
-_LINE_CHARS: Final = 160
-_PROSE_CHARS: Final = 4_000
-_LEAST_ID_CHARS: Final = 4
-_MOST_NAMED: Final = 5
+_HITS_WITH_LINES: Final = 24  # not measured; bounds the reads of one search
+_LINE_CHARS: Final = 160  # not measured; one line of a terminal
+_PROSE_CHARS: Final = 4_000  # not measured; bounds the words compared
+_LEAST_ID_CHARS: Final = 4  # shorter prefixes match by chance
+_MOST_NAMED: Final = 5  # not measured; keeps the error short
 _SEGMENT_ID: Final = re.compile(r"[0-9a-f]{32}")
 _SHORT_ID: Final = re.compile(rf"([0-9]{{1,15}})[-.]([0-9a-f]{{1,{ID_CHECK_CHARS}}})")
 """Pattern of a short id, in which the characters after the number reveal an invented number."""

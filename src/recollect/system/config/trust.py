@@ -28,10 +28,10 @@ MOST_BYTES: Final = 64 * 1024
 """Maximum bytes of a project's file. A file with all keys and comments needs a third of this."""
 MOST_LINE_BYTES: Final = 2_000
 """Maximum bytes of a line. Python's parser needs 17 s for a key of 30,000 parts on one line."""
-_MOST_RECORD_BYTES: Final = 64 * 1024
-_SHOWN_KEYS: Final = 5
-_SHOWN_CHARS: Final = 300
-_WRITABLE_BY_OTHERS: Final = 0o022
+_MOST_RECORD_BYTES: Final = 64 * 1024  # a record has one path; bounds what is parsed
+_SHOWN_KEYS: Final = 5  # not measured; keeps the notice short
+_SHOWN_CHARS: Final = 300  # not measured; a stranger wrote the quoted text
+_WRITABLE_BY_OTHERS: Final = 0o022  # group or others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
