@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.acceptance.recollect_cli import Recollect
+from tests.unit.hooks.agent_transcripts import ClaudeTranscript
 
 from recollect import open_memory
 from recollect.adapters.wiring import open_store
@@ -245,3 +246,30 @@ def test_replay_prints_what_was_sent(
     told = recollect.json("replay", "work", "--turn", str(max(sent)))
     assert told["exact"] is True
     assert told["request"] == json.loads(sent[max(sent)])
+
+
+def test_an_imported_session_shows_what_its_agents_compactions_lost(tmp_path: Path) -> None:
+    """Also those from before Recollect was installed. A repeated import adds none."""
+    recollect = InProcess(tmp_path)
+    transcript = ClaudeTranscript(tmp_path)
+    for part, sizes in enumerate([(171_204, 9_120), (168_004, 8_870)]):
+        for text in (f"{RULE} That holds for part {part}.", "The quay listens on port 18443."):
+            transcript.user(text)
+            transcript.reply(f"Understood, part {part}.")
+        transcript.compacted(summary="The quay listens on port 18443.", tokens=sizes)
+        transcript.reply("Going on.")
+    for stored in ("2 compaction receipts", "12 known"):
+        assert stored in recollect.text("import", transcript.path)
+    rows = json.loads(recollect.text("receipt", transcript.session_id, "--list", "--json"))
+    assert [row["tokens_before"] for row in rows["compactions"]] == [171_204, 168_004]
+    assert {row["host"] for row in rows["compactions"]} == {"Claude Code"}
+    text = recollect.text("receipt", transcript.session_id, "--number", "1")
+    assert "Claude Code compacted by itself (threshold): 4 messages replaced" in text
+    assert "recallable" in text
+    listed = recollect.text("receipt", transcript.session_id, "--list")
+    assert listed.count("Claude Code") == 2
+    assert "undone" not in listed
+    recollect.text("memory", "forget", "--matching", "release branch", "--yes")
+    gone = recollect.run("receipt", transcript.session_id)
+    assert b"no compaction" in gone.stderr
+    assert "compaction receipt" not in recollect.text("import", transcript.path), "forgotten"

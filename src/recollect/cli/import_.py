@@ -40,8 +40,10 @@ from recollect.system.plain_text import number_of, plain_line
 from recollect.system.projects import stored_until
 
 if TYPE_CHECKING:
+    from recollect.core.engine import Engine
     from recollect.core.ports import Store
     from recollect.core.transfer.agent_histories import AgentHistory, FoundHistories, HistoryAgent
+    from recollect.core.values.transcript import RecordedSession
 
 AGENT_NAMES: Final[dict[HistoryAgent, str]] = {
     "claude-code": "Claude Code",
@@ -216,6 +218,7 @@ class FileOutcome:
     messages: ImportCounts = field(default_factory=ImportCounts)
     facts: ImportCounts = field(default_factory=ImportCounts)
     altered: int = 0
+    receipts: int = 0
     passed_over: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -251,6 +254,8 @@ def _count(outcome: FileOutcome) -> str:
     ):
         if count:
             parts.append(f"{count:,} {word}")
+    if outcome.receipts:
+        parts.append(number_of(outcome.receipts, "compaction receipt"))
     if outcome.facts.read:
         parts.append(
             f"{number_of(outcome.facts.read, 'fact')} read, {outcome.facts.stored:,} stored"
@@ -265,6 +270,7 @@ def _sum(outcomes: Iterable[FileOutcome]) -> FileOutcome:
         whole.passed_over += outcome.passed_over
         whole.facts = whole.facts.plus(outcome.facts)
         whole.altered += outcome.altered
+        whole.receipts += outcome.receipts
     return whole
 
 
@@ -276,6 +282,7 @@ def _totals(outcomes: Sequence[FileOutcome]) -> dict[str, Any]:
         **asdict(whole.messages),
         "facts": whole.facts.stored,
         "altered": whole.altered,
+        "receipts": whole.receipts,
         "passed_over": len(whole.passed_over),
     }
 
@@ -291,6 +298,7 @@ class _ImportRun:
     rules: ImportRules = field(init=False)
     opening: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
     opened: Store | None = field(default=None, init=False)
+    engine: Engine | None = field(default=None, init=False)
 
     async def take_all(
         self,
@@ -346,10 +354,11 @@ class _ImportRun:
             if several:
                 show(number, len(transcripts))
             stem = f"{source.stem} {number}" if several else source.stem
+            session = self.session or transcript.session_id or stem
             counts = await import_transcript(
                 await self._store(),
                 transcript,
-                session=self.session or transcript.session_id or stem,
+                session=session,
                 file=source.name,
                 file_said_at=source.modified_at,
                 rules=self.rules,
@@ -357,7 +366,26 @@ class _ImportRun:
             )
             outcome.messages = outcome.messages.plus(counts)
             outcome.passed_over += transcript.passed_over
+            if transcript.host_compactions:
+                await self._add_receipts(outcome, session, transcript)
         return outcome
+
+    async def _add_receipts(
+        self, outcome: FileOutcome, session: str, transcript: RecordedSession
+    ) -> None:
+        from recollect.core.boundary import Failure, attempted
+        from recollect.core.engine.host_receipts import store_host_receipts
+        from recollect.hosts.inspect.sessions import engine_without_models
+
+        if self.engine is None:
+            memory = self.memory
+            opening = engine_without_models(memory.space, memory.url, memory.settings)
+            self.engine = await self.opening.enter_async_context(opening)
+        added = await attempted(store_host_receipts(self.engine.parts, session, transcript))
+        if isinstance(added, Failure):
+            outcome.passed_over += (f"the receipts of its compactions: {added.said}",)
+        else:
+            outcome.receipts += added
 
     async def _take_openclaw(self, source: OpenclawFolder) -> FileOutcome:
         from recollect.adapters.embedders.local import HashEmbedder

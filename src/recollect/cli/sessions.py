@@ -31,7 +31,7 @@ from recollect.cli.store_options import (
     yes_option,
 )
 from recollect.errors import FormatError, RecollectError
-from recollect.hosts.inspect.sessions import engine_for_undo, stored_session, stored_sessions
+from recollect.hosts.inspect.sessions import engine_without_models, stored_session, stored_sessions
 from recollect.system import config
 from recollect.system.plain_text import plain_line, window_from
 
@@ -188,8 +188,8 @@ async def receipt(*, session: str, number: int | None, listed: bool, memory: Mem
         name, hint = plain_line(found.session), _NO_SESSION
         if found.is_known:
             hint = (
-                "an agent that compacts by itself leaves no receipt. What its summary dropped is "
-                f"in memory: `recollect memory show {shlex.quote(name)}`"
+                "it was not compacted, or its receipt was forgotten. Its messages: `recollect "
+                f"memory show {shlex.quote(name)}`"
             )
         raise RecollectError(f"no compaction of session {name!r} is stored in this space; {hint}")
     page = found.page(number)
@@ -215,7 +215,9 @@ def _receipt_lines(found: Receipts) -> list[str]:
         lines.append(
             f"{record.number:>4}  {when(record.at):16}  {row['trigger']:10}{tokens} "
             f"{row['lost']:>5}  {row['recallable']:>10}  {row['pinned']:>6}  "
-            f"{row['not_checked']:>9,}" + ("  undone" if row["undone"] else "")
+            f"{row['not_checked']:>9,}"
+            + ("  undone" if row["undone"] else "")
+            + (f"  {row['host']}" if row["host"] else "")
         )
     return lines
 
@@ -300,7 +302,7 @@ async def undo(*, session: str, yes: bool, memory: Memory) -> None:
         if await store.session(name) is None:
             raise _no_session(name)
     confirm_change(f"Undo the last compaction of {plain_line(name)}?", yes=yes)
-    async with engine_for_undo(memory.space, memory.url, memory.settings) as engine:
+    async with engine_without_models(memory.space, memory.url, memory.settings) as engine:
         done = await engine.undo(name)
     value = {
         "session": name,

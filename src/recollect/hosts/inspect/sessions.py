@@ -155,17 +155,17 @@ async def stored_session(store: Store, wanted: str) -> str:
 
 
 @asynccontextmanager
-async def engine_for_undo(
+async def engine_without_models(
     space: str, store: str | None, settings: Settings
 ) -> AsyncIterator[Engine]:
-    """Open an engine for an undo, which needs no model, and so no key, embedder or job."""
+    """Open an engine for work that needs no model, and so no key, embedder or job."""
     from recollect.adapters.wiring import open_memory
     from recollect.system.config.settings import Models
 
     settings = replace(
         settings,
         models=Models(),
-        recall=replace(settings.recall, enabled=False),
+        recall=replace(settings.recall, embedder="none"),
         jobs=replace(settings.jobs, in_process=False),
     )
     async with open_memory(space=space, store=store, settings=settings) as engine:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from recollect.adapters.wiring import is_server, open_spool, open_store, stored_spaces
 from recollect.adapters.wiring.stores import is_stored
 from recollect.errors import RecollectError
-from recollect.hosts.inspect.sessions import engine_for_undo
+from recollect.hosts.inspect.sessions import engine_without_models
 from recollect.system.places import spaces_folder
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class LocalSpaces:
     @asynccontextmanager
     async def engine(self, name: str) -> AsyncIterator[Engine]:
         await self._require(name)
-        async with engine_for_undo(name, self._url, self.settings) as engine:
+        async with engine_without_models(name, self._url, self.settings) as engine:
             yield engine
 
     async def note(self, act: str, name: str) -> None:
