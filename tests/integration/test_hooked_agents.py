@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,7 +23,12 @@ from tools.clients.hop import RecordingHop
 from tools.clients.lab import Lab
 from tools.clients.provider import ScriptedProvider, scripted_server
 
+from recollect.core.formats.recalled_block import EARLIER_ORDER
+from recollect.hosts.hooks.left_out import OPEN_NOTE
+
 DECISION = "We decided that the staging database listens on port 5433, never on 5432."
+RULE = "Never push to the release branch without asking me."
+COMMAND = "make -n smoke || true"
 ASKED = "Which port does the staging database use?"
 FILLER = "The loaf rises slowly while the oven warms. " * 2_000
 """Codex keeps the user's newest 20,000 tokens over its compaction: this is more."""
@@ -107,6 +113,46 @@ def test_decision_outlasts_compaction_of_claude_code(tmp_path: Path, recollect_h
     assert status["running"] is True
     run_recollect(recollect_home, agent.project, "uninstall", "claude-code", "--project")
     assert not (agent.project / ".claude").exists()
+    assert_nothing_left(recollect_home, agent.project)
+
+
+@with_claude
+def test_a_compaction_of_claude_code_in_the_midst_of_a_request(
+    tmp_path: Path, recollect_home: Path
+) -> None:
+    """The request is given back as such, and the receipt has the sizes that Claude Code wrote."""
+    asked = f"Raise the retry limit to 9 in deploy/eu.yaml. USED:97000 TOOL:{COMMAND}"
+    with scripted_server(ScriptedProvider()) as server, RecordingHop(server.url) as hop:
+        agent = ClaudeCode(lab=LAB, folder=tmp_path / "agent", url=hop.url)
+        installed(agent, recollect_home, "claude-code")
+        with agent.talk("--autocompact", "100k") as talk:
+            for words in (DECISION, RULE, asked):
+                assert not talk.say(words).get("is_error"), words
+            given = _recalled(requests(hop)[-1])
+            assert not talk.say("Bake some bread.").get("is_error")
+        (transcript,) = agent.home.rglob(f"{talk.session}.jsonl")
+    records = [json.loads(line) for line in transcript.read_text(encoding="utf-8").splitlines()]
+    (boundary,) = [one for one in records if one.get("subtype") == "compact_boundary"]
+    told = given.replace("\\n", "\n").splitlines()
+    assert told.index(OPEN_NOTE) < told.index(f"user: {asked}") < told.index(f"user: {RULE}")
+    assert EARLIER_ORDER not in given
+
+    def receipt(*words: str) -> Any:
+        words = ("receipt", str(talk.session), *words, "--json")
+        return json.loads(run_recollect(recollect_home, agent.project, *words))
+
+    (row,) = receipt("--list")["compactions"]
+    sizes = boundary["compactMetadata"]
+    assert row["tokens_before"] == sizes["preTokens"]
+    assert row["tokens_after"] == sizes["postTokens"]
+    assert (row["host"], row["undone"]) == ("Claude Code", False)
+    found = receipt()
+    assert "SUMMARY-MARK" in found["summary"]
+    pinned = [one["text"] for one in found["receipt"]["findings"] if one["pinned"]]
+    assert {DECISION, RULE} <= set(pinned)
+    listed = run_recollect(recollect_home, agent.project, "receipt", str(talk.session))
+    assert "Claude Code compacted by itself" in listed
+    assert "given back" in listed
     assert_nothing_left(recollect_home, agent.project)
 
 

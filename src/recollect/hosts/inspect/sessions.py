@@ -220,6 +220,11 @@ class ReceiptPage:
         """The agent that compacted by itself; "" if Recollect compacted."""
         return host_of(self.recorded.result)
 
+    @property
+    def pinned_word(self) -> str:
+        """How the details are called that Recollect added."""
+        return "given back" if self.host else "pinned"
+
     def diff(self) -> Sequence[DiffLine]:
         """Compare the summary with the previous one, line by line; empty if that is not stored."""
         from recollect.core.compaction.receipt import compare

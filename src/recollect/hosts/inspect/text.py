@@ -169,7 +169,9 @@ def receipt_lines(page: ReceiptPage, width: int) -> Iterator[str]:
     at = when(page.recorded.at)
     yield f"{title}  {clipped(plain_line(page.session), width - len(title) - len(at) - 4)}  {at}"
     spent = result.spent
-    text = f"{result.trigger}, before turn {page.recorded.turn}: {plain_line(str(result.reason))}"
+    text = f"{page.host} compacted by itself ({result.trigger})" if page.host else result.trigger
+    text += f", before turn {page.recorded.turn}" if page.recorded.turn else ""
+    text += f": {plain_line(str(result.reason))}"
     text += "; a turn was split" if result.splits_a_turn else ""
     if spent.calls:
         text += f"; {number_of(spent.calls, 'call')}, {spent.input_tokens:,} tokens in, "
@@ -180,19 +182,21 @@ def receipt_lines(page: ReceiptPage, width: int) -> Iterator[str]:
     if receipt is None:
         yield "\nNo receipt was made for this compaction."
     else:
-        yield from _standing_lines(receipt, width)
-        yield from _finding_lines("lost", receipt, width)
-        note = f", {receipt.pinned_tokens:,} tokens added to the summary"
-        yield from _finding_lines("pinned", receipt, width, note)
+        yield from _standing_lines(receipt, page.pinned_word, width)
+        yield from _finding_lines("lost", "lost", receipt, width)
+        where = "after the summary" if page.host else "to the summary"
+        note = f", {receipt.pinned_tokens:,} tokens added {where}"
+        yield from _finding_lines("pinned", page.pinned_word, receipt, width, note)
     yield from _summary_lines(page, width)
     for note in (*(receipt.notes if receipt else ()), *result.notes):
         yield from wrap(f"! {plain_line(note)}", width)
 
 
-def _standing_lines(receipt: Receipt, width: int) -> Iterator[str]:
+def _standing_lines(receipt: Receipt, pinned_word: str, width: int) -> Iterator[str]:
     of = f" of {receipt.details:,}" if receipt.details else ""
     yield f"\nDetails checked  {receipt.checked:,}{of}"
-    yield " " * 15 + "".join(f"{standing:>11}" for standing in STANDINGS)
+    titles = [pinned_word if standing == "pinned" else standing for standing in STANDINGS]
+    yield " " * 15 + "".join(f"{title:>11}" for title in titles)
     counts = Counter((finding.probe.kind, standing_of(finding)) for finding in receipt.findings)
     for kind, name in KIND_NAMES.items():
         row = [counts[kind, standing] for standing in STANDINGS]
@@ -205,11 +209,13 @@ def _standing_lines(receipt: Receipt, width: int) -> Iterator[str]:
         yield from wrap(f"Not checked: {rest} of these messages.", width)
 
 
-def _finding_lines(standing: str, receipt: Receipt, width: int, note: str = "") -> Iterator[str]:
+def _finding_lines(
+    standing: str, title: str, receipt: Receipt, width: int, note: str = ""
+) -> Iterator[str]:
     found = [finding.probe for finding in receipt.findings if standing_of(finding) == standing]
     if not found and standing != "lost":
         return
-    yield f"\n{standing.capitalize()}  {len(found)}{note}"
+    yield f"\n{title.capitalize()}  {len(found)}{note}"
     if not found:
         none = "No checked detail is lost: each is in the summary or was recalled."
         yield from wrap(none, width)
