@@ -31,11 +31,14 @@ from recollect.cli.store_options import (
     size_text,
     yes_option,
 )
+from recollect.core.boundary import Failure, attempted
+from recollect.core.engine.host_receipts import store_host_receipts
 from recollect.core.formats.openclaw_files import KNOWLEDGE, SEGMENTS, VECTORS, read_vectors
 from recollect.core.formats.transcripts import read_transcripts
 from recollect.core.transfer.openclaw import NO_VECTORS, import_facts, import_segments
 from recollect.core.transfer.transcripts import ImportCounts, ImportRules, import_transcript
 from recollect.errors import FormatError, MissingExtra, RecollectError, UnknownFormat
+from recollect.hosts.inspect.sessions import engine_without_models
 from recollect.system.plain_text import number_of, plain_line
 from recollect.system.projects import stored_until
 
@@ -373,19 +376,14 @@ class _ImportRun:
     async def _add_receipts(
         self, outcome: FileOutcome, session: str, transcript: RecordedSession
     ) -> None:
-        from recollect.core.boundary import Failure, attempted
-        from recollect.core.engine.host_receipts import store_host_receipts
-        from recollect.hosts.inspect.sessions import engine_without_models
-
         if self.engine is None:
-            memory = self.memory
-            opening = engine_without_models(memory.space, memory.url, memory.settings)
+            own = self.memory
+            opening = engine_without_models(own.space, own.url, own.settings)
             self.engine = await self.opening.enter_async_context(opening)
         added = await attempted(store_host_receipts(self.engine.parts, session, transcript))
         if isinstance(added, Failure):
             outcome.passed_over += (f"the receipts of its compactions: {added.said}",)
-        else:
-            outcome.receipts += added
+        outcome.receipts += 0 if isinstance(added, Failure) else added
 
     async def _take_openclaw(self, source: OpenclawFolder) -> FileOutcome:
         from recollect.adapters.embedders.local import HashEmbedder
