@@ -122,6 +122,27 @@ expect(screen.getByLabelText('password2-input')).toBeVisible()
 set the account limit to max-20-items2
 set the login route to auth/login-v2
 changed the account page to settings-v2-beta
+utm_campaign=login2&gclid=6HThdhv-HcczlSOpDR8JH2Lhl0PHH7SSG-U0oOgRCqqsfWUR6DrxcFPRaLiMq
+dedupe key=a8b05b4e483ee776b81b068a33b7e9f2c34dde42 skipped
+hash key 25b99600f284f65b7f09c787bfa05586 collides
+Webhook event evt_QFOjdxJFZfhTKKPQYzFCQmft was processed twice
+vault token lookup -accessor VgV6v47R5SH7r2bR7uQzYG6M
+WWW-Authenticate: Digest realm="app2", nonce="bee16c7d8d90e7e3c057da6185f8bcd6", qop="auth"
+Authorization: AWS4-HMAC-SHA256 Credential=<id>/20240611/eu-west-1/s3/aws4_request
+sec-websocket-key: w8ZyMKZKHTaTepzFRf/wJ7v3
+image: registry.example.com/auth/token-service:b7ad2bb1fa29b7d823d51526f71aeaf03cd5436b
+access control list acl-c196d12ddde3172e1
+gpg: using RSA key FG5BFXHOWUUE5JGJA4QVWS4K7AKLCJVWW7CCP4NY
+MD5 (secrets.zip) = 021f0195e2823d428b8f03477307ef48
+sourcemap hash for login.js: c0962f868da9dd62c233
+"apkKeyHash": "9Z1QZ7gCc1CRXIOegVQo6Dz03Cmb"
+user auth0|0bb3c0bc4459f698343ecbf9 was merged
+"passwordLastUsed": "2024-06-11T18:02:11+00:00"
+if (password !== confirmPassword2) return
+self.password2 = password2
+const API_KEY_HEADER = 'x-api-key-v2';
+existingSecret: redis-auth-v2
+snmpget -v 2c -c public switch-2 1.3.6.1.2.1.1.5.0
 """
 
 

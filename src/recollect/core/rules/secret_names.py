@@ -196,6 +196,12 @@ def _read_value(
             return None
         content = content.rstrip(".,:!?)") if kind == "token" else content.rstrip(",;")
         end = start + len(content)
+        if content.isidentifier() and (
+            "==" in match["sign"]
+            or match["sign"].startswith("!")
+            or text.endswith(content, name_start, match.end("tail"))
+        ):
+            return None  # a variable: `password != confirmation2`, `self.password2 = password2`
     way = _Assignment(
         quoted=quoted,
         alone=quoted or _is_alone(match),

@@ -99,13 +99,15 @@ _OTHER = words(
     "version revision rev fingerprint integrity index build ref public pub publishable cache kid "
     "fingerprints trace span parent request tx transaction address image layer blob tree object "
     "foreign primary sort partition cursor page next continuation etags href src model csrf xsrf "
-    "authenticity device push sync idempotency identifier ssh known host execution"
+    "authenticity device push sync idempotency identifier ssh known host execution event accessor "
+    "nonce"
 )
 # After these words, a value of several joined words is not a secret.
 _NO_WORDS = words("login auth vault cred salt communit secret")
-_HASHED = words("sha md digest")
+_HASHED = words("sha md digest hash")
 _OWN_NAME = re.compile(
-    r"[\"'](?P<name>[\w.-]{1,40})\\{0,8}[\"'][ \t]{0,4}(?::|=>?)[ \t]{0,4}\\{0,8}[\"']?\Z"
+    r"[?&](?P<parameter>[A-Za-z_][\w.-]{0,40})=\Z"
+    r"|[\"'](?P<name>[\w.-]{1,40})\\{0,8}[\"'][ \t]{0,4}(?::|=>?)[ \t]{0,4}\\{0,8}[\"']?\Z"
 )
 _HOLDING = words(
     "value val default result content string text data plaintext password pass secret token key "
@@ -124,21 +126,24 @@ _MOST_FRONT_WORDS = 4
 _QUOTED = re.compile(r"(?P<quote>[\"'])(?P<value>[A-Za-z0-9+/_=.-]{20,90})(?P=quote)")
 # After a word for a secret: `secretName`, `cookie name`, the first line of an Ansible vault.
 _NAME_OF = re.compile(r"(?i)[ _-]?names?(?![a-z])|;\d\.\d;AES")
-# Fingerprints of OpenPGP keys, addresses of wallets, recipients of age, paths of files.
+# Fingerprints of OpenPGP keys, addresses of wallets, recipients of age, paths of files, ids of AWS.
 _PUBLIC = re.compile(
     r"0x[0-9a-fA-F]{40}|[0-9A-F]{40}|(?:bc|tb|ltc)1[a-z0-9]{20,80}|age1[a-z0-9]{50,80}|mrk-[0-9a-f]{32}"
-    r"|[^?=]+/[^/?=]+\.[a-z][a-z0-9]{1,7}"
+    r"|[^?=]+/[^/?=]+\.[a-z][a-z0-9]{1,7}|[a-z]{1,8}-(?:[0-9a-f]{8}|[0-9a-f]{17})"
 )
 # Before the word "key", these are words for an index or a name.
 _LOOKUP = words(
     "order file spreadsheet action message duplicate unique record document item row entity event "
-    "object bucket cache ccache redis kafka dynamodb etcd socket dns"
+    "object bucket cache ccache redis kafka dynamodb etcd socket websocket dns dedupe dedup hash "
+    "rsa dsa ecdsa recv"
 )
 _DIGEST = re.compile(r"(?i)(?<![a-z])sha(?:1|224|256|384|512)[:-]|\barn:aws")
 _FILE_TAIL = re.compile(
     r"[\w.-]*\.(?:json|ya?ml|enc|log|gz|txt|py|js|ts|rs|go|sh|cfg|ini|zip)(?=[ \t])"
 )
+_IMAGE, _TAG = re.compile(r"/[\w.-]*\Z"), re.compile(r":[\w.-]")
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
+_HASHING = re.compile(r"(?i)(?<![a-z])(?:md5|sha-?\d{1,3}|hash|checksum|digest)(?![a-z])")
 # Name of a session without a name (`unnamed_session`). The ledger contains such names.
 _UNNAMED = re.compile(r"unnamed:[0-9a-f]{16}-[0-9a-f]{8}")
 
@@ -181,6 +186,7 @@ def _announced(
     after = _label_end(text, start, end, chosen=chosen)
     if after is None:
         return []
+    of_digest = _HASHING.search(text, text.rfind("\n", 0, start) + 1, start) is not None
     matches = [*_in_front(text, start)]
     if text[after : after + 1] == "/":  # inside a URL, only the text directly after the word counts
         limit = min(limit, after + 2)
@@ -202,6 +208,8 @@ def _announced(
                 or (chosen and _is_chosen(value, near=near))
                 or (chosen and joined and is_chosen_words(value) and _is_set(text, first, value))
             ) or _has_name(text, after, first):
+                continue
+            if of_digest and _HEX.fullmatch(value):
                 continue
             named = _words(text, after, first)
             if len(named) > _MOST_GAP_WORDS or not _OTHER.isdisjoint(named):
@@ -238,7 +246,11 @@ def _candidates(reading: SearchedText, chunk: str, *, chosen: bool) -> list[tupl
 
 def _has_name(text: str, after: int, first: int) -> bool:
     own = _OWN_NAME.search(text, after, first)
-    return own is not None and _HOLDING.isdisjoint(_words(own["name"], 0, len(own["name"])))
+    if own is None:
+        return False
+    name = own["parameter"] or own["name"]
+    named = _words(name, 0, len(name))
+    return _HOLDING.isdisjoint(named) or not _HASHED.isdisjoint(named)
 
 
 def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
@@ -247,6 +259,8 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
         return None
     before = _words(text, max(0, start - 32), start)[-3:] if _is_joined(text, start) else []
     is_key = text[end - 1] in "yY"
+    if text[end : end + 1].isdigit() and text[start:end].lower() == "auth":  # `auth0`, `oauth2`
+        return None
     if not _OTHER.isdisjoint(before) or (is_key and not _LOOKUP.isdisjoint(before[-1:])):
         return None
     path = text[max(0, start - 80) : start]
@@ -261,8 +275,10 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
         return None
     if following.isalnum() or following in ("-", "_", "."):  # the word is part of a longer name
         after = _NAME.match(text, after).end()  # type: ignore[union-attr]
-        others = set(_words(text, end, after)) & _OTHER
+        others = set(_words(text, end, after)) & (_OTHER | _HASHED)
         if others and not (chosen and others <= _HASHED):  # but find `password_sha256`
+            return None
+        if "/" in path and _IMAGE.search(path) and _TAG.match(text, after):
             return None
     return after
 

@@ -29,6 +29,7 @@ _PLACEHOLDER_WORD = re.compile(
     r"|lorem|sample[-_ ]"
 )
 _PLAIN_WORDS = words(
+    "public private "
     "none null nil undefined true false yes no string str bytes number int integer bool object any "
     "optional required hidden masked removed omitted secret secrets token tokens password passwd "
     "pass passphrase pwd key apikey credential credentials username user admin test testing foo "
@@ -57,9 +58,13 @@ _FILE_NAME = re.compile(
     r"\.(?:py|js|ts|tsx|jsx|json|ya?ml|toml|md|txt|html?|css|go|rs|java|rb|php|sh|c|h|cpp|cs|png"
     r"|jpe?g|gif|svg|pem|crt|key|env|ini|cfg|conf|log|xml|lock|com|org|net|io|dev|local)(?::\d+)?$"
 )
-_DATE_OR_VERSION = re.compile(r"^[v^~=<>]{0,2}\d{1,4}(?:[.\-/:T ]\d{1,4})+(?:[.\-+]?[a-z]*\d*)?Z?$")
+_DATE_OR_VERSION = re.compile(
+    r"^[v^~=<>]{0,2}\d{1,4}(?:[.\-/:T ]\d{1,4})+(?:[.\-+]?[a-z]*\d*(?::\d{2})?)?Z?$"
+)
 _PACKAGE_VERSION = re.compile(r"^[A-Za-z@][\w.:/@-]*[-@/:]v?\d{1,4}\.\d{1,4}[\w.+-]{0,20}$")
-_NUMBERED_WORDS = re.compile(r"^(?:[A-Za-z]{2,}|\d+)(?:[-_.:/](?:[A-Za-z]{3,}|\d+)){1,12}+$")
+_NUMBERED_WORDS = re.compile(
+    r"^(?:[A-Za-z]{2,}|[a-z]|\d+)(?:[-_.:/](?:[A-Za-z]{3,}|v?\d+)){1,12}+$"
+)
 _PLURAL_WORD = r"(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}|[A-Za-z])\d{0,3}"
 _IDENTIFIER = re.compile(rf"^(?=[A-Za-z])(?:[-_.:/ ]{{0,2}}{_PLURAL_WORD}){{1,25}}+[?!]?$")
 _UUID = re.compile(r"^\{?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}?$")
