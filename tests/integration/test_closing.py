@@ -482,13 +482,13 @@ def test_without_a_daemon_messages_are_stored_that_take_longer_than_an_agent_wai
     lab: Lab,
 ) -> None:
     """Masking takes longer than a hook waits, and than a query of the store may take."""
-    environment = {"STUB_NO_UVICORN": "1", "STUB_SLOW_MASKING": "11"}
+    environment = {"STUB_NO_UVICORN": "1", "STUB_SLOW_MASKING": "20"}
     talk = Talk(lab)
     talk.line("user", SLOW)
     talk.line("assistant", [{"type": "text", "text": "It says little."}])
     began = time.monotonic()
     assert lab.hook(talk.event(lab, "Stop"), **environment) == {}
-    assert time.monotonic() - began < 11.0
+    assert time.monotonic() - began < 20.0
     assert "a process in the background stores the messages" in lab.log()
     wait_until(lambda: not lab.processes())
     assert asyncio.run(in_store(lab)) == {len(SLOW): 1, len("It says little."): 1}
