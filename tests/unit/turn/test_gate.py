@@ -7,7 +7,7 @@ import pytest
 from tests.unit.search.candidates import asking, candidate, found
 
 from recollect.core.search.question import question_text
-from recollect.core.turn.gate import MIN_NEARNESS, gate, lost_words_asked
+from recollect.core.turn.gate import gate, lost_words_asked, min_nearness
 from recollect.core.values.reason import Cause
 from recollect.core.values.recall import (
     AskedVector,
@@ -164,7 +164,7 @@ class TestAmongTools:
         self, kind: EmbedderKind, nearness: float, opens: bool
     ) -> None:
         vector = AskedVector(embedder="e", values=b"", kind=kind, scale=Scale(mean=0.0, spread=0.1))
-        similarity = 0.1 * (MIN_NEARNESS + nearness)
+        similarity = 0.1 * (min_nearness(600) + nearness)
         told = candidate("a", "the vet treats Biscuit on Mondays", similarities=(similarity,))
         asked = request("who looks after our cat these days?", uses_tools=True)
         assert verdict(asked, told, vectors=(vector,), often=9).open is opens

@@ -66,10 +66,11 @@ RULES: Final[Mapping[Asks, GateRule]] = {
     "other": GateRule(min_certainty=0.97, min_words=MIN_WORDS, together=3),
 }
 """What each kind of message needs, as measured (docs/contributing/ranking.md)."""
-MIN_NEARNESS: Final = 4.5
-"""In a session with tools, a question needs no shared words if a passage is this near in meaning
-(in units of `Scale.spread`): so near is the best passage for two thirds of the questions in other
-words, and for a tenth of general questions (docs/contributing/ranking.md)."""
+NEARNESS_LEAD: Final = 0.8
+"""In a session with tools, a question needs no shared words if a passage is nearer in meaning than
+the nearest of as many unrelated texts is likely to be, by this much (in units of `Scale.spread`):
+so near is the best passage for two thirds of the questions in other words, and for a tenth of
+general questions (docs/contributing/ranking.md)."""
 SUBJECT_SHARE: Final = 0.48
 """Share of the subject's word weight that one passage must contain if tools were used: tool output
 contains almost any pair of words somewhere (docs/contributing/ranking.md)."""
@@ -135,6 +136,12 @@ def understands(vectors: Sequence[AskedVector]) -> bool:
     return any(vector.kind in UNDERSTANDING_KINDS for vector in vectors)
 
 
+def min_nearness(documents: int) -> float:
+    """Return the nearness at which a question in other words opens the gate of a memory with this
+    number of passages, because the nearest of n normal values is about √(2 ln n) spreads away."""
+    return NEARNESS_LEAD + math.sqrt(2 * math.log(max(1, documents)))
+
+
 def is_among_tools(request: RecallRequest, candidates: Candidates) -> bool:
     """Return whether this session calls tools, or tools wrote some of the passages found."""
     return request.uses_tools or any(
@@ -168,7 +175,7 @@ def _closed(
     threshold = rule.min_certainty if min_score is None else min_score
     if not _says_enough(question, candidates, rule.min_words):
         return Reason(Cause.TOO_LITTLE_SAID)
-    is_near = (certainty.nearness or 0.0) >= MIN_NEARNESS
+    is_near = (certainty.nearness or 0.0) >= min_nearness(candidates.documents)
     if among_tools and question.asks == "question" and is_near and min_score is None:
         return None
     if certainty.probability < threshold:
