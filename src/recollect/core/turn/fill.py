@@ -14,9 +14,9 @@ from recollect.core.values.segment import SegmentId
 
 Ranked = TypeVar("Ranked")
 
-FIRST_SHARE: Final = 0.35
+FIRST_SHARE: Final = 0.45
 """A passage needs this share of the best match, if the block is empty but for the best one."""
-FULL_SHARE: Final = 0.8
+FULL_SHARE: Final = 0.3
 """How much larger that share becomes until the block is full (docs/contributing/ranking.md)."""
 NEAREST_BY_MEANING: Final = 8
 """So many passages may come in turn with the best: those that share no words with a question are
