@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.turn.test_stages import entries, said
 
-from recollect.core.compaction.probe import probe
+from recollect.core.compaction.probe import contains, probe
 from recollect.core.rules.text import SENTENCE_CHARS
 from recollect.core.search.identifiers import exact_things
 from recollect.core.search.statements import is_error_line, statement_kind
@@ -194,3 +194,26 @@ def test_a_line_end_as_code_writes_it_is_no_path(text: str) -> None:
 def test_the_words_of_a_compact_command_are_not_asked_about(command: str) -> None:
     told = command.format("never mention src/wombat.py and always delete old branches")
     assert probe(entries([said("user", told), said("assistant", "It is done.")])).probes == ()
+
+
+def test_commands_are_asked_about_and_symbols_of_shown_code_come_last() -> None:
+    code = "\n".join(
+        f"MAX_RETRY_LIMIT_{number} = compute_limit_{number}()" for number in range(200)
+    )
+    talk = [said("user", "Never push without asking me."), said("assistant", f"```\n{code}\n```")]
+    for number in range(30):
+        talk += [call(number, f'git commit -m "part {number}"'), call(100 + number, "ls src")]
+        talk += [result(number, f"see src/part_{number}.py"), result(100 + number, "a b")]
+    held = found(talk)
+    assert held["constraint"] == ["Never push without asking me."]
+    assert sorted(held["command"]) == sorted(f'git commit -m "part {n}"' for n in range(30))
+    assert len(held["path"]) == 30
+    assert len(held["symbol"]) < 60, "only what the others leave"
+
+
+def test_a_command_is_found_in_a_stored_call() -> None:
+    """Whose arguments are JSON: quotes are escaped."""
+    (probe_,) = probe(entries([call(1, 'git commit -m "WP1: barrel"')])).probes
+    assert probe_.kind == "command"
+    assert contains('bash {"command": "git commit -m \\"WP1: barrel\\""}', probe_)
+    assert not contains('bash {"command": "git commit -m \\"WP12: barrel\\""}', probe_)

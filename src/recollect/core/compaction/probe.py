@@ -95,6 +95,8 @@ def contains_literally(text: str, probe: Probe) -> bool:
     if not sought_text:
         return False
     normal_text = _normalise(text)
+    if probe.kind == "command":  # in a stored call, quotes are escaped
+        sought_text, normal_text = sought_text.replace("\\", ""), normal_text.replace("\\", "")
     if probe.kind == "hash" or probe.kind in WORDED:
         sought_text, normal_text = sought_text.casefold(), normal_text.casefold()
     digits = probe.kind == "number"
@@ -358,6 +360,9 @@ def _probe_of(candidate: _ProbeCandidate) -> Probe:
 
 def _sentence_around(candidate: _ProbeCandidate) -> str:
     text = candidate.utterance.text
+    if candidate.kind == "command":  # of which no sentence tells: its words without values
+        words = [word for word in candidate.text.split() if word.isalpha()]
+        return " ".join([one_line(candidate.utterance.before)[-_NEIGHBOUR_CHARS:], *words]).strip()
     spans = list(sentence_spans(text))
     index = next(
         index for index, (start, end) in enumerate(spans) if start <= candidate.start < end

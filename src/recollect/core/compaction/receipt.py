@@ -231,7 +231,8 @@ def pin(
 
 
 def _write_line(probe: Probe) -> str:
-    text = " ".join((probe.text if probe.kind in WORDED else probe.sentence).split())
+    is_whole = probe.kind in WORDED or probe.kind == "command"
+    text = " ".join((probe.text if is_whole else probe.sentence).split())
     offset = max(text.find(probe.text), 0)
     quote = excerpt_around(text, offset, len(probe.text), max(_LINE_CHARS, len(probe.text)))
     return f"- {probe.kind}: {defuse(quote)}"
