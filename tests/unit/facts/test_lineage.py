@@ -8,8 +8,8 @@ from recollect.core.facts.support import (
     Proposed,
     ReadText,
     admit,
+    find_repeated_segments,
     read_statement,
-    repeated_segments,
     share,
 )
 from recollect.core.rules.trust import lowest_trust
@@ -32,7 +32,7 @@ def lineage(statement: str, own: Trust, before: list[Segment]) -> tuple[Trust, s
     draft = FactDraft(
         type="config", content=statement, at=1.0, evidence=(), trust=own, made_by="model"
     )
-    (repeated,) = repeated_segments([Proposed(draft=draft, spans=())], before)
+    (repeated,) = find_repeated_segments([Proposed(draft=draft, spans=())], before)
     return lowest_trust([own, *(one.trust for one in repeated)]), {one.id for one in repeated}
 
 

@@ -33,7 +33,7 @@ def test_every_segment_is_read_once_page_by_page(said: list[tuple[str, str]], to
         page = read_page(left, tokens=tokens)
         assert page.read >= 1
         assert page.read == 1 or not page.cut_off
-        for piece in page.new:
+        for piece in page.new_pieces:
             spans = [(line.start, line.end) for line in page.lines if line.piece == piece]
             shown = "".join(piece.text[start:end] for start, end in spans)
             if not page.cut_off:
@@ -65,7 +65,7 @@ def test_a_tools_output_is_shown_by_head_and_tail() -> None:
 def test_some_segments_are_not_read_at_all(passed_over: Segment) -> None:
     assert not is_read(passed_over)
     page = read_page([passed_over], tokens=500)
-    assert (page.new, page.read) == ((), 1)
+    assert (page.new_pieces, page.read) == ((), 1)
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,14 @@ def held_against(draft: FactDraft, *known: Fact, history: tuple[Fact, ...] = ())
 def fact(content: str, at: float = 1.0, **more: Any) -> Fact:
     """A fact as reconcile makes it; `pinned` and the like on top."""
     fields = {key: more.pop(key) for key in list(more) if key in {"pinned", "sources", "joint"}}
-    return replace(held_against(said(content, at, **more)).written[0], **fields)
+    return replace(held_against(said(content, at, **more)).facts[0], **fields)
 
 
 def test_what_is_new_is_added_whole() -> None:
     draft = said("the staging API listens on port 8443", context="asked about TLS")
     result = held_against(draft)
-    assert (result.operation, len(result.written)) == ("add", 1)
-    (new,) = result.written
+    assert (result.operation, len(result.facts)) == ("add", 1)
+    (new,) = result.facts
     assert new.id == fact_id(draft.evidence, draft.content)
     assert (new.at, new.recorded_at, new.valid_to, new.change) == (1.0, NOW, None, None)
     assert (new.subject, new.attribute, new.context) == (
@@ -57,7 +57,7 @@ def test_what_is_new_is_added_whole() -> None:
 def test_another_value_supersedes_and_closes() -> None:
     old = fact("the staging API listens on port 8443")
     result = held_against(said("staging API port is 9000 now", 5.0), old)
-    new, closed = result.written
+    new, closed = result.facts
     assert result.operation == "supersede"
     assert (new.change, new.superseded_by, new.valid_to) == ("supersede", None, None)
     assert closed == replace(old, superseded_by=new.id, valid_to=5.0)
@@ -66,12 +66,12 @@ def test_another_value_supersedes_and_closes() -> None:
 def test_the_same_again_is_one_more_source() -> None:
     old = fact("the staging API listens on port 8443")
     result = held_against(said("staging API port is 8443", 5.0), old)
-    (known,) = result.written
+    (known,) = result.facts
     assert (result.operation, known.id) == ("none", old.id)
     assert known.sources == ("segment-1.0", "segment-5.0")
     assert [one.segment for one in known.evidence] == ["segment-1.0", "segment-5.0"]
     again = held_against(said("the port of the staging API is 8443", 5.0), known)
-    assert (again.operation, again.written) == ("none", ()), "the source is there already"
+    assert (again.operation, again.facts) == ("none", ()), "the source is there already"
 
 
 def test_words_alone_replace_nothing() -> None:
@@ -87,7 +87,7 @@ def test_words_alone_replace_nothing() -> None:
 
 def test_what_was_said_earlier_becomes_history() -> None:
     first, last = fact("the API port is 1111", 1.0), fact("the API port is 3333", 9.0)
-    new, closed = held_against(said("the API port is 2222", 5.0), last, history=(first,)).written
+    new, closed = held_against(said("the API port is 2222", 5.0), last, history=(first,)).facts
     assert (new.valid_to, new.superseded_by) == (9.0, last.id)
     assert (closed.id, closed.valid_to, closed.superseded_by) == (first.id, 5.0, new.id)
     versions = (closed, new, last)
@@ -95,13 +95,13 @@ def test_what_was_said_earlier_becomes_history() -> None:
         first.id, first.id, new.id, new.id, last.id,
     ]  # fmt: skip
     oldest = held_against(said("the API port is 4444", 0.5), *versions[2:], history=versions)
-    assert (oldest.operation, oldest.written[0].valid_to) == ("add", 1.0)
+    assert (oldest.operation, oldest.facts[0].valid_to) == ("add", 1.0)
 
 
 def test_history_ends_where_a_forgotten_version_began() -> None:
     first, second = fact("the API port is 8000", 1.0), said("the API port is 9000", 10.0)
-    forgotten, first = held_against(second, first).written
-    new, closed = held_against(said("the API port is 8500", 5.0), history=(first,)).written
+    forgotten, first = held_against(second, first).facts
+    new, closed = held_against(said("the API port is 8500", 5.0), history=(first,)).facts
     assert (new.valid_to, new.superseded_by) == (10.0, forgotten.id)
     assert (closed.valid_to, closed.superseded_by) == (5.0, new.id)
 
@@ -111,7 +111,7 @@ def test_the_same_words_read_late_are_no_second_fact() -> None:
     earlier = said("short answers, with no preamble", 5.0, type="preference")
     result = held_against(earlier, later)
     assert (result.operation, result.reason) == ("none", "said again later")
-    assert [(one.id, one.sources) for one in result.written] == [
+    assert [(one.id, one.sources) for one in result.facts] == [
         (later.id, ("segment-10.0", "segment-5.0"))
     ]
 
@@ -143,15 +143,15 @@ def test_trust_decides_what_may_replace(
     known = fact("API port is 1", type=type, trust=old)
     result = held_against(said(new, 5.0, type=type, trust=by), known)
     assert result.operation == expected
-    assert len(result.written) == {"supersede": 2, "add": 1, "refused": 0}[expected]
+    assert len(result.facts) == {"supersede": 2, "add": 1, "refused": 0}[expected]
     if expected == "add":
-        assert (result.written[0].trust, result.written[0].superseded_by) == (by, None)
+        assert (result.facts[0].trust, result.facts[0].superseded_by) == (by, None)
 
 
 def test_the_user_confirms_what_a_tool_said() -> None:
     """A fact's trust never rises: the user's words are a fact of their own."""
     known = fact("API port is 1", trust="low")
-    new, closed = held_against(said("the port of the API is 1", 5.0), known).written
+    new, closed = held_against(said("the port of the API is 1", 5.0), known).facts
     assert (new.trust, new.sources, new.change) == ("high", ("segment-5.0",), "update")
     assert (closed.trust, closed.superseded_by) == ("low", new.id)
 
@@ -159,7 +159,7 @@ def test_the_user_confirms_what_a_tool_said() -> None:
 def test_pinned_facts_stay() -> None:
     pinned = fact("API port is 1", pinned=True)
     result = held_against(said("API port is 2", 5.0), pinned)
-    assert (result.operation, len(result.written)) == ("add", 1)
+    assert (result.operation, len(result.facts)) == ("add", 1)
     assert "pinned or more trusted" in result.reason
 
 

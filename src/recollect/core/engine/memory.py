@@ -77,7 +77,7 @@ async def open_facts(
         embedders=parts.embedder_names,
         spools=() if spool is None else (spool,),
         before_forgetting=require_stored,
-        forgotten=parts.sessions.load_again,
+        after_forgetting=parts.sessions.load_again,
         read_only=parts.keeper is None,
         session=session,
     )

@@ -94,28 +94,28 @@ def format_id(id: str) -> str:  # noqa: A002
     return id if id.isprintable() else repr(id)[1:-1]
 
 
-def _source(id: SegmentId, fact: Fact, stored: StoredSegment | None) -> FactSource:  # noqa: A002
-    if stored is None:
+def _source(id: SegmentId, fact: Fact, stored_segment: StoredSegment | None) -> FactSource:  # noqa: A002
+    if stored_segment is None:
         return FactSource(id=id, stored=None)
     spans = [span for span in fact.evidence if span.segment == id]
-    size = len(stored.segment.text)
-    within = [span for span in spans if 0 <= span.start < span.end <= size]
+    size = len(stored_segment.segment.text)
+    inner_spans = [span for span in spans if 0 <= span.start < span.end <= size]
     return FactSource(
         id=id,
-        stored=stored,
-        spans=tuple(sorted(within, key=lambda span: (span.start, span.end))),
-        lost_spans=len(spans) - len(within),
+        stored=stored_segment,
+        spans=tuple(sorted(inner_spans, key=lambda span: (span.start, span.end))),
+        lost_spans=len(spans) - len(inner_spans),
     )
 
 
-def _matches(fact: Fact, asked: FactFilter, words: frozenset[str]) -> bool:
+def _matches(fact: Fact, fact_filter: FactFilter, words: frozenset[str]) -> bool:
     return (
-        (not asked.types or fact.type in asked.types)
-        and (not asked.trusts or fact.trust in asked.trusts)
-        and (not asked.made_by or fact.made_by in asked.made_by)
-        and (asked.session is None or fact.session == asked.session)
+        (not fact_filter.types or fact.type in fact_filter.types)
+        and (not fact_filter.trusts or fact.trust in fact_filter.trusts)
+        and (not fact_filter.made_by or fact.made_by in fact_filter.made_by)
+        and (fact_filter.session is None or fact.session == fact_filter.session)
         and (
-            asked.search.casefold() in fact.content.casefold()
+            fact_filter.search.casefold() in fact.content.casefold()
             or (bool(words) and words <= {*tokenize(f"{fact.content} {fact.subject}")})
         )
     )
@@ -136,11 +136,11 @@ async def retry_if_stale(write: Callable[[], Awaitable[Done]]) -> Done:
 
 
 def _with_own_id(fact: Fact) -> Fact:
-    named = f"{fact.at!r}\0{fact.recorded_at!r}\0{fact.content}"
-    hashed = blake2b(
-        named.encode("utf-8", "surrogatepass"), digest_size=_ID_BYTES, person=b"recollect-wrote"
+    name_text = f"{fact.at!r}\0{fact.recorded_at!r}\0{fact.content}"
+    digest = blake2b(
+        name_text.encode("utf-8", "surrogatepass"), digest_size=_ID_BYTES, person=b"recollect-wrote"
     )
-    return replace(fact, id=FactId(hashed.hexdigest()))
+    return replace(fact, id=FactId(digest.hexdigest()))
 
 
 def _type_of(content: str, subject: str) -> FactType:
@@ -162,7 +162,7 @@ class FactBook:
         embedders: Sequence[str] = (),
         spools: Sequence[Spool] = (),
         before_forgetting: Callable[[ForgetOrder], Awaitable[None]] | None = None,
-        forgotten: Callable[[], None] = lambda: None,
+        after_forgetting: Callable[[], None] = lambda: None,
         session: str | None = None,
         read_only: bool = False,
     ) -> None:
@@ -172,7 +172,7 @@ class FactBook:
         self._session = None if settings.recall.scope == "space" else session
         self._spools = tuple(spools)
         self._before_forgetting = before_forgetting
-        self._forgotten = forgotten
+        self._after_forgetting = after_forgetting
         self._store = store
         self._settings = settings
         self._clock = clock
@@ -181,13 +181,15 @@ class FactBook:
     async def list(self, asked: FactFilter | None = None) -> tuple[Fact, ...]:
         """Return the selected facts: pinned ones first, then by time."""
         asked = asked or FactFilter()
-        for what, names, known in (
+        for field_name, names, valid_names in (
             ("types", asked.types, get_args(FactType)),
             ("trusts", asked.trusts, get_args(Trust)),
             ("made_by", asked.made_by, get_args(MadeBy)),
         ):
-            if unknown := [name for name in names if name not in known]:
-                raise RecollectError(f"{what}: {unknown[0]!r} is not one of {', '.join(known)}")
+            if wrong_names := [name for name in names if name not in valid_names]:
+                raise RecollectError(
+                    f"{field_name}: {wrong_names[0]!r} is not one of {', '.join(valid_names)}"
+                )
         moment = asked.as_of
         facts = await self._store.facts(superseded=asked.superseded or moment is not None)
         if moment is not None and asked.superseded:
@@ -195,8 +197,8 @@ class FactBook:
         elif moment is not None:
             facts = as_of(facts, moment)
         words = frozenset(tokenize(asked.search))
-        found = [one for one in facts if self._reaches(one) and _matches(one, asked, words)]
-        return tuple(sorted(found, key=lambda fact: (not fact.pinned, fact.at, fact.id)))
+        selection = [fact for fact in facts if self._reaches(fact) and _matches(fact, asked, words)]
+        return tuple(sorted(selection, key=lambda fact: (not fact.pinned, fact.at, fact.id)))
 
     async def find(self, id: str) -> Fact:  # noqa: A002
         """Return the fact with this id, or with this prefix if no other id has it."""
@@ -210,10 +212,10 @@ class FactBook:
             raise RecollectError("an id is missing; `recollect facts list` shows them")
         if exact := await self._store.facts([FactId(id)], superseded=True):
             return exact[0]
-        every = await self._store.facts(superseded=True)
-        folded = id.casefold()
-        facts = [fact for fact in every if fact.id.startswith(id)]
-        facts = facts or [fact for fact in every if fact.id.casefold().startswith(folded)]
+        all_facts = await self._store.facts(superseded=True)
+        folded_id = id.casefold()
+        facts = [fact for fact in all_facts if fact.id.startswith(id)]
+        facts = facts or [fact for fact in all_facts if fact.id.casefold().startswith(folded_id)]
         if len(facts) == 1:
             return facts[0]
         if facts:
@@ -250,31 +252,38 @@ class FactBook:
         nothing. The fact is valid from `at`, or from now. `source` is a message that supports the
         fact, which is then trusted no more than that message."""
         self._check_writable()
-        content, masked = self._clean(text)
-        about = " ".join(self._clean(subject)[0].casefold().split()) if subject.strip() else ""
+        content, mask_count = self._clean(text)
+        subject_words = (
+            " ".join(self._clean(subject)[0].casefold().split()) if subject.strip() else ""
+        )
         now = self._clock.now()
         evidence: tuple[EvidenceSpan, ...] = ()
         if source is not None:
-            stored = await self._store.segments([source])
-            if not stored or self._session not in (None, stored[0].segment.session):
+            source_segments = await self._store.segments([source])
+            if not source_segments or self._session not in (
+                None,
+                source_segments[0].segment.session,
+            ):
                 raise RecollectError("the source message does not exist: search for its id")
-            said = stored[0].segment
-            evidence = (EvidenceSpan(segment=said.id, start=0, end=len(said.text)),)
-            trust = lowest_trust([trust, said.trust])
-        named = name_property(content)
+            source_segment = source_segments[0].segment
+            evidence = (
+                EvidenceSpan(segment=source_segment.id, start=0, end=len(source_segment.text)),
+            )
+            trust = lowest_trust([trust, source_segment.trust])
+        named_property = name_property(content)
         draft = FactDraft(
-            type=type or _type_of(content, named.subject),
+            type=type or _type_of(content, named_property.subject),
             content=content,
             at=now if at is None else min(at, now),
             evidence=evidence,
             trust=trust,
             made_by=made_by,
             session=self._session,
-            subject=about or named.subject,
-            attribute=named.subject if about else named.attribute,
+            subject=subject_words or named_property.subject,
+            attribute=named_property.subject if subject_words else named_property.attribute,
         )
-        written = await retry_if_stale(lambda: self._add(draft))
-        return replace(written, masked=masked)
+        result = await retry_if_stale(lambda: self._add(draft))
+        return replace(result, masked=mask_count)
 
     async def edit(
         self,
@@ -286,9 +295,9 @@ class FactBook:
         """Replace a fact by a new version in the user's words, with the old one in its history."""
         self._check_writable()
         fact = await self.find(id)
-        content, masked = self._clean(text)
-        written = await retry_if_stale(lambda: self._edit(fact.id, content, type))
-        return replace(written, masked=masked)
+        content, mask_count = self._clean(text)
+        result = await retry_if_stale(lambda: self._edit(fact.id, content, type))
+        return replace(result, masked=mask_count)
 
     async def pin(self, id: str) -> FactPinned:  # noqa: A002
         """Show a fact first in recall, and protect it from being replaced by extraction."""
@@ -315,11 +324,15 @@ class FactBook:
         rests_on = None
         if not fact.sources:
             versions = reversed((await self.history(fact.id)).facts)
-            earlier = (one for one in versions if one.id != fact.id and one.at <= fact.at)
-            rests_on = next((one for one in earlier if one.sources), None)
-        stated = rests_on or fact
-        stored = {one.segment.id: one for one in await self._store.segments(stated.sources)}
-        sources = tuple(_source(id_, stated, stored.get(id_)) for id_ in stated.sources)
+            earlier = (item for item in versions if item.id != fact.id and item.at <= fact.at)
+            rests_on = next((item for item in earlier if item.sources), None)
+        stating_fact = rests_on or fact
+        segments_by_id = {
+            item.segment.id: item for item in await self._store.segments(stating_fact.sources)
+        }
+        sources = tuple(
+            _source(id_, stating_fact, segments_by_id.get(id_)) for id_ in stating_fact.sources
+        )
         return FactWhy(fact=fact, sources=sources, rests_on=rests_on)
 
     async def order_to_forget(
@@ -327,13 +340,13 @@ class FactBook:
     ) -> ForgetOrder:
         """Return the order to forget these facts. `sources` adds their messages, `versions` their
         versions."""
-        facts = {fact.id: fact for fact in [await self.find(other) for other in ids]}
-        every = await self._store.facts(superseded=True)
+        facts = {fact.id: fact for fact in [await self.find(item) for item in ids]}
+        all_facts = await self._store.facts(superseded=True)
         if versions:
             for fact in tuple(facts.values()):
-                facts.update((other.id, other) for other in fact_history(fact, every).facts)
+                facts.update((item.id, item) for item in fact_history(fact, all_facts).facts)
         whys = [await self.why(id_) for id_ in facts] if sources else []
-        segments = [source.id for why in whys for source in why.sources]
+        segments = [source.id for explanation in whys for source in explanation.sources]
         return ForgetOrder(
             at=self._clock.now(), facts=tuple(facts), segments=tuple(dict.fromkeys(segments))
         )
@@ -344,31 +357,33 @@ class FactBook:
         if self._before_forgetting is not None:
             await self._before_forgetting(order)
         certificate = await forget_all(self._store, self._spools, order, now=self._clock.now())
-        self._forgotten()
+        self._after_forgetting()
         return certificate
 
     def _clean(self, text: str) -> tuple[str, int]:
-        said = clean_text(text).strip()
-        if not said:
+        statement = clean_text(text).strip()
+        if not statement:
             raise RecollectError("the statement is empty; pass a text")
-        if len(said) > MOST_CHARS:
+        if len(statement) > MOST_CHARS:
             raise RecollectError(
                 f"a fact has at most {MOST_CHARS:,} characters; shorten the statement, or keep it "
                 "as a note with `recollect memory add`"
             )
         settings = self._settings.redaction
         if not settings.enabled:
-            return said, 0
-        masked = redact(said, pii=settings.pii)
-        return masked.text, len(masked.spans)
+            return statement, 0
+        masked_text = redact(statement, pii=settings.pii)
+        return masked_text.text, len(masked_text.spans)
 
     async def _add(self, draft: FactDraft) -> FactWritten:
         revision = await self._store.facts_revision()
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
         query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self._session)
-        found = [candidate.fact for candidate in (await self._store.fact_candidates(query)).facts]
-        known = list(filter(self._reaches, found))
-        for fact in known:
+        candidates = [
+            candidate.fact for candidate in (await self._store.fact_candidates(query)).facts
+        ]
+        known_facts = list(filter(self._reaches, candidates))
+        for fact in known_facts:
             if same_words(fact.content, draft.content):
                 # The user has confirmed the fact, so it becomes the user's own.
                 if draft.made_by == "user" and fact.trust != "high":
@@ -376,93 +391,106 @@ class FactBook:
                 return FactWritten(outcome="known", fact=fact, reason="it is known already")
         pinned: set[FactId] = set()
         if draft.made_by == "user":  # only extraction is forbidden to change pinned facts
-            pinned = {fact.id for fact in known if fact.pinned}
-            known = [replace(fact, pinned=False) for fact in known]
+            pinned = {fact.id for fact in known_facts if fact.pinned}
+            known_facts = [replace(fact, pinned=False) for fact in known_facts]
         if draft.subject:  # include old versions, because the statement may be about the past
             chain = await self._store.facts(superseded=True, subjects={draft.subject})
-            known = [*(fact for fact in chain if not fact.current and self._reaches(fact)), *known]
-        done = settle(draft, known, now=self._clock.now())
-        if done.operation == "none":
+            known_facts = [
+                *(fact for fact in chain if not fact.current and self._reaches(fact)),
+                *known_facts,
+            ]
+        decision = settle(draft, known_facts, now=self._clock.now())
+        if decision.operation == "none":
             name = (draft.subject, draft.attribute)
-            same = (one for one in known if one.current and (one.subject, one.attribute) == name)
-            return FactWritten(outcome="known", fact=next(same, None), reason=done.reason)
-        return await self._write_decision(done, {fact.id for fact in known}, pinned, revision)
+            same_facts = (
+                fact
+                for fact in known_facts
+                if fact.current and (fact.subject, fact.attribute) == name
+            )
+            return FactWritten(outcome="known", fact=next(same_facts, None), reason=decision.reason)
+        return await self._write_decision(
+            decision, {fact.id for fact in known_facts}, pinned, revision
+        )
 
     async def _edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
         """Write a version in the user's words, and end the previous one. If the words are the same,
         raise the fact's trust."""
         revision = await self._store.facts_revision()
-        old = await self._current(id)
-        if old.content == content and type in (None, old.type) and old.trust == "high":
+        old_fact = await self._current(id)
+        if (
+            old_fact.content == content
+            and type in (None, old_fact.type)
+            and old_fact.trust == "high"
+        ):
             return FactWritten(
-                outcome="known", fact=old, reason="the fact already has this statement"
+                outcome="known", fact=old_fact, reason="the fact already has this statement"
             )
-        new = self._version(old, content, type or old.type)
-        closed = replace(close_fact(old, new), pinned=False)
-        await self._write([new, closed], revision)
-        return FactWritten(outcome="replaced", fact=new, replaced=(closed,))
+        new_fact = self._version(old_fact, content, type or old_fact.type)
+        ended_fact = replace(close_fact(old_fact, new_fact), pinned=False)
+        await self._write([new_fact, ended_fact], revision)
+        return FactWritten(outcome="replaced", fact=new_fact, replaced=(ended_fact,))
 
     async def _pin(self, id: str, *, pinned: bool) -> FactPinned:  # noqa: A002
         revision = await self._store.facts_revision()
         fact = await self._current(id)
         if fact.pinned == pinned:
             return FactPinned(fact=fact, changed=False)
-        changed = replace(fact, pinned=pinned)
-        await self._write([changed], revision)
-        return FactPinned(fact=changed, changed=True)
+        changed_fact = replace(fact, pinned=pinned)
+        await self._write([changed_fact], revision)
+        return FactPinned(fact=changed_fact, changed=True)
 
     async def _expire(self, id: str) -> Fact:  # noqa: A002
         revision = await self._store.facts_revision()
         fact = await self._current(id)
-        ended = replace(fact, valid_to=max(self._clock.now(), fact.at), pinned=False)
-        await self._write([ended], revision)
-        return ended
+        ended_fact = replace(fact, valid_to=max(self._clock.now(), fact.at), pinned=False)
+        await self._write([ended_fact], revision)
+        return ended_fact
 
     async def _write_decision(
-        self, done: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
+        self, decision: Reconciled, known: set[FactId], pinned: set[FactId], revision: int
     ) -> FactWritten:
-        fresh = next((fact for fact in done.written if fact.id not in known), None)
-        if fresh is None or done.operation == "refused":
-            return FactWritten(outcome="refused", reason=done.reason)
-        closes_pinned = any(fact.id in pinned for fact in done.written if fact.id != fresh.id)
-        own = replace(_with_own_id(fresh), pinned=closes_pinned and fresh.current)
-        changed = [
-            replace(fact, superseded_by=own.id) if fact.superseded_by == fresh.id else fact
-            for fact in done.written
-            if fact.id != fresh.id
+        new_fact = next((fact for fact in decision.facts if fact.id not in known), None)
+        if new_fact is None or decision.operation == "refused":
+            return FactWritten(outcome="refused", reason=decision.reason)
+        closes_pinned = any(fact.id in pinned for fact in decision.facts if fact.id != new_fact.id)
+        own_fact = replace(_with_own_id(new_fact), pinned=closes_pinned and new_fact.current)
+        changed_facts = [
+            replace(fact, superseded_by=own_fact.id) if fact.superseded_by == new_fact.id else fact
+            for fact in decision.facts
+            if fact.id != new_fact.id
         ]
-        await self._write([own, *changed], revision)
-        replaced = tuple(fact for fact in changed if fact.superseded_by == own.id)
+        await self._write([own_fact, *changed_facts], revision)
+        replaced_facts = tuple(fact for fact in changed_facts if fact.superseded_by == own_fact.id)
         return FactWritten(
-            outcome="replaced" if replaced else "added",
-            fact=own,
-            replaced=replaced,
-            reason=done.reason,
+            outcome="replaced" if replaced_facts else "added",
+            fact=own_fact,
+            replaced=replaced_facts,
+            reason=decision.reason,
         )
 
-    def _version(self, old: Fact, content: str, type: FactType) -> Fact:  # noqa: A002
+    def _version(self, old_fact: Fact, content: str, type: FactType) -> Fact:  # noqa: A002
         now = self._clock.now()
-        named = old if old.subject else name_property(content)
+        property_source = old_fact if old_fact.subject else name_property(content)
         return _with_own_id(
             replace(
-                old,
+                old_fact,
                 type=type,
                 content=content,
                 context="",
                 # Never before the version that it replaces, even if the clocks of two machines
                 # differ.
-                at=max(now, old.at),
+                at=max(now, old_fact.at),
                 recorded_at=now,
                 words=tuple(tokenize(content)),
-                subject=named.subject,
-                attribute=named.attribute,
+                subject=property_source.subject,
+                attribute=property_source.attribute,
                 sources=(),
                 evidence=(),
                 joint=False,
                 foreign=None,
                 trust="high",
                 made_by="user",
-                change="supersede" if other_value(old.content, content) else "update",
+                change="supersede" if other_value(old_fact.content, content) else "update",
             )
         )
 
@@ -471,7 +499,7 @@ class FactBook:
         if fact.current:
             return fact
         versions = fact_history(fact, await self._store.facts(superseded=True)).facts
-        newest = next((other for other in reversed(versions) if other.current), None)
+        newest = next((version for version in reversed(versions) if version.current), None)
         instead = "" if newest is None else f"; the current version is {format_id(newest.id)}"
         raise RecollectError(
             f"{format_id(fact.id)} is an earlier version and cannot be changed{instead}"

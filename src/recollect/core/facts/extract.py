@@ -76,7 +76,7 @@ class Extracted:
 
 
 async def extract(
-    new: Sequence[Segment],
+    new_segments: Sequence[Segment],
     before: Sequence[Segment],
     *,
     model: Model,
@@ -91,7 +91,7 @@ async def extract(
     less trusted messages whose words a claim may repeat; with `unseen_low` there may be more."""
     tokens = fitting_tokens(window_tokens, model.window_tokens, max_output_tokens)
     # reading a page of large outputs takes seconds and would block other requests
-    page = await asyncio.to_thread(read_page, new, tokens=tokens, before=before)
+    page = await asyncio.to_thread(read_page, new_segments, tokens=tokens, before=before)
     if not any(line.number for line in page.lines):
         return Extracted(read=page.read)
     answer = await model.ask(extraction_prompt(page, max_output_tokens=max_output_tokens))
@@ -99,10 +99,10 @@ async def extract(
     claims = [claim for claim in read if claim is not None]
     if not read and "[" not in answer.text and answer.stop != "refusal":
         raise ModelError(_trouble(answer, page) or "the model's answer was not JSON")
-    known = {segment.id: segment for segment in (*earlier_low, *before, *new)}
-    around = tuple(known.values())
+    segments_by_id = {segment.id: segment for segment in (*earlier_low, *before, *new_segments)}
+    neighbor_segments = tuple(segments_by_id.values())
     drafts = await asyncio.to_thread(
-        _admit, claims[:MOST_FACTS], page, around, unseen_low=unseen_low
+        _admit, claims[:MOST_FACTS], page, neighbor_segments, unseen_low=unseen_low
     )
     return Extracted(
         drafts=tuple(draft if draft.at <= now else replace(draft, at=now) for draft in drafts),
@@ -121,22 +121,24 @@ def _trouble(answer: Answer, page: Page) -> str:
 
 
 def _admit(
-    claims: Sequence[_Claim], page: Page, around: Sequence[Segment], *, unseen_low: bool
+    claims: Sequence[_Claim], page: Page, neighbor_segments: Sequence[Segment], *, unseen_low: bool
 ) -> list[FactDraft]:
-    made = [_draft_claim(claim, page) for claim in claims]
-    proposed = [proposal for proposal in made if proposal is not None]
+    proposals = [_draft_claim(claim, page) for claim in claims]
+    valid_proposals = [proposal for proposal in proposals if proposal is not None]
     drafts: list[FactDraft] = []
-    for draft in admit(proposed, around, unseen_low=unseen_low):
-        if not any(_is_same(draft, other) for other in drafts):
+    for draft in admit(valid_proposals, neighbor_segments, unseen_low=unseen_low):
+        if not any(_is_same(draft, earlier_draft) for earlier_draft in drafts):
             drafts.append(draft)
     return drafts
 
 
 def _is_same(draft: FactDraft, other: FactDraft) -> bool:
     return draft.content.casefold() == other.content.casefold() and any(
-        one.segment == two.segment and one.start < two.end and two.start < one.end
-        for one in draft.evidence
-        for two in other.evidence
+        first_span.segment == second_span.segment
+        and first_span.start < second_span.end
+        and second_span.start < first_span.end
+        for first_span in draft.evidence
+        for second_span in other.evidence
     )
 
 
@@ -152,22 +154,22 @@ class _Claim:
 
 def _objects_in(text: str) -> Iterator[Mapping[str, Any]]:
     decoder = json.JSONDecoder()
-    at = text.find("[")
+    offset = text.find("[")
     for _ in range(_MOST_OBJECTS):
-        at = text.find("{", at) if at >= 0 else -1
-        if at < 0:
+        offset = text.find("{", offset) if offset >= 0 else -1
+        if offset < 0:
             return
         try:
-            value, at = decoder.raw_decode(text, at)
+            value, offset = decoder.raw_decode(text, offset)
         except (ValueError, RecursionError):
-            at += 1
+            offset += 1
             continue
         yield value
 
 
-def _claim(given: Mapping[str, Any]) -> _Claim | None:
-    line = given.get("line")
-    texts = {name: given.get(name, "") for name in _TEXTS}
+def _claim(values: Mapping[str, Any]) -> _Claim | None:
+    line = values.get("line")
+    texts = {name: values.get(name, "") for name in _TEXTS}
     if not isinstance(line, int) or not all(isinstance(text, str) for text in texts.values()):
         return None
     if texts["type"] not in EXTRACTED_TYPES or not texts["quote"] or not texts["content"]:
@@ -184,38 +186,38 @@ def _claim(given: Mapping[str, Any]) -> _Claim | None:
 
 def _draft_claim(claim: _Claim, page: Page) -> Proposed | None:
     """Return the draft of a fact for a claim; None if no new message supports it."""
-    stated = _quoted(claim, page)
-    if stated is None or stated.piece not in page.new:
+    quoted_line = _find_quoted_line(claim, page)
+    if quoted_line is None or quoted_line.piece not in page.new_pieces:
         return None
-    is_tool = is_below(stated.piece.segment.trust, "medium")  # `admit` limits these claims
-    if not is_tool and all(map(states_nothing, sentences(stated.text))):
+    is_tool = is_below(quoted_line.piece.segment.trust, "medium")  # `admit` limits these claims
+    if not is_tool and all(map(states_nothing, sentences(quoted_line.text))):
         return None
-    lines: tuple[Line, ...] = (stated,)
+    lines: tuple[Line, ...] = (quoted_line,)
     content = claim.content
-    before = sentence_before(stated.piece.text, stated.start)
-    if not is_supported(content, [stated.text], context=before):
-        question = _question(claim, page, stated)
-        if question is not None and is_supported(content, [question.text, stated.text]):
-            lines = (question, stated)
+    before = sentence_before(quoted_line.piece.text, quoted_line.start)
+    if not is_supported(content, [quoted_line.text], context=before):
+        question = _question(claim, page, quoted_line)
+        if question is not None and is_supported(content, [question.text, quoted_line.text]):
+            lines = (question, quoted_line)
         else:
             # A small model copies well and rephrases badly. So if its quotation contains every
             # exact value of its statement, the quotation becomes the statement.
             content = " ".join(claim.quote.split()).strip(" \"“”'`")
             if len(content) > CONTENT_CHARS or not is_anchored(claim.content, content):
                 return None
-            if not is_supported(content, [stated.text]):
+            if not is_supported(content, [quoted_line.text]):
                 return None
     return Proposed(draft=_draft(claim, content, lines), spans=tuple(line.text for line in lines))
 
 
-def _quoted(claim: _Claim, page: Page) -> Line | None:
+def _find_quoted_line(claim: _Claim, page: Page) -> Line | None:
     """Find the sentences that the claim quotes: in the line that it names, else in all messages of
     the page, the least trusted first."""
-    named = [line.piece for line in page.lines if line.number == claim.line != 0]
-    others = sorted(
-        (*page.new, *page.before), key=lambda piece: -TRUST_ORDER.index(piece.segment.trust)
+    named_pieces = [line.piece for line in page.lines if line.number == claim.line != 0]
+    other_pieces = sorted(
+        (*page.new_pieces, *page.before), key=lambda piece: -TRUST_ORDER.index(piece.segment.trust)
     )
-    for piece in (*named, *others):
+    for piece in (*named_pieces, *other_pieces):
         start, end = find_quote(claim.quote, piece.text, piece.end)
         if start < end:
             last = piece.end + BEFORE_CHARS
@@ -226,26 +228,26 @@ def _quoted(claim: _Claim, page: Page) -> Line | None:
 
 def _question(claim: _Claim, page: Page, answer: Line) -> Line | None:
     """Return the sentence of the previous message that shares most words with the claim."""
-    pieces = [*page.before, *page.new]
-    spoken = [
+    pieces = [*page.before, *page.new_pieces]
+    spoken_pieces = [
         piece for piece in pieces[: pieces.index(answer.piece)] if piece.segment.role != "tool"
     ]
-    if not spoken:
+    if not spoken_pieces:
         return None
-    piece, wanted = spoken[-1], content_words(claim.content)
-    shared = {
-        span: len(wanted & content_words(piece.text[span[0] : span[1]]))
+    piece, wanted_words = spoken_pieces[-1], content_words(claim.content)
+    shared_counts = {
+        span: len(wanted_words & content_words(piece.text[span[0] : span[1]]))
         for span in statement_spans(piece.text, max(0, piece.end - _QUESTION_CHARS), piece.end)
     }
-    best = max(shared, key=lambda span: (shared[span], -span[0]), default=None)
-    if best is None or not shared[best]:
+    best = max(shared_counts, key=lambda span: (shared_counts[span], -span[0]), default=None)
+    if best is None or not shared_counts[best]:
         return None
     return Line(piece=piece, start=best[0], end=best[1])
 
 
 def _draft(claim: _Claim, content: str, lines: Sequence[Line]) -> FactDraft:
     segments = [line.piece.segment for line in lines]
-    named = name_property(content)
+    named_property = name_property(content)
     words = content_words(claim.subject)
     # the subject must be named in the statement itself
     subject = claim.subject.casefold() if words and words <= content_words(content) else ""
@@ -264,8 +266,10 @@ def _draft(claim: _Claim, content: str, lines: Sequence[Line]) -> FactDraft:
         trust=lowest_trust(segment.trust for segment in segments),
         made_by="model",
         session=segments[-1].session,
-        subject=named.subject or subject,
-        attribute=named.attribute if named.subject else claim.attribute.casefold() * bool(subject),
+        subject=named_property.subject or subject,
+        attribute=named_property.attribute
+        if named_property.subject
+        else claim.attribute.casefold() * bool(subject),
     )
 
 
@@ -306,24 +310,24 @@ async def decide(
     With `whole_space`, drafts may change every fact."""
     written: dict[FactId, Fact] = {}
     operations: list[Operation] = []
-    reached = None if whole_space else session or NO_SESSION
+    session_scope = None if whole_space else session or NO_SESSION
     for draft in drafts:
         if not whole_space:
             draft = replace(draft, session=session)
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
-        query = FactQuery(words=words, limit=CANDIDATES, session=reached)
+        query = FactQuery(words=words, limit=CANDIDATES, session=session_scope)
         found = [candidate.fact for candidate in (await store.fact_candidates(query)).facts]
         if draft.subject:
             found += await store.facts(superseded=True, subjects={draft.subject})
-        known = {one.id: one for one in found if whole_space or one.session == session}
-        known.update(
+        known_facts = {fact.id: fact for fact in found if whole_space or fact.session == session}
+        known_facts.update(
             (id_, fact)
             for id_, fact in written.items()
-            if id_ in known or not set(words).isdisjoint(fact.words)
+            if id_ in known_facts or not set(words).isdisjoint(fact.words)
         )
-        done = settle(draft, tuple(known.values()), now=now)
-        operations.append(done.operation)
-        written.update((fact.id, fact) for fact in done.written)
+        decision = settle(draft, tuple(known_facts.values()), now=now)
+        operations.append(decision.operation)
+        written.update((fact.id, fact) for fact in decision.facts)
     return written, operations
 
 
@@ -332,12 +336,12 @@ class ReadingNote:
     """What happened when messages were read for facts."""
 
     facts: int = 0
-    done: str = "no facts"
+    summary: str = "no facts"
     trouble: str = ""
 
     def __str__(self) -> str:
         """Describe the result in one line for people."""
-        return "; ".join(filter(None, [self.done, self.trouble]))
+        return "; ".join(filter(None, [self.summary, self.trouble]))
 
 
 Notify = Callable[[ReadingNote], None]
@@ -357,9 +361,9 @@ class Extraction:
 
     async def extract(self, lease: Lease) -> Batch:
         """Extract facts from the next messages of the session that the job names."""
-        session, left = _session_of(lease)
+        session, has_left = _session_of(lease)
         now = self.clock.now()
-        if not left and (due := await self._idle_at(session, now)) > now:
+        if not has_left and (due := await self._idle_at(session, now)) > now:
             return Batch(at=now, jobs=(extract_job(session, run_at=due, left=False),))
         # read the revision first: facts are not written if content was forgotten or masked since
         revision = await self.store.facts_revision()
@@ -367,44 +371,48 @@ class Extraction:
         page = await self.store.page(after=after, limit=PAGE_SEGMENTS, session=session)
         if not page:
             return Batch(at=now)
-        unread = sum(_read_tokens(stored.segment) for stored in page)
+        unread = sum(_read_tokens(stored_segment.segment) for stored_segment in page)
         window = self._window_tokens()
         too_little = len(page) < PAGE_SEGMENTS and unread < LEAST_WINDOW_SHARE * window
-        if left and too_little:
+        if has_left and too_little:
             due = await self._idle_at(session, now)
             return Batch(at=now, jobs=(extract_job(session, run_at=max(due, now), left=False),))
         if not _worth_asking(page):
             return self._read_to(page, page, now)
-        needed = call_tokens(min(unread, window), self._answer_tokens())
+        needed_tokens = call_tokens(min(unread, window), self._answer_tokens())
         day_tokens = self.settings.jobs.day_tokens
-        if day_tokens is not None and needed > day_tokens:  # no day's budget would ever be enough
+        if (
+            day_tokens is not None and needed_tokens > day_tokens
+        ):  # no day's budget would ever be enough
             self.notify(ReadingNote(trouble="one call costs more than jobs.day_tokens allows"))
             return Batch(at=now)
         # Tokens are reserved when a job is claimed, so queue it again with the higher cost.
-        if needed > lease.cost_tokens:
-            again = extract_job(session, run_at=now, left=left, cost_tokens=needed)
-            return Batch(at=now, jobs=(again,))
-        extracted = await self._ask(lease, page, after, now)
-        new = page[: extracted.read]
+        if needed_tokens > lease.cost_tokens:
+            next_job = extract_job(session, run_at=now, left=has_left, cost_tokens=needed_tokens)
+            return Batch(at=now, jobs=(next_job,))
+        extraction = await self._ask(lease, page, after, now)
+        new_segments = page[: extraction.read]
         # facts of imported messages and files belong to the whole space
-        of_space = all(stored.segment.source in _SOURCES_OF_SPACE for stored in new)
+        of_space = all(
+            stored_segment.segment.source in _SOURCES_OF_SPACE for stored_segment in new_segments
+        )
         written, operations = await decide(
             self.store,
-            extracted.drafts,
+            extraction.drafts,
             session=None if of_space else session,
             whole_space=self.settings.recall.scope == "space",
             now=now,
         )
         counts = Counter(operations)
-        done = ", ".join(f"{count} {_OPERATIONS[name]}" for name, count in counts.items())
+        summary = ", ".join(f"{count} {_OPERATIONS[name]}" for name, count in counts.items())
         self.notify(
             ReadingNote(
                 facts=counts["add"] + counts["update"] + counts["supersede"],
-                done=f"{done or 'no facts'} from {len(new)} messages",
-                trouble=extracted.trouble,
+                summary=f"{summary or 'no facts'} from {len(new_segments)} messages",
+                trouble=extraction.trouble,
             )
         )
-        batch = self._read_to(new, page, now)
+        batch = self._read_to(new_segments, page, now)
         if not written:
             return batch
         embeds = [NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in self.embedders]
@@ -420,11 +428,11 @@ class Extraction:
     ) -> Batch:
         """Store up to which message a session was read, and queue a job if messages remain."""
         session = read[-1].segment.session
-        more = len(read) < len(page) or len(page) == PAGE_SEGMENTS
+        has_more = len(read) < len(page) or len(page) == PAGE_SEGMENTS
         return Batch(
             at=now,
             extracted=(ExtractedTo(session=session, sequence=read[-1].sequence),),
-            jobs=(extract_job(session, run_at=now, left=True),) if more else (),
+            jobs=(extract_job(session, run_at=now, left=True),) if has_more else (),
         )
 
     async def _idle_at(self, session: str, now: float) -> float:
@@ -440,8 +448,8 @@ class Extraction:
         return min(ANSWER_TOKENS, max(LEAST_ANSWER_TOKENS, window // 4))
 
     def _window_tokens(self) -> int:
-        wanted = self.settings.facts.window_tokens
-        return fitting_tokens(wanted, self.model.window_tokens, self._answer_tokens())
+        wanted_tokens = self.settings.facts.window_tokens
+        return fitting_tokens(wanted_tokens, self.model.window_tokens, self._answer_tokens())
 
     async def _ask(
         self, lease: Lease, page: Sequence[StoredSegment], after: int, now: float
@@ -455,10 +463,10 @@ class Extraction:
                 session=page[0].segment.session,
                 descending=True,
             )
-        earlier = [stored.segment for stored in reversed(last)]
+        earlier = [stored_segment.segment for stored_segment in reversed(last)]
         try:
             return await extract(
-                [stored.segment for stored in page],
+                [stored_segment.segment for stored_segment in page],
                 earlier[-OVERLAP_SEGMENTS:],
                 model=self.model,
                 max_output_tokens=self._answer_tokens(),
@@ -468,12 +476,12 @@ class Extraction:
                 unseen_low=len(last) == LINEAGE_SEGMENTS,
             )
         except ModelError as error:
-            why = f"the model returned no usable answer ({str(error) or type(error).__name__})"
-            refused = isinstance(error, ModelRefused)
-            if refused or lease.attempt >= self.max_attempts:
-                self.notify(ReadingNote(trouble=why))
-            if refused:
-                raise GiveUp(why) from error
+            reason = f"the model returned no usable answer ({str(error) or type(error).__name__})"
+            is_refusal = isinstance(error, ModelRefused)
+            if is_refusal or lease.attempt >= self.max_attempts:
+                self.notify(ReadingNote(trouble=reason))
+            if is_refusal:
+                raise GiveUp(reason) from error
             raise
 
 
@@ -486,12 +494,13 @@ def _session_of(lease: Lease) -> tuple[str, bool]:
 
 
 def _worth_asking(page: Sequence[StoredSegment]) -> bool:
-    spoken = (
-        stored.segment.text
-        for stored in page
-        if stored.segment.noise is None and stored.segment.role in ("user", "assistant")
+    spoken_texts = (
+        stored_segment.segment.text
+        for stored_segment in page
+        if stored_segment.segment.noise is None
+        and stored_segment.segment.role in ("user", "assistant")
     )
-    return sum(len(text) for text in spoken if is_noise(text) is None) >= LEAST_SPOKEN_CHARS
+    return sum(len(text) for text in spoken_texts if is_noise(text) is None) >= LEAST_SPOKEN_CHARS
 
 
 def _read_tokens(segment: Segment) -> int:

@@ -166,11 +166,13 @@ def name_property(content: str) -> Property:
     match = _STATED.fullmatch(text)
     if match is None or _INDEFINITE.match(match["left"]):
         return Property()
-    left, value = match["left"], match["value"]
-    is_name = value[:1].isupper() and _NAMED.search(left) is not None
-    if not (_EXACT.search(value) or is_name or _ONLY_ONE.search(left)) or not _LINKS.search(left):
+    subject_text, value = match["left"], match["value"]
+    is_name = value[:1].isupper() and _NAMED.search(subject_text) is not None
+    if not (_EXACT.search(value) or is_name or _ONLY_ONE.search(subject_text)) or not _LINKS.search(
+        subject_text
+    ):
         return Property()
-    words = _SIGNS.findall(_LINKS.sub(" ", _ARTICLES.sub(" ", left)).casefold())
+    words = _SIGNS.findall(_LINKS.sub(" ", _ARTICLES.sub(" ", subject_text)).casefold())
     if not words:
         return Property()
     return Property(
@@ -178,31 +180,33 @@ def name_property(content: str) -> Property:
     )
 
 
-def same_property(one: Fact | FactDraft, other: Fact | FactDraft) -> bool:
+def same_property(first: Fact | FactDraft, second: Fact | FactDraft) -> bool:
     """Return whether two statements are about the same property of the same subject."""
-    pair = (one.subject, one.attribute)
-    if all(pair) and pair == (other.subject, other.attribute):
+    pair = (first.subject, first.attribute)
+    if all(pair) and pair == (second.subject, second.attribute):
         return True
-    named = name_property(one.content).subject
-    return bool(named) and named == name_property(other.content).subject
+    property_subject = name_property(first.content).subject
+    return bool(property_subject) and property_subject == name_property(second.content).subject
 
 
 def same_words(text: str, other: str) -> bool:
     """Return whether two statements differ only in articles, case and punctuation."""
-    one, two = (_SIGNS.findall(_FILLERS.sub(" ", each.casefold())) for each in (text, other))
-    return one == two
+    first_words, second_words = (
+        _SIGNS.findall(_FILLERS.sub(" ", version.casefold())) for version in (text, other)
+    )
+    return first_words == second_words
 
 
-def may_replace(old: Fact, *, by: Trust) -> bool:
+def may_replace(fact: Fact, *, by: Trust) -> bool:
     """Return whether a statement with this trust level may replace the fact."""
-    if old.pinned:
+    if fact.pinned:
         return False
-    return not is_below(by, old.trust) or (by == "medium" and not is_users_word(old))
+    return not is_below(by, fact.trust) or (by == "medium" and not is_users_word(fact))
 
 
-def is_users_word(old: Fact) -> bool:
+def is_users_word(fact: Fact) -> bool:
     """Return whether only the user may change the fact: the user's own preference or decision."""
-    return old.trust == "high" and old.type in ("preference", "decision")
+    return fact.trust == "high" and fact.type in ("preference", "decision")
 
 
 def new_fact(draft: FactDraft, *, now: float) -> Fact:
@@ -225,80 +229,95 @@ def new_fact(draft: FactDraft, *, now: float) -> Fact:
     )
 
 
-def place(new: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact, ...]:
+def place(new_fact: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[Fact, ...]:
     """Return the new fact, valid until the next version, then the versions whose validity it
     ends."""
-    closed = tuple(
-        close_fact(old, new)
-        for old in versions
-        if is_valid_at(old, new.at) and may_replace(old, by=new.trust)
+    ended_facts = tuple(
+        close_fact(old_fact, new_fact)
+        for old_fact in versions
+        if is_valid_at(old_fact, new_fact.at) and may_replace(old_fact, by=new_fact.trust)
     )
     later = sorted(
-        (old for old in versions if old.at > new.at and may_replace(new, by=old.trust)),
-        key=lambda old: old.at,
+        (
+            old_fact
+            for old_fact in versions
+            if old_fact.at > new_fact.at and may_replace(new_fact, by=old_fact.trust)
+        ),
+        key=lambda old_fact: old_fact.at,
     )
-    if closed:
-        new = replace(new, change=change)
+    if ended_facts:
+        new_fact = replace(new_fact, change=change)
     if later:
-        new = replace(new, valid_to=later[0].at, superseded_by=later[0].id)
+        new_fact = replace(new_fact, valid_to=later[0].at, superseded_by=later[0].id)
     else:
-        new = _inherit_end(new, versions, {fact.id for fact in closed})
-    return (new, *closed)
+        new_fact = _inherit_end(new_fact, versions, {fact.id for fact in ended_facts})
+    return (new_fact, *ended_facts)
 
 
-def close_fact(old: Fact, new: Fact) -> Fact:
+def close_fact(old_fact: Fact, new_fact: Fact) -> Fact:
     """Return the old fact, replaced by the new one, with the same property name as the new one."""
-    named = old if old.subject else new
+    property_source = old_fact if old_fact.subject else new_fact
     return replace(
-        old, valid_to=new.at, superseded_by=new.id, subject=named.subject, attribute=named.attribute
+        old_fact,
+        valid_to=new_fact.at,
+        superseded_by=new_fact.id,
+        subject=property_source.subject,
+        attribute=property_source.attribute,
     )
 
 
 def gain_source(fact: Fact, draft: FactDraft) -> tuple[Fact, ...]:
     """Add a statement as one more source of a fact. Return nothing if the source would lower the
     fact's trust, or if the fact is joint or written by a user."""
-    added = [span for span in draft.evidence if span.segment not in fact.sources]
-    if fact.joint or draft.joint or not fact.sources or not added or draft.trust != fact.trust:
+    new_spans = [span for span in draft.evidence if span.segment not in fact.sources]
+    if fact.joint or draft.joint or not fact.sources or not new_spans or draft.trust != fact.trust:
         return ()
-    sources = tuple(dict.fromkeys((*fact.sources, *(span.segment for span in added))))
+    sources = tuple(dict.fromkeys((*fact.sources, *(span.segment for span in new_spans))))
     if len(sources) > FIRST_SOURCES + LAST_SOURCES:
         sources = (*sources[:FIRST_SOURCES], *sources[-LAST_SOURCES:])
-    evidence = tuple(span for span in (*fact.evidence, *added) if span.segment in sources)
+    evidence = tuple(span for span in (*fact.evidence, *new_spans) if span.segment in sources)
     return (replace(fact, sources=sources, evidence=evidence),)
 
 
-def _inherit_end(new: Fact, versions: Sequence[Fact], closed: Collection[FactId]) -> Fact:
-    seen = {old.id for old in versions}
-    ends = [old for old in versions if old.id in closed]
+def _inherit_end(new_fact: Fact, versions: Sequence[Fact], ended_ids: Collection[FactId]) -> Fact:
+    version_ids = {old_fact.id for old_fact in versions}
+    ends = [old_fact for old_fact in versions if old_fact.id in ended_ids]
     if not ends or any(
-        old.valid_to is None or old.superseded_by is None or old.superseded_by in seen
-        for old in ends
+        old_fact.valid_to is None
+        or old_fact.superseded_by is None
+        or old_fact.superseded_by in version_ids
+        for old_fact in ends
     ):
-        return new
-    last = max(ends, key=lambda old: old.valid_to or 0.0)
-    return replace(new, valid_to=last.valid_to, superseded_by=last.superseded_by)
+        return new_fact
+    last = max(ends, key=lambda old_fact: old_fact.valid_to or 0.0)
+    return replace(new_fact, valid_to=last.valid_to, superseded_by=last.superseded_by)
 
 
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
     """Return the facts that were valid at this time, oldest first. Pass replaced facts too."""
-    known = {fact.id: fact for fact in facts}
-    return tuple(sorted((one for one in facts if is_valid_at(one, moment, known)), key=_order))
+    facts_by_id = {fact.id: fact for fact in facts}
+    return tuple(
+        sorted(
+            (candidate for candidate in facts if is_valid_at(candidate, moment, facts_by_id)),
+            key=_order,
+        )
+    )
 
 
 def fact_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
     """Return all versions of a fact in `facts`, oldest first, with gaps for forgotten ones."""
-    known = {one.id: one for one in (*facts, fact)}
-    versions = sorted((known[id_] for id_ in _linked(known, fact.id)), key=_order)
-    replaced = {version.superseded_by for version in versions}
-    shown: list[FactVersion] = []
+    facts_by_id = {item.id: item for item in (*facts, fact)}
+    versions = sorted((facts_by_id[id_] for id_ in _find_linked(facts_by_id, fact.id)), key=_order)
+    successor_ids = {version.superseded_by for version in versions}
+    shown_versions: list[FactVersion] = []
     for version in versions:
-        after_gap = bool(shown) and shown[-1].fact is None
-        if version.change is not None and version.id not in replaced and not after_gap:
-            shown.append(FactVersion(fact=None))
-        shown.append(FactVersion(fact=version, until=_end_of(version, known)))
-        if version.superseded_by is not None and version.superseded_by not in known:
-            shown.append(FactVersion(fact=None, id=version.superseded_by))
-    return FactHistory(versions=tuple(shown))
+        after_gap = bool(shown_versions) and shown_versions[-1].fact is None
+        if version.change is not None and version.id not in successor_ids and not after_gap:
+            shown_versions.append(FactVersion(fact=None))
+        shown_versions.append(FactVersion(fact=version, until=_end_of(version, facts_by_id)))
+        if version.superseded_by is not None and version.superseded_by not in facts_by_id:
+            shown_versions.append(FactVersion(fact=None, id=version.superseded_by))
+    return FactHistory(versions=tuple(shown_versions))
 
 
 def _order(fact: Fact) -> tuple[float, bool, float, str]:
@@ -306,36 +325,38 @@ def _order(fact: Fact) -> tuple[float, bool, float, str]:
 
 
 def is_valid_at(
-    fact: Fact, moment: float, known: Mapping[FactId, Fact] = MappingProxyType({})
+    fact: Fact, moment: float, facts_by_id: Mapping[FactId, Fact] = MappingProxyType({})
 ) -> bool:
     """Return whether a fact was valid at this time, and False if its end is unknown. `known`
     contains the facts that replaced others."""
-    end = _end_of(fact, known)
+    end = _end_of(fact, facts_by_id)
     if end is None:
         return fact.at <= moment and fact.superseded_by is None
     return fact.at <= moment < end
 
 
-def _end_of(fact: Fact, known: Mapping[FactId, Fact]) -> float | None:
+def _end_of(fact: Fact, facts_by_id: Mapping[FactId, Fact]) -> float | None:
     if fact.valid_to is not None or fact.superseded_by is None:
         return fact.valid_to
-    follower = known.get(fact.superseded_by)
+    follower = facts_by_id.get(fact.superseded_by)
     return None if follower is None else max(follower.at, fact.at)
 
 
-def _linked(known: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
+def _find_linked(facts_by_id: Mapping[FactId, Fact], id: FactId) -> set[FactId]:  # noqa: A002
     """Return the ids of all versions of a fact, across gaps by the name of their property."""
     by_link: dict[object, list[FactId]] = {}
-    for fact in known.values():
+    for fact in facts_by_id.values():
         for link in _links(fact):
             by_link.setdefault(link, []).append(fact.id)
     found: set[FactId] = set()
     waiting = [id]
     while waiting:
-        one = waiting.pop()
-        if one not in found:
-            found.add(one)
-            waiting += [other for link in _links(known[one]) for other in by_link[link]]
+        next_id = waiting.pop()
+        if next_id not in found:
+            found.add(next_id)
+            waiting += [
+                linked_id for link in _links(facts_by_id[next_id]) for linked_id in by_link[link]
+            ]
     return found
 
 
@@ -360,7 +381,7 @@ class Reconciled:
     """What a statement changes, and the facts to write for it."""
 
     operation: Operation
-    written: tuple[Fact, ...] = field(default=(), repr=False)
+    facts: tuple[Fact, ...] = field(default=(), repr=False)
     reason: str
 
 
@@ -368,8 +389,8 @@ def other_value(before: str, now: str) -> bool:
     """Return whether the two texts contain different numbers, identifiers or values."""
     if _values_of(before) != _values_of(now):
         return True
-    one, other = name_property(before).value, name_property(now).value
-    return bool(one and other) and one != other
+    first_value, second_value = name_property(before).value, name_property(now).value
+    return bool(first_value and second_value) and first_value != second_value
 
 
 def _values_of(text: str) -> set[str]:
@@ -379,79 +400,90 @@ def _values_of(text: str) -> set[str]:
 
 def _words_beside_values(text: str) -> frozenset[str]:
     return content_words(
-        _TOKENS.sub(lambda found: "" if _VALUE.search(found[0]) else found[0], text)
+        _TOKENS.sub(lambda match: "" if _VALUE.search(match[0]) else match[0], text)
     )
 
 
-def settle(draft: FactDraft, known: Sequence[Fact], *, now: float) -> Reconciled:
+def settle(draft: FactDraft, known_facts: Sequence[Fact], *, now: float) -> Reconciled:
     """Decide what a statement changes. `known` are current facts that may be about the same
     property, and all versions with the same subject."""
-    unique = {fact.id: fact for fact in known}
+    unique = {fact.id: fact for fact in known_facts}
     if fact_id(draft.evidence, draft.content) in unique:
         return Reconciled(operation="none", reason="recorded already")
     facts = list(unique.values())
-    operation, followed, reason = _decide(draft, facts)
-    if operation == "none" and followed is not None:
-        return Reconciled(operation="none", written=gain_source(followed, draft), reason=reason)
+    operation, followed_fact, reason = _decide(draft, facts)
+    if operation == "none" and followed_fact is not None:
+        return Reconciled(operation="none", facts=gain_source(followed_fact, draft), reason=reason)
     change: Change = "update" if operation == "update" else "supersede"
-    if followed is not None and followed.subject:  # all versions have the same property name
-        draft = replace(draft, subject=followed.subject, attribute=followed.attribute)
+    if (
+        followed_fact is not None and followed_fact.subject
+    ):  # all versions have the same property name
+        draft = replace(draft, subject=followed_fact.subject, attribute=followed_fact.attribute)
     value = name_property(draft.content).value
     versions = [
         fact
         for fact in facts
-        if fact is followed
+        if fact is followed_fact
         or (same_property(draft, fact) and (value or _has_same_words(draft, fact)))
     ]
-    barred = [
+    protected_facts = [
         fact
         for fact in versions
         if is_valid_at(fact, draft.at) and not may_replace(fact, by=draft.trust)
     ]
-    if draft.trust in ("low", "outside") and any(is_users_word(fact) for fact in barred):
+    if draft.trust in ("low", "outside") and any(is_users_word(fact) for fact in protected_facts):
         return Reconciled(
             operation="refused", reason="a tool's output must not replace the user's own statement"
         )
-    new, *closed = place(new_fact(draft, now=now), versions, change=change)
-    if barred:
+    new_version, *ended_facts = place(new_fact(draft, now=now), versions, change=change)
+    if protected_facts:
         reason += "; kept next to a fact that is pinned or more trusted"
-    if new.superseded_by is not None:
+    if new_version.superseded_by is not None:
         reason += "; older than the current fact, so it is stored as its history"
-    return Reconciled(operation=change if closed else "add", written=(new, *closed), reason=reason)
+    return Reconciled(
+        operation=change if ended_facts else "add", facts=(new_version, *ended_facts), reason=reason
+    )
 
 
-def _decide(draft: FactDraft, known: Sequence[Fact]) -> tuple[Operation, Fact | None, str]:
+def _decide(draft: FactDraft, known_facts: Sequence[Fact]) -> tuple[Operation, Fact | None, str]:
     """Return how to treat a statement, the fact that it concerns (valid at its time), and why."""
     facts = sorted(
-        (fact for fact in known if is_valid_at(fact, draft.at)),
+        (fact for fact in known_facts if is_valid_at(fact, draft.at)),
         key=lambda fact: (-fact.at, -(fact.recorded_at or 0.0), fact.id),
     )
-    own = name_property(draft.content)
-    same = [fact for fact in facts if same_property(draft, fact)]
+    own_property = name_property(draft.content)
+    same_facts = [fact for fact in facts if same_property(draft, fact)]
     said = [fact for fact in facts if same_words(draft.content, fact.content)]
-    said += [fact for fact in same if own.value and own.value == name_property(fact.content).value]
+    said += [
+        fact
+        for fact in same_facts
+        if own_property.value and own_property.value == name_property(fact.content).value
+    ]
     if said and is_below(said[0].trust, draft.trust):
         return "update", said[0], "said before by a less trusted source"
     if said:
         return "none", said[0], "said before"
-    if own.value and same:
-        return "supersede", same[0], "another value of the same property"
-    likely = [fact for fact in same if _has_same_words(draft, fact)]
+    if own_property.value and same_facts:
+        return "supersede", same_facts[0], "another value of the same property"
+    likely = [fact for fact in same_facts if _has_same_words(draft, fact)]
     if len(likely) == 1 and other_value(likely[0].content, draft.content):
         reason = "the same subject and attribute by name, and enough of the same words"
         return "supersede", likely[0], reason
-    if not own.subject:
-        for fact in known:
+    if not own_property.subject:
+        for fact in known_facts:
             if fact.at > draft.at and same_words(draft.content, fact.content):
                 return "none", fact, "said again later"
     return "add", None, "no stored fact is about the same property"
 
 
 def _has_same_words(draft: FactDraft, fact: Fact) -> bool:
-    ours, theirs = name_property(draft.content).subject, name_property(fact.content).subject
-    if ours and theirs:
-        return ours == theirs
-    left = _words_beside_values(draft.content)
-    right = _words_beside_values(fact.content)
-    least = max(_LEAST_SHARED, _LEAST_SHARE * max(len(left), len(right)))
-    return draft.type == fact.type and len(left & right) >= least
+    draft_subject, fact_subject = (
+        name_property(draft.content).subject,
+        name_property(fact.content).subject,
+    )
+    if draft_subject and fact_subject:
+        return draft_subject == fact_subject
+    draft_words = _words_beside_values(draft.content)
+    fact_words = _words_beside_values(fact.content)
+    least = max(_LEAST_SHARED, _LEAST_SHARE * max(len(draft_words), len(fact_words)))
+    return draft.type == fact.type and len(draft_words & fact_words) >= least

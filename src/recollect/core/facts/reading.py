@@ -58,16 +58,16 @@ def readable(segment: Segment) -> str:
     text = segment.text
     if not is_read(segment):
         return " " * len(text)
-    kept: list[str] = []
-    at = 0
-    for start, end in sorted(_hidden(segment)):
-        if end > at:
-            kept += (text[at:start], " " * (end - max(at, start)))
-            at = end
-    return "".join([*kept, text[at:]])
+    kept_texts: list[str] = []
+    offset = 0
+    for start, end in sorted(_find_hidden(segment)):
+        if end > offset:
+            kept_texts += (text[offset:start], " " * (end - max(offset, start)))
+            offset = end
+    return "".join([*kept_texts, text[offset:]])
 
 
-def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
+def _find_hidden(segment: Segment) -> Iterator[tuple[int, int]]:
     text = segment.text
     if "recalled-context" in text.lower():
         yield from (match.span() for match in _RECALLED_BLOCK.finditer(text))
@@ -75,16 +75,18 @@ def _hidden(segment: Segment) -> Iterator[tuple[int, int]]:
         return
     if segment.role == "assistant":
         yield from thinking_spans(text)
-        called = segment.tool and re.search(rf"^{re.escape(segment.tool)}\(", text, re.MULTILINE)
-        if called:
-            yield called.start(), len(text)
+        call_match = segment.tool and re.search(
+            rf"^{re.escape(segment.tool)}\(", text, re.MULTILINE
+        )
+        if call_match:
+            yield call_match.start(), len(text)
     else:
         yield 0, len(text) - len(strip_channel_prefix(text))
         yield from reminder_spans(text)
         yield from attachment_spans(text)
         yield from (match.span() for match in _LONG_QUOTE.finditer(text))
-        if injected := _INJECTED.search(text):  # a client appended the rest of the text
-            yield text.rfind("\n", 0, injected.start()) + 1, len(text)
+        if injection := _INJECTED.search(text):  # a client appended the rest of the text
+            yield text.rfind("\n", 0, injection.start()) + 1, len(text)
     yield from (match.span() for match in _FENCED.finditer(text))
     yield from (match.span() for match in _QUOTED_LINE.finditer(text))
 
@@ -126,7 +128,7 @@ class Line:
 class Page:
     """The page that a model reads: new lines, after earlier lines for context."""
 
-    new: tuple[Piece, ...] = ()
+    new_pieces: tuple[Piece, ...] = ()
     lines: tuple[Line, ...] = ()
     before: tuple[Piece, ...] = ()
     earlier: tuple[str, ...] = field(default=(), repr=False)
@@ -137,7 +139,7 @@ class Page:
 def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segment] = ()) -> Page:
     """Return a page with as many of these segments as fit into `tokens`, but at least one. The page
     begins with the lines of `before`."""
-    new: list[Piece] = []
+    new_pieces: list[Piece] = []
     lines: list[Line] = []
     read = number = 0
     cut_off = False
@@ -145,7 +147,7 @@ def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segm
         text = readable(segment)
         spans: list[tuple[int, int]] = []
         for start, end in _spans(segment, text):
-            tokens -= count_text(_shown_part(segment, text[start:end])) + LINE_TOKENS
+            tokens -= count_text(_shorten_part(segment, text[start:end])) + LINE_TOKENS
             if tokens < 0:
                 break
             spans.append((start, end))
@@ -153,7 +155,7 @@ def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segm
             break
         read += 1
         piece = Piece(segment=segment, text=text, end=spans[-1][1] if spans else 0)
-        new += [piece] if spans else []
+        new_pieces += [piece] if spans else []
         for start, end in spans:
             supports = segment.role != "tool" and not states_nothing(text[start:end])
             number += supports
@@ -163,7 +165,7 @@ def read_page(segments: Sequence[Segment], *, tokens: int, before: Sequence[Segm
             break
     pieces, earlier = _before(before)
     return Page(
-        new=tuple(new),
+        new_pieces=tuple(new_pieces),
         lines=tuple(lines),
         before=pieces,
         earlier=earlier,
@@ -179,7 +181,7 @@ def _spans(segment: Segment, text: str) -> Iterator[tuple[int, int]]:
         yield len(text) - len(text.lstrip()), len(text.rstrip())
 
 
-def _shown_part(segment: Segment, words: str) -> str:
+def _shorten_part(segment: Segment, words: str) -> str:
     if segment.role == "tool" and len(words) > TOOL_HEAD_CHARS + TOOL_TAIL_CHARS:
         words = f"{words[:TOOL_HEAD_CHARS]} […] {words[-TOOL_TAIL_CHARS:]}"
     return " ".join(words.split())
@@ -187,22 +189,24 @@ def _shown_part(segment: Segment, words: str) -> str:
 
 def _before(segments: Sequence[Segment]) -> tuple[tuple[Piece, ...], tuple[str, ...]]:
     pieces: list[Piece] = []
-    shown: list[str] = []
+    shown_lines: list[str] = []
     left = OVERLAP_TOKENS
     for segment in reversed(segments):
         text = readable(segment)
-        words = _shown_part(segment, text)
+        words = _shorten_part(segment, text)
         if not words:
             continue
         fits = count_text(words) + LINE_TOKENS <= left
-        if not fits and shown:
+        if not fits and shown_lines:
             break
         pieces.append(Piece(segment=segment, text=text, end=len(text.rstrip())))
-        shown.append(_unnumbered(segment, words if fits else f"[…] {words[-left // 2 :]}"))
+        shown_lines.append(
+            _show_without_number(segment, words if fits else f"[…] {words[-left // 2 :]}")
+        )
         left -= count_text(words) + LINE_TOKENS
         if left <= LINE_TOKENS:
             break
-    return tuple(reversed(pieces)), tuple(reversed(shown))
+    return tuple(reversed(pieces)), tuple(reversed(shown_lines))
 
 
 def line_count(segment: Segment) -> int:
@@ -292,12 +296,12 @@ _FORGED: Final = re.compile(
 
 
 def extraction_prompt(page: Page, *, max_output_tokens: int) -> Prompt:
-    shown = [_tagged("earlier", page.earlier)] if page.earlier else []
-    shown.append(_tagged("conversation", [_shown(line) for line in page.lines]))
+    sections = [_put_in_tag("earlier", page.earlier)] if page.earlier else []
+    sections.append(_put_in_tag("conversation", [_show_line(line) for line in page.lines]))
     last = max((line.number for line in page.lines), default=0)
     task = _TASK.format(first=1, last=last, most=MOST_FACTS, types=_TYPES, example=_EXAMPLE)
     return Prompt(
-        text="\n\n".join([*shown, task]),
+        text="\n\n".join([*sections, task]),
         system=_SYSTEM,
         max_output_tokens=max_output_tokens,
         schema=EXTRACTION_SCHEMA,
@@ -318,15 +322,15 @@ def call_tokens(new_tokens: int, max_output_tokens: int) -> int:
     return ceil((new_tokens + PROMPT_TOKENS) * COUNT_MARGIN) + max_output_tokens
 
 
-def _shown(line: Line) -> str:
+def _show_line(line: Line) -> str:
     segment = line.piece.segment
-    words = _shown_part(segment, line.text)
+    words = _shorten_part(segment, line.text)
     if not line.number:
-        return _unnumbered(segment, words)
+        return _show_without_number(segment, words)
     return f"[{line.number}] {segment.role}: {_defuse(words)}"
 
 
-def _unnumbered(segment: Segment, words: str) -> str:
+def _show_without_number(segment: Segment, words: str) -> str:
     role = "tool output" if segment.role == "tool" else segment.role
     return f"({role}: {_defuse(words)})"
 
@@ -335,5 +339,5 @@ def _defuse(words: str) -> str:
     return _FORGED.sub(r"(\1)", _TAGS.sub("< ", words))
 
 
-def _tagged(tag: str, lines: Sequence[str]) -> str:
+def _put_in_tag(tag: str, lines: Sequence[str]) -> str:
     return "\n".join([f"<{tag}>", *lines, f"</{tag}>"])

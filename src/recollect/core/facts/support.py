@@ -33,32 +33,34 @@ _CUT_SHORT: Final = " .…\"'“”‘’`*"
 
 def find_quote(quote: str, text: str, end: int) -> tuple[int, int]:
     """Return the span of a quotation in the text before `end`; (0, 0) if it is not there."""
-    wanted = _plain(quote.strip(_CUT_SHORT))
-    if len(wanted) + 2 * sum(not sign.isascii() for sign in wanted) < LEAST_WORD_CHARS:
+    plain_quote = _normalize(quote.strip(_CUT_SHORT))
+    if len(plain_quote) + 2 * sum(not sign.isascii() for sign in plain_quote) < LEAST_WORD_CHARS:
         return (0, 0)
-    at = _plain(text[:end]).find(wanted)
-    if at < 0:
+    offset = _normalize(text[:end]).find(plain_quote)
+    if offset < 0:
         return (0, 0)
 
     def place(plain_at: int) -> int:
-        return bisect_right(range(end), plain_at, key=lambda last: len(_plain(text[: last + 1])))
+        return bisect_right(
+            range(end), plain_at, key=lambda last: len(_normalize(text[: last + 1]))
+        )
 
-    return (place(at), place(at + len(wanted) - 1) + 1)
+    return (place(offset), place(offset + len(plain_quote) - 1) + 1)
 
 
-def _plain(text: str) -> str:
+def _normalize(text: str) -> str:
     """Return a text without white space and Markdown, in lower case and with straight quotes."""
     return text.translate(_SAME).casefold()
 
 
 def sentences_around(text: str, start: int, end: int, *, last: int) -> tuple[int, int]:
     """Return the span of the sentences that overlap `start` to `end`, not reading beyond `last`."""
-    reached = [
+    overlapping = [
         (begin, stop)
         for begin, stop in statement_spans(text, 0, min(last, len(text)))
         if begin < end and start < stop
     ]
-    return (reached[0][0], reached[-1][1]) if reached else (start, end)
+    return (overlapping[0][0], overlapping[-1][1]) if overlapping else (start, end)
 
 
 def sentence_before(text: str, start: int) -> str:
@@ -120,9 +122,9 @@ def is_supported(content: str, spans: Sequence[str], *, context: str = "") -> bo
 
 def is_anchored(content: str, quote: str) -> bool:
     """Return whether a statement has exact values and the quotation contains all of them."""
-    text = _folded(quote)
-    numbers = set(_NUMBERS.findall(_folded(content)))
-    terms = [_folded(term) for term in _TERMS.findall(content)]
+    text = _fold(quote)
+    numbers = set(_NUMBERS.findall(_fold(content)))
+    terms = [_fold(term) for term in _TERMS.findall(content)]
     has_values = numbers or terms or any(shapes_in(content)) or any(names_in(content))
     if not has_values or len(content_words(content)) <= _LEAST_WORDS:
         return False
@@ -164,24 +166,24 @@ def _asks(sentence: str) -> bool:
 
 
 def _has_exact_values(content: str, spans: Sequence[str], context: str) -> bool:
-    text = _folded("\n".join(spans))
-    around = f"{text}\n{_folded(context)}"
+    text = _fold("\n".join(spans))
+    context_text = f"{text}\n{_fold(context)}"
     numbers = set(_NUMBERS.findall(text))
     numbers |= {piece for number in numbers for piece in re.split(r"[.:,_/-]", number)}
-    words = {*tokenize(around), *tokenize("\n".join((*spans, context)))}
+    words = {*tokenize(context_text), *tokenize("\n".join((*spans, context)))}
     return (
-        numbers.issuperset(_NUMBERS.findall(_folded(content)))
-        and all(_folded(shape) in around for shape in shapes_in(content))
+        numbers.issuperset(_NUMBERS.findall(_fold(content)))
+        and all(_fold(shape) in context_text for shape in shapes_in(content))
         and all(max(name, key=len) in words for name in names_in(content))
     )
 
 
 def _has_words(content: str, spans: Sequence[str], context: str) -> bool:
-    wanted = content_words(content)
-    own = wanted & content_words("\n".join(spans))
-    shared = len(own) + len((wanted - own) & content_words(context))
+    wanted_words = content_words(content)
+    own_words = wanted_words & content_words("\n".join(spans))
+    shared_count = len(own_words) + len((wanted_words - own_words) & content_words(context))
     # the sentence itself must support it; a neighbor would support nearly any claim
-    return shared >= WORDS_SHARE * len(wanted) and len(own) * 2 >= shared
+    return shared_count >= WORDS_SHARE * len(wanted_words) and len(own_words) * 2 >= shared_count
 
 
 def content_words(text: str) -> frozenset[str]:
@@ -197,19 +199,21 @@ def content_words(text: str) -> frozenset[str]:
 def _agrees_in_denial(content: str, text: str) -> bool:
     if _DENIES.search(content) and not _DENIES.search(text):
         return False
-    stated, rested_on = _clauses(content), _clauses(text)
-    return not (_contradicts(stated, rested_on) or _contradicts(rested_on, stated))
+    claim_clauses, source_clauses = _clauses(content), _clauses(text)
+    return not (
+        _contradicts(claim_clauses, source_clauses) or _contradicts(source_clauses, claim_clauses)
+    )
 
 
-def _contradicts(clauses: Sequence[_Clause], others: Sequence[_Clause]) -> bool:
+def _contradicts(clauses: Sequence[_Clause], other_clauses: Sequence[_Clause]) -> bool:
     """Return whether a clause denies words that the others affirm, or the reverse."""
-    denied = {word for words, denies in others if denies for word in words}
-    affirmed = {word for words, denies in others if not denies for word in words}
+    denied_words = {word for words, denies in other_clauses if denies for word in words}
+    affirmed_words = {word for words, denies in other_clauses if not denies for word in words}
     for words, denies in clauses:
-        shared = words & (denied | affirmed)
-        if not denies or len(shared) < _SPOKEN_OF_SHARE * len(words):
+        shared_words = words & (denied_words | affirmed_words)
+        if not denies or len(shared_words) < _SPOKEN_OF_SHARE * len(words):
             continue
-        if len(shared & (affirmed - denied)) > _DENIED_SHARE * len(shared):
+        if len(shared_words & (affirmed_words - denied_words)) > _DENIED_SHARE * len(shared_words):
             return True
     return False
 
@@ -222,7 +226,7 @@ def _clauses(text: str) -> list[_Clause]:
     ]
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return " ".join(normalize("NFKC", text).casefold().replace("`", "").split())
 
 
@@ -326,19 +330,19 @@ class ReadText:
 
     def __init__(self, text: str, statements: Sequence[SpokenStatement]) -> None:
         self._text = text
-        self._folded = text.casefold()
-        self._vocabulary = frozenset[str]().union(*(one.words for one in statements))
-        wanted = frozenset[Run]().union(*(one.runs for one in statements))
-        self._runs = wanted.intersection(_runs(self._folded))
+        self._folded_text = text.casefold()
+        self._vocabulary = frozenset[str]().union(*(statement.words for statement in statements))
+        wanted_runs = frozenset[Run]().union(*(statement.runs for statement in statements))
+        self._runs = wanted_runs.intersection(_runs(self._folded_text))
 
     def is_repeated_by(self, statement: SpokenStatement, *, outside: bool) -> bool:
         """Return whether a statement repeats the text. If a tool fetched the text (`outside`), or
         for an order, one new name in both is enough."""
-        found = self.find_runs(statement)
-        in_a_row = max((sum(group) for _, group in groupby(found)), default=0)
-        if share(found) >= RUN_SHARE or in_a_row >= LONG_RUN:
+        run_matches = self.find_runs(statement)
+        in_a_row = max((sum(group) for _, group in groupby(run_matches)), default=0)
+        if share(run_matches) >= RUN_SHARE or in_a_row >= LONG_RUN:
             return True
-        is_named = any(name in self._folded for name in statement.new_names)
+        is_named = any(name in self._folded_text for name in statement.new_names)
         if is_named and (statement.is_order or outside):
             return True
         return statement.is_order and self._has_sentence(statement.words)
@@ -347,13 +351,13 @@ class ReadText:
         """Return for each run of a statement whether the text contains it."""
         return [run in self._runs for run in statement.runs]
 
-    def _has_sentence(self, wanted: frozenset[str]) -> bool:
-        least = ORDER_SHARE * len(wanted)
+    def _has_sentence(self, wanted_words: frozenset[str]) -> bool:
+        least = ORDER_SHARE * len(wanted_words)
         # most texts lack these words; splitting a long text into sentences takes time
-        present = sum(word[:_STEM_SIGNS] in self._folded for word in wanted)
-        if len(wanted) < _LEAST_RUNS or present < least:
+        present = sum(word[:_STEM_SIGNS] in self._folded_text for word in wanted_words)
+        if len(wanted_words) < _LEAST_RUNS or present < least:
             return False
-        return any(len(wanted & words) >= least for words in self._sentences)
+        return any(len(wanted_words & words) >= least for words in self._sentences)
 
     @cached_property
     def _sentences(self) -> frozenset[frozenset[str]]:
@@ -367,14 +371,16 @@ def share(found: Sequence[bool]) -> float:
     return sum(found) / len(found) if len(found) >= _LEAST_RUNS else 0.0
 
 
-def _runs(folded: str) -> Iterator[Run]:
-    spaced: list[str] = []
-    for word in _WORDS.findall(folded):
+def _runs(folded_text: str) -> Iterator[Run]:
+    spaced_words: list[str] = []
+    for word in _WORDS.findall(folded_text):
         if word.isascii() or not _UNSPACED.search(word):
-            spaced.append(word)
+            spaced_words.append(word)
         else:
-            yield from (word[at : at + RUN_SIGNS] for at in range(len(word) - RUN_SIGNS + 1))
-    yield from zip(spaced, spaced[1:], spaced[2:], strict=False)
+            yield from (
+                word[index : index + RUN_SIGNS] for index in range(len(word) - RUN_SIGNS + 1)
+            )
+    yield from zip(spaced_words, spaced_words[1:], spaced_words[2:], strict=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -389,45 +395,53 @@ class Proposed:
         return tuple(dict.fromkeys((self.draft.content, *self.spans)))
 
 
-def repeated_segments(
-    proposed: Sequence[Proposed], around: Sequence[Segment]
+def find_repeated_segments(
+    proposals: Sequence[Proposed], neighbor_segments: Sequence[Segment]
 ) -> list[list[Segment]]:
     """Return per draft the less trusted segments before it whose words it repeats."""
-    places = {segment.id: place for place, segment in enumerate(around)}
+    places = {segment.id: place for place, segment in enumerate(neighbor_segments)}
     users = [
         (place, segment.text.casefold())
-        for place, segment in enumerate(around)
+        for place, segment in enumerate(neighbor_segments)
         if segment.trust == "high"
     ]
-    own = [{span.segment for span in proposal.draft.evidence} for proposal in proposed]
+    own_ids = [{span.segment for span in proposal.draft.evidence} for proposal in proposals]
     before = [
-        max((places[id_] for id_ in ids if id_ in places), default=len(around)) for ids in own
+        max((places[id_] for id_ in ids if id_ in places), default=len(neighbor_segments))
+        for ids in own_ids
     ]
     statements = [
         [
-            read_statement(text, [said for place, said in users if place < before[at]])
+            read_statement(
+                text, [users_text for place, users_text in users if place < before[index]]
+            )
             for text in proposal.texts
         ]
-        for at, proposal in enumerate(proposed)
+        for index, proposal in enumerate(proposals)
     ]
-    repeated: list[list[Segment]] = [[] for _ in proposed]
-    for place, segment in enumerate(around):
-        doubted = [
-            at
-            for at, proposal in enumerate(proposed)
-            if place < before[at]
+    repeated_by_draft: list[list[Segment]] = [[] for _ in proposals]
+    for place, segment in enumerate(neighbor_segments):
+        doubted_indexes = [
+            index
+            for index, proposal in enumerate(proposals)
+            if place < before[index]
             and proposal.draft.trust != "high"
             and is_below(segment.trust, proposal.draft.trust)
-            and segment.id not in own[at]
+            and segment.id not in own_ids[index]
         ]
-        if not doubted:
+        if not doubted_indexes:
             continue
-        read = ReadText(segment.text, [one for at in doubted for one in statements[at]])
+        read = ReadText(
+            segment.text,
+            [statement for index in doubted_indexes for statement in statements[index]],
+        )
         outside = segment.trust == "outside"
-        for at in doubted:
-            if any(read.is_repeated_by(one, outside=outside) for one in statements[at]):
-                repeated[at].append(segment)
-    return repeated
+        for index in doubted_indexes:
+            if any(
+                read.is_repeated_by(statement, outside=outside) for statement in statements[index]
+            ):
+                repeated_by_draft[index].append(segment)
+    return repeated_by_draft
 
 
 _HOW_THINGS_ARE: Final[frozenset[FactType]] = frozenset({"implementation", "config", "issue"})
@@ -441,20 +455,22 @@ _BINDING: Final[frozenset[FactType]] = frozenset({"preference", "decision"})
 
 
 def admit(
-    proposed: Sequence[Proposed], around: Sequence[Segment], *, unseen_low: bool = False
+    proposals: Sequence[Proposed], neighbor_segments: Sequence[Segment], *, unseen_low: bool = False
 ) -> list[FactDraft]:
     """Return the drafts that their authors may state, with their trust. `around` are the segments
     of the page. `unseen_low` means that tools may have written even earlier messages, which a
     decision, preference or order may repeat."""
-    admitted: list[FactDraft] = []
-    for proposal, repeated in zip(proposed, repeated_segments(proposed, around), strict=True):
+    drafts: list[FactDraft] = []
+    for proposal, repeated_segments in zip(
+        proposals, find_repeated_segments(proposals, neighbor_segments), strict=True
+    ):
         draft = proposal.draft
-        trust = lowest_trust([draft.trust, *(segment.trust for segment in repeated)])
+        trust = lowest_trust([draft.trust, *(segment.trust for segment in repeated_segments)])
         orders = any(map(is_order, proposal.texts))
         binds = orders or draft.type in _BINDING
         if draft.type not in _STATABLE[trust] or (orders and trust in ("low", "outside")):
             continue
         if not (unseen_low and trust != "high" and binds):
-            lineage = tuple(segment.id for segment in repeated)
-            admitted.append(replace(draft, trust=trust, lineage=lineage))
-    return admitted
+            lineage = tuple(segment.id for segment in repeated_segments)
+            drafts.append(replace(draft, trust=trust, lineage=lineage))
+    return drafts
