@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.unit.search.candidates import NOW
 
-from recollect.core.search.facts import asked_types, rank_facts
+from recollect.core.search.facts import find_asked_types, rank_facts
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.fact import Fact, FactId
 from recollect.core.values.recall import AskedVector, FactCandidate, FactCandidates, Scale
@@ -115,4 +115,4 @@ def test_pinned_facts_come_first_and_ties_go_to_the_newest_and_then_by_id() -> N
     ],
 )
 def test_whose_type_is_asked_for(text: str, types: list[str]) -> None:
-    assert sorted(asked_types(text)) == sorted(types)
+    assert sorted(find_asked_types(text)) == sorted(types)

@@ -54,7 +54,7 @@ def length_damping(length: Number, average_length: float) -> Number:
     return SATURATION * (1.0 - LENGTH_SHARE + LENGTH_SHARE * relative)
 
 
-def saturated(count: Number, damping: Number) -> Number:
+def saturate(count: Number, damping: Number) -> Number:
     """Return the factor on a word's weight in a document that contains it `count` times."""
     return count * (SATURATION + 1.0) / (count + damping)
 
@@ -81,14 +81,14 @@ def score_documents(
         score = 0.0
         # A passage contains few words of a long question, so iterate over those, in the question's
         # order.
-        held = [word for word in counts if word in worths]
-        if len(held) > 1:
-            held.sort(key=place_of)
-        for word in held:
+        shared_words = [word for word in counts if word in worths]
+        if len(shared_words) > 1:
+            shared_words.sort(key=place_of)
+        for word in shared_words:
             if count := counts[word]:
                 gain = gains.get((count, length))
                 if gain is None:
-                    gain = gains[count, length] = saturated(float(count), dampings[length])
+                    gain = gains[count, length] = saturate(float(count), dampings[length])
                 score += worths[word] * gain
         scores.append(score)
     return scores
@@ -121,13 +121,13 @@ def score_ceiling(
 class Bm25Index:
     """Tokenized documents in RAM, identified by position."""
 
-    __slots__ = ("_counted", "_lengths", "document_frequencies")
+    __slots__ = ("_lengths", "_word_counts", "document_frequencies")
 
-    def __init__(self, counted: list[Counter[str]]) -> None:
-        self._counted = counted
-        self._lengths = [counts.total() for counts in counted]
+    def __init__(self, word_counts: list[Counter[str]]) -> None:
+        self._word_counts = word_counts
+        self._lengths = [counts.total() for counts in word_counts]
         self.document_frequencies: Final[Mapping[str, int]] = Counter(
-            word for counts in self._counted for word in counts
+            word for counts in self._word_counts for word in counts
         )
 
     @classmethod
@@ -141,7 +141,7 @@ class Bm25Index:
     def scores(self, query: Iterable[str]) -> list[float]:
         """Return the score of every document, by position; 0 if no word is shared."""
         return score_documents(
-            self._counted,
+            self._word_counts,
             self._lengths,
             average_length=sum(self._lengths) / (len(self._lengths) or 1),
             document_frequencies=self.document_frequencies,
@@ -151,7 +151,7 @@ class Bm25Index:
 
     def top(self, query: Iterable[str], limit: int) -> list[tuple[int, float]]:
         """Return the documents that share words with the query, best first, then by position."""
-        matches = [(at, score) for at, score in enumerate(self.scores(query)) if score]
+        matches = [(index, score) for index, score in enumerate(self.scores(query)) if score]
         return nsmallest(limit, matches, key=lambda match: (-match[1], match[0]))
 
 
@@ -176,17 +176,19 @@ class KeyLines:
             self._held_by.update(set(tokenize(line)))
             self._count += 1
 
-    def of(self, text: str, asked: AbstractSet[str]) -> str:
+    def of(self, text: str, asked_words: AbstractSet[str]) -> str:
         """Return the line of an output that shares most with these words; empty if none does."""
-        asked = {word for word in asked if self._held_by[word] <= max(1, _RARE * self._count)}
-        best, chosen = 0.0, ""
+        asked_words = {
+            word for word in asked_words if self._held_by[word] <= max(1, _RARE * self._count)
+        }
+        best, best_line = 0.0, ""
         for line in self._lines(text):
             words = set(tokenize(line))
-            shared = sum([self._worth(word) for word in words & asked])
+            shared = sum([self._worth(word) for word in words & asked_words])
             worth = shared + sum(map(self._worth, words)) / max(1, len(words))
             if shared and worth > best:
-                best, chosen = worth, line
-        return chosen
+                best, best_line = worth, line
+        return best_line
 
     def _worth(self, word: str) -> float:
         return inverse_document_frequency(

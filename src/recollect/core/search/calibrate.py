@@ -64,13 +64,15 @@ def scale_of(vectors: Sequence[bytes]) -> Scale:
     """Compute the scale of a model from its vectors of `probe_texts`, in their order."""
     numbers = [struct.unpack(f"<{len(values) // 4}f", values) for values in vectors]
     count = len(PROBES)
-    unrelated = [
+    similarities = [
         math.fsum(map(lambda a, b: a * b, numbers[question], numbers[count + statement]))
         for question, statement in product(range(count), repeat=2)
         if question != statement
     ]
-    mean = math.fsum(unrelated) / len(unrelated)
-    spread = math.sqrt(math.fsum((one - mean) ** 2 for one in unrelated) / len(unrelated))
+    mean = math.fsum(similarities) / len(similarities)
+    spread = math.sqrt(
+        math.fsum((similarity - mean) ** 2 for similarity in similarities) / len(similarities)
+    )
     return Scale(mean=mean, spread=spread)
 
 
@@ -127,12 +129,12 @@ def calibrate(
     calibration = CALIBRATIONS[len(telling)]
     dates = date_words_in(question.text)
     words = [word for word in question.words if word not in dates]
-    held = candidates.document_frequencies
+    frequencies = candidates.document_frequencies
     ceiling = score_ceiling(
-        document_frequencies=held,
+        document_frequencies=frequencies,
         documents=candidates.documents,
         # in scripts without spaces, most pairs of characters are not words
-        query=[word for word in words if held.get(word) or not is_unspaced_pair(word)],
+        query=[word for word in words if frequencies.get(word) or not is_unspaced_pair(word)],
     )
 
     passages = candidates.passages
@@ -168,19 +170,19 @@ def _telling_vectors(
     vectors: Sequence[AskedVector], candidates: Candidates
 ) -> list[tuple[int, Scale]]:
     return [
-        (at, vector.scale)
-        for at, vector in enumerate(vectors)
+        (index, vector.scale)
+        for index, vector in enumerate(vectors)
         if vector.scale is not None
         and vector.scale.spread > 0
         and vector.kind != "hash"
         # an embedder without stored vectors is not evidence against an answer
-        and any(candidate.similarities[at] is not None for candidate in candidates.passages)
+        and any(candidate.similarities[index] is not None for candidate in candidates.passages)
     ][: len(CALIBRATIONS) - 1]
 
 
 def _names_a_speaker(question: Question, candidates: Candidates) -> bool:
-    held = candidates.document_frequencies
-    return any(held.get(word, 0) >= SPEAKS_FROM for word in question.speakers)
+    frequencies = candidates.document_frequencies
+    return any(frequencies.get(word, 0) >= SPEAKS_FROM for word in question.speakers)
 
 
 def _unheard(question: Question, candidates: Candidates) -> bool:

@@ -75,60 +75,60 @@ class TimeWindow:
 
     start: float
     end: float
-    said: str
+    phrase: str
     words: tuple[str, ...] = ()
 
 
 def windows_asked(question: str, *, asked_at: float) -> tuple[TimeWindow, ...]:
     """Return the time windows that a question names, widened, because an event of May may be
     mentioned in June."""
-    lowered = question[:_READ_CHARS].lower()
+    lowercase_text = question[:_READ_CHARS].lower()
     windows: dict[TimeWindow, None] = {}
     this_year = _day(asked_at).year
     years = range(this_year, this_year - _YEARS_BACK, -1)
-    for day, month, year in _named_days(lowered):
-        for each in (year,) if year else years:
-            window = _named_window(each, month, day)
+    for day, month, year in _find_named_days(lowercase_text):
+        for window_year in (year,) if year else years:
+            window = _window_of_date(window_year, month, day)
             if window is not None:
                 windows[window] = None
         if len(windows) >= _MOST_WINDOWS:
             break
-    windows.update(dict.fromkeys(_relative_windows(lowered, _day(asked_at))))
+    windows.update(dict.fromkeys(_relative_windows(lowercase_text, _day(asked_at))))
     return tuple(windows)[:_MOST_WINDOWS]
 
 
 def days_meant(text: str, said_at: float) -> tuple[str, ...]:
     """Return index words for the days and months that a statement mentions, without repetition."""
-    lowered = text.lower()
-    said = _day(said_at)
+    lowercase_text = text.lower()
+    said_on = _day(said_at)
     words: list[str] = []
-    for day, month, year in _named_days(lowered):
-        meant = _valid(year or _nearest_year(said, month, day), month, day or 1)
-        if meant is not None:
-            words.extend(_words_of(meant, whole_month=day is None))
-    for meant, exact in _relative_days(lowered, said):
-        words.extend(_words_of(meant, whole_month=not exact))
+    for day, month, year in _find_named_days(lowercase_text):
+        meant_day = _valid(year or _nearest_year(said_on, month, day), month, day or 1)
+        if meant_day is not None:
+            words.extend(_words_of(meant_day, whole_month=day is None))
+    for meant_day, exact in _relative_days(lowercase_text, said_on):
+        words.extend(_words_of(meant_day, whole_month=not exact))
     return tuple(dict.fromkeys(words))
 
 
-def _named_days(lowered: str) -> Iterator[tuple[int | None, int, int | None]]:
-    for match in _ISO.finditer(lowered):
+def _find_named_days(lowercase_text: str) -> Iterator[tuple[int | None, int, int | None]]:
+    for match in _ISO.finditer(lowercase_text):
         yield _number(match[3]), int(match[2]), int(match[1])
-    for match in _CHINESE.finditer(lowered):
+    for match in _CHINESE.finditer(lowercase_text):
         yield _number(match[3]), int(match[2]), _number(match[1])
-    for match in _NAMED.finditer(lowered):
+    for match in _NAMED.finditer(lowercase_text):
         month = match["month"] or match["month2"] or match["month3"]
         day = match["day"] or match["day2"]
         year = match["year"] or match["year2"] or match["year3"]
         alone = day is None and year is None
-        before = lowered[max(0, match.start() - _BEFORE_CHARS) : match.start()]
+        before = lowercase_text[max(0, match.start() - _BEFORE_CHARS) : match.start()]
         named = _BEFORE_MONTH.search(before) and f"{before[-5:]}{month}" != "this may"
         if alone and month in _DOUBTFUL and not named:
             continue
         yield _number(day), MONTH_NUMBERS[month], _number(year)
 
 
-def _named_window(year: int, month: int, day: int | None) -> TimeWindow | None:
+def _window_of_date(year: int, month: int, day: int | None) -> TimeWindow | None:
     first = _valid(year, month, day or 1)
     if first is None:
         return None
@@ -138,52 +138,52 @@ def _named_window(year: int, month: int, day: int | None) -> TimeWindow | None:
     return _window(first - timedelta(days=1), first + timedelta(days=8), words[:1])
 
 
-def _relative_windows(lowered: str, today: date) -> Iterator[TimeWindow]:
-    for match in _AGO.finditer(lowered):
+def _relative_windows(lowercase_text: str, today: date) -> Iterator[TimeWindow]:
+    for match in _AGO.finditer(lowercase_text):
         centre = _ago(today, match)
         slack = timedelta(days=_SLACK_DAYS[match[2]])
         words = _words_of(centre, whole_month=match[2] == "month")[:1]
         yield _window(centre - slack, centre + slack + timedelta(days=1), words)
-    if "yesterday" in lowered or "last night" in lowered:
+    if "yesterday" in lowercase_text or "last night" in lowercase_text:
         words = _words_of(today - timedelta(days=1), whole_month=False)[:1]
         yield _window(today - timedelta(days=2), today, words)
-    for match in _SPAN.finditer(lowered):
+    for match in _SPAN.finditer(lowercase_text):
         back = {"week": (14, 0), "weekend": (10, 0), "month": (62, 1), "year": (730, 30)}[match[2]]
         yield _window(today - timedelta(days=back[0]), today - timedelta(days=back[1]))
-    for match in _WEEKDAY.finditer(lowered):
+    for match in _WEEKDAY.finditer(lowercase_text):
         if match[1] != "on":
-            meant = _last_weekday(today, match[2])
-            words = _words_of(meant, whole_month=False)[:1]
-            yield _window(meant - timedelta(days=1), meant + timedelta(days=2), words)
+            meant_day = _last_weekday(today, match[2])
+            words = _words_of(meant_day, whole_month=False)[:1]
+            yield _window(meant_day - timedelta(days=1), meant_day + timedelta(days=2), words)
     for word, days in _CHINESE_DAYS.items():
-        if word in lowered:
-            meant = today - timedelta(days=days)
-            words = _words_of(meant, whole_month=False)[:1]
-            yield _window(meant - timedelta(days=1), meant + timedelta(days=1), words)
+        if word in lowercase_text:
+            meant_day = today - timedelta(days=days)
+            words = _words_of(meant_day, whole_month=False)[:1]
+            yield _window(meant_day - timedelta(days=1), meant_day + timedelta(days=1), words)
     for word, (first, last) in _CHINESE_SPANS.items():
-        if word in lowered:
+        if word in lowercase_text:
             yield _window(today - timedelta(days=first), today - timedelta(days=last))
 
 
-def _relative_days(lowered: str, said_at: date) -> Iterator[tuple[date, bool]]:
-    for match in _AGO.finditer(lowered):
+def _relative_days(lowercase_text: str, said_at: date) -> Iterator[tuple[date, bool]]:
+    for match in _AGO.finditer(lowercase_text):
         yield _ago(said_at, match), match[2] in ("day", "week")
-    if "yesterday" in lowered or "last night" in lowered:
+    if "yesterday" in lowercase_text or "last night" in lowercase_text:
         yield said_at - timedelta(days=1), True
-    if "tomorrow" in lowered:
+    if "tomorrow" in lowercase_text:
         yield said_at + timedelta(days=1), True
-    for match in _SPAN.finditer(lowered):
+    for match in _SPAN.finditer(lowercase_text):
         days = {"week": 7, "weekend": (said_at.weekday() - 5) % 7 or 7, "month": 0, "year": 365}
         if match[2] == "month":
             yield said_at.replace(day=1) - timedelta(days=1), False
         else:
             yield said_at - timedelta(days=days[match[2]]), match[2] != "year"
-    for match in _WEEKDAY.finditer(lowered):
+    for match in _WEEKDAY.finditer(lowercase_text):
         yield _last_weekday(said_at, match[2]), True
     for word, back in _CHINESE_DAYS.items():
-        if word in lowered and back:
+        if word in lowercase_text and back:
             yield said_at - timedelta(days=back), True
-    if "上个月" in lowered:
+    if "上个月" in lowercase_text:
         yield said_at.replace(day=1) - timedelta(days=1), False
 
 
@@ -203,23 +203,23 @@ def _last_weekday(today: date, name: str) -> date:
 
 def _nearest_year(said_at: date, month: int, day: int | None) -> int:
     years = (said_at.year - 1, said_at.year, said_at.year + 1)
-    near = [
-        (abs((meant - said_at).days), year)
+    distances = [
+        (abs((candidate_day - said_at).days), year)
         for year in years
-        if (meant := _valid(year, month, day or 15))
+        if (candidate_day := _valid(year, month, day or 15))
     ]
-    return min(near)[1] if near else said_at.year
+    return min(distances)[1] if distances else said_at.year
 
 
 def _window(start: date, end: date, words: tuple[str, ...] = ()) -> TimeWindow:
     return TimeWindow(
-        start=_seconds(start), end=_seconds(end), said=f"{start} to {end}", words=words
+        start=_seconds(start), end=_seconds(end), phrase=f"{start} to {end}", words=words
     )
 
 
-def _words_of(meant: date, *, whole_month: bool) -> tuple[str, ...]:
-    month = f"on={meant:%Y-%m}"
-    return (month,) if whole_month else (f"on={meant:%Y-%m-%d}", month)
+def _words_of(day: date, *, whole_month: bool) -> tuple[str, ...]:
+    month = f"on={day:%Y-%m}"
+    return (month,) if whole_month else (f"on={day:%Y-%m-%d}", month)
 
 
 def _valid(year: int, month: int, day: int) -> date | None:

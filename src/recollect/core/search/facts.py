@@ -87,13 +87,13 @@ def rank_facts(
     which the similarities were computed."""
     worths = _worths(words, candidates)
     total = sum(worths.values())
-    ranked = [_ranked(candidate, worths, total, vectors) for candidate in candidates.facts]
-    near = [
+    ranked = [_rank_fact(candidate, worths, total, vectors) for candidate in candidates.facts]
+    near_facts = [
         ranked_fact
         for ranked_fact in ranked
         if ranked_fact.fact.pinned or ranked_fact.score >= LEAST_SCORE
     ]
-    near.sort(
+    near_facts.sort(
         key=lambda ranked_fact: (
             not ranked_fact.fact.pinned,
             -ranked_fact.score,
@@ -101,74 +101,78 @@ def rank_facts(
             ranked_fact.fact.id,
         )
     )
-    least = TAIL_SHARE * max((ranked.score for ranked in near), default=0.0)
+    least = TAIL_SHARE * max((ranked.score for ranked in near_facts), default=0.0)
     return tuple(
-        ranked for ranked in near[:MOST_FACTS] if ranked.fact.pinned or ranked.score >= least
+        ranked for ranked in near_facts[:MOST_FACTS] if ranked.fact.pinned or ranked.score >= least
     )
 
 
-def asked_types(text: str) -> tuple[FactType, ...]:
+def find_asked_types(text: str) -> tuple[FactType, ...]:
     """Return the types of facts that a message asks for: "list our decisions", "open tasks?"."""
     if len(text) > _ASKING_CHARS:
         return ()
-    named = {
+    named_types = {
         name
         for pattern in _ASKS_TYPES
         for match in pattern.finditer(text)
         for name, words in match.groupdict().items()
         if words
     }
-    if "decision" in named:
-        named.add("architecture")
-    return tuple(one for one in EXTRACTED_TYPES if one in named)
+    if "decision" in named_types:
+        named_types.add("architecture")
+    return tuple(fact_type for fact_type in EXTRACTED_TYPES if fact_type in named_types)
 
 
 def list_facts(
     question: Question, types: Sequence[FactType], candidates: FactCandidates
 ) -> tuple[RankedFact, ...]:
     """Return the facts of these types, newest first: all, or those about the question's subject."""
-    about = set(substance(question.text, question.words)) - LISTING_WORDS
+    subject_words = set(substance(question.text, question.words)) - LISTING_WORDS
     of_type = [candidate.fact for candidate in candidates.facts if candidate.fact.type in types]
-    listed = [fact for fact in of_type if not about or about.intersection(fact.words)]
-    listed.sort(key=lambda fact: (-fact.at, fact.id))
-    return tuple(RankedFact(fact=fact, score=_LISTED, shared=0) for fact in listed[:MOST_LISTED])
+    listed_facts = [
+        fact for fact in of_type if not subject_words or subject_words.intersection(fact.words)
+    ]
+    listed_facts.sort(key=lambda fact: (-fact.at, fact.id))
+    return tuple(
+        RankedFact(fact=fact, score=_LISTED, shared=0) for fact in listed_facts[:MOST_LISTED]
+    )
 
 
 def _worths(words: Sequence[str], candidates: FactCandidates) -> dict[str, float]:
     """Return the weight of each word. A word that no fact contains weighs as much as a word in one
     fact. It weighs nothing in a script without spaces, in which most pairs of characters are not
     words."""
-    held = candidates.document_frequencies
+    frequencies = candidates.document_frequencies
     return {
         word: inverse_document_frequency(
-            document_frequency=max(1, held.get(word, 0)),
+            document_frequency=max(1, frequencies.get(word, 0)),
             documents=candidates.documents + PRIOR_FACTS,
         )
         for word in dict.fromkeys(words)
-        if held.get(word) or not is_unspaced_pair(word)
+        if frequencies.get(word) or not is_unspaced_pair(word)
     }
 
 
-def _ranked(
+def _rank_fact(
     candidate: FactCandidate, worths: dict[str, float], total: float, vectors: Sequence[AskedVector]
 ) -> RankedFact:
-    own = set(candidate.fact.words)
+    own_words = set(candidate.fact.words)
     # in the question's order, so that every process adds floats in the same order
-    held = [word for word in worths if word in own]
-    by_words = sum(worths[word] for word in held) / (total or 1.0)
+    shared_words = [word for word in worths if word in own_words]
+    by_words = sum(worths[word] for word in shared_words) / (total or 1.0)
     nearness = _nearness(candidate, vectors)
     return RankedFact(
         fact=candidate.fact,
         score=1 - (1 - by_words) * (1 - _BY_VECTOR * nearness),
-        shared=_words_apart(held),
+        shared=_words_apart(shared_words),
         nearness=nearness,
     )
 
 
-def _words_apart(held: Sequence[str]) -> int:
+def _words_apart(shared_words: Sequence[str]) -> int:
     taken: set[str] = set()
     count = 0
-    for word in held:
+    for word in shared_words:
         if word.isascii():
             count += 1
         elif is_unspaced_pair(word):

@@ -25,9 +25,9 @@ _OPTION: Final = r"(?<![\w-])--[a-z][\w-]{2,40}"
 _CALLED: Final = r"(?:\(\))?"
 
 
-def _hash(most: int, digits: str = "a-f") -> str:
-    ahead = f"[0-9{digits}]{{0,{most - 1}}}"
-    return rf"\b(?={ahead}\d)(?={ahead}[{digits}])[0-9{digits}]{{7,{most}}}\b"
+def _hash(max_chars: int, digits: str = "a-f") -> str:
+    lookahead = f"[0-9{digits}]{{0,{max_chars - 1}}}"
+    return rf"\b(?={lookahead}\d)(?={lookahead}[{digits}])[0-9{digits}]{{7,{max_chars}}}\b"
 
 
 _SHAPES: Final = re.compile(
@@ -141,10 +141,10 @@ class ExactThing:
 
 def identifiers_in(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
-    for written in shapes_in(text[:_READ_CHARS]):
-        words = tokenize(written)
+    for identifier in shapes_in(text[:_READ_CHARS]):
+        words = tokenize(identifier)
         if words:
-            found.setdefault(max(words, key=len), written)
+            found.setdefault(max(words, key=len), identifier)
             if len(found) == _MOST:
                 break
     return found
@@ -152,32 +152,32 @@ def identifiers_in(text: str) -> dict[str, str]:
 
 def shapes_in(text: str) -> Iterator[str]:
     # No pattern contains white space, so most of a text can be skipped.
-    spelled = " ".join([run for run in _RUNS.findall(text) if not _is_plain_word(run)])
-    for shape in _SHAPES.finditer(spelled):
-        written = shape[0].rstrip(".,:;/")
-        if len(written) < _LEAST_CHARS and not written.startswith("#"):
+    searched_text = " ".join([run for run in _RUNS.findall(text) if not _is_plain_word(run)])
+    for shape in _SHAPES.finditer(searched_text):
+        shape_text = shape[0].rstrip(".,:;/")
+        if len(shape_text) < _LEAST_CHARS and not shape_text.startswith("#"):
             continue
-        if not _PLAIN.fullmatch(written):
-            yield written
+        if not _PLAIN.fullmatch(shape_text):
+            yield shape_text
 
 
 def names_in(text: str) -> Iterator[str]:
     """Yield identifiers as people search for them: `a.b` in code gives its parts."""
-    for written in shapes_in(text):
-        if not _LEAST_CHARS <= len(written) <= _MOST_NAME_CHARS:
+    for identifier in shapes_in(text):
+        if not _LEAST_CHARS <= len(identifier) <= _MOST_NAME_CHARS:
             continue
-        if _WHOLE_CHAIN.fullmatch(written) and not _CODE_FILE.fullmatch(written):
-            for piece in _LINKS.split(written):
+        if _WHOLE_CHAIN.fullmatch(identifier) and not _CODE_FILE.fullmatch(identifier):
+            for piece in _LINKS.split(identifier):
                 if len(piece) >= _LEAST_CHARS and _LINKED.fullmatch(piece):
                     yield piece
             continue
-        yield written
+        yield identifier
 
 
-def words_of(written: str) -> tuple[str, ...]:
+def words_of(identifier: str) -> tuple[str, ...]:
     """Return the index words that every text with this identifier contains, one per part.
     `src/app.py` gives one word; `ABC-123` and `--dry-run` give two words."""
-    pieces = filter(None, map(tokenize, _PIECES.split(written)))
+    pieces = filter(None, map(tokenize, _PIECES.split(identifier)))
     return tuple(dict.fromkeys(max(words, key=len) for words in pieces))
 
 
@@ -204,15 +204,15 @@ def _is_plain_word(run: str) -> bool:
 def _exact_thing(shape: re.Match[str]) -> ExactThing | None:
     assert shape.lastgroup is not None
     kind, least_chars = _KINDS[shape.lastgroup]
-    written = shape[0].rstrip(".,:;")
-    if len(written) < least_chars or _NOT_EXACT.fullmatch(written):
+    shape_text = shape[0].rstrip(".,:;")
+    if len(shape_text) < least_chars or _NOT_EXACT.fullmatch(shape_text):
         return None
-    if written.removesuffix("()") in _BRANDS:
+    if shape_text.removesuffix("()") in _BRANDS:
         return None
-    if shape.lastgroup == "number" and not _says_more_than_a_count(written):
+    if shape.lastgroup == "number" and not _says_more_than_a_count(shape_text):
         return None
     start = shape.start()
-    return ExactThing(kind=kind, text=written, start=start, end=start + len(written))
+    return ExactThing(kind=kind, text=shape_text, start=start, end=start + len(shape_text))
 
 
 def _says_more_than_a_count(number: str) -> bool:

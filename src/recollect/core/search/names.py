@@ -63,20 +63,20 @@ def is_german(text: str) -> bool:
     if _ASKS_IN_GERMAN.match(text):
         return True
     words = set(_GERMAN.findall(text))
-    both = words | set(_ALSO_GERMAN.findall(text))
-    return bool(words) and len(both) + ("ß" in text) >= _GERMAN_WORDS
+    all_words = words | set(_ALSO_GERMAN.findall(text))
+    return bool(words) and len(all_words) + ("ß" in text) >= _GERMAN_WORDS
 
 
 def names_in(question: str) -> tuple[tuple[str, ...], ...]:
     words = list(_WORDS.finditer(question))
     inner = [match for match in words if not _begins_sentence(question, match)]
-    capitalised = [match for match in inner if match[0][:1].isupper()]
-    shouted = len(inner) >= _SHOUTED_INNER and len(capitalised) == len(inner)
-    titled = len(words) >= _TITLED_WORDS and len(capitalised) > _TITLED_SHARE * len(words)
+    capitalized_words = [match for match in inner if match[0][:1].isupper()]
+    shouted = len(inner) >= _SHOUTED_INNER and len(capitalized_words) == len(inner)
+    titled = len(words) >= _TITLED_WORDS and len(capitalized_words) > _TITLED_SHARE * len(words)
     if shouted or titled or is_german(question):
         return ()
     names: list[tuple[str, ...]] = []
-    for match in capitalised:
+    for match in capitalized_words:
         word = match[0].removesuffix("'s").removesuffix("’s")
         # acronyms such as "DB" and "API" are not names
         if len(word) < _LEAST_LETTERS or word.isupper() or word.lower() in _NO_NAMES:
@@ -94,18 +94,20 @@ def _begins_sentence(question: str, match: re.Match[str]) -> bool:
 def date_words_in(question: str) -> frozenset[str]:
     """Return the words of a question that name a date. No message contains its own date."""
     words = [match[0] for match in _WORDS.finditer(question)]
-    lowered = [word.lower() for word in words]
+    lowercase_words = [word.lower() for word in words]
     certain = [
-        low not in _DOUBTFUL or (word[0].isupper() and not (at == 0 and low in ("may", "march")))
-        for at, (word, low) in enumerate(zip(words, lowered, strict=True))
+        low not in _DOUBTFUL or (word[0].isupper() and not (index == 0 and low in ("may", "march")))
+        for index, (word, low) in enumerate(zip(words, lowercase_words, strict=True))
     ]
-    months = {at for at, low in enumerate(lowered) if low in _MONTHS and certain[at]}
+    months = {
+        index for index, low in enumerate(lowercase_words) if low in _MONTHS and certain[index]
+    }
     found: set[str] = set()
-    for at, low in enumerate(lowered):
-        is_weekday = low in _WEEKDAYS and certain[at]
-        beside = any(near in months for near in range(at - 2, at + 3))
-        is_day = beside and _DAY.fullmatch(low) is not None
-        if at in months or is_weekday or is_day or _YEAR.fullmatch(low):
+    for index, low in enumerate(lowercase_words):
+        is_weekday = low in _WEEKDAYS and certain[index]
+        is_near_month = any(neighbor in months for neighbor in range(index - 2, index + 3))
+        is_day = is_near_month and _DAY.fullmatch(low) is not None
+        if index in months or is_weekday or is_day or _YEAR.fullmatch(low):
             found.update(tokenize(low))
     return frozenset(found)
 
@@ -138,9 +140,11 @@ def speaker_of(text: str) -> str:
     if match is None:
         return ""
     words = match["name"].split()
-    named = words[0][0].isupper() and words[-1][0].isupper()
+    is_capitalized = words[0][0].isupper() and words[-1][0].isupper()
     label = words[-1].lower() in _LABELS or words[0].lower() in _LABELS
-    return match["name"] if named and not label and not _FAILURE.fullmatch(words[0]) else ""
+    return (
+        match["name"] if is_capitalized and not label and not _FAILURE.fullmatch(words[0]) else ""
+    )
 
 
 def speaker_word(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
+from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturate
 from recollect.core.values.fact import Fact
 from recollect.core.values.segment import SegmentId
 
@@ -66,24 +66,24 @@ def words_of(text: str) -> list[str]:
         if not re.match(f"[{_IDEOGRAPHS}]", run):
             words.append(run)
             continue
-        for at, char in enumerate(run):
-            words += (char,) if at == 0 else (char, run[at - 1 : at + 1])
+        for index, char in enumerate(run):
+            words += (char,) if index == 0 else (char, run[index - 1 : index + 1])
     return words
 
 
 def score_texts(texts: Sequence[str], query: str) -> list[float]:
     """Compute the BM25 score of each text. A word that the query repeats counts each time."""
-    counted = [Counter(words_of(text)) for text in texts]
-    lengths = [counts.total() for counts in counted]
+    word_counts = [Counter(words_of(text)) for text in texts]
+    lengths = [counts.total() for counts in word_counts]
     average = sum(lengths) / len(lengths) if lengths else 0.0
-    counters = Counter(word for counts in counted for word in counts)
+    counters = Counter(word for counts in word_counts for word in counts)
     scores = [0.0] * len(texts)
     for word in words_of(query):
         worth = inverse_document_frequency(document_frequency=counters[word], documents=len(texts))
-        for at, counts in enumerate(counted):
+        for index, counts in enumerate(word_counts):
             if counts[word]:
-                damping = length_damping(float(lengths[at]), average)
-                scores[at] += worth * saturated(float(counts[word]), damping)
+                damping = length_damping(float(lengths[index]), average)
+                scores[index] += worth * saturate(float(counts[word]), damping)
     return scores
 
 
@@ -141,38 +141,38 @@ class WarmIndex:
 
     def holds(self, message: WarmMessage) -> bool:
         """Return whether to skip the message, because it is noise or the index has its text."""
-        return len(message.text) <= NOISE_CHARS or _spoken_key(message) in self._known
+        return len(message.text) <= NOISE_CHARS or _key_of_words(message) in self._known
 
     def add(self, message: WarmMessage, vector: bytes | None) -> None:
         """Index a message as the newest one, unless the index has its text."""
         if self.holds(message):
             return
-        self._known.add(_spoken_key(message))
-        at = len(self._ids)
+        self._known.add(_key_of_words(message))
+        index = len(self._ids)
         counts = Counter(words_of(message.text))
         self._ids.append(message.id)
         self._said_at.append(message.said_at)
         self._lengths.append(counts.total())
         if vector is not None:
-            self._keep(at, np.frombuffer(vector, "<f4"))
+            self._keep(index, np.frombuffer(vector, "<f4"))
         for word, count in counts.items():
-            self._postings.setdefault(word, {})[at] = count
+            self._postings.setdefault(word, {})[index] = count
 
     def drop(self, ids: Collection[SegmentId]) -> None:
         """Remove messages that were removed from the store."""
-        gone = {at for at, id_ in enumerate(self._ids) if id_ in ids} - self._gone
+        removed_indexes = {index for index, id_ in enumerate(self._ids) if id_ in ids} - self._gone
         for posting in self._postings.values():
-            for at in gone & posting.keys():
-                del posting[at]
-        self._vectors[[at for at in gone if at < len(self._vectors)]] = 0.0
-        self._gone |= gone
+            for index in removed_indexes & posting.keys():
+                del posting[index]
+        self._vectors[[index for index in removed_indexes if index < len(self._vectors)]] = 0.0
+        self._gone |= removed_indexes
 
-    def _keep(self, at: int, row: Rows) -> None:
-        if at >= len(self._vectors):
+    def _keep(self, index: int, row: Rows) -> None:
+        if index >= len(self._vectors):
             held = self._vectors
-            self._vectors = np.zeros((max(64, 2 * at), len(row)), np.float32)
+            self._vectors = np.zeros((max(64, 2 * index), len(row)), np.float32)
             self._vectors[: len(held), : held.shape[1]] = held
-        self._vectors[at] = row
+        self._vectors[index] = row
 
     def search(
         self,
@@ -183,98 +183,112 @@ class WarmIndex:
         limit: int,
         weights: Weights,
         leave_out: Collection[SegmentId] = frozenset(),
-        near: Mapping[SegmentId, float] | None = None,
+        cosine_by_id: Mapping[SegmentId, float] | None = None,
     ) -> tuple[list[WarmHit], list[SegmentId]]:
         """Return the best hits for the query, and all messages in order of arrival. `near` are
         cosines from the store, if it holds the vectors."""
         places = list(self._warm(now, frozenset(leave_out)))
-        if near is None:
-            cosines = self._cosines(places, vector, most=2 * limit)
+        if cosine_by_id is None:
+            cosines = self._cosines(places, vector, max_count=2 * limit)
         else:
             ids = self._ids
-            cosines = {at: near[ids[at]] for at in places if near.get(ids[at], -1.0) >= 0}
-        nearest = sorted(cosines, key=lambda at: (-cosines[at], at))[: 2 * limit]
+            cosines = {
+                index: cosine_by_id[ids[index]]
+                for index in places
+                if cosine_by_id.get(ids[index], -1.0) >= 0
+            }
+        nearest = sorted(cosines, key=lambda index: (-cosines[index], index))[: 2 * limit]
         by_words = self._by_words(places, words_of(query))
-        wordiest = sorted(by_words, key=lambda at: (-by_words[at], at))[: 2 * limit]
-        best = max((by_words[at] for at in wordiest), default=0.0) or 1.0
+        wordiest = sorted(by_words, key=lambda index: (-by_words[index], index))[: 2 * limit]
+        best = max((by_words[index] for index in wordiest), default=0.0) or 1.0
         hits = [
             self._hit(
-                at,
-                cosines[at] if at in nearest else 0.0,
-                by_words[at] / best if at in wordiest else 0.0,
+                index,
+                cosines[index] if index in nearest else 0.0,
+                by_words[index] / best if index in wordiest else 0.0,
                 now,
                 weights,
             )
-            for at in sorted({*nearest, *wordiest})
+            for index in sorted({*nearest, *wordiest})
         ]
         hits.sort(key=lambda hit: -hit.score)
         passing = [hit for hit in hits if _effective(hit, weights) >= weights.min_score]
-        return passing[:limit], [self._ids[at] for at in places]
+        return passing[:limit], [self._ids[index] for index in places]
 
     def _warm(self, now: float, leave_out: frozenset[SegmentId]) -> Iterator[int]:
         oldest = -math.inf
         if self._eviction_days is not None:
             oldest = now - self._eviction_days * _DAY_SECONDS
-        held = [at for at in range(len(self._ids)) if at not in self._gone]
-        for at in held[-self._max_segments :]:
-            if self._said_at[at] >= oldest and self._ids[at] not in leave_out:
-                yield at
+        held = [index for index in range(len(self._ids)) if index not in self._gone]
+        for index in held[-self._max_segments :]:
+            if self._said_at[index] >= oldest and self._ids[index] not in leave_out:
+                yield index
 
     def _cosines(
-        self, places: Sequence[int], vector: bytes | None, *, most: int
+        self, places: Sequence[int], vector: bytes | None, *, max_count: int
     ) -> dict[int, float]:
-        among = np.array([at for at in places if at < len(self._vectors)], np.intp)
-        if vector is None or not len(among):
+        indexes = np.array([index for index in places if index < len(self._vectors)], np.intp)
+        if vector is None or not len(indexes):
             return {}
-        near = (self._vectors @ np.frombuffer(vector, "<f4"))[among]
-        first = np.argsort(-near, kind="stable")[:most]
-        return {int(among[at]): float(near[at]) for at in first if near[at] >= 0}
+        cosines = (self._vectors @ np.frombuffer(vector, "<f4"))[indexes]
+        first = np.argsort(-cosines, kind="stable")[:max_count]
+        return {
+            int(indexes[index]): float(cosines[index]) for index in first if cosines[index] >= 0
+        }
 
     def _by_words(self, places: Sequence[int], words: Sequence[str]) -> dict[int, float]:
-        among = set(places)
-        average = sum(self._lengths[at] for at in places) / len(places) if places else 0.0
+        index_set = set(places)
+        average = sum(self._lengths[index] for index in places) / len(places) if places else 0.0
         scores: dict[int, float] = {}
         for word in words:
-            held = [(at, n) for at, n in self._postings.get(word, {}).items() if at in among]
+            held = [
+                (index, n)
+                for index, n in self._postings.get(word, {}).items()
+                if index in index_set
+            ]
             worth = inverse_document_frequency(document_frequency=len(held), documents=len(places))
-            for at, count in held:
-                damping = length_damping(float(self._lengths[at]), average)
-                scores[at] = scores.get(at, 0.0) + worth * saturated(float(count), damping)
+            for index, count in held:
+                damping = length_damping(float(self._lengths[index]), average)
+                scores[index] = scores.get(index, 0.0) + worth * saturate(float(count), damping)
         return scores
 
-    def _hit(self, at: int, cosine: float, words: float, now: float, weights: Weights) -> WarmHit:
-        days = max(0.0, now - self._said_at[at]) / _DAY_SECONDS
+    def _hit(
+        self, index: int, cosine: float, words: float, now: float, weights: Weights
+    ) -> WarmHit:
+        days = max(0.0, now - self._said_at[index]) / _DAY_SECONDS
         raw = weights.vector * cosine + weights.text * words
         score = raw * math.pow(weights.decay_per_day, days)
-        return WarmHit(id=self._ids[at], score=score, cosine=cosine, words=words)
+        return WarmHit(id=self._ids[index], score=score, cosine=cosine, words=words)
 
 
-def _spoken_key(message: WarmMessage) -> bytes:
-    named = f"{message.session}\0{message.role}\0{message.text}"
-    return blake2b(named.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def _key_of_words(message: WarmMessage) -> bytes:
+    name_text = f"{message.session}\0{message.role}\0{message.text}"
+    return blake2b(name_text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _effective(hit: WarmHit, weights: Weights) -> float:
-    said = (weights.vector if hit.cosine > 0 else 0.0) + (weights.text if hit.words > 0 else 0.0)
-    return hit.score / said if said else hit.score
+    used_weight = (weights.vector if hit.cosine > 0 else 0.0) + (
+        weights.text if hit.words > 0 else 0.0
+    )
+    return hit.score / used_weight if used_weight else hit.score
 
 
 def widen(hits: Sequence[WarmHit], timeline: Sequence[SegmentId]) -> list[WarmHit]:
     """Return the hits and the messages near them, each with its best score from any hit."""
-    place = {id_: at for at, id_ in enumerate(timeline)}
+    place = {id_: index for index, id_ in enumerate(timeline)}
     best: dict[SegmentId, WarmHit] = {}
     for hit in hits:
         for distance in range(-WINDOW, WINDOW + 1):
-            at = place[hit.id] + distance
-            if not 0 <= at < len(timeline):
+            index = place[hit.id] + distance
+            if not 0 <= index < len(timeline):
                 continue
             score = hit.score * (1.0 - WINDOW_FADE * abs(distance))
-            known = best.get(timeline[at])
-            if known is None or known.score < score:
-                best[timeline[at]] = (
+            known_hit = best.get(timeline[index])
+            if known_hit is None or known_hit.score < score:
+                best[timeline[index]] = (
                     hit
                     if not distance
-                    else WarmHit(id=timeline[at], score=score, distance=abs(distance))
+                    else WarmHit(id=timeline[index], score=score, distance=abs(distance))
                 )
     return sorted(best.values(), key=lambda hit: (-hit.score, place[hit.id]))
 
@@ -293,7 +307,7 @@ def search_facts(query: str, facts: Sequence[Fact]) -> list[Fact]:
         count = sum(word in text for word in words)
         if count >= least:
             held.append((count, fact))
-    held.sort(key=lambda one: (-one[0], -one[1].at))
+    held.sort(key=lambda pair: (-pair[0], -pair[1].at))
     return [fact for _, fact in held[:MOST_FACTS]]
 
 
@@ -306,6 +320,6 @@ def _least_words(count: int) -> int:
 def _fact_words(text: str) -> Iterator[str]:
     for run in _FACT_WORDS.findall(text.lower()):
         if len(run) > 1 and re.match(f"[{_HAN}]", run):
-            yield from (run[at : at + 2] for at in range(len(run) - 1))
+            yield from (run[index : index + 2] for index in range(len(run) - 1))
         else:
             yield run

@@ -66,19 +66,21 @@ def substance(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
 def subject(text: str, words: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words that a question is about, without words for the kind of its answer, such as
     "number" in "which number"."""
-    about = substance(text, words)
-    return tuple(word for word in about if word not in _ANSWER_KINDS) or about
+    subject_words = substance(text, words)
+    return tuple(word for word in subject_words if word not in _ANSWER_KINDS) or subject_words
 
 
 def is_echo(question: Question, candidate: Candidate) -> bool:
     """Return whether a passage only repeats the question."""
     if len(candidate.counts) < int(_ECHO_SHARE * len(question.words)):
         return False  # checked first, because it excludes most candidates
-    held = [candidate.counts.get(word, 0) for word in question.words]
-    if candidate.length == question.length == sum(held):
+    word_counts = [candidate.counts.get(word, 0) for word in question.words]
+    if candidate.length == question.length == sum(word_counts):
         return True
-    share = sum(map(bool, held)) / max(1, len(held))
-    return candidate.role == "user" and share >= _ECHO_SHARE and candidate.length <= sum(held)
+    share = sum(map(bool, word_counts)) / max(1, len(word_counts))
+    return (
+        candidate.role == "user" and share >= _ECHO_SHARE and candidate.length <= sum(word_counts)
+    )
 
 
 def only_asks(text: str) -> bool:
@@ -86,10 +88,13 @@ def only_asks(text: str) -> bool:
     messages return False."""
     if len(text) > _QUESTION_CHARS or not text.rstrip().endswith(_QUESTION_MARKS):
         return False
-    sentences = [each.strip() for each in _SENTENCE_ENDS.split(text)]
-    said = [each for each in sentences if substance(each, tuple(tokenize(each)))]
-    return bool(said) and all(
-        each.endswith(_QUESTION_MARKS) and _ASKS.search(each) is not None for each in said
+    sentences = [sentence.strip() for sentence in _SENTENCE_ENDS.split(text)]
+    worded_sentences = [
+        sentence for sentence in sentences if substance(sentence, tuple(tokenize(sentence)))
+    ]
+    return bool(worded_sentences) and all(
+        sentence.endswith(_QUESTION_MARKS) and _ASKS.search(sentence) is not None
+        for sentence in worded_sentences
     )
 
 
@@ -297,15 +302,15 @@ def what_asks(text: str) -> Asks:
         text = f"{text[: _ASKING_CHARS // 2]}\n{text[-_ASKING_CHARS // 2 :]}"
     asking: Asks = "other"
     for part in filter(None, map(str.strip, _SENTENCES.split(text))):
-        marked = part.endswith(("?", "？"))
-        sentence = _asking_clause(part) if marked else part
+        is_marked = part.endswith(("?", "？"))
+        sentence = _asking_clause(part) if is_marked else part
         if _ORDERS.match(sentence):
             if _RECOUNTS.search(sentence):
                 return "question"
             continue
         if _ASKS_LATEST.search(sentence):
             continue
-        if marked or _BEGINS_AS_QUESTION.match(sentence) or _ASKS_IN_CHINESE.search(sentence):
+        if is_marked or _BEGINS_AS_QUESTION.match(sentence) or _ASKS_IN_CHINESE.search(sentence):
             if _ASKS_PAST.search(sentence):  # asks for memory, however long the message is
                 return "question"
             asking = "question"
@@ -340,8 +345,10 @@ def _tells_itself(text: str) -> bool:
 def asking_part(text: str) -> str:
     """Return the sentences of a message that end as questions, else the whole message. In "what is
     the meter's number? the supplier wants it", only the first sentence asks."""
-    marked = [each for each in _SENTENCES.split(text) if each.rstrip().endswith(("?", "？"))]
-    return "\n".join(marked) or text
+    questions = [
+        sentence for sentence in _SENTENCES.split(text) if sentence.rstrip().endswith(("?", "？"))
+    ]
+    return "\n".join(questions) or text
 
 
 def needs_context(text: str) -> bool:
@@ -359,9 +366,9 @@ def needs_context(text: str) -> bool:
         so_far = text[: pronoun.start()]
         before, _, _ = so_far.rpartition(",")
         set_off = len(substance(before, tuple(tokenize(before)))) >= _NAMED_BEFORE
-        named = _OF_PEOPLE.fullmatch(pronoun[0]) and names_in(so_far)
+        names_person = _OF_PEOPLE.fullmatch(pronoun[0]) and names_in(so_far)
         # "when did Ada lose her keys?" itself names whom the pronoun means
-        if not set_off and not named:
+        if not set_off and not names_person:
             return True
     return _LEANS.search(text) is not None
 

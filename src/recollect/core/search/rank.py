@@ -85,9 +85,9 @@ def _date_points(evidence: SearchEvidence, passage: Candidate) -> tuple[float, s
 def _when(windows: Sequence[TimeWindow], passage: Candidate) -> str:
     for window in windows:
         if window.start <= passage.said_at <= window.end:
-            return f"said {window.said}"
+            return f"said {window.phrase}"
         if any(word in passage.counts for word in window.words):
-            return f"speaks of {window.said}"
+            return f"speaks of {window.phrase}"
     return ""
 
 

@@ -158,9 +158,9 @@ def tells_the_error(text: str) -> str:
     """Return the most informative line of a failed result, else its first line. The last line of a
     traceback names the error."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    found = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
-    found = [line for line in found if not line.startswith("Traceback")]
-    return found[-1] if found else (lines or [""])[0]
+    error_lines = [line for line in lines if is_error_line(line) and _NAMES_ERROR.search(line)]
+    error_lines = [line for line in error_lines if not line.startswith("Traceback")]
+    return error_lines[-1] if error_lines else (lines or [""])[0]
 
 
 _KINDS: Final[tuple[tuple[ProbeKind, re.Pattern[str]], ...]] = (

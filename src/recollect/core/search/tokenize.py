@@ -107,25 +107,25 @@ def tokenize(text: str) -> list[str]:
         return list(chain.from_iterable(map(_words_of_chunk, _ASCII_CHUNKS.findall(text))))
     words = list(chain.from_iterable(map(_words_of_chunk, _ANY_CHUNKS.findall(text))))
     for run in _UNSPACED_RUNS.findall(text):
-        composed = normalize("NFKC", run)
-        words.extend(composed)
-        words.extend(map(add, composed, composed[1:]))
+        nfkc_text = normalize("NFKC", run)
+        words.extend(nfkc_text)
+        words.extend(map(add, nfkc_text, nfkc_text[1:]))
     return words
 
 
 @lru_cache(maxsize=_CACHED_WORDS)
 def _words_of_chunk(chunk: str) -> tuple[str, ...]:
     if not chunk.isascii():
-        composed = normalize("NFKC", chunk)
+        nfkc_chunk = normalize("NFKC", chunk)
         # one letter may become several words, also in a script without spaces
-        if composed != chunk:
-            return tuple(tokenize(composed))
+        if nfkc_chunk != chunk:
+            return tuple(tokenize(nfkc_chunk))
     segments = _JOINTS.split(chunk)
     if len(segments) == 1:
         return tuple(_words_of_name(chunk))
-    whole = _folded(_JOINTS.sub(_plain_joint, chunk))
-    words = [whole]
-    _, slash, file_name = whole.rpartition("/")
+    whole_word = _fold(_JOINTS.sub(_plain_joint, chunk))
+    words = [whole_word]
+    _, slash, file_name = whole_word.rpartition("/")
     if slash and "." in file_name:
         words.append(file_name)
     for segment in segments:
@@ -140,12 +140,12 @@ def _plain_joint(joint: re.Match[str]) -> str:
 def _words_of_name(name: str) -> Iterator[str]:
     pieces = [piece for part in name.split("_") if part for piece in _humps(part)]
     if len(pieces) > 1:
-        joined = _folded("".join(pieces))
-        if joined not in STOP_WORDS:  # "dO" is not a name
-            yield _stem(joined)
+        joined_name = _fold("".join(pieces))
+        if joined_name not in STOP_WORDS:  # "dO" is not a name
+            yield _stem(joined_name)
         pieces = [piece for piece in pieces if len(piece) > 1]
     for piece in pieces:
-        word = _folded(piece)
+        word = _fold(piece)
         if word not in STOP_WORDS:
             yield _stem(word)
 
@@ -158,7 +158,7 @@ def _humps(name: str) -> list[str]:
     return [name] if crowded or len(pieces) > _NAME_MAX_PIECES else pieces
 
 
-def _folded(word: str) -> str:
+def _fold(word: str) -> str:
     return word.lower() if word.isascii() else normalize("NFKC", word.casefold())
 
 
@@ -203,12 +203,12 @@ def split_passages(text: str) -> tuple[Passage, ...]:
     end = len(text.rstrip())
     if start >= end:
         return ()
-    whole = end - start <= WHOLE_MAX_CHARS
-    spans = [(start, end)] if whole else _packed(_units(text, start, end))
+    is_whole = end - start <= WHOLE_MAX_CHARS
+    spans = [(start, end)] if is_whole else _pack_units(_units(text, start, end))
     return tuple(Passage(start=first, end=last, text=text[first:last]) for first, last in spans)
 
 
-def _packed(units: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
+def _pack_units(units: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     for start, end in units:
         if spans and end - spans[-1][0] <= TARGET_CHARS:

@@ -11,7 +11,13 @@ from datetime import UTC, datetime
 from typing import Final
 
 from recollect.core.ports import Archive
-from recollect.core.search.facts import MOST_LISTED, RankedFact, asked_types, list_facts, rank_facts
+from recollect.core.search.facts import (
+    MOST_LISTED,
+    RankedFact,
+    find_asked_types,
+    list_facts,
+    rank_facts,
+)
 from recollect.core.search.question import Question, subject
 from recollect.core.search.statements import STANDING_WORD
 from recollect.core.turn.gate import left_out
@@ -140,7 +146,7 @@ def types_asked(request: RecallRequest, question: Question) -> tuple[FactType, .
     """Return the types of facts that the message asks to list. An order asks for no list."""
     if request.gated and question.asks != "question":
         return ()
-    return asked_types(request.newest or question.text)
+    return find_asked_types(request.newest or question.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ async def recall_openclaw(
             limit=limit,
             weights=weights,
             leave_out=left_out(request),
-            near=near,
+            cosine_by_id=near,
         )
         hits = widen(warm_hits, timeline)
         segments = {

@@ -24,7 +24,7 @@ from recollect.adapters.stores.invariants import best_of
 from recollect.adapters.stores.postgres.driver import big_endian, int8s, look_up, texts, unescape
 from recollect.adapters.stores.postgres.link import Statement
 from recollect.adapters.stores.postgres.pool import Transaction
-from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
+from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturate
 from recollect.core.values.recall import CandidateQuery
 from recollect.core.values.segment import SegmentId
 
@@ -318,7 +318,7 @@ def _score_hits(
             document_frequency=int(frequencies[hit.term]), documents=documents
         )
         damping = length_damping(hit.lengths.astype(np.float64), average_length)
-        gains = weight * saturated(hit.counts.astype(np.float64), damping)
+        gains = weight * saturate(hit.counts.astype(np.float64), damping)
         totals[hit.numbers.astype(np.int64) - low] += gains
     return low, totals
 

@@ -33,7 +33,7 @@ from recollect.adapters.stores.sqlite.vectors import (
     parse_numbers,
     prepare_searches,
 )
-from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturated
+from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturate
 from recollect.core.values.recall import (
     FILE_SESSIONS,
     Candidate,
@@ -92,7 +92,7 @@ def scores_of(
     ]
     lengths = _read_lengths(db, all_passages).astype(np.float64)
     damping = length_damping(lengths, average_length)
-    gains = np.repeat(weights, [len(posting.passages) for posting in stored_postings]) * saturated(
+    gains = np.repeat(weights, [len(posting.passages) for posting in stored_postings]) * saturate(
         counts, damping
     )
     passages, indexes = _distinct_with_indexes(all_passages)
