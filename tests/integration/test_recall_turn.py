@@ -207,7 +207,7 @@ NOTES = "\n".join(
 
 
 @pytest.mark.parametrize("pause", [0.0, 1200.0])
-@pytest.mark.parametrize(("spare", "full"), [(120, True), (250, True), (900, False)])
+@pytest.mark.parametrize(("spare", "full"), [(120, True), (180, True), (900, False)])
 async def test_a_full_view_makes_room_for_what_is_asked(
     tmp_path: Path, spare: int, full: bool, pause: float
 ) -> None:
