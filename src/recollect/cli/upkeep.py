@@ -18,6 +18,7 @@ from recollect.cli.store_options import (
     Memory,
     ShownProgress,
     change_options,
+    confirm_change,
     instant,
     memory_options,
     new_memory_options,
@@ -232,16 +233,25 @@ async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) 
 
 @click.command("check")
 @click.option("--retry", is_flag=True, help="Queue again the writes that the store refused.")
+@click.option(
+    "--discard", is_flag=True, help="Delete waiting writes that were made with another secret."
+)
 @memory_options
-async def memory_check(*, retry: bool, memory: Memory) -> None:
+async def memory_check(*, retry: bool, discard: bool, memory: Memory) -> None:
     """Check the store, and the spool: a file on this machine that holds writes while the store is
     down.
 
     Exits 1 if it finds a problem. Shows the spool even if the store is down."""
-    memory.only_reads = not retry
+    memory.only_reads = not (retry or discard)
     await memory.choose()
+    if discard:  # with a wrong secret, the right writes would be the others
+        confirm_change("Delete the writes that were made with another secret?", yes=False)
+        memory.makes_ids = True
+        async with memory.open():
+            pass
     async with memory.open_spool() as spool:
         retried = await spool.retry_refused() if retry else 0
+        discarded = await spool.discard_foreign() if discard else 0
         state = await spool.state()
     try:
         async with memory.open() as store:
@@ -259,7 +269,10 @@ async def memory_check(*, retry: bool, memory: Memory) -> None:
     if retry:
         batches = number_of(retried, "refused batch", "refused batches")
         lines.insert(0, f"{batches} queued again")
-    value = {"checked": checked, "problems": problems, "spool": asdict(state), "retried": retried}
+    if discard:
+        lines.insert(0, f"{number_of(discarded, 'batch', 'batches')} of another secret deleted")
+    counts = {"retried": retried, "discarded": discarded}
+    value = {"checked": checked, "problems": problems, "spool": asdict(state), **counts}
     memory.show(value, lines, failed=bool(problems))
 
 
@@ -270,7 +283,8 @@ def spool_problems(state: SpoolState) -> list[str]:
         problems.append(
             f"spool: {number_of(state.foreign, 'batch', 'batches')} in {state.folder} cannot be "
             "stored, because their ids were made with another secret, for example while the "
-            "database was down. Messages are stored if the client sends them again"
+            "database was down. Messages are stored if the client sends them again: delete the "
+            "batches with `recollect memory check --discard`"
         )
     if state.refused:
         problems.append(

@@ -12,9 +12,9 @@ from recollect.adapters.wiring import open_spool
 from recollect.cli import main
 
 
-def test_doctor_counts_batches_of_another_secret(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def spooled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A memory whose spool has a batch with ids of another secret."""
     monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "m.db"
@@ -30,7 +30,40 @@ def test_doctor_counts_batches_of_another_secret(
             await spool.close()
 
     asyncio.run(fill())
+    return str(file)
+
+
+def state_of(file: str) -> tuple[int, int]:
+    async def read() -> tuple[int, int]:
+        spool = await open_spool(file, space="default")
+        state = await spool.state()
+        await spool.close()
+        return state.waiting, state.foreign
+
+    return asyncio.run(read())
+
+
+@pytest.mark.usefixtures("spooled")
+def test_doctor_counts_batches_of_another_secret() -> None:
     checks = json.loads(CliRunner().invoke(main, ["doctor", "--json"]).stdout)["checks"]
     (store,) = [check for check in checks if check["name"] == "store"]
     assert "1 batch" in json.dumps(store)
     assert "another secret" in json.dumps(store)
+
+
+def test_one_command_deletes_batches_of_another_secret_only(spooled: str) -> None:
+    async def append() -> None:
+        spool = await open_spool(spooled, space="default")
+        await spool.append(b"a batch of this secret")
+        await spool.close()
+
+    asyncio.run(append())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RECOLLECT_SECRET", "the one of an outage")
+        refused = CliRunner().invoke(main, ["memory", "check", "--discard"])
+    assert "RECOLLECT_SECRET" in refused.stderr
+    assert refused.exit_code
+    assert state_of(spooled) == (2, 1)
+    told = CliRunner().invoke(main, ["memory", "check", "--discard", "--json"])
+    assert json.loads(told.stdout)["discarded"] == 1
+    assert state_of(spooled) == (1, 0)

@@ -64,6 +64,7 @@ SELECT ?, record FROM spooled WHERE refused IS NOT NULL ORDER BY number
 _OWNERS: Final = "SELECT DISTINCT owner FROM spooled WHERE refused IS NULL"
 _BY_OWNER: Final = "SELECT owner, count(*) FROM spooled WHERE refused IS NULL GROUP BY owner"
 _TAKE_OVER: Final = "UPDATE spooled SET owner = ? WHERE owner = ?"
+_DELETE_OF_OWNER: Final = "DELETE FROM spooled WHERE owner = ? AND refused IS NULL"
 _DELETE: Final = "DELETE FROM spooled WHERE number = ?"
 
 
@@ -165,6 +166,13 @@ class FileSpool:
         """Queue the refused records again, after all other records. Return how many."""
         return await self._ask(self._put_back, 0)
 
+    async def discard_foreign(self) -> int:
+        """Delete the waiting records with ids of another secret. Return how many."""
+        count = await self._ask(self._delete_foreign, 0)
+        if count:
+            await self._leave_no_log()
+        return count
+
     async def state(self) -> SpoolState:
         """Count the records in this space's spool, those of other processes included."""
         nothing = SpoolState(folder=str(self._folder), damaged_files=self.unreadable_files())
@@ -256,6 +264,14 @@ class FileSpool:
         moved_count = database.count_changes()
         database.run("DELETE FROM spooled WHERE refused IS NOT NULL")
         return moved_count
+
+    def _delete_foreign(self, database: Database) -> int:
+        count = 0
+        for (owner,) in database.rows(_OWNERS):
+            if self._is_foreign(owner):
+                database.run(_DELETE_OF_OWNER, (owner,))
+                count += database.count_changes()
+        return count
 
     def _read_state(self, database: Database) -> SpoolState:
         all_count, refused_count = database.row(_COUNTS)
