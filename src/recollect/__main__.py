@@ -10,13 +10,13 @@ import sys
 
 def main() -> None:
     """Run the command that was typed."""
-    given = sys.argv[1:]
-    if given[:1] == ["hook"] and len(given) == 2 and not given[1].startswith("-"):
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["hook"] and len(arguments) == 2 and not arguments[1].startswith("-"):
         from recollect.hosts.daemon.client import main as hook
 
         del sys.argv[1]
         hook()
-    if given == ["daemon", "run", "--detach"]:
+    if arguments == ["daemon", "run", "--detach"]:
         from recollect.hosts.daemon.life import run_detached
 
         sys.exit(run_detached())

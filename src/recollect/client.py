@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 AnswerT = TypeVar("AnswerT", bound=m.ApiAnswer)
 T = TypeVar("T")
 P = ParamSpec("P")
-AGAIN: Final = frozenset({409, 503, 504})
+RETRY_STATUSES: Final = frozenset({409, 503, 504})
 """Statuses after which the client sends the same request again, unless a budget is spent."""
+# Not measured: a busy node recovers within seconds, and the pauses double.
 FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 5.0
+MAX_PAUSE_SECONDS: Final = 5.0
 
 
 class AsyncMemoryClient:
@@ -56,7 +57,7 @@ class AsyncMemoryClient:
             )
         self._patience = patience_seconds
         self._network_error: type[Exception] = driver.HTTPError
-        self._given: dict[str, Any] = {
+        self._client_options: dict[str, Any] = {
             "base_url": url,
             "headers": {"authorization": f"Bearer {key}", "x-request-timeout": f"{seconds:g}"},
             "timeout": seconds + 5.0,
@@ -66,7 +67,7 @@ class AsyncMemoryClient:
         self._open(driver)
 
     def _open(self, driver: Any) -> None:
-        self._http: httpx2.AsyncClient = driver.AsyncClient(**self._given)
+        self._http: httpx2.AsyncClient = driver.AsyncClient(**self._client_options)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -113,7 +114,9 @@ class AsyncMemoryClient:
         said_at: float | None = None,
     ) -> m.IngestedAnswer:
         """Store messages outside of `prepare`: a whole session, or with `batch` one part of it."""
-        body = m.IngestBody(messages=[_raw(one) for one in messages], batch=batch, said_at=said_at)
+        body = m.IngestBody(
+            messages=[_raw(message) for message in messages], batch=batch, said_at=said_at
+        )
         return await self._post(m.IngestedAnswer, body, space, "sessions", session, "ingest")
 
     async def compact(
@@ -142,27 +145,27 @@ class AsyncMemoryClient:
     def sessions(self, space: str) -> AsyncIterator[m.SessionItem]:
         """List the sessions of a space."""
         pages = self._pages(m.SessionsAnswer, "spaces", space, "sessions")
-        return (one async for page in pages for one in page.sessions)
+        return (session async for page in pages for session in page.sessions)
 
     def receipts(self, space: str, session: str) -> AsyncIterator[m.ReceiptItem]:
         """List the compactions of a session."""
         pages = self._pages(m.ReceiptsAnswer, "spaces", space, "sessions", session, "receipts")
-        return (one async for page in pages for one in page.receipts)
+        return (receipt async for page in pages for receipt in page.receipts)
 
     async def receipt(self, space: str, session: str, number: int) -> m.ReceiptAnswer:
         """Return which details a compaction's summary has, and which are lost."""
-        where = ("spaces", space, "sessions", session, "receipts", str(number))
-        return await self._ask(m.ReceiptAnswer, "GET", where)
+        path_parts = ("spaces", space, "sessions", session, "receipts", str(number))
+        return await self._ask(m.ReceiptAnswer, "GET", path_parts)
 
     def turns(self, space: str, session: str) -> AsyncIterator[int]:
         """List the turns whose requests can be rebuilt."""
         pages = self._pages(m.TurnsAnswer, "spaces", space, "sessions", session, "turns")
-        return (one async for page in pages for one in page.turns)
+        return (turn async for page in pages for turn in page.turns)
 
     async def replay(self, space: str, session: str, turn: int) -> m.ReplayAnswer:
         """Rebuild the request of a past turn."""
-        where = ("spaces", space, "sessions", session, "turns", str(turn))
-        return await self._ask(m.ReplayAnswer, "GET", where)
+        path_parts = ("spaces", space, "sessions", session, "turns", str(turn))
+        return await self._ask(m.ReplayAnswer, "GET", path_parts)
 
     async def export(self, space: str) -> AsyncIterator[m.SegmentItem | m.FactItem]:
         """Export a space: messages in order of arrival, then facts."""
@@ -174,9 +177,9 @@ class AsyncMemoryClient:
 
     def facts(self, space: str, *, session: str | None = None) -> AsyncIterator[m.FactItem]:
         """List facts."""
-        given = {} if session is None else {"session": session}
-        pages = self._pages(m.FactsAnswer, "spaces", space, "facts", given=given)
-        return (one async for page in pages for one in page.facts)
+        query = {} if session is None else {"session": session}
+        pages = self._pages(m.FactsAnswer, "spaces", space, "facts", query=query)
+        return (fact async for page in pages for fact in page.facts)
 
     async def add_fact(
         self, space: str, content: str, *, subject: str = "", session: str | None = None
@@ -234,7 +237,9 @@ class AsyncMemoryClient:
 
     def spaces(self) -> AsyncIterator[m.SpaceItem]:
         """List the spaces of the key's tenant."""
-        return (one async for page in self._pages(m.SpacesAnswer, "spaces") for one in page.spaces)
+        return (
+            space async for page in self._pages(m.SpacesAnswer, "spaces") for space in page.spaces
+        )
 
     async def delete_space(self, space: str) -> m.CertificateAnswer:
         """Delete a space with everything in it."""
@@ -246,20 +251,20 @@ class AsyncMemoryClient:
 
     def audit(self) -> AsyncIterator[m.AuditItem]:
         """List administrative actions, newest first."""
-        return (one async for page in self._pages(m.AuditAnswer, "audit") for one in page.acts)
+        return (act async for page in self._pages(m.AuditAnswer, "audit") for act in page.acts)
 
     async def _post(
-        self, kind: type[AnswerT], body: m.ApiBody | None, space: str, *where: str
+        self, kind: type[AnswerT], body: m.ApiBody | None, space: str, *path_parts: str
     ) -> AnswerT:
-        return await self._ask(kind, "POST", ("spaces", space, *where), body=body)
+        return await self._ask(kind, "POST", ("spaces", space, *path_parts), body=body)
 
     async def _pages(
-        self, kind: type[AnswerT], *where: str, given: Mapping[str, str] | None = None
+        self, kind: type[AnswerT], *path_parts: str, query: Mapping[str, str] | None = None
     ) -> AsyncIterator[AnswerT]:
         cursor: str | None = None
         while True:
-            asked = dict(given or {}) | ({} if cursor is None else {"cursor": cursor})
-            page = await self._ask(kind, "GET", where, query=asked)
+            page_query = dict(query or {}) | ({} if cursor is None else {"cursor": cursor})
+            page = await self._ask(kind, "GET", path_parts, query=page_query)
             yield page
             cursor = getattr(page, "next", None)
             if cursor is None:
@@ -269,19 +274,19 @@ class AsyncMemoryClient:
         self,
         kind: type[AnswerT],
         method: str,
-        where: Sequence[str],
+        path_parts: Sequence[str],
         *,
         body: m.ApiBody | None = None,
         query: Mapping[str, str] | None = None,
     ) -> AnswerT:
-        path = "/v1/" + "/".join(quote(part, safe="") for part in where)
+        path = "/v1/" + "/".join(quote(part, safe="") for part in path_parts)
         headers = {} if method == "GET" else {"idempotency-key": uuid4().hex}
         content = b""
         if body is not None:
             content, headers["content-type"] = msgspec.json.encode(body), "application/json"
 
-        given = {"content": content, "headers": headers, "params": dict(query or {})}
-        answer = await self._retry(method, path, given)
+        arguments = {"content": content, "headers": headers, "params": dict(query or {})}
+        answer = await self._retry(method, path, arguments)
         if answer.status_code != 200:
             raise _refusal(answer)
         try:
@@ -291,13 +296,13 @@ class AsyncMemoryClient:
                 "the server that answered is not a Recollect service: check the address", status=200
             ) from None
 
-    async def _send(self, method: str, path: str, given: Mapping[str, Any]) -> httpx2.Response:
-        return await self._http.request(method, path, **given)
+    async def _send(self, method: str, path: str, arguments: Mapping[str, Any]) -> httpx2.Response:
+        return await self._http.request(method, path, **arguments)
 
     async def _pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
 
-    async def _retry(self, method: str, path: str, given: Mapping[str, Any]) -> httpx2.Response:
+    async def _retry(self, method: str, path: str, arguments: Mapping[str, Any]) -> httpx2.Response:
         if self._process.is_other:  # the parent's connections carry the parent's answers
             leave_to_parent(vars(self).copy())
             self._process = OwnProcess()
@@ -307,15 +312,15 @@ class AsyncMemoryClient:
             answer: httpx2.Response | None = None
             wait, error_name = pause, ""
             try:
-                answer = await self._send(method, path, given)
+                answer = await self._send(method, path, arguments)
             except self._network_error as error:
                 # the error's text may contain the request with the key
                 error_name = type(error).__name__
             else:
-                if answer.status_code not in AGAIN:
+                if answer.status_code not in RETRY_STATUSES:
                     return answer
                 wait = max(
-                    pause, min(retry_after_seconds(answer.headers) or 0.0, LONGEST_PAUSE_SECONDS)
+                    pause, min(retry_after_seconds(answer.headers) or 0.0, MAX_PAUSE_SECONDS)
                 )
             if time.monotonic() + wait > until:
                 if answer is not None:
@@ -324,20 +329,20 @@ class AsyncMemoryClient:
                     f"the service cannot be reached ({error_name}): check its address"
                 )
             await self._pause(wait)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
 
 
 class _BlockingCalls(AsyncMemoryClient):
     """The same calls, whose coroutines block instead of waiting for an event loop."""
 
     def _open(self, driver: Any) -> None:
-        self._blocking: httpx2.Client = driver.Client(**self._given)
+        self._blocking: httpx2.Client = driver.Client(**self._client_options)
 
     async def close(self) -> None:
         self._blocking.close()
 
-    async def _send(self, method: str, path: str, given: Mapping[str, Any]) -> httpx2.Response:
-        return self._blocking.request(method, path, **given)
+    async def _send(self, method: str, path: str, arguments: Mapping[str, Any]) -> httpx2.Response:
+        return self._blocking.request(method, path, **arguments)
 
     async def _pause(self, seconds: float) -> None:
         time.sleep(seconds)  # noqa: ASYNC251 - the caller wants to block
@@ -356,8 +361,8 @@ def _blocking(
     call: Callable[Concatenate[AsyncMemoryClient, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[MemoryClient, P], T]:
     @wraps(call)
-    def wait(self: MemoryClient, /, *args: P.args, **named: P.kwargs) -> T:
-        return _finish(call(self._calls, *args, **named))
+    def wait(self: MemoryClient, /, *args: P.args, **options: P.kwargs) -> T:
+        return _finish(call(self._calls, *args, **options))
 
     return wait
 
@@ -366,8 +371,8 @@ def _listing(
     call: Callable[Concatenate[AsyncMemoryClient, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[MemoryClient, P], Iterator[T]]:
     @wraps(call)
-    def iterate(self: MemoryClient, /, *args: P.args, **named: P.kwargs) -> Iterator[T]:
-        items = call(self._calls, *args, **named)
+    def iterate(self: MemoryClient, /, *args: P.args, **options: P.kwargs) -> Iterator[T]:
+        items = call(self._calls, *args, **options)
 
         async def following() -> T:
             return await anext(items)
@@ -423,8 +428,8 @@ class MemoryClient:
     audit: Final = _listing(AsyncMemoryClient.audit)
 
 
-def _raw(given: bytes | Any) -> msgspec.Raw:
-    return msgspec.Raw(given if isinstance(given, bytes) else msgspec.json.encode(given))
+def _raw(value: bytes | Any) -> msgspec.Raw:
+    return msgspec.Raw(value if isinstance(value, bytes) else msgspec.json.encode(value))
 
 
 def _refusal(answer: httpx2.Response) -> ServiceError:

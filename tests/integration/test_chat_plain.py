@@ -185,7 +185,7 @@ def test_sessions_are_named_listed_resumed_and_begun_anew(workspace: Path) -> No
         plain(order_for(server, workspace), "one", "/name \x07Bakery")
         plain(order_for(server, workspace), "two")
         before = SessionIndex.of_space(str(workspace)).open("main").session_id
-        plain(order_for(server, workspace, new=True), "three")
+        plain(order_for(server, workspace, starts_new=True), "three")
         plain(order_for(server, workspace, key="side"), "four")
         plain(order_for(server, workspace, resume="Bakery"), "five")
     assert heard == [1, 2, 1, 1, 3]

@@ -131,7 +131,7 @@ def test_at_a_terminal_undo_and_redact_ask_unless_told_yes(
 
 def test_sessions_are_listed_named_and_resumed(folder: Folder) -> None:
     folder.chat("the blue door", "the red door", "/name Harbour talk")
-    folder.chat("the green door", new=True)
+    folder.chat("the green door", starts_new=True)
     first, second = folder.json("memory", "sessions")["sessions"]
     assert (first["name"], first["keys"]) == ("Harbour talk", [])
     assert (second["name"], second["keys"]) == ("", ["main"])

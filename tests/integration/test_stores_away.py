@@ -138,7 +138,7 @@ def test_commands_say_how_many_batches_are_missing(
         await spool.close()
 
     asyncio.run(run())
-    memory = Memory(url=str(tmp_path / "m.db"), named="default", create=True)
+    memory = Memory(url=str(tmp_path / "m.db"), named_space="default", create=True)
 
     async def open_it() -> None:
         async with memory.open(spool="reported"):

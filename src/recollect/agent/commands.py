@@ -19,7 +19,7 @@ from recollect.core.engine.engine import Engine
 from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.recall import FILE_SESSIONS
 from recollect.errors import RecollectError, TranscriptError
-from recollect.hosts.inspect.turns import messages_meant, turn_of, turn_text
+from recollect.hosts.inspect.turns import find_messages, turn_of, turn_text
 from recollect.hosts.tools.answers import fact_line
 from recollect.hosts.tools.handler import Confirm, MemoryTools
 from recollect.system.durable import sync_file
@@ -100,33 +100,35 @@ def compaction_text(result: CompactionResult) -> str:
     sizes = f"{result.tokens_before} → {result.tokens_after} tokens"
     lines = [f"Compacted: {result.compacted_messages} messages are now a summary, {sizes}."]
     if (receipt := result.receipt) is not None:
-        kept, recallable = receipt.count("in summary"), receipt.count("recallable")
-        known = f"{kept} in the summary, {recallable} recallable, {receipt.count('lost')} lost"
-        lines.append(f"{receipt.checked_text}: {known}.")
+        in_summary, recallable = receipt.count("in summary"), receipt.count("recallable")
+        findings_text = (
+            f"{in_summary} in the summary, {recallable} recallable, {receipt.count('lost')} lost"
+        )
+        lines.append(f"{receipt.checked_text}: {findings_text}.")
     lines.append("/undo takes it back.")
     return "\n".join(lines)
 
 
-def why_text(report: Report, wanted: str, *, which: str) -> str:
+def why_text(report: Report, argument: str, *, request_name: str) -> str:
     """Explain the outcome of each message of a request, or of those that `wanted` names."""
     turn = turn_of(report)
-    if wanted:
-        return turn_text(turn, messages_meant(report, wanted))
-    return f"The {which} request.\n{report.summary()}\n{turn_text(turn)}"
+    if argument:
+        return turn_text(turn, find_messages(report, argument))
+    return f"The {request_name} request.\n{report.summary()}\n{turn_text(turn)}"
 
 
-async def receipt_text(engine: Engine, session: str, wanted: str) -> str:
+async def receipt_text(engine: Engine, session: str, number: str) -> str:
     """Show the receipt of a compaction: of the newest, or of the one with this number."""
     from recollect.hosts.inspect.sessions import read_receipts
     from recollect.hosts.inspect.text import receipt_lines
 
-    if wanted and not wanted.isdigit():
+    if number and not number.isdigit():
         raise RecollectError("give the number of a compaction, such as /receipt 2")
     await engine.settle()
-    found = await engine.parts.store.call(read_receipts, session)
-    if not found.records:
+    receipts = await engine.parts.store.call(read_receipts, session)
+    if not receipts.records:
         return "This session has no stored compaction."
-    page = found.page(int(wanted or 0) or None)
+    page = receipts.page(int(number or 0) or None)
     return "\n".join(receipt_lines(page, 80))  # this many columns fit most terminals
 
 
@@ -150,47 +152,53 @@ async def answer_memory(
 ) -> str:
     """Run `/memory` and return its output. Raise RecollectError if the command fails. `confirm`
     asks the user before anything is forgotten."""
-    action, rest = _read_memory(argument)
-    if action is None or (action != "show" and not rest):
+    action, words = _read_memory(argument)
+    if action is None or (action != "show" and not words):
         return USAGE
     only = session_id if engine.settings.recall.scope == "session" else None
     tools = MemoryTools(engine, session=only, confirm=confirm)
     if action == "show":
         await engine.parts.read_files()
-        found = await engine.parts.store.sessions()
-        said = [one for one in found if not one.session.startswith(FILE_SESSIONS)]
-        files = [
-            f"{plain_line(one.session.removeprefix(FILE_SESSIONS))}: "
-            f"{number_of(one.segments, 'section')}"
-            for one in found
-            if one not in said
+        sessions = await engine.parts.store.sessions()
+        conversations = [
+            session for session in sessions if not session.session.startswith(FILE_SESSIONS)
         ]
-        stored = (
-            f"Stored: {sum(one.segments for one in said):,} messages of {len(said):,} sessions, "
-            f"{len(files):,} memory files. /memory search WORDS searches them."
+        files = [
+            f"{plain_line(session.session.removeprefix(FILE_SESSIONS))}: "
+            f"{number_of(session.segments, 'section')}"
+            for session in sessions
+            if session not in conversations
+        ]
+        stored_line = (
+            f"Stored: {sum(session.segments for session in conversations):,} messages of "
+            f"{len(conversations):,} sessions, {len(files):,} memory files. "
+            "/memory search WORDS searches them."
         )
-        return "\n".join([*await tools.lines("memory_recall"), stored, *files])
+        return "\n".join([*await tools.lines("memory_recall"), stored_line, *files])
     if action == "forget":
-        lines = await tools.lines("memory_forget", ids=rest.split())
+        lines = await tools.lines("memory_forget", ids=words.split())
         return "\n".join([*lines, "To forget text in transcripts, run `recollect memory forget`."])
     if action == "search":
         await engine.settle()
-        return "\n".join(await tools.lines("memory_search", query=rest))
-    written = await (await engine.facts()).add(
-        rest
-    )  # a fact without a session is visible in every session
-    if written.fact is None:
-        return f"Not stored: {written.reason}."
+        return "\n".join(await tools.lines("memory_search", query=words))
+    # a fact without a session is visible in every session
+    written_fact = await (await engine.facts()).add(words)
+    if written_fact.fact is None:
+        return f"Not stored: {written_fact.reason}."
     titles = {"known": "Known already", "replaced": "Stored in place of an earlier fact"}
-    masked = f"\n{written.masked} secrets in the fact were masked" if written.masked else ""
-    return f"{titles.get(written.outcome, 'Stored')}: {fact_line(written.fact)}{masked}"
+    masked_note = (
+        f"\n{written_fact.masked} secrets in the fact were masked" if written_fact.masked else ""
+    )
+    return (
+        f"{titles.get(written_fact.outcome, 'Stored')}: {fact_line(written_fact.fact)}{masked_note}"
+    )
 
 
 def _read_memory(argument: str) -> tuple[MemoryAction | None, str]:
-    word, _, rest = argument.strip().partition(" ")
+    word, _, words = argument.strip().partition(" ")
     for action in get_args(MemoryAction):
         if action == (word or "show"):
-            return action, rest.strip()
+            return action, words.strip()
     return None, ""
 
 

@@ -33,9 +33,9 @@ from recollect.system.config.settings import Reset
 
 MARK = "recollect"
 """Key in a compaction's `details` that marks a compaction which the engine made and stored."""
-FLUSH = "recollect.flush"
-COMMAND = "recollect.command"
-SPENT = "recollect.spent"
+FLUSH_KIND = "recollect.flush"
+COMMAND_KIND = "recollect.command"
+SPENT_KIND = "recollect.spent"
 """Kind of entries for tokens spent outside of the conversation, as for a summary or notes."""
 SidePurpose: TypeAlias = Literal["summary", "flush"]
 IDLE_MINUTES = 60
@@ -45,12 +45,12 @@ IDLE_MINUTES = 60
 def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[CompactionResult, ...]:
     """List the compactions of a prepared turn that the transcript lacks: those the turn waited for,
     those before a crash, and those for which the user did not wait."""
-    made = context.compaction
+    compaction = context.compaction
     cut = newest_cut(context.edits)
     if cut is None or cut.number in recorded:
-        return (made,) if made is not None and not made.compacted else ()
-    if made is not None and made.number == cut.number:
-        return (made,)
+        return (compaction,) if compaction is not None and not compaction.compacted else ()
+    if compaction is not None and compaction.number == cut.number:
+        return (compaction,)
     result = CompactionResult(
         convergence="reduced",
         reason=Reason(Cause.MADE_EARLIER),
@@ -67,7 +67,7 @@ def find_unrecorded(context: Context, recorded: Collection[int]) -> tuple[Compac
 def _is_flush(entry: PiEntry) -> bool:
     """Return True for a note-taking turn that was not skipped."""
     data = entry.value.get("data") if entry.kind == "custom" else None
-    if not isinstance(data, dict) or entry.text("customType") != FLUSH:
+    if not isinstance(data, dict) or entry.text("customType") != FLUSH_KIND:
         return False
     return data.get("outcome") != "skipped"
 
@@ -88,22 +88,22 @@ def first_kept_entry(
     first_kept: EntryKey | None,
     path: Sequence[EntryKey],
     wire: WireHistory,
-    shown: Sequence[PiShown],
+    history: Sequence[PiShown],
     *,
     leading: int,
 ) -> str | None:
     """Return the entry of the first message that the engine keeps; None in an empty transcript.
     `path` has the engine's keys of the request; `leading` counts messages before the history."""
-    if not shown:
+    if not history:
         return None
-    at = path.index(first_kept) - leading if first_kept in path else -1
-    if not 0 <= at < len(wire.sources):
-        return shown[0].entry_id  # if the key is unknown, keep all: that loses nothing
-    position = wire.sources[at]
+    index = path.index(first_kept) - leading if first_kept in path else -1
+    if not 0 <= index < len(wire.sources):
+        return history[0].entry_id  # if the key is unknown, keep all: that loses nothing
+    position = wire.sources[index]
     # For a tool result, return the reply with its call: no reader shows one without the other.
-    while position > 0 and shown[position].message.get("role") == "toolResult":
+    while position > 0 and history[position].message.get("role") == "toolResult":
         position -= 1
-    return shown[position].entry_id
+    return history[position].entry_id
 
 
 class Conversation:
@@ -117,7 +117,7 @@ class Conversation:
     def session_id(self) -> str:
         return self.transcript.session_id
 
-    def shown(self) -> tuple[PiShown, ...]:
+    def history(self) -> tuple[PiShown, ...]:
         """Return the history, each message with its entry. Secrets from this run are not masked."""
         return self.transcript.history().shown
 
@@ -132,13 +132,13 @@ class Conversation:
         return str(self.transcript.append_message(message).id)
 
     def keep_compaction(self, result: CompactionResult, first_kept: str | None) -> str:
-        own = {"number": result.number, "trigger": result.trigger}
+        own_details = {"number": result.number, "trigger": result.trigger}
         entry = self.transcript.append_compaction(
             summary=result.summary,
             first_kept_entry_id=first_kept,
             tokens_before=result.tokens_before,
             tokens_after=result.tokens_after,
-            details={**result.details, MARK: own},
+            details={**result.details, MARK: own_details},
         )
         return str(entry.id)
 
@@ -153,7 +153,7 @@ class Conversation:
             "refused": list(result.refused),
             "steps": result.steps,
         }
-        self.transcript.append_custom(FLUSH, data)
+        self.transcript.append_custom(FLUSH_KIND, data)
 
     def keep_spent(self, purpose: SidePurpose, *, model: str, usage: Usage) -> None:
         counts = {
@@ -162,12 +162,14 @@ class Conversation:
             "cacheRead": usage.cache_read_tokens,
             "cacheWrite": usage.cache_write_tokens,
         }
-        self.transcript.append_custom(SPENT, {"purpose": purpose, "model": model, "usage": counts})
+        self.transcript.append_custom(
+            SPENT_KIND, {"purpose": purpose, "model": model, "usage": counts}
+        )
 
     def record_command(self, name: str, argument: str) -> None:
         """Record a command in the transcript, where no model sees it."""
         data = {"command": name, **({"argument": argument} if argument else {})}
-        self.transcript.append_custom(COMMAND, data)
+        self.transcript.append_custom(COMMAND_KIND, data)
 
     def record_undos(self, state: SessionState) -> int:
         """Record in the transcript each undo that only the engine knows. Return the number."""
@@ -196,23 +198,23 @@ class Conversation:
                 return True
         return False
 
-    def recorded_cuts(self) -> frozenset[int]:
-        found = [
+    def cut_numbers(self) -> frozenset[int]:
+        numbers = [
             _number_of(entry) for entry in self.transcript.entries if entry.kind == "compaction"
         ]
-        return frozenset(number for number in found if number is not None)
+        return frozenset(number for number in numbers if number is not None)
 
     @property
     def name(self) -> str:
-        entries = [one for one in self.transcript.entries if one.kind == "session_info"]
+        entries = [entry for entry in self.transcript.entries if entry.kind == "session_info"]
         return (entries[-1].text("name") or "") if entries else ""
 
 
 def _number_of(compaction: PiEntry) -> int | None:
     """Return the number of a compaction that the engine made; None if another program made it."""
     details = compaction.value.get("details")
-    own = details.get(MARK) if isinstance(details, dict) else None
-    number = own.get("number") if isinstance(own, dict) else None
+    own_details = details.get(MARK) if isinstance(details, dict) else None
+    number = own_details.get("number") if isinstance(own_details, dict) else None
     return number if isinstance(number, int) else None
 
 
@@ -254,9 +256,9 @@ def needs_reset(last_at: float, now: float, reset: Reset) -> bool:
 
 DEFAULT_OUTPUT_TOKENS = 8192
 """Anthropic's format requires a limit for the reply. Current Anthropic models accept this limit."""
-OUTPUT_SHARE = 8
+OUTPUT_DIVISOR = 8
 """In a small window, the limit of the reply is the window divided by this."""
-RESERVED_SHARE = 4
+RESERVE_DIVISOR = 4
 """In a small window, `compaction.reserve_tokens` is the window divided by this."""
 OWN_WORDS = """\
 You are an assistant with a workspace: files that you read and change, and a shell.
@@ -271,8 +273,8 @@ def system_prompt(tools: Sequence[Tool], project_context: str) -> str:
     """Write the system prompt. Unchanged files give an unchanged prompt."""
     parts = [OWN_WORDS]
     if tools:
-        named = ", ".join(tool.name for tool in tools)
-        parts.append(f"Tools: {named}. Paths are relative to the workspace.")
+        tool_names = ", ".join(tool.name for tool in tools)
+        parts.append(f"Tools: {tool_names}. Paths are relative to the workspace.")
     if project_context.strip():
         parts.append(project_context.strip())
     return "\n\n".join(parts)
@@ -340,13 +342,13 @@ def _output_tokens(shape: Shape) -> int:
         return shape.max_output_tokens
     if shape.window_tokens is None:
         return DEFAULT_OUTPUT_TOKENS
-    return max(1, min(DEFAULT_OUTPUT_TOKENS, shape.window_tokens // OUTPUT_SHARE))
+    return max(1, min(DEFAULT_OUTPUT_TOKENS, shape.window_tokens // OUTPUT_DIVISOR))
 
 
 def _chat_output_tokens(shape: Shape) -> int | None:
     """Return the output limit; None uses the provider's own. A local server fills its small window,
     so the limit there is the space reserved for the reply."""
-    reserve = None if shape.window_tokens is None else shape.window_tokens // RESERVED_SHARE
+    reserve = None if shape.window_tokens is None else shape.window_tokens // RESERVE_DIVISOR
     if shape.max_output_tokens is not None or reserve is None or reserve > DEFAULT_OUTPUT_TOKENS:
         return shape.max_output_tokens
     return max(1, reserve)

@@ -24,9 +24,9 @@ from recollect.agent.events import FlushOutcome, FlushResult
 from recollect.agent.tools.confine import (
     CUT_OFF,
     ToolOutcome,
-    failed,
     result_message,
     text_argument,
+    tool_failure,
 )
 from recollect.core.engine.prepare import repair_request
 from recollect.core.formats.translate import to_pi, to_wire
@@ -55,19 +55,21 @@ def day_note(now: float) -> str:
     return f"{FOLDER}/{datetime.fromtimestamp(now):%Y-%m-%d}.md"  # noqa: DTZ006 - the user's day
 
 
-def note_file(root: Path, today: str, given: str | None) -> str | None:
+def note_file(root: Path, today: str, path_text: str | None) -> str | None:
     """Resolve a path that the model wrote; None if the model may not write there. A path to another
     day's notes becomes `today`'s, and `memory.md` becomes an existing `MEMORY.md`."""
-    path = Path(given or "")
+    path = Path(path_text or "")
     if path.suffix == ".md" and path.parent.name == FOLDER and ".." not in path.parts:
         return today
     if path.is_absolute() and path.parent in (root, root.resolve()):
         path = Path(path.name)
-    meant = next((name for name in _USES if name.lower() == str(path).lower()), None)
-    if meant in (None, "daily"):
+    note_name = next((name for name in _USES if name.lower() == str(path).lower()), None)
+    if note_name in (None, "daily"):
         return None
-    there = [other for other in LONG_TERM_NOTES if os.path.lexists(root / other)]
-    return there[0] if there and meant == "memory.md" else meant
+    existing_names = [
+        file_name for file_name in LONG_TERM_NOTES if os.path.lexists(root / file_name)
+    ]
+    return existing_names[0] if existing_names and note_name == "memory.md" else note_name
 
 
 def append_note(root: Path, name: str, text: str, redaction: Redaction) -> int:
@@ -92,8 +94,8 @@ def append_note(root: Path, name: str, text: str, redaction: Redaction) -> int:
         size = os.fstat(handle).st_size
         if not name.startswith(f"{FOLDER}/"):
             before = os.pread(handle, min(size, _COMPARED_BYTES), 0).decode("utf-8", "replace")
-            known = {line.strip() for line in before.splitlines()} - {""}
-            clean = "\n".join(one for one in clean.split("\n") if one.strip() not in known)
+            known_lines = {line.strip() for line in before.splitlines()} - {""}
+            clean = "\n".join(line for line in clean.split("\n") if line.strip() not in known_lines)
             clean = clean.strip("\n")
             if not clean.strip():
                 return 0
@@ -116,24 +118,24 @@ class SilentFilter:
     """Delays a streamed reply while it may still become NO_REPLY."""
 
     def __init__(self) -> None:
-        self._held: str | None = ""
+        self._held_text: str | None = ""
         self.silent: bool = False
         """True if the whole reply was NO_REPLY."""
 
     def feed(self, text: str) -> str:
-        if self._held is None:
+        if self._held_text is None:
             return text
-        self._held += text
-        word = self._held.strip().rstrip(".!")
+        self._held_text += text
+        word = self._held_text.strip().rstrip(".!")
         if NO_REPLY.startswith(word):
             return ""
-        shown, self._held = self._held, None
-        return shown
+        text_to_show, self._held_text = self._held_text, None
+        return text_to_show
 
     def finish(self) -> str:
-        held, self._held = self._held or "", None
-        self.silent = held.strip().rstrip(".!") == NO_REPLY
-        return "" if self.silent else held
+        held_text, self._held_text = self._held_text or "", None
+        self.silent = held_text.strip().rstrip(".!") == NO_REPLY
+        return "" if self.silent else held_text
 
 
 MAX_STEPS = 3
@@ -147,7 +149,7 @@ _SHOWN_CHARS = 80
 class FlushTurn:
     """A note-taking turn: its input, and its results so far."""
 
-    sent: Mapping[str, Any] = field(repr=False)
+    last_request: Mapping[str, Any] = field(repr=False)
     """The last request that was sent."""
     since: tuple[Mapping[str, Any], ...] = field(default=(), repr=False)
     """The reply and the results of its tool calls, in the request's wire format."""
@@ -187,35 +189,52 @@ class FlushTurn:
         prompts = settings.compaction.flush
         local = datetime.fromtimestamp(self.now).astimezone()
         lines = [text for text in (prompts.system_prompt, prompts.prompt) if text.strip()]
-        named = [
+        note_lines = [
             f"- {self.today if name == 'daily' else name}: {use}" for name, use in _USES.items()
         ]
-        lines.append("\n".join(["You may append to:", *named]))
+        lines.append("\n".join(["You may append to:", *note_lines]))
         lines.append(f"Current time: {local.strftime('%Y-%m-%d %H:%M')} ({local.tzname()})")
         return "\n\n".join(lines).replace(_DATE, Path(self.today).stem)
 
     async def _exchange(self, model: ChatModel, settings: Settings) -> None:
         key, speaker = messages_field(self.shape), self.shape.speaker
         prompt = {"role": "user", "content": self.prompt(settings)}
-        messages: Sequence[Mapping[str, Any]] = [*self.sent.get(key, ()), *self.since, prompt]
+        messages: Sequence[Mapping[str, Any]] = [
+            *self.last_request.get(key, ()),
+            *self.since,
+            prompt,
+        ]
         while self.steps < MAX_STEPS:
             self.steps += 1
             request = await asyncio.to_thread(
-                repair_request, {**self.sent, key: messages}, speaker.format
+                repair_request, {**self.last_request, key: messages}, speaker.format
             )
             messages = request[key]
-            done = await _last_event(model, request)
-            if done.usage is not None:
-                self.usage = done.usage if self.usage is None else add_usage(self.usage, done.usage)
-            at = int(self.now * 1000)
-            message = to_pi(done.reply, speaker, stop=done.stop, usage=done.usage, timestamp=at)
+            reply_done = await _last_event(model, request)
+            if reply_done.usage is not None:
+                self.usage = (
+                    reply_done.usage
+                    if self.usage is None
+                    else add_usage(self.usage, reply_done.usage)
+                )
+            timestamp = int(self.now * 1000)
+            message = to_pi(
+                reply_done.reply,
+                speaker,
+                stop=reply_done.stop,
+                usage=reply_done.usage,
+                timestamp=timestamp,
+            )
             calls = [block for block in message["content"] if block["type"] == "toolCall"]
             if not calls:
                 return
-            whole = message["stopReason"] != "length"
+            is_complete = message["stopReason"] != "length"
             results = [
                 result_message(
-                    call, await self._append(call, settings.redaction) if whole else failed(CUT_OFF)
+                    call,
+                    await self._append(call, settings.redaction)
+                    if is_complete
+                    else tool_failure(CUT_OFF),
                 )
                 for call in calls
             ]
@@ -225,17 +244,17 @@ class FlushTurn:
         path = text_argument(call["arguments"], "path")
         name = note_file(self.root, self.today, path) if call["name"] == "write" else None
         if name is None:
-            what = path if call["name"] == "write" else str(call["name"])
+            refused_name = path if call["name"] == "write" else str(call["name"])
             self.refusals.append(
-                f"{plain_line(what or '(no path)')[:_SHOWN_CHARS]} (not a file for notes)"
+                f"{plain_line(refused_name or '(no path)')[:_SHOWN_CHARS]} (not a file for notes)"
             )
             names = ", ".join([self.today, *list(_USES)[1:]])
-            return failed(
+            return tool_failure(
                 f"Only write works in this turn, and only to {names}; it adds to the file."
             )
         content = text_argument(call["arguments"], "content")
         if not content or not content.strip():
-            return failed("`content` is empty; give the text to add.")
+            return tool_failure("`content` is empty; give the text to add.")
 
         def add(text: str) -> int:  # count now, because the caller may be cancelled later
             size = append_note(self.root, name, text, redaction)
@@ -248,9 +267,9 @@ class FlushTurn:
         except (OSError, TranscriptError) as error:
             trouble = f"cannot be written: {getattr(error, 'strerror', None) or error}"
             self.refusals.append(f"{name} ({trouble})")
-            return failed(f"{name} {trouble}.")
-        done = f"Added to {name}" if size else f"{name} has that already"
-        return ToolOutcome(text=f"{done}. Answer NO_REPLY when done.")
+            return tool_failure(f"{name} {trouble}.")
+        outcome_text = f"Added to {name}" if size else f"{name} has that already"
+        return ToolOutcome(text=f"{outcome_text}. Answer NO_REPLY when done.")
 
     def _result(self, failure: str) -> FlushResult:
         outcome: FlushOutcome = "nothing"
@@ -275,10 +294,10 @@ class FlushTurn:
 
 
 async def _last_event(model: ChatModel, body: Mapping[str, Any]) -> ReplyDone:
-    done: ReplyDone | None = None
+    reply_done: ReplyDone | None = None
     async for event in model.stream(body):
         if isinstance(event, ReplyDone):
-            done = event
-    if done is None:
+            reply_done = event
+    if reply_done is None:
         raise ModelError(f"{model.name} ended its reply early")
-    return done
+    return reply_done

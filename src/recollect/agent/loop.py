@@ -44,8 +44,8 @@ from recollect.agent.tools.confine import (
     Tool,
     ToolOutcome,
     ToolScope,
-    failed,
     result_message,
+    tool_failure,
 )
 from recollect.agent.tools.files import edit_tool, read_tool, write_tool
 from recollect.agent.tools.shell import bash_tool
@@ -60,14 +60,14 @@ from recollect.hosts.inspect.turns import context_text, status_text
 from recollect.hosts.tools.handler import ANSWER_TOKENS, Confirm, memory_tools
 from recollect.system.plain_text import plain_line
 
-AT_WORK = (
+AGENT_BUSY = (
     "this agent is at work: wait for its turn to end, or abort it; to leave an iterator early, use "
     "contextlib.aclosing(agent.run(...))"
 )
 ABORTED = "The user stopped the turn while this ran; it may be done in part."
 NOT_RUN = "Not run: the user stopped the turn before."
 # Not measured: Python closes an abandoned run within a few turns of the event loop.
-LEFT_SECONDS = 1.0
+CLOSING_SECONDS = 1.0
 MAX_STEPS = 200
 """Maximum number of requests in one turn."""
 # Not measured: a name of a session fits a line of a list.
@@ -90,18 +90,18 @@ async def _run_tool(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
     outcome: Any = await attempted(work())  # a tool of the host may raise anything
     if isinstance(outcome, ToolOutcome):
         return outcome
-    why = (
+    problem = (
         outcome.error.__name__
         if isinstance(outcome, Failure)
         else "its answer is not a ToolOutcome"
     )
-    return failed(f"{tool.name} broke: {why}. Try it another way.")
+    return tool_failure(f"{tool.name} broke: {problem}. Try it another way.")
 
 
 def _last_calls(conversation: Conversation) -> tuple[list[Mapping[str, Any]], int]:
     """Return the tool calls of the newest reply, and how many of them have a result."""
     answered = 0
-    for item in reversed(conversation.shown()):
+    for item in reversed(conversation.history()):
         role = item.message.get("role")
         if role == "toolResult":
             answered += 1
@@ -216,11 +216,11 @@ class Agent:
         """Run one turn or one command. The last event of a run is `Ended`. To leave earlier, use
         `contextlib.aclosing`, which aborts the run. Raise RuntimeError if another run is active."""
         try:
-            async with asyncio.timeout(LEFT_SECONDS):
+            async with asyncio.timeout(CLOSING_SECONDS):
                 while not self._idle.is_set():  # Python may close an abandoned run late
                     await self._idle.wait()
         except TimeoutError:
-            raise RuntimeError(AT_WORK) from None
+            raise RuntimeError(AGENT_BUSY) from None
         self._idle.clear()
         self._work.aborted = False
         try:
@@ -260,8 +260,8 @@ class Agent:
                 async for event in events:
                     yield event
             if step.message is None or self._work.aborted:
-                stopped = step.aborted or self._work.aborted
-                yield Ended(reason="aborted" if stopped else "failed", steps=number)
+                was_stopped = step.aborted or self._work.aborted
+                yield Ended(reason="aborted" if was_stopped else "failed", steps=number)
                 return
             calls = calls_of(step.message)
             async with aclosing(steps.upkeep(step, mid_turn=bool(calls))) as events:
@@ -287,10 +287,12 @@ class Agent:
                     async for result in results:
                         yield result
         finally:  # give a result to each call that has none
-            begun, self._begun = self._begun, 0
+            begun_count, self._begun = self._begun, 0
             calls, answered = _last_calls(self.conversation)
-            for at, call in enumerate(calls[answered:], answered):
-                await self._keep_result(call, failed(ABORTED if at < begun else NOT_RUN))
+            for index, call in enumerate(calls[answered:], answered):
+                await self._keep_result(
+                    call, tool_failure(ABORTED if index < begun_count else NOT_RUN)
+                )
 
     async def _run_calls(
         self, message: Mapping[str, Any]
@@ -299,9 +301,9 @@ class Agent:
             arguments = call.get("arguments") or {}
             yield CallBegan(id=call["id"], name=call["name"], arguments=arguments)
             if self._work.aborted:
-                outcome = failed(NOT_RUN)
+                outcome = tool_failure(NOT_RUN)
             elif message.get("stopReason") == "length":
-                outcome = failed(CUT_OFF)
+                outcome = tool_failure(CUT_OFF)
             else:
                 self._begun += 1
                 outcome = await self._outcome(call["name"], arguments)
@@ -315,18 +317,20 @@ class Agent:
             )
 
     async def _keep_result(self, call: Mapping[str, Any], outcome: ToolOutcome) -> None:
-        at = self.conversation.milliseconds()
+        timestamp = self.conversation.milliseconds()
         await write_durably(
-            self.conversation.keep, {**result_message(call, outcome), "timestamp": at}
+            self.conversation.keep, {**result_message(call, outcome), "timestamp": timestamp}
         )
 
     async def _outcome(self, name: str, arguments: Any) -> ToolOutcome:
         tool = next((tool for tool in self._steps.tools if tool.name == name), None)
         if tool is None:
             names = ", ".join(tool.name for tool in self._steps.tools)
-            return failed(f"There is no such tool; there are {names}.")
-        given = arguments if isinstance(arguments, Mapping) else {}
-        return await self._work.unless_aborted(_run_tool(tool, given)) or failed(ABORTED)
+            return tool_failure(f"There is no such tool; there are {names}.")
+        tool_arguments = arguments if isinstance(arguments, Mapping) else {}
+        return await self._work.unless_aborted(_run_tool(tool, tool_arguments)) or tool_failure(
+            ABORTED
+        )
 
     async def _command(self, command: Command) -> AsyncGenerator[AgentEvent, None]:
         await write_durably(
@@ -336,13 +340,13 @@ class Agent:
             self._steps.begin()
             yield UpkeepBegan(kind="compaction")
             compaction = self._steps.compact("manual", instructions=command.argument)
-            done = await self._work.unless_aborted(compaction)
-            if done is None:
+            compaction_event = await self._work.unless_aborted(compaction)
+            if compaction_event is None:
                 yield Told(text=NOT_WAITED_FOR)
                 yield Ended(reason="aborted")
                 return
-            yield done
-            yield Told(text=compaction_text(done.result))
+            yield compaction_event
+            yield Told(text=compaction_text(compaction_event.result))
         else:
             try:
                 yield await self.answer_command(command)
@@ -356,13 +360,17 @@ class Agent:
         name, argument = command.name, command.argument
         if name in ("status", "context"):
             status = await self.status()
-            whole = name == "status"
-            text = status_text(status) if whole else context_text(status.request, argument)
+            is_status = name == "status"
+            text = status_text(status) if is_status else context_text(status.request, argument)
             return Told(text=text, data=status.to_dict())
         if name == "why":
-            made, which = await self._steps.current_request()
-            text = why_text(made.report, argument, which="last" if which == "sent" else "next")
-            return Told(text=text, data=made.report.to_dict())
+            sent_request, request_kind = await self._steps.current_request()
+            text = why_text(
+                sent_request.report,
+                argument,
+                request_name="last" if request_kind == "sent" else "next",
+            )
+            return Told(text=text, data=sent_request.report.to_dict())
         if name == "receipt":
             session = self.conversation.session_id
             return Told(text=await receipt_text(self._engine, session, argument))
@@ -417,11 +425,11 @@ class Agent:
 
     async def _undo(self) -> str:
         conversation = self.conversation
-        done = await self._engine.undo(conversation.session_id)
+        undo_result = await self._engine.undo(conversation.session_id)
         state = self._engine.session(conversation.session_id).state
         undone = await write_durably(conversation.record_undos, state)
-        if not undone and done.undone is None:
-            return f"Nothing was undone: {done.reason}."
+        if not undone and undo_result.undone is None:
+            return f"Nothing was undone: {undo_result.reason}."
         return "The last compaction is undone; the messages that it had replaced are sent again."
 
     def _reset_is_due(self) -> bool:
@@ -454,7 +462,7 @@ class Agent:
 
 SMALL_WINDOW_TOKENS: Final = 16_000
 """In a smaller window, all five memory tools would take more than a tenth of the space."""
-_ANSWER_SHARE: Final = 8
+_ANSWER_DIVISOR: Final = 8
 """A memory tool's answer takes at most the window divided by this."""
 
 
@@ -470,13 +478,15 @@ def memory_agent_tools(
         return ()
     answer_tokens = ANSWER_TOKENS
     if window_tokens is not None:
-        answer_tokens = min(answer_tokens, window_tokens // _ANSWER_SHARE)
+        answer_tokens = min(answer_tokens, window_tokens // _ANSWER_DIVISOR)
     small = window_tokens is not None and window_tokens < SMALL_WINDOW_TOKENS
 
     def bound(name: str) -> Callable[[Mapping[str, Any]], Any]:
         async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-            own = session() if engine.settings.recall.scope == "session" else None
-            tools = memory_tools(engine, session=own, confirm=confirm, answer_tokens=answer_tokens)
+            own_session = session() if engine.settings.recall.scope == "session" else None
+            tools = memory_tools(
+                engine, session=own_session, confirm=confirm, answer_tokens=answer_tokens
+            )
             answer = await tools.call(name, arguments)
             return ToolOutcome(text=answer.text, is_error=answer.is_error)
 
@@ -484,11 +494,11 @@ def memory_agent_tools(
 
     return tuple(
         Tool(
-            name=one["name"],
-            description=one["description"],
-            parameters=one["inputSchema"],
-            run=bound(one["name"]),
+            name=definition["name"],
+            description=definition["description"],
+            parameters=definition["inputSchema"],
+            run=bound(definition["name"]),
         )
-        for one in memory_tools(engine).definitions("mcp")
-        if not small or one["name"] == "memory_search"
+        for definition in memory_tools(engine).definitions("mcp")
+        if not small or definition["name"] == "memory_search"
     )

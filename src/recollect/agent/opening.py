@@ -60,28 +60,28 @@ async def open_agent(
     process. `confirm_forget` asks a person before a memory tool forgets anything; if it is None,
     nothing is forgotten. `config` is a settings file, which no tool may write."""
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
-    named = find_settings_file(config)
-    chosen = (
+    named_path = find_settings_file(config)
+    loaded_settings = (
         settings
         if isinstance(settings, Settings)
-        else load_settings(arguments=dict(settings or {}), file=named).settings
+        else load_settings(arguments=dict(settings or {}), file=named_path).settings
     )
     space = space or chat_space(str(folder))
-    async with AsyncExitStack() as opened:
-        main, summary = _models(chosen, opened) if model is None else (model, model)
-        chosen = await _with_window(chosen, main, summary)
+    async with AsyncExitStack() as exit_stack:
+        main, summary = _models(loaded_settings, exit_stack) if model is None else (model, model)
+        loaded_settings = await _with_window(loaded_settings, main, summary)
         index = SessionIndex.of_space(space, clock=clock)
 
         def open_session(id: str) -> SessionTranscript:  # noqa: A002
             return open_transcript(
                 transcript_file(space, id),
                 session_id=id,
-                redaction=chosen.redaction,
+                redaction=loaded_settings.redaction,
                 cwd=folder,
                 clock=clock,
             )
 
-        if not read_only and not chosen.workspace.skip_bootstrap:
+        if not read_only and not loaded_settings.workspace.skip_bootstrap:
             create_missing_files(folder)
         engine = open_memory(
             space=space,
@@ -90,31 +90,35 @@ async def open_agent(
             workspace=folder,
             model=summary,
             compact_in_background=False,
-            settings=chosen,
+            settings=loaded_settings,
         )
-        opened.push_async_callback(engine.close)
-        transcript = opened.enter_context(open_session(session_id or index.open(key).session_id))
+        exit_stack.push_async_callback(engine.close)
+        transcript = exit_stack.enter_context(
+            open_session(session_id or index.open(key).session_id)
+        )
         if session_id is not None:  # from now on the key continues this session
             index.update(key, lambda record: replace(record, session_id=session_id))
-        others = index.path.parent.glob("*.jsonl")
+        transcript_paths = index.path.parent.glob("*.jsonl")
         agent = Agent(
             engine,
             main,
             transcript,
             folder,
             clock=clock,
-            max_output_tokens=chosen.models.max_output_tokens,
+            max_output_tokens=loaded_settings.models.max_output_tokens,
             read_only=read_only,
             shell=shell,
-            first_run=not read_only and all(one == transcript.path for one in others),
+            first_run=not read_only and all(path == transcript.path for path in transcript_paths),
             open_session=lambda: open_session(index.start_transcript(key).session_id),
-            choose_model=None if model is not None else partial(_named_model, chosen, opened),
+            choose_model=None
+            if model is not None
+            else partial(_open_model, loaded_settings, exit_stack),
             confirm_forget=confirm_forget,
-            settings_file=named and named.absolute(),
-            keep_counts=lambda counts: index.update(key, lambda old: old.with_counts(counts)),
+            settings_file=named_path and named_path.absolute(),
+            keep_counts=lambda counts: index.update(key, lambda record: record.with_counts(counts)),
             resumed=session_id is not None,
         )
-        opened.push_async_callback(agent.close)
+        exit_stack.push_async_callback(agent.close)
         if agent.conversation.compactions:  # `recollect undo` changes only the store
             await engine.observe(
                 transcript.session_id, {"usage": {}}
@@ -124,7 +128,7 @@ async def open_agent(
         yield agent
 
 
-def _models(settings: Settings, opened: AsyncExitStack) -> tuple[ChatModel, ChatModel]:
+def _models(settings: Settings, exit_stack: AsyncExitStack) -> tuple[ChatModel, ChatModel]:
     """Return the model for replies and the model for summaries."""
     main = choose_model(settings, "main")
     if main is None:
@@ -134,30 +138,32 @@ def _models(settings: Settings, opened: AsyncExitStack) -> tuple[ChatModel, Chat
     summary = choose_model(settings, "summary") or main
     by_name = {model.name: model for model in (summary, main)}  # open one connection per model
     for model in by_name.values():
-        opened.push_async_callback(model.close)
+        exit_stack.push_async_callback(model.close)
     return main, by_name[summary.name]
 
 
-def _named_model(settings: Settings, opened: AsyncExitStack, name: str) -> ChatModel:
-    named = replace(settings, models=replace(settings.models, main=name))
-    model = choose_model(named, "main")
+def _open_model(settings: Settings, exit_stack: AsyncExitStack, name: str) -> ChatModel:
+    changed_settings = replace(settings, models=replace(settings.models, main=name))
+    model = choose_model(changed_settings, "main")
     if model is None:
         raise SettingsError("there is no provider to ask: set models.provider")
-    opened.push_async_callback(model.close)
+    exit_stack.push_async_callback(model.close)
     return model
 
 
 async def _with_window(settings: Settings, main: ChatModel, summary: ChatModel) -> Settings:
     if settings.window_tokens is not None:
         return settings
-    unknown = {id(model): model for model in (main, summary) if model.window_tokens is None}
+    models_without_window = {
+        id(model): model for model in (main, summary) if model.window_tokens is None
+    }
     with suppress(TimeoutError, MissingExtra):  # the first turn reports what is missing
         async with asyncio.timeout(WINDOW_SECONDS):
-            for model in unknown.values():
+            for model in models_without_window.values():
                 if isinstance(model, _StatesWindow):
                     await model.stated_window()
-    known = window_of(main.name, settings).source != "assumed"
+    is_known = window_of(main.name, settings).source != "assumed"
     # The engine asks its own model for summaries: another model may have another window.
-    if known or main.name == summary.name:
+    if is_known or main.name == summary.name:
         return settings
     return replace(settings, window_tokens=main.window_tokens)

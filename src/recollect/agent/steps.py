@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from recollect.adapters.session.files import write_durably
 from recollect.adapters.session.workspace import LoadedWorkspace, load_workspace
 from recollect.agent.conversation import (
-    SPENT,
+    SPENT_KIND,
     Conversation,
     Shape,
     find_unrecorded,
@@ -70,9 +70,9 @@ from recollect.errors import ModelOverflow, ModelRefused, ModelUnavailable, Reco
 from recollect.hosts.inspect.status import (
     ContextStatus,
     WhichRequest,
-    reported_tokens,
     request_context,
     spending_of,
+    tokens_from_usage,
 )
 
 _UNFINISHED = frozenset({"error", "aborted"})
@@ -106,7 +106,7 @@ class SentRequest:
     reply: Mapping[str, Any] | None = field(default=None, repr=False)
 
 
-def _sent_request(context: Context, wire: WireHistory) -> SentRequest:
+def _request_from(context: Context, wire: WireHistory) -> SentRequest:
     return SentRequest(
         request=context.request, wire_messages=len(wire.messages), report=context.report
     )
@@ -154,7 +154,7 @@ class ReplyState:
     """A reply while it arrives."""
 
     text: str = field(default="", repr=False)
-    done: ReplyDone | None = None
+    reply_done: ReplyDone | None = None
     error: RecollectError | None = None
     aborted: bool = False
     silent: bool = False
@@ -183,27 +183,27 @@ def _conclude(task: asyncio.Task[None], reply: ReplyState) -> None:
         raise error  # an error of this program, not of the model
     reply.ended, reply.error = True, error
     if task.cancelled():
-        reply.aborted = reply.done is None
+        reply.aborted = reply.reply_done is None
         return
-    if error is None and reply.done is None:
+    if error is None and reply.reply_done is None:
         reply.error = ModelUnavailable("the reply ended early")
-    elif error is None and reply.done is not None and reply.done.overflow is not None:
-        name = reply.done.overflow.pattern_name
-        what = f"the request was larger than the window ({name})"
-        reply.error = ModelOverflow(what, reply.done.overflow)
+    elif error is None and reply.reply_done is not None and reply.reply_done.overflow is not None:
+        name = reply.reply_done.overflow.pattern_name
+        problem = f"the request was larger than the window ({name})"
+        reply.error = ModelOverflow(problem, reply.reply_done.overflow)
 
 
 NO_LIMIT_NAMED = Overflow(pattern_name="unsaid")
 """Reported if a provider refused a request as too large without naming a limit."""
 
 
-def _failure(error: RecollectError, made: Compacted | None) -> Failed:
+def _failure(error: RecollectError, compaction: Compacted | None) -> Failed:
     if isinstance(error, ModelOverflow):
-        why = "" if made is None else f" Compaction: {made.result.reason}."
+        compaction_note = "" if compaction is None else f" Compaction: {compaction.result.reason}."
         reason = (
-            f"The request still does not fit the model's window.{why} Nothing was lost: the "
-            "conversation is unchanged. Try /compact with what matters, a model with a larger "
-            "window, or /new for a fresh session."
+            f"The request still does not fit the model's window.{compaction_note} Nothing was "
+            "lost: the conversation is unchanged. Try /compact with what matters, a model with a "
+            "larger window, or /new for a fresh session."
         )
         return Failed(kind="overflow", reason=reason)
     if isinstance(error, ModelRefused):
@@ -237,19 +237,23 @@ class TurnSteps:
     """The last request; None once the next request would be different."""
     workspace: LoadedWorkspace = field(default_factory=LoadedWorkspace)
     shape: Shape = field(init=False)
-    _sent: SentRequest | None = None
+    _last_sent: SentRequest | None = None
 
     def __post_init__(self) -> None:
-        shown = self.conversation.shown()
-        self.first_run = self.first_run and not any(is_whole(item.message) for item in shown)
+        history = self.conversation.history()
+        self.first_run = self.first_run and not any(is_whole(item.message) for item in history)
         self.begin()
 
     @property
     def window_tokens(self) -> int | None:
         """Return the model's window as set or reported, at most what the engine has learned."""
-        known = self.engine.settings.window_tokens or self.model.window_tokens
-        learned = self.engine.session(self.conversation.session_id).state.learned_window_tokens
-        return min((one for one in (known, learned) if one), default=None)
+        configured_tokens = self.engine.settings.window_tokens or self.model.window_tokens
+        learned_tokens = self.engine.session(
+            self.conversation.session_id
+        ).state.learned_window_tokens
+        return min(
+            (tokens for tokens in (configured_tokens, learned_tokens) if tokens), default=None
+        )
 
     def begin(self) -> None:
         """Read the workspace's files again for the next run."""
@@ -269,88 +273,90 @@ class TurnSteps:
 
     async def answer(self, step: Step) -> AsyncGenerator[AgentEvent, None]:
         """Request one reply. If the request is too large, compact and retry once."""
-        refused: Report | None = None
+        refused_report: Report | None = None
         for attempt in (1, 2):
-            ready = await self.work.unless_aborted(self._ready(refused))
+            ready = await self.work.unless_aborted(self._prepare_retry(refused_report))
             if ready is None:
                 step.aborted = True
                 return
-            context, sent, made = ready
-            if made is not None:
-                yield made
+            context, sent_request, compaction = ready
+            if compaction is not None:
+                yield compaction
             # Another process undid a compaction: record this in the transcript.
             await write_durably(self.conversation.record_undos, context.state)
-            for result in find_unrecorded(context, self.conversation.recorded_cuts()):
+            for result in find_unrecorded(context, self.conversation.cut_numbers()):
                 yield await self._record_compaction(result)
             yield Prepared(step=step.number, report=context.report)
             step.aborted = self.work.aborted
             if step.aborted:
                 return
             reply = ReplyState()
-            async with aclosing(self._listen(sent, reply)) as words:
+            async with aclosing(self._listen(sent_request, reply)) as words:
                 async for event in words:
                     yield event
             error, step.aborted = reply.error, reply.aborted
             if error is None:
-                if reply.done is not None:
-                    yield await self._keep_reply(step, reply.done, silent=reply.silent)
+                if reply.reply_done is not None:
+                    yield await self._keep_reply(step, reply.reply_done, silent=reply.silent)
                     if step.message is None:
                         yield Failed(kind="refused", reason=REFUSED)
                 return
             if isinstance(error, ModelOverflow):
-                known = error.overflow
-                overflow = known if isinstance(known, Overflow) else NO_LIMIT_NAMED
+                reported_overflow = error.overflow
+                overflow = (
+                    reported_overflow if isinstance(reported_overflow, Overflow) else NO_LIMIT_NAMED
+                )
                 await self.engine.observe(self.conversation.session_id, overflow)
             if not isinstance(error, ModelOverflow) or attempt == 2:
-                yield _failure(error, made)
+                yield _failure(error, compaction)
                 return
             yield Withdrawn(reason=str(error))
-            refused = context.report
+            refused_report = context.report
 
     async def _listen(
-        self, sent: SentRequest, reply: ReplyState
+        self, sent_request: SentRequest, reply: ReplyState
     ) -> AsyncGenerator[Said | Thought, None]:
         """Yield the parts of a reply to show. Record what was received if the stream breaks off."""
         queue: asyncio.Queue[ReplyEvent | None] = asyncio.Queue()
-        filtered = SilentFilter()
+        silent_filter = SilentFilter()
         try:
-            async with self.work.start(_pump(self.model, sent.request, queue)) as task:
+            async with self.work.start(_pump(self.model, sent_request.request, queue)) as task:
                 while (event := await queue.get()) is not None:
                     if isinstance(event, TextDelta):
                         reply.text += event.text
-                        if shown := filtered.feed(event.text):
-                            yield Said(text=shown)
+                        if text_to_show := silent_filter.feed(event.text):
+                            yield Said(text=text_to_show)
                     elif isinstance(event, ThinkingDelta):
                         yield Thought(text=event.text)
                     elif isinstance(event, ReplyDone):
-                        reply.done = event
-                if rest := filtered.finish():
-                    yield Said(text=rest)
+                        reply.reply_done = event
+                if last_text := silent_filter.finish():
+                    yield Said(text=last_text)
                 await asyncio.wait({task})
                 _conclude(task, reply)
-                reply.silent = filtered.silent
+                reply.silent = silent_filter.silent
         finally:
             if reply.aborted or not reply.ended:  # record it even if the consumer left
                 await self._record_partial(reply, "aborted", None)
-        self._sent = sent
+        self._last_sent = sent_request
         if reply.error is not None:
             await self._record_partial(reply, "error", str(reply.error))
 
     async def upkeep(self, step: Step, *, mid_turn: bool) -> AsyncGenerator[AgentEvent, None]:
         """After a reply, write notes and compact if the window needs it."""
-        seen = step.observation
-        if seen is None or seen.due == "nothing" or self.work.aborted:
+        observation = step.observation
+        if observation is None or observation.due == "nothing" or self.work.aborted:
             return
-        notes_due = seen.due == "flush" or seen.flush_first
+        notes_due = observation.due == "flush" or observation.flush_first
         if notes_due and not self.conversation.flushed_in_this_cycle:
             yield UpkeepBegan(kind="flush")
-            flushed = await self.work.unless_aborted(self._flush())
-            yield flushed or Told(text=STOPPED_FLUSH)
-        if seen.due == "compaction" and not self.work.aborted:
+            flush_event = await self.work.unless_aborted(self._flush())
+            yield flush_event or Told(text=STOPPED_FLUSH)
+        if observation.due == "compaction" and not self.work.aborted:
             yield UpkeepBegan(kind="compaction")
             trigger: Trigger = "mid-turn" if mid_turn else "threshold"
-            made = await self.work.unless_aborted(self.compact(trigger))
-            yield made or Told(text=STOPPED_COMPACTION)
+            compaction = await self.work.unless_aborted(self.compact(trigger))
+            yield compaction or Told(text=STOPPED_COMPACTION)
 
     async def compact(self, trigger: Trigger, *, instructions: str = "") -> Compacted:
         body, _, _ = self._body()
@@ -364,24 +370,29 @@ class TurnSteps:
         self.last = None
         return await self._record_compaction(result)
 
-    async def _ready(self, refused: Report | None) -> tuple[Context, SentRequest, Compacted | None]:
+    async def _prepare_retry(
+        self, refused_report: Report | None
+    ) -> tuple[Context, SentRequest, Compacted | None]:
         """Prepare a request. If the provider refused the last one, `refused`, as too large, prepare
         a smaller one. The engine has learned the window from the refusal: preparing again shortens
         a long result, and compacts if necessary. If the request is hardly smaller, force a
         compaction."""
-        context, sent = await self._prepare()
-        if refused is None or context.report.tokens_after <= SHRUNK_RATIO * refused.tokens_after:
-            return context, sent, None
-        made = await self.compact("overflow")
-        context, sent = await self._prepare()
-        return context, sent, made
+        context, sent_request = await self._prepare()
+        if (
+            refused_report is None
+            or context.report.tokens_after <= SHRUNK_RATIO * refused_report.tokens_after
+        ):
+            return context, sent_request, None
+        compaction = await self.compact("overflow")
+        context, sent_request = await self._prepare()
+        return context, sent_request, compaction
 
     async def _prepare(self) -> tuple[Context, SentRequest]:
         body, wire, _ = self._body()
         context = await self.engine.prepare(
             self.conversation.session_id, body, format=self.shape.speaker.format
         )
-        self.last = _sent_request(context, wire)
+        self.last = _request_from(context, wire)
         return context, self.last
 
     async def current_request(self) -> tuple[SentRequest, WhichRequest]:
@@ -394,25 +405,25 @@ class TurnSteps:
         context = await self.engine.preview(
             self.conversation.session_id, body, format=self.shape.speaker.format, recall=False
         )
-        return _sent_request(context, wire), "next"
+        return _request_from(context, wire), "next"
 
     async def status(self) -> ContextStatus:
         conversation = self.conversation
-        made, which = await self.current_request()
+        sent_request, request_kind = await self.current_request()
         prices = read_prices(self.engine.settings.models.prices)
         now, entries = self.clock.now(), conversation.transcript.entries
         return ContextStatus(
             session_id=conversation.session_id,
             name=conversation.name,
             model=self.model.name,
-            messages=len(conversation.shown()),
+            messages=len(conversation.history()),
             compactions=conversation.compactions,
             seconds=max(0.0, now - (entries[0].milliseconds / 1000 or now)) if entries else 0.0,
-            spending=spending_of(entries, prices, beside_as=SPENT),
-            reported_tokens=reported_tokens(made.reply),
+            spending=spending_of(entries, prices, beside_as=SPENT_KIND),
+            reported_tokens=tokens_from_usage(sent_request.reply),
             request=request_context(
-                made.report,
-                which,
+                sent_request.report,
+                request_kind,
                 self.engine.parts.weigher,
                 tools=self.shape.wire_tools(),
                 workspace=self.workspace,
@@ -422,17 +433,17 @@ class TurnSteps:
         )
 
     def _body(self) -> tuple[dict[str, Any], WireHistory, tuple[PiShown, ...]]:
-        shown = self.conversation.shown()
-        wire = to_wire([item.message for item in shown], self.shape.speaker)
+        history = self.conversation.history()
+        wire = to_wire([item.message for item in history], self.shape.speaker)
         shape = replace(self.shape, window_tokens=self.window_tokens)
-        return request_body(wire, shape), wire, shown
+        return request_body(wire, shape), wire, history
 
-    async def _keep_reply(self, step: Step, done: ReplyDone, *, silent: bool) -> Replied:
+    async def _keep_reply(self, step: Step, reply_done: ReplyDone, *, silent: bool) -> Replied:
         message = to_pi(
-            done.reply,
+            reply_done.reply,
             self.shape.speaker,
-            stop=done.stop,
-            usage=done.usage,
+            stop=reply_done.stop,
+            usage=reply_done.usage,
             timestamp=self.conversation.milliseconds(),
         )
         entry_id = await write_durably(self.conversation.keep, message)
@@ -441,9 +452,11 @@ class TurnSteps:
         if message["stopReason"] != "error":
             step.message = message
             self.first_run = False
-        taught = as_resent(done.reply, self.shape.speaker, stop=done.stop, message=message)
-        step.observation = await self.engine.observe(self.conversation.session_id, taught)
-        return Replied(entry_id=entry_id, message=message, usage=done.usage, silent=silent)
+        resent_reply = as_resent(
+            reply_done.reply, self.shape.speaker, stop=reply_done.stop, message=message
+        )
+        step.observation = await self.engine.observe(self.conversation.session_id, resent_reply)
+        return Replied(entry_id=entry_id, message=message, usage=reply_done.usage, silent=silent)
 
     async def _record_partial(self, reply: ReplyState, reason: Any, error: str | None) -> None:
         """Record the incomplete reply as pi does. No request contains an incomplete reply."""
@@ -453,7 +466,7 @@ class TurnSteps:
             reason=reason,
             timestamp=self.conversation.milliseconds(),
             error=error,
-            usage=None if reply.done is None else reply.done.usage,
+            usage=None if reply.reply_done is None else reply.reply_done.usage,
         )
         await write_durably(self.conversation.keep, message)
 
@@ -461,14 +474,16 @@ class TurnSteps:
         """Record the compaction and its tokens, which were spent even if nothing changed."""
         entry_id: str | None = None
         if result.compacted:
-            _, wire, shown = self._body()
+            _, wire, history = self._body()
             path = self.engine.session(self.conversation.session_id).state.path
             leading = self.shape.leading
-            first = first_kept_entry(result.first_kept, path, wire, shown, leading=leading)
+            first = first_kept_entry(result.first_kept, path, wire, history, leading=leading)
             entry_id = await write_durably(self.conversation.keep_compaction, result, first)
-        spent = result.spent
-        if spent.input_tokens or spent.output_tokens:
-            usage = Usage(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens)
+        spent_tokens = result.spent
+        if spent_tokens.input_tokens or spent_tokens.output_tokens:
+            usage = Usage(
+                input_tokens=spent_tokens.input_tokens, output_tokens=spent_tokens.output_tokens
+            )
             summarizer = self.engine.parts.model
             model = "" if summarizer is None else summarizer.name
             await write_durably(self.conversation.keep_spent, "summary", model=model, usage=usage)
@@ -476,10 +491,10 @@ class TurnSteps:
 
     async def _flush(self) -> Flushed:
         _, wire, _ = self._body()
-        assert self._sent is not None, "a flush follows a reply"
+        assert self._last_sent is not None, "a flush follows a reply"
         turn = FlushTurn(
-            sent=self._sent.request,
-            since=wire.messages[self._sent.wire_messages :],
+            last_request=self._last_sent.request,
+            since=wire.messages[self._last_sent.wire_messages :],
             shape=self.shape,
             root=self.scope.root,
             now=self.clock.now(),

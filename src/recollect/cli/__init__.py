@@ -97,10 +97,10 @@ class LazyGroup(click.Group):
     """A group of commands, each imported when it is first used."""
 
     def __init__(
-        self, *given: Any, modules: Mapping[str, Any], prefix: str = "", **named: Any
+        self, *arguments: Any, modules: Mapping[str, Any], prefix: str = "", **options: Any
     ) -> None:
         """Map command names to modules. `prefix` begins the name of each command's function."""
-        super().__init__(*given, **named)
+        super().__init__(*arguments, **options)
         self._modules, self._prefix = modules, prefix
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -124,8 +124,8 @@ class LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete the names of commands without importing them, then options."""
         names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=_short_help(name)) for name in names]
-        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+        items = [CompletionItem(name, help=_short_help(name)) for name in names]
+        return [*items, *click.Command.shell_complete(self, ctx, incomplete)]
 
 
 def _short_help(name: str) -> str | None:
@@ -138,8 +138,8 @@ class CommandLine(LazyGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         from importlib.metadata import entry_points  # most commands do not need it
 
-        others = entry_points(group="recollect.commands").names
-        return sorted({*super().list_commands(ctx), *others})
+        plugin_names = entry_points(group="recollect.commands").names
+        return sorted({*super().list_commands(ctx), *plugin_names})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = super().get_command(ctx, cmd_name)
@@ -174,8 +174,8 @@ class CommandLine(LazyGroup):
         except OSError as error:
             # Otherwise Python would write the rest of the buffer at exit, and fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            what = "the output" if error.filename is None else error.filename
-            click.echo(f"recollect: {what}: {error.strerror or error}", err=True)
+            target = "the output" if error.filename is None else error.filename
+            click.echo(f"recollect: {target}: {error.strerror or error}", err=True)
             raise SystemExit(2) from None
 
     def invoke(self, ctx: click.Context) -> object:

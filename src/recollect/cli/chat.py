@@ -51,7 +51,7 @@ _NO_MODEL: Final = """\
 # main = "the name of its model"
 """
 # Not measured: both ends of a long value fit two rows of a terminal with 80 columns.
-_END_CHARS: Final = 60
+_SHOWN_END_CHARS: Final = 60
 
 
 @click.command()
@@ -68,7 +68,9 @@ _END_CHARS: Final = 60
 )
 @click.option("--model", metavar="NAME", help="Use this model. Default: models.main.")
 @click.option("--session", "key", default="main", metavar="KEY", help="Continue this session.")
-@click.option("--new", is_flag=True, help="Begin a new session; the previous one is kept.")
+@click.option(
+    "--new", "starts_new", is_flag=True, help="Begin a new session; the previous one is kept."
+)
 @click.option("--resume", metavar="ID", help="Continue this earlier session, by id or name.")
 @click.option("--plain", is_flag=True, help="Read one message per line, and print plain text.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON.")
@@ -109,7 +111,7 @@ def chat(
     recollect chat -m "what is here?"     once, for scripts
     recollect chat -m /status             share of the window, cost; also /why, /compact, /export
     git log | recollect chat --plain      one message per line"""
-    if order_fields["new"] and order_fields["resume"] is not None:
+    if order_fields["starts_new"] and order_fields["resume"] is not None:
         raise click.UsageError("pass either --new or --resume, not both")
     check_url(order_fields["store"])
     window_tokens = None if window is None else window_from(window)
@@ -155,18 +157,22 @@ def _usable_models() -> dict[str, dict[str, str]]:
     """Return the settings for each usable model by description, models with a key first."""
     from recollect.agent.chat.opening import LOCAL_URL, PROBE_SECONDS, PROVIDERS, find_served_model
 
-    found = {
-        f"{one.title}, {one.model} (key from {one.variable})": {
-            "provider": str(one.wire),
-            "main": one.model,
+    settings_by_text = {
+        f"{provider.title}, {provider.model} (key from {provider.variable})": {
+            "provider": str(provider.wire),
+            "main": provider.model,
         }
-        for one in PROVIDERS.values()
-        if os.environ.get(one.variable)
+        for provider in PROVIDERS.values()
+        if os.environ.get(provider.variable)
     }
-    if served := find_served_model(LOCAL_URL, seconds=PROBE_SECONDS):
-        text = f"the server on this machine, {served} ({LOCAL_URL}, no key)"
-        found[text] = {"provider": "openai-chat", "main": served, "base_url": LOCAL_URL}
-    return found
+    if served_model := find_served_model(LOCAL_URL, seconds=PROBE_SECONDS):
+        text = f"the server on this machine, {served_model} ({LOCAL_URL}, no key)"
+        settings_by_text[text] = {
+            "provider": "openai-chat",
+            "main": served_model,
+            "base_url": LOCAL_URL,
+        }
+    return settings_by_text
 
 
 def _settings_text(settings: dict[str, str] | None) -> str:
@@ -176,9 +182,9 @@ def _settings_text(settings: dict[str, str] | None) -> str:
         return _HEAD + "\n".join(["[models]", *lines, ""])
     from recollect.agent.chat.opening import LOCAL_URL, PROVIDERS
 
-    first = PROVIDERS["anthropic"]
+    provider = PROVIDERS["anthropic"]
     return _HEAD + _NO_MODEL.format(
-        wire=first.wire, variable=first.variable, model=first.model, url=LOCAL_URL
+        wire=provider.wire, variable=provider.variable, model=provider.model, url=LOCAL_URL
     )
 
 
@@ -222,15 +228,15 @@ def init(*, folder: Path, yes: bool, workspace: bool) -> None:
     if workspace:
         from recollect.adapters.session.workspace import create_missing_files
 
-        created = create_missing_files(folder)
-        for name in created.names:
+        created_files = create_missing_files(folder)
+        for name in created_files.names:
             click.echo(f"written  {printable(folder / name)}")
-        for note in created.notes:
+        for note in created_files.notes:
             click.echo(note, err=True)
-        if not created.names and not created.notes:
+        if not created_files.names and not created_files.notes:
             click.echo("kept     the workspace's files (all exist already)")
-    where = "" if folder == Path() else f"cd {printable(folder)} && "
-    click.echo(f"Next: `{where}recollect doctor` to check, `{where}recollect chat` to begin.")
+    prefix = "" if folder == Path() else f"cd {printable(folder)} && "
+    click.echo(f"Next: `{prefix}recollect doctor` to check, `{prefix}recollect chat` to begin.")
 
 
 def _choose(models: list[str], *, yes: bool) -> str:
@@ -248,16 +254,18 @@ def _choose(models: list[str], *, yes: bool) -> str:
         click.echo(f"  {number}  {description}", err=True)
     click.echo("  0  none yet", err=True)
     numbers = click.IntRange(0, len(models))
-    wanted = click.prompt("Which model do you want to use", type=numbers, default=1, err=True)
-    return models[wanted - 1] if wanted else ""
+    chosen_number = click.prompt(
+        "Which model do you want to use", type=numbers, default=1, err=True
+    )
+    return models[chosen_number - 1] if chosen_number else ""
 
 
 def _trust_own(folder: Path, text: str) -> None:
     """Trust the file that `init` has just written, unless another program has replaced it."""
-    found = read_project_file(folder)
-    if isinstance(found, ProjectFile) and found.data == text.encode():
+    project_file = read_project_file(folder)
+    if isinstance(project_file, ProjectFile) and project_file.data == text.encode():
         try:
-            project_trust.record_trust(found)
+            project_trust.record_trust(project_file)
         except SettingsError as problem:
             click.echo(f"{problem}: run `recollect trust` in {printable(folder)}", err=True)
 
@@ -289,13 +297,13 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
     if revoke:
         _revoke(folder.resolve() / FILE_NAME, as_json=as_json)
         return
-    found = _find(folder)
-    withheld = _withheld(found)
-    trusted = project_trust.is_trusted(found)
+    project_file = _find(folder)
+    withheld = _withheld(project_file)
+    trusted = project_trust.is_trusted(project_file)
     if withheld and not trusted:
         if not as_json:
             count = number_of(len(withheld), "setting")
-            click.echo(f"{printable(found.path)} has {count} to review:")
+            click.echo(f"{printable(project_file.path)} has {count} to review:")
             for key, value in withheld.items():
                 click.echo(f"  {_setting_line(key, value)}")
         trusted = yes or (
@@ -303,15 +311,19 @@ def trust(*, file: Path, yes: bool, listing: bool, revoke: bool, as_json: bool) 
             and confirm("Trust this file?", "the file would be trusted as it is", as_json=False)
         )
         if trusted:
-            project_trust.record_trust(found)
+            project_trust.record_trust(project_file)
     if as_json:
-        shown = [{"key": key, "value": value} for key, value in withheld.items()]
-        value = {"file": str(found.path), "trusted": trusted or not withheld, "settings": shown}
+        settings = [{"key": key, "value": value} for key, value in withheld.items()]
+        value = {
+            "file": str(project_file.path),
+            "trusted": trusted or not withheld,
+            "settings": settings,
+        }
         print_json(value)
     elif not withheld:
-        click.echo(f"{printable(found.path)} sets nothing that needs your trust.")
+        click.echo(f"{printable(project_file.path)} sets nothing that needs your trust.")
     elif trusted:
-        click.echo(f"{printable(found.path)} is trusted until it changes.")
+        click.echo(f"{printable(project_file.path)} is trusted until it changes.")
     else:
         click.echo("Not trusted: these settings stay ignored.")
     if withheld and not trusted:
@@ -329,10 +341,10 @@ def _setting_line(key: str, value: Any) -> str:
     """Format a setting in ASCII, so that no character can hide another, reverse the line or move
     the cursor. A long value, which would push other lines off the screen, is shortened."""
     text = json.dumps(value)
-    if len(text) <= 2 * _END_CHARS:
+    if len(text) <= 2 * _SHOWN_END_CHARS:
         return f"{key} = {text}"
     items = f"   ({len(value)} items)" if isinstance(value, tuple) and value else ""
-    return f"{key} = {text[:_END_CHARS]} ... {text[-_END_CHARS:]}{items}"
+    return f"{key} = {text[:_SHOWN_END_CHARS]} ... {text[-_SHOWN_END_CHARS:]}{items}"
 
 
 def _folder_of(file: Path) -> Path:
@@ -347,37 +359,38 @@ def _folder_of(file: Path) -> Path:
 
 
 def _find(folder: Path) -> ProjectFile:
-    found = read_project_file(folder)
-    if isinstance(found, project_trust.UnreadFile):
+    project_file = read_project_file(folder)
+    if isinstance(project_file, project_trust.UnreadFile):
         raise RecollectError(
-            f"{found}; replace it with a plain file, or name it in RECOLLECT_CONFIG"
+            f"{project_file}; replace it with a plain file, or name it in RECOLLECT_CONFIG"
         )
-    if found is None:
+    if project_file is None:
         raise RecollectError(
             f"{printable(folder.resolve())} has no {FILE_NAME}: run this in a project's folder, "
             "or name the file"
         )
-    return found
+    return project_file
 
 
 def _revoke(path: Path, *, as_json: bool) -> None:
-    revoked = project_trust.revoke_trust(path)
+    was_trusted = project_trust.revoke_trust(path)
     if as_json:
-        print_json({"file": str(path), "revoked": revoked})
+        print_json({"file": str(path), "revoked": was_trusted})
     else:
         click.echo(
-            f"{printable(path)} {'is' if revoked else 'was'} not trusted{' any more' * revoked}."
+            f"{printable(path)} {'is' if was_trusted else 'was'} not trusted"
+            f"{' any more' * was_trusted}."
         )
-    if not revoked:
+    if not was_trusted:
         raise SystemExit(1)
 
 
 def _list_trusted(*, as_json: bool) -> None:
     rows = []
     for record in project_trust.trust_records():
-        found, state = read_project_file(record.path.parent), "missing"
-        if isinstance(found, ProjectFile):
-            state = "trusted" if project_trust.is_trusted(found) else "changed"
+        project_file, state = read_project_file(record.path.parent), "missing"
+        if isinstance(project_file, ProjectFile):
+            state = "trusted" if project_trust.is_trusted(project_file) else "changed"
         rows.append((record.path, state))
     if as_json:
         print_json({"files": [{"file": str(path), "state": state} for path, state in rows]})

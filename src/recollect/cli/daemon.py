@@ -173,11 +173,11 @@ def mcp(
 
 
 def _absolute(url: str) -> str:
-    scheme, mark, named = url.partition("://")
+    scheme, mark, path = url.partition("://")
     if not mark:
         return str(Path(url).expanduser().absolute())
     if scheme == "sqlite":
-        return f"sqlite:///{Path(named.removeprefix('/')).expanduser().absolute()}"
+        return f"sqlite:///{Path(path.removeprefix('/')).expanduser().absolute()}"
     return url
 
 
@@ -213,11 +213,13 @@ def ui(*, port: int, no_browser: bool, in_daemon: bool) -> None:
 
     inspector = LocalInspector(load_settings().settings)
     server = HttpServer(inspector, stop_seconds=1, on_stop=inspector.end)
-    opened = listen_on("127.0.0.1", port, fix="name another as --port")
-    click.echo(f"The inspector listens on {address_of(opened)}. Ctrl-C stops it.", err=True)
-    _show_link(inspector.link(address_of(opened)), no_browser=no_browser)
+    listening_socket = listen_on("127.0.0.1", port, fix="name another as --port")
+    click.echo(
+        f"The inspector listens on {address_of(listening_socket)}. Ctrl-C stops it.", err=True
+    )
+    _show_link(inspector.link(address_of(listening_socket)), no_browser=no_browser)
     with contextlib.suppress(KeyboardInterrupt):  # the server has already shut down
-        server.run(sockets=[opened])
+        server.run(sockets=[listening_socket])
 
 
 def _show_link(link: str, *, no_browser: bool) -> None:

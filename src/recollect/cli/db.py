@@ -44,8 +44,8 @@ def database_options(command: Callable[..., Coroutine[Any, Any, None]]) -> Any:
     )
     @json_option
     @wraps(command)
-    def run(*, server: str | None, **given: Any) -> None:
-        asyncio.run(command(server=_owner_url(server), **given))
+    def run(*, server: str | None, **arguments: Any) -> None:
+        asyncio.run(command(server=_owner_url(server), **arguments))
 
     return run
 
@@ -80,13 +80,15 @@ async def init(*, server: str, app_role: str, password_file: TextIO | None, as_j
     from recollect.adapters.stores.postgres.schema import initialize
 
     password = _password(password_file)
-    made = await initialize(server, app_role=app_role, app_password=password, waiting=_report_lock)
+    init_result = await initialize(
+        server, app_role=app_role, app_password=password, waiting=_report_lock
+    )
     lines = {
-        "applied": made.applied,
-        "set": made.settings,
-        "statements that a superuser must run:": made.cannot,
+        "applied": init_result.applied,
+        "set": init_result.settings,
+        "statements that a superuser must run:": init_result.cannot,
     }
-    _show(asdict(made), lines, "Schema, role and settings are up to date.", as_json=as_json)
+    _show(asdict(init_result), lines, "Schema, role and settings are up to date.", as_json=as_json)
 
 
 @db.command("migrate")
@@ -117,17 +119,17 @@ async def migrate(
     from recollect.adapters.stores.postgres import schema
 
     if dry_run:
-        done = tuple(step.file for step in await schema.pending(server, phase=phase))
+        steps = tuple(step.file for step in await schema.pending(server, phase=phase))
     else:
-        done = await schema.migrate(
+        steps = await schema.migrate(
             server,
             phase=phase,
             app_role=app_role,
             app_password=_password(password_file),
             waiting=_report_lock,
         )
-    lines = {"would apply" if dry_run else "applied": done}
-    value = {"dry_run": dry_run, "applied": list(done)}
+    lines = {"would apply" if dry_run else "applied": steps}
+    value = {"dry_run": dry_run, "applied": list(steps)}
     _show(value, lines, "The schema is up to date.", as_json=as_json)
 
 
@@ -147,17 +149,17 @@ async def distribute(*, server: str, app_role: str, shard_count: int | None, as_
     then. Moves existing rows to the nodes, and removes the copies on the coordinator."""
     from recollect.adapters.stores.postgres import admin
 
-    done = await admin.distribute(
+    distribution = await admin.distribute(
         server, app_role=app_role, shard_count=shard_count, waiting=_report_lock
     )
     lines = {
-        "set": done.settings,
-        "distributed": done.distributed,
-        "moved to the coordinator:": done.returned,
-        "truncated on the coordinator:": done.truncated,
-        "still to do:": done.cannot,
+        "set": distribution.settings,
+        "distributed": distribution.distributed,
+        "moved to the coordinator:": distribution.returned,
+        "truncated on the coordinator:": distribution.truncated,
+        "still to do:": distribution.cannot,
     }
-    _show(asdict(done), lines, "Every table is distributed.", as_json=as_json)
+    _show(asdict(distribution), lines, "Every table is distributed.", as_json=as_json)
 
 
 @db.command("check")
@@ -168,36 +170,38 @@ async def check(*, server: str, app_role: str, as_json: bool) -> None:
     Lists problems and the fix for each. Exits 1 if it finds a problem."""
     from recollect.adapters.stores.postgres.admin import check_database
 
-    found = await check_database(server, app_role=app_role)
-    await _check_secret(server, app_role, found)
+    database_check = await check_database(server, app_role=app_role)
+    await _check_secret(server, app_role, database_check)
     if as_json:
-        print_json({**asdict(found), "problems": found.problems})
+        print_json({**asdict(database_check), "problems": database_check.problems})
     else:
-        click.echo(f"{found.server}, schema version {found.schema_version}")
-        if found.citus is not None:
-            click.echo(f"Citus {found.citus} on {', '.join(found.nodes) or 'no node'}")
-        for what in found.checked:
-            click.echo(f"checked  {plain_line(what)}")
-        for finding in found.findings:
+        click.echo(f"{database_check.server}, schema version {database_check.schema_version}")
+        if database_check.citus is not None:
+            click.echo(
+                f"Citus {database_check.citus} on {', '.join(database_check.nodes) or 'no node'}"
+            )
+        for item in database_check.checked:
+            click.echo(f"checked  {plain_line(item)}")
+        for finding in database_check.findings:
             click.echo(f"{'PROBLEM' if finding.problem else 'note'}  {plain_line(finding.what)}")
             click.echo(f"         {plain_line(finding.fix)}")
-        if not found.findings:
+        if not database_check.findings:
             click.echo("Everything is in order.")
-    if found.problems:
+    if database_check.problems:
         raise SystemExit(1)
 
 
-async def _check_secret(server: str, app_role: str, found: DatabaseCheck) -> None:
+async def _check_secret(server: str, app_role: str, database_check: DatabaseCheck) -> None:
     from recollect.adapters.wiring import secrets
 
     with suppress(StoreError):  # a finding says why the database cannot be opened
         async with await open_fleet(server, app_role=app_role) as fleet:
             if secrets.deployment_secret() and await fleet.secret_records():
-                found.checked.append("RECOLLECT_SECRET")
+                database_check.checked.append("RECOLLECT_SECRET")
                 try:
                     await secrets.unlock(fleet, server)
                 except WrongSecret as error:
-                    found.add(str(error), "set RECOLLECT_SECRET here and on the nodes")
+                    database_check.add(str(error), "set RECOLLECT_SECRET here and on the nodes")
 
 
 @db.command("secret")
@@ -219,9 +223,9 @@ async def secret(
     and commands, then run --retire with it. Exits 1 if RECOLLECT_SECRET is not accepted."""
     from recollect.adapters.wiring.secrets import change_secrets
 
-    new = None if file is None else file.read()
+    new_secret = None if file is None else file.read()
     async with await open_fleet(server, app_role=app_role) as fleet:
-        count = await change_secrets(fleet, server, accept=new, retire=retire)
+        count = await change_secrets(fleet, server, accept=new_secret, retire=retire)
     line = f"Accepted: RECOLLECT_SECRET and {number_of(count - 1, 'other secret')}."
     _show({"accepted": count}, {}, line, as_json=as_json)
 
@@ -243,7 +247,9 @@ def _show(
     if as_json:
         print_json(value)
     else:
-        texts = [f"{what}  {plain_line(line)}" for what, found in lines.items() for line in found]
-        click.echo("\n".join(texts or [nothing]))
+        shown_lines = [
+            f"{title}  {plain_line(line)}" for title, texts in lines.items() for line in texts
+        ]
+        click.echo("\n".join(shown_lines or [nothing]))
     if value.get("cannot"):
         raise SystemExit(1)

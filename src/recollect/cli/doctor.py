@@ -70,19 +70,24 @@ def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_
     their default."""
     try:
         with logging_to(logging.NullHandler()):  # the checks print what would be logged
-            loaded = config.load_settings(file=file, openclaw=openclaw)
+            loaded_settings = config.load_settings(file=file, openclaw=openclaw)
     except SettingsError as problem:
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
-    settings = loaded.settings
-    checks = [*check_machine(loaded), _check_store(settings), _check_provider(settings)]
+    settings = loaded_settings.settings
+    checks = [*check_machine(loaded_settings), _check_store(settings), _check_provider(settings)]
     if as_json:
         print_json(
             {
                 "checks": [asdict(check) for check in checks],
                 "preset": settings.preset,
-                "settings": {key: _setting_json(loaded, key) for key in config.setting_keys()},
-                "notices": [{"key": one.key, "message": one.message} for one in loaded.notices],
+                "settings": {
+                    key: _setting_json(loaded_settings, key) for key in config.setting_keys()
+                },
+                "notices": [
+                    {"key": notice.key, "message": notice.message}
+                    for notice in loaded_settings.notices
+                ],
             }
         )
     else:
@@ -92,14 +97,14 @@ def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_
             if check.todo:
                 click.echo(f"  → {check.todo}")
         if with_settings:
-            _print_settings(loaded)
+            _print_settings(loaded_settings)
     if any(check.state == "broken" for check in checks):
         raise SystemExit(1)
 
 
-def _setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
-    key, source = config.setting_keys()[path], loaded.sources[path]
-    value = _presentable(path, config.value_of(loaded.settings, path))
+def _setting_json(loaded_settings: LoadedSettings, path: str) -> dict[str, Any]:
+    key, source = config.setting_keys()[path], loaded_settings.sources[path]
+    value = _presentable(path, config.value_of(loaded_settings.settings, path))
     return {
         "value": value,
         "source": str(source),
@@ -109,20 +114,20 @@ def _setting_json(loaded: LoadedSettings, path: str) -> dict[str, Any]:
     }
 
 
-def _print_settings(loaded: LoadedSettings) -> None:
+def _print_settings(loaded_settings: LoadedSettings) -> None:
     changed = 0
     click.echo()
     for path, key in config.setting_keys().items():
-        value = _presentable(path, config.value_of(loaded.settings, path))
+        value = _presentable(path, config.value_of(loaded_settings.settings, path))
         if value == key.default:
             click.echo(f"  {path} = {setting_text(value)}")
             continue
         changed += 1
-        note = f"{loaded.sources[path]}; default {setting_text(key.default)}"
+        note = f"{loaded_settings.sources[path]}; default {setting_text(key.default)}"
         click.echo(f"● {path} = {setting_text(value)}   ({note})")
-    preset = loaded.settings.preset
+    preset = loaded_settings.settings.preset
     click.echo(f'\n{len(config.setting_keys())} settings, {changed} changed; preset "{preset}"')
-    for notice in loaded.notices:
+    for notice in loaded_settings.notices:
         click.echo(f"! {notice.key}: {notice.message}")
 
 
@@ -144,7 +149,7 @@ def _check_store(settings: Settings) -> Check:
             space = await choose_space(Path.cwd(), None, settings)
             if settings.store.url is None and not is_stored(None, space):
                 return None
-            memory = Memory(named=space, url=settings.store.url, makes_ids=True)
+            memory = Memory(named_space=space, url=settings.store.url, makes_ids=True)
             memory.space, memory.settings = space, settings
             async with memory.open() as store, memory.open_spool() as spool:
                 problems.extend(spool_problems(await spool.state()))
@@ -191,8 +196,8 @@ def _check_provider(settings: Settings) -> Check:
         todo = "start that server, or check the network, a proxy or models.base_url"
         return Check("provider", "broken", text, todo)
     model = models.main or models.summary or "no model"
-    reached = f"{host}:{port} accepts connections (nothing else was tested)"
-    return Check("provider", "ok", f"{model}, {models.provider}; {reached}")
+    server_text = f"{host}:{port} accepts connections (nothing else was tested)"
+    return Check("provider", "ok", f"{model}, {models.provider}; {server_text}")
 
 
 def _name_a_model() -> str:
@@ -220,42 +225,42 @@ def list_(*, as_json: bool) -> None:
     from recollect.adapters.wiring.models import choose
 
     folders = models_folders()
-    installed = {
+    bytes_by_path = {
         path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
         for path in installed_models(folders)
     }
-    names = {path.name for path in installed}
-    chosen = choose("auto", models=folders)
+    names = {path.name for path in bytes_by_path}
+    choice = choose("auto", models=folders)
     if as_json:
         fields = ("name", "repository", "megabytes", "languages", "license")
         known_models = [
-            {**{name: getattr(known, name) for name in fields}, "installed": known.name in names}
-            for known in KNOWN_MODELS.values()
+            {**{name: getattr(model, name) for name in fields}, "installed": model.name in names}
+            for model in KNOWN_MODELS.values()
         ]
-        used = [embedder.name for embedder in chosen.used]
+        used = [embedder.name for embedder in choice.used]
         print_json(
             {
                 "folders": [str(folder) for folder in folders],
                 "installed": [
                     {"name": path.name, "folder": str(path), "bytes": size}
-                    for path, size in installed.items()
+                    for path, size in bytes_by_path.items()
                 ],
                 "known": known_models,
-                "auto": {"embedders": used, "said": chosen.said},
+                "auto": {"embedders": used, "said": choice.said},
             }
         )
         return
     click.echo("installed")
-    for path, size in installed.items():
+    for path, size in bytes_by_path.items():
         click.echo(f"  {path.name}  {size_text(size)}  {path}")
-    if not installed:
+    if not bytes_by_path:
         click.echo(f"  none in {' or '.join(map(str, folders))}")
     click.echo("can be downloaded")
-    for known in KNOWN_MODELS.values():
-        if known.name not in names:
-            details = f"{known.megabytes} MB  {known.languages}  {known.license}"
-            click.echo(f"  {known.name}  {details}")
-    click.echo(f"auto uses {chosen.said}")
+    for model in KNOWN_MODELS.values():
+        if model.name not in names:
+            details = f"{model.megabytes} MB  {model.languages}  {model.license}"
+            click.echo(f"  {model.name}  {details}")
+    click.echo(f"auto uses {choice.said}")
 
 
 @models.command("download")
@@ -266,9 +271,14 @@ def list_(*, as_json: bool) -> None:
     metavar="OWNER/NAME[@REVISION]",
     help="Download from this repository of the Hugging Face hub.",
 )
-@click.option("--again", is_flag=True, help="Download again, and replace the installed model.")
+@click.option(
+    "--again",
+    "download_again",
+    is_flag=True,
+    help="Download again, and replace the installed model.",
+)
 @json_option
-def download_(*, name: str, repository: str | None, again: bool, as_json: bool) -> None:
+def download_(*, name: str, repository: str | None, download_again: bool, as_json: bool) -> None:
     """Download the model NAME and verify each of its files.
 
     If a download was interrupted, repeat the command, which continues it. The source is
@@ -280,13 +290,13 @@ def download_(*, name: str, repository: str | None, again: bool, as_json: bool) 
     model = hub_model(name, repository)
     source, place = config.load_settings().settings.recall.model_source, models_folders()[0]
     with ShownProgress(amount=size_text) as progress:
-        done = download(model, place, source=source, again=again, progress=progress.show)
-    if not done.was_there:
+        result = download(model, place, source=source, again=download_again, progress=progress.show)
+    if not result.was_there:
         end_daemon()
     if as_json:
-        files, folder = dict(done.files), str(done.folder)
-        value = {"name": done.name, "folder": folder, "bytes": done.size, "files": files}
-        print_json({**value, "was_there": done.was_there})
+        files, folder = dict(result.files), str(result.folder)
+        value = {"name": result.name, "folder": folder, "bytes": result.size, "files": files}
+        print_json({**value, "was_there": result.was_there})
         return
-    outcome = "was there already" if done.was_there else "downloaded"
-    click.echo(f"{done.name} {outcome} and verified: {size_text(done.size)} in {done.folder}")
+    outcome = "was there already" if result.was_there else "downloaded"
+    click.echo(f"{result.name} {outcome} and verified: {size_text(result.size)} in {result.folder}")

@@ -16,14 +16,14 @@ from recollect.cli.store_options import (
     change_options,
     fact_as_json,
     fact_line,
+    format_id,
+    format_speaker,
     heading,
     instant,
     memory_options,
     moment_from,
     new_memory_options,
-    said_by,
     segment_as_json,
-    shown_id,
     speaker,
     statement,
     text_argument,
@@ -32,7 +32,7 @@ from recollect.cli.store_options import (
 from recollect.core.values.fact import EXTRACTED_TYPES, FactType, type_named
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import fact_book
-from recollect.hosts.inspect.sessions import stored_session
+from recollect.hosts.inspect.sessions import resolve_session
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:
@@ -47,10 +47,10 @@ if TYPE_CHECKING:
     from recollect.core.values.fact import Fact
 
 # Not measured: as short as an id that people can copy from a list by hand.
-LEAST_ID_CHARS: Final = 8
+MIN_ID_CHARS: Final = 8
 _MAX_FILE_BYTES: Final = 100_000
 """A fact has at most 2,000 characters. Not measured; bounds the work of one file."""
-_AROUND_CHARS: Final = 100
+_CONTEXT_CHARS: Final = 100  # not measured: a quote with its context takes three rows
 
 
 class TypeChoice(click.Choice[str]):
@@ -92,29 +92,34 @@ async def facts_list(
     from recollect.adapters.session.clean_files import resolve_sessions
     from recollect.core.facts.history import FactFilter
 
-    at = None if as_of is None else moment_from(as_of, option="--as-of")
+    valid_at = None if as_of is None else moment_from(as_of, option="--as-of")
     async with memory.open() as store:
         if session is not None:
-            session = await stored_session(store, resolve_sessions(memory.space, [session])[-1])
-        asked = FactFilter(
-            types=types, session=session, as_of=at, superseded=superseded, search=search.strip()
+            session = await resolve_session(store, resolve_sessions(memory.space, [session])[-1])
+        fact_filter = FactFilter(
+            types=types,
+            session=session,
+            as_of=valid_at,
+            superseded=superseded,
+            search=search.strip(),
         )
         book = fact_book(store, memory.settings)
-        every, found = await book.list(FactFilter(superseded=True)), await book.list(asked)
-    value = {"as_of": instant(at), "facts": [fact_as_json(fact) for fact in found]}
-    memory.show(value, _list_lines(found, every))
+        all_facts = await book.list(FactFilter(superseded=True))
+        facts = await book.list(fact_filter)
+    value = {"as_of": instant(valid_at), "facts": [fact_as_json(fact) for fact in facts]}
+    memory.show(value, _list_lines(facts, all_facts))
 
 
 def id_chars(facts: Sequence[Fact]) -> int:
     """Return how many characters of each id distinguish all these facts."""
     ids = {fact.id for fact in facts}
     longest = max((len(id_) for id_ in ids), default=0)
-    lengths = range(LEAST_ID_CHARS, longest)
+    lengths = range(MIN_ID_CHARS, longest)
     return next((n for n in lengths if len({id_[:n] for id_ in ids}) == len(ids)), longest)
 
 
-def _list_lines(facts: Sequence[Fact], every: Sequence[Fact]) -> Iterator[str]:
-    if not every:
+def _list_lines(facts: Sequence[Fact], all_facts: Sequence[Fact]) -> Iterator[str]:
+    if not all_facts:
         yield (
             "This memory has no facts yet. Write one with `recollect facts add`, or set "
             "models.extraction and run `recollect worker --once` to extract facts from the "
@@ -124,9 +129,11 @@ def _list_lines(facts: Sequence[Fact], every: Sequence[Fact]) -> Iterator[str]:
     if not facts:
         yield "No fact matches; omit a condition, or add --all to include replaced facts."
         return
-    chars = id_chars(every)
-    said = max(len("said by"), *(len(speaker(fact.trust)) for fact in facts))
-    header = f"  {'id':{chars}}  since       {'type':10}  {'said by':{said}}  made    statement"
+    chars = id_chars(all_facts)
+    speaker_width = max(len("said by"), *(len(speaker(fact.trust)) for fact in facts))
+    header = (
+        f"  {'id':{chars}}  since       {'type':10}  {'said by':{speaker_width}}  made    statement"
+    )
     yield click.style(header, dim=True)
     for fact in facts:
         until = ""
@@ -134,9 +141,9 @@ def _list_lines(facts: Sequence[Fact], every: Sequence[Fact]) -> Iterator[str]:
             end = "replaced" if fact.valid_to is None else f"until {when(fact.valid_to)[:10]}"
             until = f"  ({end})"
         yield (
-            f"{'*' if fact.pinned else ' '} {shown_id(fact.id[:chars]):{chars}}  "
+            f"{'*' if fact.pinned else ' '} {format_id(fact.id[:chars]):{chars}}  "
             f"{when(fact.at)[:10]:10}  {fact.type.replace('_', ' '):10}  "
-            f"{speaker(fact.trust):{said}}  {fact.made_by:6}  {statement(fact)}{until}"
+            f"{speaker(fact.trust):{speaker_width}}  {fact.made_by:6}  {statement(fact)}{until}"
         )
 
 
@@ -149,20 +156,20 @@ async def facts_why(*, id_: str, memory: Memory) -> None:
     ID is the id of any version, or an id prefix."""
     async with memory.open() as store:
         book = fact_book(store, memory.settings)
-        why, history = await book.why(id_), await book.history(id_)
+        fact_why, history = await book.why(id_), await book.history(id_)
     value = {
-        "fact": fact_as_json(why.fact),
-        "rests_on": None if why.rests_on is None else fact_as_json(why.rests_on),
-        "sources": [_source_json(source) for source in why.sources],
+        "fact": fact_as_json(fact_why.fact),
+        "rests_on": None if fact_why.rests_on is None else fact_as_json(fact_why.rests_on),
+        "sources": [_source_json(source) for source in fact_why.sources],
         "versions": [_version_json(version) for version in history.versions],
     }
-    memory.show(value, _why_lines(why, history.versions))
+    memory.show(value, _why_lines(fact_why, history.versions))
 
 
-def _why_lines(why: FactWhy, versions: Sequence[FactVersion]) -> Iterator[str]:
-    yield click.style(statement(why.fact), bold=True)
-    yield f"{fact_line(why.fact)}\n{_origin(why)}"
-    for source in why.sources:
+def _why_lines(fact_why: FactWhy, versions: Sequence[FactVersion]) -> Iterator[str]:
+    yield click.style(statement(fact_why.fact), bold=True)
+    yield f"{fact_line(fact_why.fact)}\n{_origin(fact_why)}"
+    for source in fact_why.sources:
         yield ""
         yield from _source_lines(source)
     if len(versions) > 1:
@@ -179,8 +186,8 @@ def _source_json(source: FactSource) -> dict[str, Any]:
         {"start": span.start, "end": span.end, "text": text[span.start : span.end]}
         for span in source.spans
     ]
-    stored = segment_as_json(source.stored)
-    return {"segment": source.id, "there": True, **stored, "spans": spans}
+    stored_record = segment_as_json(source.stored)
+    return {"segment": source.id, "there": True, **stored_record, "spans": spans}
 
 
 def _version_json(version: FactVersion) -> dict[str, Any]:
@@ -189,10 +196,10 @@ def _version_json(version: FactVersion) -> dict[str, Any]:
     return {"forgotten": False, **fact_as_json(version.fact), "until": instant(version.until)}
 
 
-def _origin(why: FactWhy) -> str:
-    fact = why.fact
-    if why.rests_on is not None:
-        return f"You wrote it. It replaced {shown_id(why.rests_on.id)}, which was found in:"
+def _origin(fact_why: FactWhy) -> str:
+    fact = fact_why.fact
+    if fact_why.rests_on is not None:
+        return f"You wrote it. It replaced {format_id(fact_why.rests_on.id)}, which was found in:"
     if not fact.sources:
         if fact.made_by == "user":
             return "It was written by hand, so no message supports it."
@@ -202,24 +209,24 @@ def _origin(why: FactWhy) -> str:
 
 def _source_lines(source: FactSource) -> Iterator[str]:
     if source.stored is None:
-        yield f"{shown_id(source.id)}  is no longer stored"
+        yield f"{format_id(source.id)}  is no longer stored"
         return
     segment = source.stored.segment
-    yield f"{heading(segment)}  {said_by(segment.trust)}"
+    yield f"{heading(segment)}  {format_speaker(segment.trust)}"
     for span in source.spans:
         yield f"     {_quote(segment.text, span.start, span.end)}"
     if source.lost_spans:
         yield "     these words were masked later"
     elif not source.spans:
-        yield f"     {plain_line(segment.text)[: 2 * _AROUND_CHARS]}"
+        yield f"     {plain_line(segment.text)[: 2 * _CONTEXT_CHARS]}"
     if segment.origin is not None:
         yield f"     {plain_line(segment.origin)}"
 
 
 def _quote(text: str, start: int, end: int) -> str:
-    first = max(0, start - _AROUND_CHARS)
-    marked = f"{text[first:start]}»{text[start:end]}«{text[end : end + _AROUND_CHARS]}"
-    return plain_line(marked)
+    first = max(0, start - _CONTEXT_CHARS)
+    passage = f"{text[first:start]}»{text[start:end]}«{text[end : end + _CONTEXT_CHARS]}"
+    return plain_line(passage)
 
 
 def _version_lines(version: FactVersion) -> Iterator[str]:
@@ -228,8 +235,8 @@ def _version_lines(version: FactVersion) -> Iterator[str]:
         yield "┊ a version that was forgotten"
         return
     sign, until = ("●", "now") if fact.current else ("○", when(version.until))
-    details = f"{MAKERS[fact.made_by]}  {shown_id(fact.id)}{'  pinned' * fact.pinned}"
-    yield f"{sign} {when(fact.at)} to {until}  {said_by(fact.trust)}  {details}"
+    details = f"{MAKERS[fact.made_by]}  {format_id(fact.id)}{'  pinned' * fact.pinned}"
+    yield f"{sign} {when(fact.at)} to {until}  {format_speaker(fact.trust)}  {details}"
     yield f"│    {statement(fact)}"
 
 
@@ -250,8 +257,8 @@ async def facts_add(*, text: str, kind: FactType | None, subject: str, memory: M
 
     If the fact corrects earlier facts, it replaces them. The earlier facts stay as its history."""
     async with memory.open() as store:
-        written = await fact_book(store, memory.settings).add(text, type=kind, subject=subject)
-    _print_written(memory, written)
+        result = await fact_book(store, memory.settings).add(text, type=kind, subject=subject)
+    _print_written(memory, result)
 
 
 @click.command("edit")
@@ -262,54 +269,55 @@ async def facts_edit(*, id_: str, text: str, memory: Memory) -> None:
     """Correct a fact: write a new version of it. The old version stays in its history."""
     async with memory.open() as store:
         book = fact_book(store, memory.settings)
-        written = await book.edit((await book.find(id_)).id, text)
-    _print_written(memory, written)
+        result = await book.edit((await book.find(id_)).id, text)
+    _print_written(memory, result)
 
 
-def _print_written(memory: Memory, written: FactWritten) -> None:
-    fact = written.fact
-    lines = [_written_line(written)]
+def _print_written(memory: Memory, result: FactWritten) -> None:
+    fact = result.fact
+    lines = [_describe_written(result)]
     if fact is not None:
         lines += [fact_line(fact), f"     {statement(fact)}"]
-    lines += [f"     before: {statement(old)}" for old in written.replaced]
+    lines += [f"     before: {statement(replaced_fact)}" for replaced_fact in result.replaced]
     value = {
-        "outcome": written.outcome,
+        "outcome": result.outcome,
         "fact": None if fact is None else fact_as_json(fact),
-        "replaced": [old.id for old in written.replaced],
-        "reason": written.reason,
+        "replaced": [replaced_fact.id for replaced_fact in result.replaced],
+        "reason": result.reason,
     }
     memory.show(value, lines)
-    if written.masked:
-        click.echo(f"recollect: {written.masked} secrets in the fact were masked", err=True)
-    if written.outcome == "refused":
+    if result.masked:
+        click.echo(f"recollect: {result.masked} secrets in the fact were masked", err=True)
+    if result.outcome == "refused":
         raise SystemExit(1)
 
 
-def _written_line(written: FactWritten) -> str:
-    named = "" if written.fact is None else f" {shown_id(written.fact.id)}"
-    if written.outcome == "replaced" and written.replaced:
-        return f"replaced {', '.join(shown_id(old.id) for old in written.replaced)}, now{named}"
-    if written.outcome in ("added", "replaced"):
-        past = written.fact is not None and not written.fact.current
-        return f"added{named}" + (" as an earlier version" if past else "")
-    if written.outcome == "known":
-        return f"already known{named}" if named else f"already known: {written.reason}"
-    return f"refused: {written.reason}"
+def _describe_written(result: FactWritten) -> str:
+    shown_name = "" if result.fact is None else f" {format_id(result.fact.id)}"
+    if result.outcome == "replaced" and result.replaced:
+        replaced_ids = ", ".join(format_id(fact.id) for fact in result.replaced)
+        return f"replaced {replaced_ids}, now{shown_name}"
+    if result.outcome in ("added", "replaced"):
+        past = result.fact is not None and not result.fact.current
+        return f"added{shown_name}" + (" as an earlier version" if past else "")
+    if result.outcome == "known":
+        return f"already known{shown_name}" if shown_name else f"already known: {result.reason}"
+    return f"refused: {result.reason}"
 
 
 @click.command("pin")
 @click.argument("id_", metavar="ID")
-@click.option("--off", is_flag=True, help="Unpin the fact.")
+@click.option("--off", "unpin", is_flag=True, help="Unpin the fact.")
 @change_options
-async def facts_pin(*, id_: str, off: bool, memory: Memory) -> None:
+async def facts_pin(*, id_: str, unpin: bool, memory: Memory) -> None:
     """Pin a fact: repeat it in every request, and let no extracted fact replace it."""
     async with memory.open() as store:
         book = fact_book(store, memory.settings)
-        done = await (book.unpin(id_) if off else book.pin(id_))
-    outcomes = ("unpinned", "was not pinned") if off else ("pinned", "was pinned already")
-    line = f"{outcomes[not done.changed]}: {shown_id(done.fact.id)}"
-    value = {"changed": done.changed, "fact": fact_as_json(done.fact)}
-    memory.show(value, [line, f"     {statement(done.fact)}"])
+        result = await (book.unpin(id_) if unpin else book.pin(id_))
+    outcomes = ("unpinned", "was not pinned") if unpin else ("pinned", "was pinned already")
+    line = f"{outcomes[not result.changed]}: {format_id(result.fact.id)}"
+    value = {"changed": result.changed, "fact": fact_as_json(result.fact)}
+    memory.show(value, [line, f"     {statement(result.fact)}"])
 
 
 @click.command("expire")
@@ -319,7 +327,7 @@ async def facts_expire(*, id_: str, memory: Memory) -> None:
     """Mark a fact as no longer true: it is not recalled any more, and stays as history."""
     async with memory.open() as store:
         fact = await fact_book(store, memory.settings).expire(id_)
-    lines = [f"expired: {shown_id(fact.id)}", f"     {statement(fact)}"]
+    lines = [f"expired: {format_id(fact.id)}", f"     {statement(fact)}"]
     memory.show({"fact": fact_as_json(fact)}, lines)
 
 
@@ -383,8 +391,8 @@ async def facts_import_(*, folder: Path, restore: bool, memory: Memory) -> None:
                 )
             except (OSError, RecollectError) as problem:
                 problems[name] = f"not read: {problem}"
-    failed = [f"{plain_line(name)}: {problem}" for name, problem in problems.items()]
+    problem_lines = [f"{plain_line(name)}: {problem}" for name, problem in problems.items()]
     counts = Counter(outcomes.values())
     totals = ", ".join(f"{count:,} {word}" for word, count in sorted(counts.items()))
-    lines = [*failed, totals] if totals else failed
+    lines = [*problem_lines, totals] if totals else problem_lines
     memory.show({"files": outcomes | problems}, lines, failed=bool(problems))

@@ -29,7 +29,7 @@ from recollect.core.values.segment import SegmentId
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import fact_book
-from recollect.hosts.inspect.sessions import stored_session
+from recollect.hosts.inspect.sessions import resolve_session
 from recollect.hosts.inspector.removal import (
     RemovalPlace,
     forget_planned,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from recollect.core.values.upkeep import Certificate
 
 # Not measured: the list and the question after it fit one screen.
-_LISTED = 20
+_MAX_LISTED = 20
 _EXCERPT_CHARS = 100
 _workspace_option = click.option(
     "--workspace",
@@ -123,8 +123,8 @@ async def memory_forget(
             "--matching must not be empty, because every message would match: give a text"
         )
     async with memory.open() as store:
-        named = [await stored_session(store, session) for session in sessions]
-        order = replace(order, sessions=resolve_sessions(memory.space, named))
+        session_names = [await resolve_session(store, session) for session in sessions]
+        order = replace(order, sessions=resolve_sessions(memory.space, session_names))
         certificate = await _forget(store, memory, order, workspace, yes=yes)
     _print(memory, certificate)
 
@@ -171,14 +171,21 @@ async def _forget(
 
 
 def _target_lines(targets: ForgetTargets) -> Iterator[str]:
-    said = [(heading(one.segment), one.segment.text) for one in targets.stored_segments]
-    said += [(heading(one, "spooled"), one.text) for one in targets.spooled_segments]
-    facts = [(f"fact  {when(one.at)}  {plain_line(one.id)}", one.content) for one in targets.facts]
-    for line, text in (*said[:_LISTED], *facts[:_LISTED]):
+    messages = [
+        (heading(stored_segment.segment), stored_segment.segment.text)
+        for stored_segment in targets.stored_segments
+    ]
+    messages += [
+        (heading(segment, "spooled"), segment.text) for segment in targets.spooled_segments
+    ]
+    facts = [
+        (f"fact  {when(fact.at)}  {plain_line(fact.id)}", fact.content) for fact in targets.facts
+    ]
+    for line, text in (*messages[:_MAX_LISTED], *facts[:_MAX_LISTED]):
         yield f"{line}\n     {plain_line(text)[:_EXCERPT_CHARS]}"
-    left = max(len(said) - _LISTED, 0) + max(len(facts) - _LISTED, 0)
-    if left:
-        yield f"… and {left:,} more"
+    unlisted_count = max(len(messages) - _MAX_LISTED, 0) + max(len(facts) - _MAX_LISTED, 0)
+    if unlisted_count:
+        yield f"… and {unlisted_count:,} more"
 
 
 def _report_nothing(cannot: Sequence[str]) -> None:
@@ -235,12 +242,12 @@ async def redact(
     from recollect.core.upkeep import certificates
     from recollect.core.upkeep.masks import Masks
 
-    own = compile_patterns(patterns)
+    own_patterns = compile_patterns(patterns)
     confirm_change("Mask all secrets in this memory permanently?", yes=yes or not apply_)
     memory.only_reads = not apply_
     async with memory.open() as store:
         rules = memory.settings.redaction
-        masks = Masks(pii=pii or rules.pii, patterns=own)
+        masks = Masks(pii=pii or rules.pii, patterns=own_patterns)
         with ShownProgress(quiet=memory.as_json) as progress:
             async with memory.open_spool() as spool:
                 place = RemovalPlace(
@@ -249,8 +256,8 @@ async def redact(
                 report = await redact_stored(
                     place, masks, rules, apply=apply_, progress=progress.show
                 )
-    done = report.result
+    result = report.result
     lines = [certificates.redaction_text(report)]
-    if done.secrets and not apply_:
+    if result.secrets and not apply_:
         lines.append("\nMask them with the same command and --apply.")
-    memory.show(certificates.redaction_json(report), lines, failed=bool(done.in_clear))
+    memory.show(certificates.redaction_json(report), lines, failed=bool(result.in_clear))

@@ -37,7 +37,7 @@ MAX_DELAYED: Final = 20
 """Maximum number of log messages to print after the agent has released the screen."""
 HEAD = "time      session            status   came →   sent  cached    out  cost $   delay   first"
 # The width of the column `session` in HEAD.
-_CUT = 16
+_SESSION_CELLS = 16
 _SUMMED = ("tokens_came", "tokens_sent", "usage", "dollars")
 
 
@@ -64,23 +64,23 @@ def gateway(*, port: int | None) -> None:
 
     settings = load_settings(arguments={} if port is None else {"gateway.port": port}).settings
     token = access.gateway_token()
-    served = Gateway(settings, token=token, notify=_report)
-    server = server_of(served)
-    opened = listening_socket(settings)
-    address = address_of(opened)
+    gateway_app = Gateway(settings, token=token, notify=_report)
+    server = server_of(gateway_app)
+    server_socket = listening_socket(settings)
+    address = address_of(server_socket)
     base = access.with_token(address, token if sys.stderr.isatty() else "TOKEN")
     click.echo(f"Recollect listens on {address}. Every request needs its token.", err=True)
     click.echo(f"  Claude Code: ANTHROPIC_BASE_URL={base} claude", err=True)
     if not sys.stderr.isatty():  # a log must not contain the token
         click.echo(f"  TOKEN is the content of {access.gateway_token_file()}", err=True)
     click.echo("  Watch it: recollect tail", err=True)
-    click.echo(f"  Inspect it: {served.inspector.link(address)}", err=True)
+    click.echo(f"  Inspect it: {gateway_app.inspector.link(address)}", err=True)
     project = project_space(str(Path.cwd()), keep=False)
     running = access.RunningGateway(address=address, token=token, project=project)
     # After the server has shut down, it raises the signal again. SIGTERM then acts like SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with suppress(KeyboardInterrupt), access.announced(running):
-        server.run(sockets=[opened])
+        server.run(sockets=[server_socket])
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -115,9 +115,9 @@ def wrap(
     store them. Prints the provider's address unless it is the usual one."""
     from recollect.hosts.gateway.agents import AGENTS
 
-    chosen = AGENTS[agent]
-    if shutil.which(chosen.program) is None:
-        raise RecollectError(f"{chosen.program} is not installed, or not on the PATH")
+    wrapped_agent = AGENTS[agent]
+    if shutil.which(wrapped_agent.program) is None:
+        raise RecollectError(f"{wrapped_agent.program} is not installed, or not on the PATH")
     arguments_of_gateway: dict[str, Any] = {
         "gateway.host": "127.0.0.1",
         "gateway.port": 0,
@@ -126,29 +126,29 @@ def wrap(
     }
     if summaries:
         arguments_of_gateway["gateway.summaries"] = "client"
-    settings, notice = wrapped_settings(chosen, arguments_of_gateway)
+    settings, notice = settings_for_wrap(wrapped_agent, arguments_of_gateway)
     offer_model(settings, download)
-    code = run_wrapped(chosen, settings, arguments)
+    code = run_wrapped(wrapped_agent, settings, arguments)
     if notice:  # the agent's screen hid the line that was logged before
         _report(notice)
     sys.exit(code)
 
 
-def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settings, str]:
+def settings_for_wrap(agent: WrappedAgent, arguments: dict[str, Any]) -> tuple[Settings, str]:
     """Return the settings of an agent's gateway, and the ignored part of the project's file. The
     gateway sends requests to the first URL that exists: `gateway.upstream`, the URL in the agent's
     configuration or environment, or the provider's usual URL. The command prints an unusual URL."""
-    loaded = load_settings(arguments=given)
-    own = agent.upstreams()
+    loaded_settings = load_settings(arguments=arguments)
+    agent_upstreams = agent.upstreams()
     upstreams: dict[str, Any] = {}
     for family in agent.families:
         key = f"gateway.upstream.{family}"
-        url, named_by = getattr(loaded.settings.gateway.upstream, family), ""
-        if loaded.sources[key].kind != "default":
+        url, named_by = getattr(loaded_settings.settings.gateway.upstream, family), ""
+        if loaded_settings.sources[key].kind != "default":
             named_by = key
-        elif family in own:
-            upstreams[key] = url = own[family].url
-            named_by = own[family].named_by
+        elif family in agent_upstreams:
+            upstreams[key] = url = agent_upstreams[family].url
+            named_by = agent_upstreams[family].named_by
         if named_by and url:
             _report(f"requests are sent to {_without_secrets(url)}, as set by {named_by}")
         elif variable := agent.ignored_variables().get(family):
@@ -156,9 +156,9 @@ def wrapped_settings(agent: WrappedAgent, given: dict[str, Any]) -> tuple[Settin
                 f"{agent.name} does not read {variable}: requests go to {url}. "
                 f"To change it, set {key}"
             )
-    settings = load_settings(arguments={**given, **upstreams}).settings
+    settings = load_settings(arguments={**arguments, **upstreams}).settings
     # The project belongs to one person: recall decisions of its other sessions, as hooks do.
-    return settings.across_sessions(), loaded.project_notice
+    return settings.across_sessions(), loaded_settings.project_notice
 
 
 def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
@@ -168,15 +168,15 @@ def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str
     from recollect.hosts.gateway.agents import launched
     from recollect.hosts.gateway.running import BackgroundGateway
 
-    delayed = DelayedMessages()
-    gateway = BackgroundGateway(settings, notify=delayed.add, agent=agent.name)
-    with logging_to(delayed), gateway as running, launched(agent, running.url) as launch:
+    delayed_messages = DelayedMessages()
+    gateway = BackgroundGateway(settings, notify=delayed_messages.add, agent=agent.name)
+    with logging_to(delayed_messages), gateway as running, launched(agent, running.url) as launch:
         space = settings.gateway.space
         name = shown_space(space)
         _report(f"memory of {name} (--space {shlex.quote(name)}); to watch: recollect tail")
         command = [agent.program, *launch.arguments, *arguments]
         code = run_agent(command, {**os.environ, **launch.environment})
-    for text in delayed.texts:
+    for text in delayed_messages.texts:
         _report(text)
     return code
 
@@ -251,23 +251,23 @@ def tail(*, url: str | None, once: bool, as_json: bool) -> None:
         return
     click.echo(_describe(gateway))
     click.echo(HEAD)
-    shown: list[dict[str, Any]] = []
+    shown_records: list[dict[str, Any]] = []
     try:
         for record in _records(gateway, follow=not once):
-            shown.append({name: record[name] for name in _SUMMED})
+            shown_records.append({name: record[name] for name in _SUMMED})
             for line in lines_of(record):
                 click.echo(line)
         if not once:
             click.echo("the gateway has stopped")
     except KeyboardInterrupt:
         click.echo()
-    if shown:
-        click.echo(sums_of(shown))
+    if shown_records:
+        click.echo(sums_of(shown_records))
 
 
 def _describe(gateway: RunningGateway) -> str:
-    what = f"wrap {gateway.agent}" if gateway.agent else "gateway"
-    return f"{gateway.address}  {what}  {gateway.project}".rstrip()
+    title = f"wrap {gateway.agent}" if gateway.agent else "gateway"
+    return f"{gateway.address}  {title}  {gateway.project}".rstrip()
 
 
 def _gateway(url: str | None) -> RunningGateway:
@@ -279,29 +279,33 @@ def _gateway(url: str | None) -> RunningGateway:
     )
 
     if url is None:
-        found = _gateways()
-        if len(found) > 1:
-            listed = "".join(f"\n  {_describe(one)}" for one in found)
-            raise RecollectError(f"several gateways are running: choose one with --url{listed}")
-        return found[0]
+        gateways = _gateways()
+        if len(gateways) > 1:
+            gateway_list = "".join(f"\n  {_describe(gateway)}" for gateway in gateways)
+            raise RecollectError(
+                f"several gateways are running: choose one with --url{gateway_list}"
+            )
+        return gateways[0]
     parts = urlsplit(url)
     address = f"{parts.scheme}://{parts.netloc}"
-    known = next((one for one in running_gateways() if one.address == address), None)
+    known_gateway = next(
+        (gateway for gateway in running_gateways() if gateway.address == address), None
+    )
     token = without_token(parts.path)[1] or gateway_token()
-    return known or RunningGateway(address=address, token=token, project="")
+    return known_gateway or RunningGateway(address=address, token=token, project="")
 
 
 def _gateways() -> list[RunningGateway]:
     from recollect.hosts.gateway.access import running_gateways
 
-    found = running_gateways()
-    if not found:
+    gateways = running_gateways()
+    if not gateways:
         raise RecollectError(
             "no gateway is running: start one with `recollect gateway` or `recollect wrap AGENT`, "
             "or watch another with `recollect tail --url URL`"
         )
     project = project_space(str(Path.cwd()), keep=False)
-    return [one for one in found if one.project == project] or list(found)
+    return [gateway for gateway in gateways if gateway.project == project] or list(gateways)
 
 
 def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any]]:
@@ -338,16 +342,17 @@ def _ask(gateway: RunningGateway, path: str) -> Iterator[http.client.HTTPRespons
 
 def lines_of(record: dict[str, Any]) -> list[str]:
     """Describe one request for people: a line of numbers, then the edits."""
-    at = time.strftime("%H:%M:%S", time.localtime(record["at"]))
+    clock_time = time.strftime("%H:%M:%S", time.localtime(record["at"]))
     name = (record["session"] or record["path"]).rpartition(":")[2]
-    shown = name if len(name) <= _CUT else f"…{name[1 - _CUT :]}"
+    session_name = name if len(name) <= _SESSION_CELLS else f"…{name[1 - _SESSION_CELLS :]}"
     usage = record["usage"] or {}
-    read, whole = usage.get("cache_read_tokens", 0), usage.get("input_tokens")
+    cached_tokens, input_tokens = usage.get("cache_read_tokens", 0), usage.get("input_tokens")
     dollars = record["dollars"]
     numbers = (
-        f"{at}  {shown:<{_CUT}}  {record['status'] or '---':>6}"
+        f"{clock_time}  {session_name:<{_SESSION_CELLS}}  {record['status'] or '---':>6}"
         f"  {_tokens(record['tokens_came'])} → {_tokens(record['tokens_sent'])}"
-        f"  {f'{read / whole:.0%}' if whole else '·':>6} {_tokens(usage.get('output_tokens'))}"
+        f"  {f'{cached_tokens / input_tokens:.0%}' if input_tokens else '·':>6}"
+        f" {_tokens(usage.get('output_tokens'))}"
         f" {'·' if dollars is None else f'{dollars:.{4 if dollars < 10 else 2}f}':>7}"
         f"  {_milliseconds(record['added_ms'])} {_milliseconds(record['first_byte_ms'])}"
     )
@@ -364,21 +369,27 @@ def lines_of(record: dict[str, Any]) -> list[str]:
 
 
 def sums_of(records: list[dict[str, Any]]) -> str:
-    received, sent = (sum(one[name] or 0 for one in records) for name in _SUMMED[:2])
-    usages = [one["usage"] or {} for one in records]
-    read, whole, out = (
+    received_tokens, sent_tokens = (
+        sum(record[name] or 0 for record in records) for name in _SUMMED[:2]
+    )
+    usages = [record["usage"] or {} for record in records]
+    cached_tokens, input_tokens, output_tokens = (
         sum(usage.get(name, 0) for usage in usages)
         for name in ("cache_read_tokens", "input_tokens", "output_tokens")
     )
-    costs = [one["dollars"] for one in records if one["dollars"] is not None]
-    some = f" ({len(costs)} of them have a known price)"
-    priced = "" if len(costs) == len(records) else some
+    costs = [record["dollars"] for record in records if record["dollars"] is not None]
+    price_note = f" ({len(costs)} of them have a known price)"
+    shown_note = "" if len(costs) == len(records) else price_note
     parts = [
         number_of(len(records), "request"),
-        f"{received:,} tokens received, {sent:,} sent",
-        *([f"{read / whole:.0%} of the input read from the cache"] if whole else []),
-        f"{out:,} output tokens",
-        *([f"${sum(costs):.2f}{priced}"] if costs else []),
+        f"{received_tokens:,} tokens received, {sent_tokens:,} sent",
+        *(
+            [f"{cached_tokens / input_tokens:.0%} of the input read from the cache"]
+            if input_tokens
+            else []
+        ),
+        f"{output_tokens:,} output tokens",
+        *([f"${sum(costs):.2f}{shown_note}"] if costs else []),
     ]
     return " · ".join(parts)
 

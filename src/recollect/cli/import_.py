@@ -55,7 +55,7 @@ AGENT_NAMES: Final[dict[HistoryAgent, str]] = {
     "openclaw": "OpenClaw",
 }
 # Not measured: a file with many broken lines must not push the counts off the screen.
-_SHOWN_NOTES: Final = 5
+_MAX_NOTES: Final = 5
 OPENCLAW_FILES: Final = (SEGMENTS, KNOWLEDGE, VECTORS)
 _ENDINGS: Final = (".jsonl", ".json", ".gz", ".ndjson", ".zst")
 
@@ -99,7 +99,7 @@ def import_(
     --all finds the sessions of these agents on this machine, lists them and asks. You can repeat an
     import: stored messages are skipped."""
     if everything:
-        if paths or session is not None or restore or memory.named is not None:
+        if paths or session is not None or restore or memory.named_space is not None:
             raise RecollectError(
                 "--all takes no PATH, --session, --restore or --space: each project has its own "
                 "memory"
@@ -177,14 +177,18 @@ def find_sources(paths: tuple[Path, ...]) -> Iterator[Recorded | OpenclawFolder]
             if folder is not None and not _is_inside(file, folder):
                 yield Recorded(name=name, stem=name, modified_at=0.0, read=_refuse_link)
             elif file.name not in OPENCLAW_FILES:
-                at, stem = file.stat().st_mtime, stem_of(file.name)
-                yield Recorded(name=name, stem=stem, modified_at=at, read=file.read_bytes)
+                modified_at, stem = file.stat().st_mtime, stem_of(file.name)
+                yield Recorded(name=name, stem=stem, modified_at=modified_at, read=file.read_bytes)
             elif folder is None:
                 yield OpenclawFolder(name=name, files=(file,))
             else:
-                both = [file.parent / one for one in OPENCLAW_FILES]
-                files = [one for one in both if one.is_file() and _is_inside(one, folder)]
-                seen.update(one.resolve() for one in files)
+                openclaw_paths = [file.parent / file_name for file_name in OPENCLAW_FILES]
+                files = [
+                    openclaw_path
+                    for openclaw_path in openclaw_paths
+                    if openclaw_path.is_file() and _is_inside(openclaw_path, folder)
+                ]
+                seen.update(openclaw_path.resolve() for openclaw_path in files)
                 name = str(file.parent.relative_to(folder.parent))
                 yield OpenclawFolder(name=name, files=tuple(files))
 
@@ -232,7 +236,7 @@ def _print_outcome(outcome: FileOutcome) -> None:
     if outcome.problem is not None:
         click.echo(f"{name}: not imported: {plain_line(outcome.problem)}", err=True)
         return
-    for text in outcome.passed_over[:_SHOWN_NOTES]:
+    for text in outcome.passed_over[:_MAX_NOTES]:
         click.echo(f"{name}: {plain_line(text)}", err=True)
     if outcome.altered:
         click.echo(
@@ -267,26 +271,26 @@ def _count(outcome: FileOutcome) -> str:
 
 
 def _sum(outcomes: Iterable[FileOutcome]) -> FileOutcome:
-    whole = FileOutcome(file="", kind="")
+    sum_outcome = FileOutcome(file="", kind="")
     for outcome in outcomes:
-        whole.messages = whole.messages.plus(outcome.messages)
-        whole.passed_over += outcome.passed_over
-        whole.facts = whole.facts.plus(outcome.facts)
-        whole.altered += outcome.altered
-        whole.receipts += outcome.receipts
-    return whole
+        sum_outcome.messages = sum_outcome.messages.plus(outcome.messages)
+        sum_outcome.passed_over += outcome.passed_over
+        sum_outcome.facts = sum_outcome.facts.plus(outcome.facts)
+        sum_outcome.altered += outcome.altered
+        sum_outcome.receipts += outcome.receipts
+    return sum_outcome
 
 
 def _totals(outcomes: Sequence[FileOutcome]) -> dict[str, Any]:
-    whole = _sum(outcomes)
+    sum_outcome = _sum(outcomes)
     return {
         "files": len(outcomes),
         "not_imported": sum(outcome.problem is not None for outcome in outcomes),
-        **asdict(whole.messages),
-        "facts": whole.facts.stored,
-        "altered": whole.altered,
-        "receipts": whole.receipts,
-        "passed_over": len(whole.passed_over),
+        **asdict(sum_outcome.messages),
+        "facts": sum_outcome.facts.stored,
+        "altered": sum_outcome.altered,
+        "receipts": sum_outcome.receipts,
+        "passed_over": len(sum_outcome.passed_over),
     }
 
 
@@ -300,7 +304,7 @@ class _ImportRun:
     show: Callable[[str, int, int | None], None] = lambda *_: None
     rules: ImportRules = field(init=False)
     opening: AsyncExitStack = field(default_factory=AsyncExitStack, init=False)
-    opened: Store | None = field(default=None, init=False)
+    store: Store | None = field(default=None, init=False)
     engine: Engine | None = field(default=None, init=False)
 
     async def take_all(
@@ -325,9 +329,9 @@ class _ImportRun:
         return outcomes
 
     async def _store(self) -> Store:
-        if self.opened is None:
-            self.opened = await self.opening.enter_async_context(self.memory.open())
-        return self.opened
+        if self.store is None:
+            self.store = await self.opening.enter_async_context(self.memory.open())
+        return self.store
 
     async def _take(self, source: Recorded | OpenclawFolder) -> FileOutcome:
         """Import one file. If the file is unreadable, report it, so that the import continues."""
@@ -399,21 +403,21 @@ class _ImportRun:
                 if path.name == SEGMENTS:
                     data = path.with_name(VECTORS)
                     vectors = data in source.files and read_vectors(data.read_bytes())
-                    done = await import_segments(
+                    result = await import_segments(
                         store,
                         file,
                         rules=rules,
                         session=self.session,
                         vectors=vectors or NO_VECTORS,
                         embed=HashEmbedder().embed,
-                        progress=lambda done, _: self.show(source.name, done, None),
+                        progress=lambda count, _: self.show(source.name, count, None),
                     )
-                    outcome.messages = done.messages
+                    outcome.messages = result.messages
                 else:
-                    done = await import_facts(store, file, rules=rules, restore=self.restore)
-                    outcome.facts = done.messages
-            outcome.altered += done.altered
-            outcome.passed_over += tuple(f"{path.name} {text}" for text in done.passed_over)
+                    result = await import_facts(store, file, rules=rules, restore=self.restore)
+                    outcome.facts = result.messages
+            outcome.altered += result.altered
+            outcome.passed_over += tuple(f"{path.name} {text}" for text in result.passed_over)
         return outcome
 
 
@@ -431,11 +435,11 @@ class _Project:
 
     @property
     def bytes(self) -> int:
-        return sum(one.size_bytes for one in self.histories)
+        return sum(history.size_bytes for history in self.histories)
 
     @property
     def last(self) -> str:
-        return instant(max(one.last_at for one in self.histories)) or ""
+        return instant(max(history.last_at for history in self.histories)) or ""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -446,7 +450,9 @@ class _Project:
             "last": self.last,
             "imported": _totals(self.outcomes) if self.outcomes else None,
             "not_imported": [
-                {"file": one.file, "problem": one.problem} for one in self.outcomes if one.problem
+                {"file": outcome.file, "problem": outcome.problem}
+                for outcome in self.outcomes
+                if outcome.problem
             ],
         }
 
@@ -454,55 +460,70 @@ class _Project:
 def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
     from recollect.core.transfer.agent_histories import LeftOutReason, find_histories
 
-    found = find_histories()
-    ordered = sorted(found.histories, key=lambda one: (one.space, one.agent, one.last_at))
+    found_histories = find_histories()
+    sorted_histories = sorted(
+        found_histories.histories,
+        key=lambda history: (history.space, history.agent, history.last_at),
+    )
     projects = [
         _Project(agent=agent, space=space, histories=list(histories))
-        for (space, agent), histories in groupby(ordered, key=lambda one: (one.space, one.agent))
+        for (space, agent), histories in groupby(
+            sorted_histories, key=lambda history: (history.space, history.agent)
+        )
     ]
     if not memory.as_json:
-        _show_found(projects, found)
-    wanted = bool(projects) and not dry_run
-    if wanted and not yes:
+        _show_found(projects, found_histories)
+    may_import = bool(projects) and not dry_run
+    if may_import and not yes:
         question = "Import these sessions, each project into its own memory?"
-        wanted = confirm(question, "all sessions would be imported", as_json=memory.as_json)
-    if wanted:
+        may_import = confirm(question, "all sessions would be imported", as_json=memory.as_json)
+    if may_import:
         _import_projects(memory, projects)
     outcomes = [outcome for project in projects for outcome in project.outcomes]
     value = {
         "projects": [project.as_json() for project in projects],
         "left_out": [
             {
-                "agent": one.agent,
-                "file": one.name,
-                "reason": one.reason.name.lower(),
-                "detail": one.detail,
-                "bytes": one.size_bytes,
+                "agent": left_out_file.agent,
+                "file": left_out_file.name,
+                "reason": left_out_file.reason.name.lower(),
+                "detail": left_out_file.detail,
+                "bytes": left_out_file.size_bytes,
             }
-            for one in found.left_out
+            for left_out_file in found_histories.left_out
         ],
         "totals": _totals(outcomes),
     }
     sums = f"in all: {number_of(len(outcomes), 'file')}, {_count(_sum(outcomes))}"
-    broken = wanted and any(one.reason is LeftOutReason.UNREADABLE for one in found.left_out)
-    failed = broken or any(outcome.problem for outcome in outcomes)
-    memory.show(value, [sums] if wanted else [], failed=failed)
+    has_unreadable = may_import and any(
+        left_out_file.reason is LeftOutReason.UNREADABLE
+        for left_out_file in found_histories.left_out
+    )
+    failed = has_unreadable or any(outcome.problem for outcome in outcomes)
+    memory.show(value, [sums] if may_import else [], failed=failed)
 
 
 def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
     """Import into one memory after the other, and skip a memory that cannot be opened."""
-    whole = sum(len(project.histories) for project in projects)
-    numbers = iter(range(1, whole + 1))
+    history_count = sum(len(project.histories) for project in projects)
+    numbers = iter(range(1, history_count + 1))
     with ShownProgress(quiet=memory.as_json) as progress:
 
         def read(project: _Project) -> Iterator[Recorded]:
-            for one in project.histories:
-                progress.show(str(project), next(numbers), whole)
-                yield Recorded(name=one.name, stem=one.stem, modified_at=one.last_at, read=one.read)
+            for history in project.histories:
+                progress.show(str(project), next(numbers), history_count)
+                yield Recorded(
+                    name=history.name,
+                    stem=history.stem,
+                    modified_at=history.last_at,
+                    read=history.read,
+                )
 
         for project in projects:
-            own = Memory(url=memory.url, named=project.space, create=True)
-            work = _ImportRun(memory=own).take_all(read(project), project.outcomes.append)
+            project_memory = Memory(url=memory.url, named_space=project.space, create=True)
+            work = _ImportRun(memory=project_memory).take_all(
+                read(project), project.outcomes.append
+            )
             try:
                 asyncio.run(work)
             except RecollectError as problem:
@@ -516,7 +537,7 @@ def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
                 click.echo(f"{project}: {_count(_sum(project.outcomes))}")
 
 
-def _show_found(projects: Sequence[_Project], found: FoundHistories) -> None:
+def _show_found(projects: Sequence[_Project], found_histories: FoundHistories) -> None:
     if not projects:
         click.echo("found no sessions of Claude Code, Codex, pi or OpenClaw")
     else:
@@ -531,19 +552,26 @@ def _show_found(projects: Sequence[_Project], found: FoundHistories) -> None:
         size = size_text(sum(project.bytes for project in projects))
         spaces = len({project.space for project in projects})
         click.echo(f"{number_of(sessions, 'session')}, {size}, {number_of(spaces, 'project')}")
-    for line in _left_out_lines(found):
+    for line in _lines_for_left_out(found_histories):
         click.echo(line, err=True)
 
 
-def _left_out_lines(found: FoundHistories) -> list[str]:
+def _lines_for_left_out(found_histories: FoundHistories) -> list[str]:
     from recollect.core.transfer.agent_histories import LeftOutReason
 
     lines: list[str] = []
     for reason in LeftOutReason:
-        files = [one for one in found.left_out if one.reason is reason]
+        files = [
+            left_out_file
+            for left_out_file in found_histories.left_out
+            if left_out_file.reason is reason
+        ]
         if reason is LeftOutReason.UNREADABLE:
-            named = [(plain_line(_short(one.name)), plain_line(one.detail)) for one in files]
-            lines += [f"not read: {name}: {why}" for name, why in named]
+            names_and_reasons = [
+                (plain_line(_short(left_out_file.name)), plain_line(left_out_file.detail))
+                for left_out_file in files
+            ]
+            lines += [f"not read: {name}: {detail}" for name, detail in names_and_reasons]
         elif files:
             lines.append(f"left out: {number_of(len(files), 'file')}: {reason.value}")
     return lines
@@ -588,11 +616,11 @@ async def export(*, folder: Path, force: bool, memory: Memory) -> None:
 
 
 def _create_folder(folder: Path, *, force: bool) -> None:
-    there = [name for name in OPENCLAW_FILES if (folder / name).exists()]
-    if there and not force:
+    existing_names = [name for name in OPENCLAW_FILES if (folder / name).exists()]
+    if existing_names and not force:
         raise RecollectError(
-            f"{folder} already contains {' and '.join(there)}; give another folder, or --force to "
-            "replace them"
+            f"{folder} already contains {' and '.join(existing_names)}; give another folder, or "
+            "--force to replace them"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -33,10 +33,10 @@ _OPENCLAW: Final = (
     "  openclaw config set plugins.slots.contextEngine recollect\n"
     "OpenClaw asks whether you trust it (without a terminal: --force --accept-capabilities)."
 )
-_OPENCLAW_REMOVED: Final = (
+_AFTER_OPENCLAW_REMOVAL: Final = (
     "Remove it from OpenClaw's configuration, too: openclaw plugins uninstall recollect"
 )
-_INSTALLED: Final = (
+_AFTER_INSTALL: Final = (
     "Active from the next session. Recollect will store your conversations and add relevant\n"
     "memories to your prompts, also after the agent's own compaction."
 )
@@ -124,8 +124,8 @@ def _change(agent: str, *, project: bool, dry_run: bool, as_json: bool, remove: 
     if not dry_run:
         carry_out(plan)
     if as_json:
-        changed = changes and not dry_run
-        print_json({"agent": name, "path": str(path), "changed": changed, "diff": diff})
+        has_changed = changes and not dry_run
+        print_json({"agent": name, "path": str(path), "changed": has_changed, "diff": diff})
     elif dry_run and changes:
         click.echo(harmless(diff))
     elif remove and not changes:
@@ -136,29 +136,31 @@ def _change(agent: str, *, project: bool, dry_run: bool, as_json: bool, remove: 
         click.echo(f"{printable(path)} stays as it is.")
     else:
         undo = f"recollect uninstall {agent}" + " --project" * project
-        there = "" if changes else " already"
-        click.echo(f"The hooks of {agent} are in {printable(path)}{there}; `{undo}` removes them.")
+        already_note = "" if changes else " already"
+        click.echo(
+            f"The hooks of {agent} are in {printable(path)}{already_note}; `{undo}` removes them."
+        )
         if changes:
-            click.echo(_INSTALLED)
+            click.echo(_AFTER_INSTALL)
         if changes and agent == "codex":
             click.echo(_CONSENT)
 
 
 def _choose_space(space: str, *, project: bool, as_json: bool) -> None:
-    folder, chosen = str(Path.cwd()), projects.space_named(space)
+    folder, chosen_space = str(Path.cwd()), projects.space_named(space)
     if not project:
-        projects.choose_for_all(chosen)
-    elif not chosen:
+        projects.choose_for_all(chosen_space)
+    elif not chosen_space:
         projects.split_project(folder)
-    elif projects.project_space(folder) != chosen:
-        projects.join_project(folder, chosen, moves=False)
+    elif projects.project_space(folder) != chosen_space:
+        projects.join_project(folder, chosen_space, moves=False)
     end_daemon()
     if not as_json:
-        where = "This project uses" if project else "All your projects use"
-        whose = f"the memory {printable(chosen)}" if chosen else "its own memory"
-        if not chosen and not project:
-            where, whose = "Each project uses", "its own memory again"
-        click.echo(f"{where} {whose}.")
+        subject = "This project uses" if project else "All your projects use"
+        memory_text = f"the memory {printable(chosen_space)}" if chosen_space else "its own memory"
+        if not chosen_space and not project:
+            subject, memory_text = "Each project uses", "its own memory again"
+        click.echo(f"{subject} {memory_text}.")
 
 
 def _change_plugin(*, dry_run: bool, as_json: bool, remove: bool) -> None:
@@ -169,30 +171,30 @@ def _change_plugin(*, dry_run: bool, as_json: bool, remove: bool) -> None:
     )
 
     path = openclaw_plugin()
-    place, there = printable(path), path.exists()
-    changed = not dry_run and (take_openclaw_plugin() if remove else put_openclaw_plugin())
+    shown_path, is_installed = printable(path), path.exists()
+    has_changed = not dry_run and (take_openclaw_plugin() if remove else put_openclaw_plugin())
     if as_json:
-        shown = {"agent": "openclaw", "path": str(path), "changed": changed, "dry_run": dry_run}
-        print_json(shown)
-    elif remove and not there:
-        click.echo(f"There is no plugin in {place}.")
+        value = {"agent": "openclaw", "path": str(path), "changed": has_changed, "dry_run": dry_run}
+        print_json(value)
+    elif remove and not is_installed:
+        click.echo(f"There is no plugin in {shown_path}.")
     elif remove and dry_run:
-        click.echo(f"Would remove OpenClaw's plugin in {place}.")
+        click.echo(f"Would remove OpenClaw's plugin in {shown_path}.")
     elif remove:
-        click.echo(f"Removed {place}. {_OPENCLAW_REMOVED}")
+        click.echo(f"Removed {shown_path}. {_AFTER_OPENCLAW_REMOVAL}")
     else:
         if dry_run:
-            text = f"Would put OpenClaw's plugin into {place} and change nothing else. Then:"
+            text = f"Would put OpenClaw's plugin into {shown_path} and change nothing else. Then:"
         else:
-            text = f"OpenClaw's plugin is in {place}{'' if changed else ' already'}."
+            text = f"OpenClaw's plugin is in {shown_path}{'' if has_changed else ' already'}."
         click.echo(text)
         click.echo(_OPENCLAW.format(path=shlex.quote(str(path))))
 
 
 def _hook_command() -> str:
     """Return the command that starts Recollect, with a path that an upgrade does not change."""
-    beside = Path(sys.argv[0]).absolute().with_name("recollect-hook")
-    program = str(beside) if beside.exists() else shutil.which("recollect-hook")
+    hook_path = Path(sys.argv[0]).absolute().with_name("recollect-hook")
+    program = str(hook_path) if hook_path.exists() else shutil.which("recollect-hook")
     if program is not None:
         return shlex.quote(program)
     return f"{shlex.quote(sys.executable)} -P -m recollect hook"

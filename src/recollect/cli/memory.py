@@ -14,11 +14,11 @@ from recollect.cli.store_options import (
     Memory,
     fact_as_json,
     fact_line,
+    format_id,
     heading,
     instant,
     memory_options,
     segment_as_json,
-    shown_id,
     size_text,
     statement,
     when,
@@ -27,7 +27,7 @@ from recollect.core.search.tokenize import tokenize
 from recollect.core.values.segment import SegmentId
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import search_memory
-from recollect.hosts.inspect.sessions import SessionLine, sessions_of, stored_session
+from recollect.hosts.inspect.sessions import SessionLine, resolve_session, sessions_of
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
@@ -63,24 +63,26 @@ async def memory_stats(*, memory: Memory) -> None:
 
     async with memory.open(spool="reported") as store:
         stats = await store.stats()
-        waiting = {name for name in stats.vectors if await store.unembedded(name, limit=1)}
+        waiting_embedders = {
+            name for name in stats.vectors if await store.unembedded(name, limit=1)
+        }
         today = await store.model_use(since=day_of(time.time()))
         uses = {"today": today, "total": await store.model_use()}
     value = {
         **asdict(stats),
-        "vectors_waiting": sorted(waiting),
+        "vectors_waiting": sorted(waiting_embedders),
         "spool_waiting": memory.spool_waiting,
         "model_use": {
             day: {use.purpose: {name: getattr(use, name) for name in _USE_FIELDS} for use in of_day}
             for day, of_day in uses.items()
         },
     }
-    memory.show(value, _stats_lines(stats, waiting, uses))
+    memory.show(value, _stats_lines(stats, waiting_embedders, uses))
 
 
 def _stats_lines(stats: Stats, waiting: set[str], uses: ModelUses) -> Iterator[str]:
-    indexed = max(stats.segments - stats.noise, 0)
-    kinds = f"{indexed:,} indexed, {stats.noise:,} noise"
+    indexed_count = max(stats.segments - stats.noise, 0)
+    kinds = f"{indexed_count:,} indexed, {stats.noise:,} noise"
     rows: list[tuple[str, int | str, str]] = [
         ("messages", stats.segments, f"{stats.tokens:,} tokens; {kinds}"),
         ("sessions", stats.sessions, ""),
@@ -95,8 +97,8 @@ def _stats_lines(stats: Stats, waiting: set[str], uses: ModelUses) -> Iterator[s
         rows.append(("", stats.jobs_dead, "failed permanently: `recollect memory jobs` shows why"))
     for embedder, count in sorted(stats.vectors.items()):
         # long tool results have fewer vectors than passages, so a percentage would never reach 100
-        done = "incomplete" if embedder in waiting else "complete"
-        rows.append(("vectors", count, f"{plain_line(embedder)}, {done}"))
+        state = "incomplete" if embedder in waiting else "complete"
+        rows.append(("vectors", count, f"{plain_line(embedder)}, {state}"))
     if stats.bytes_on_disk is not None:
         rows.append(("on disk", size_text(stats.bytes_on_disk), ""))
     for name in ("today", "total") if uses["total"] else ():
@@ -113,8 +115,11 @@ def _use_line(uses: Sequence[ModelUse]) -> str:
         return "nothing"
     calls = number_of(sum(use.calls for use in uses), "call")
     purposes = ", ".join(f"{use.purpose} {use.calls:,}" for use in uses)
-    read, written = sum(use.input_tokens for use in uses), sum(use.output_tokens for use in uses)
-    return f"{calls} ({purposes}), {read:,} tokens in, {written:,} out"
+    input_tokens, output_tokens = (
+        sum(use.input_tokens for use in uses),
+        sum(use.output_tokens for use in uses),
+    )
+    return f"{calls} ({purposes}), {input_tokens:,} tokens in, {output_tokens:,} out"
 
 
 @click.command("sessions")
@@ -124,31 +129,33 @@ async def memory_sessions(*, memory: Memory) -> None:
     async with memory.open(spool="reported") as store:
         sessions = await store.sessions()
     chats = {line.session_id: line for line in sessions_of(memory.space)}
-    unnamed = SessionLine(session_id="")
-    pairs = [(one, chats.get(one.session, unnamed)) for one in sessions]
+    no_chat = SessionLine(session_id="")
+    pairs = [
+        (stored_session, chats.get(stored_session.session, no_chat)) for stored_session in sessions
+    ]
     rows = [
         {
-            "session": one.session,
-            "segments": one.segments,
-            "first_said_at": instant(one.first_said_at),
-            "last_said_at": instant(one.last_said_at),
+            "session": stored_session.session,
+            "segments": stored_session.segments,
+            "first_said_at": instant(stored_session.first_said_at),
+            "last_said_at": instant(stored_session.last_said_at),
             "keys": list(chat.keys),
             "name": chat.name,
         }
-        for one, chat in pairs
+        for stored_session, chat in pairs
     ]
     # Print the whole name last, because people copy it and grep for it.
     lines = [f"{'first':16}  {'last':16}  {'messages':>8}  session"]
-    for one, chat in pairs:
-        named = "  ".join(filter(None, (", ".join(chat.keys), chat.name)))
-        name = plain_line(f"{one.session}  {named}".rstrip())
-        first, last = when(one.first_said_at), when(one.last_said_at)
-        lines.append(f"{first:16}  {last:16}  {one.segments:>8,}  {name}")
+    for stored_session, chat in pairs:
+        chat_name = "  ".join(filter(None, (", ".join(chat.keys), chat.name)))
+        name = plain_line(f"{stored_session.session}  {chat_name}".rstrip())
+        first, last = when(stored_session.first_said_at), when(stored_session.last_said_at)
+        lines.append(f"{first:16}  {last:16}  {stored_session.segments:>8,}  {name}")
     memory.show({"sessions": rows}, lines if rows else ["This memory has no sessions yet."])
 
 
 @click.command("show")
-@click.argument("what", metavar="ID|SESSION")
+@click.argument("id_or_session", metavar="ID|SESSION")
 @click.option(
     "--limit",
     default=50,
@@ -157,40 +164,57 @@ async def memory_sessions(*, memory: Memory) -> None:
     help="Show at most this many messages of a session.",
 )
 @memory_options
-async def memory_show(*, what: str, limit: int, memory: Memory) -> None:
+async def memory_show(*, id_or_session: str, limit: int, memory: Memory) -> None:
     """Show a message and the messages around it, or the newest messages of a session."""
-    asked = None
+    asked_id = None
     async with memory.open(spool="reported") as store:
-        found = await store.segments([SegmentId(what)]) if _ID.fullmatch(what) else ()
-        if found:
-            asked, session, at = found[0].segment.id, found[0].segment.session, found[0].sequence
-            before = await store.page(after=at, limit=_NEIGHBOURS, session=session, descending=True)
-            after = await store.page(after=at, limit=_NEIGHBOURS, session=session)
-            shown = [*reversed(before), found[0], *after]
+        segments = (
+            await store.segments([SegmentId(id_or_session)]) if _ID.fullmatch(id_or_session) else ()
+        )
+        if segments:
+            asked_id, session, sequence = (
+                segments[0].segment.id,
+                segments[0].segment.session,
+                segments[0].sequence,
+            )
+            before = await store.page(
+                after=sequence, limit=_NEIGHBOURS, session=session, descending=True
+            )
+            after = await store.page(after=sequence, limit=_NEIGHBOURS, session=session)
+            shown_segments = [*reversed(before), segments[0], *after]
         else:
-            name = await stored_session(store, what)
+            name = await resolve_session(store, id_or_session)
             newest = await store.page(session=name, limit=max(limit, 1), descending=True)
-            shown = list(reversed(newest))
-    if not shown:
+            shown_segments = list(reversed(newest))
+    if not shown_segments:
         raise RecollectError(
-            f"{plain_line(what)!r} is neither a message nor a session of this memory; "
+            f"{plain_line(id_or_session)!r} is neither a message nor a session of this memory; "
             "`recollect memory sessions` lists the sessions, `search` finds messages"
         )
-    value = {"asked": asked, "segments": [segment_as_json(segment) for segment in shown]}
-    memory.show(value, (_message_text(one, whole=one.segment.id == asked) for one in shown))
+    value = {
+        "asked": asked_id,
+        "segments": [segment_as_json(segment) for segment in shown_segments],
+    }
+    memory.show(
+        value,
+        (
+            _message_text(stored_segment, is_whole=stored_segment.segment.id == asked_id)
+            for stored_segment in shown_segments
+        ),
+    )
 
 
-def _message_text(stored: StoredSegment, *, whole: bool) -> str:
+def _message_text(stored_segment: StoredSegment, *, is_whole: bool) -> str:
     lines = []
-    for line in stored.segment.text.split("\n"):
+    for line in stored_segment.segment.text.split("\n"):
         indent = len(line) - len(line.lstrip(" "))
         plain = plain_line(line)
         lines.append(" " * min(indent, 40) + plain if plain else "")
     text = "\n".join(lines).strip("\n")
-    if not whole and len(text) > _EXCERPT_CHARS:
-        left = len(text) - _EXCERPT_CHARS
-        text = f"{text[:_EXCERPT_CHARS].rstrip()}… ({left:,} more characters)"
-    return f"{heading(stored.segment)}\n{text}\n"
+    if not is_whole and len(text) > _EXCERPT_CHARS:
+        hidden_chars = len(text) - _EXCERPT_CHARS
+        text = f"{text[:_EXCERPT_CHARS].rstrip()}… ({hidden_chars:,} more characters)"
+    return f"{heading(stored_segment.segment)}\n{text}\n"
 
 
 @click.command("search")
@@ -221,69 +245,82 @@ async def memory_search(
     memory: Memory,
 ) -> None:
     """Find messages and facts by their words and, with an embedder, by their meaning."""
-    asked = " ".join(query)
+    query_text = " ".join(query)
     async with memory.open(spool="reported") as store:
         settings = memory.settings
         if cold:
             settings = replace(settings, recall=replace(settings.recall, method="recollect"))
-        name = None if session is None else await stored_session(store, session)
-        found = await search_memory(store, settings, memory.space, asked, limit=limit, session=name)
-    gate = found.gate
+        name = None if session is None else await resolve_session(store, session)
+        search_result = await search_memory(
+            store, settings, memory.space, query_text, limit=limit, session=name
+        )
+    gate = search_result.gate
     value = {
-        "query": asked,
-        "embedders": found.embedders,
-        "notes": [str(note) for note in found.notes],
+        "query": query_text,
+        "embedders": search_result.embedders,
+        "notes": [str(note) for note in search_result.notes],
         "spool_waiting": memory.spool_waiting,
         "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,
         "reason": "" if gate is None else str(gate.reason),
         "assumed_view": "empty",
-        "facts": [{"score": round(one.score, 4), **fact_as_json(one.fact)} for one in found.facts],
-        "hits": [_hit_json(one, hit, explain=explain) for one, hit in found.hits],
+        "facts": [
+            {"score": round(ranked_fact.score, 4), **fact_as_json(ranked_fact.fact)}
+            for ranked_fact in search_result.facts
+        ],
+        "hits": [
+            _hit_json(stored_segment, hit, explain=explain)
+            for stored_segment, hit in search_result.hits
+        ],
     }
-    for note in found.notes if not memory.as_json else ():
+    for note in search_result.notes if not memory.as_json else ():
         click.echo(note, err=True)
-    facts = [click.style("facts", bold=True)] if found.facts else []
-    for ranked in found.facts:
-        fact = ranked.fact
-        facts.append(f"     {ranked.score:.2f}  {fact_line(fact)}  {shown_id(fact.id)}")
+    facts = [click.style("facts", bold=True)] if search_result.facts else []
+    for ranked_fact in search_result.facts:
+        fact = ranked_fact.fact
+        facts.append(f"     {ranked_fact.score:.2f}  {fact_line(fact)}  {format_id(fact.id)}")
         facts.append(f"     {statement(fact)}")
-    lines = [*facts, *_hit_lines(found.hits, asked, explain=explain, after=bool(facts))]
-    if explain and found.verdict and lines:
-        lines.append(f"{found.verdict} {_EMPTY_VIEW} Vectors: {found.embedders or 'none'}.")
+    lines = [
+        *facts,
+        *_hit_lines(search_result.hits, query_text, explain=explain, after=bool(facts)),
+    ]
+    if explain and search_result.verdict and lines:
+        lines.append(
+            f"{search_result.verdict} {_EMPTY_VIEW} Vectors: {search_result.embedders or 'none'}."
+        )
     memory.show(value, lines or ["Nothing matches that query."])
 
 
-def _hit_json(stored: StoredSegment, hit: Hit, *, explain: bool) -> dict[str, Any]:
-    record = segment_as_json(stored)
+def _hit_json(stored_segment: StoredSegment, hit: Hit, *, explain: bool) -> dict[str, Any]:
+    record = segment_as_json(stored_segment)
     record.pop("text")
     parts = [
         {"name": part.name, "points": round(part.points, 4), "why": part.why} for part in hit.parts
     ]
     return {
         "score": round(hit.score, 4),
-        "passage": _passage(stored, hit),
+        "passage": _passage(stored_segment, hit),
         "start": hit.passage.start,
         **({"parts": parts} if explain else {}),
         **record,
     }
 
 
-def _passage(stored: StoredSegment, hit: Hit) -> str:
-    return stored.segment.text[hit.passage.start : hit.passage.end]
+def _passage(stored_segment: StoredSegment, hit: Hit) -> str:
+    return stored_segment.segment.text[hit.passage.start : hit.passage.end]
 
 
 def _hit_lines(
-    found: Sequence[tuple[StoredSegment, Hit]], asked: str, *, explain: bool, after: bool
+    hits: Sequence[tuple[StoredSegment, Hit]], query_text: str, *, explain: bool, after: bool
 ) -> Iterator[str]:
     """Format the messages, with a title if they follow facts (`after`)."""
-    if found and after:
+    if hits and after:
         yield click.style("\nmessages", bold=True)
-    words = frozenset(tokenize(asked))
-    for number, (stored, hit) in enumerate(found, 1):
-        yield f"{number:>3}  {hit.score:.2f}  {heading(stored.segment)}"
-        yield f"     {_snippet(_passage(stored, hit), words)}"
+    words = frozenset(tokenize(query_text))
+    for number, (stored_segment, hit) in enumerate(hits, 1):
+        yield f"{number:>3}  {hit.score:.2f}  {heading(stored_segment.segment)}"
+        yield f"     {_snippet(_passage(stored_segment, hit), words)}"
         for part in hit.parts if explain else ():
             yield f"     {part.points:+.3f}  {part.name:<10}  {part.why}"
 
@@ -300,9 +337,9 @@ def _snippet(text: str, words: frozenset[str]) -> str:
     if len(line) > _SNIPPET_CHARS and spans:
         start = max(0, min(spans[0][0] - _BEFORE_MATCH_CHARS, len(line) - _SNIPPET_CHARS))
     end = start + _SNIPPET_CHARS
-    shown, at = "…" * bool(start), start
+    snippet, offset = "…" * bool(start), start
     for first, last in spans:
         if start <= first and last <= end:
-            shown += line[at:first] + click.style(line[first:last], bold=True)
-            at = last
-    return shown + line[at:end] + "…" * (end < len(line))
+            snippet += line[offset:first] + click.style(line[first:last], bold=True)
+            offset = last
+    return snippet + line[offset:end] + "…" * (end < len(line))

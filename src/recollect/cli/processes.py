@@ -28,8 +28,8 @@ RESTART_SECONDS: Final = 1.0
 class NodeLog:
     """Reports what a node does on standard error, as text or as log lines."""
 
-    def __init__(self, settings: Settings, opened: socket.socket) -> None:
-        self._settings, self._opened = settings, opened
+    def __init__(self, settings: Settings, listening_socket: socket.socket) -> None:
+        self._settings, self._socket = settings, listening_socket
 
     def report(self, event: str, line: str, **fields: object) -> None:
         if self._settings.telemetry.log_format is None:
@@ -39,7 +39,7 @@ class NodeLog:
 
     def serving(self, port: int | None) -> None:
         """Report that all processes serve. `port` is the metrics port of the first."""
-        serve, address = self._settings.serve, address_of(self._opened)
+        serve, address = self._settings.serve, address_of(self._socket)
         lines = [f"Recollect serves on {address}: see /openapi.json"]
         if not serve.jobs:
             lines.append("Jobs (facts, retention): run `recollect worker` next to it")
@@ -59,8 +59,9 @@ class Parent:
     """Runs processes until a signal arrives, and replaces those that end. None outlives its parent,
     because a process ends when its socket to the parent closes."""
 
-    def __init__(self, settings: Settings, opened: socket.socket) -> None:
-        self._settings, self._opened, self._log = settings, opened, NodeLog(settings, opened)
+    def __init__(self, settings: Settings, listening_socket: socket.socket) -> None:
+        self._settings, self._socket = settings, listening_socket
+        self._log = NodeLog(settings, listening_socket)
         self._running: dict[socket.socket, Popen[bytes]] = {}
         self._serving: deque[socket.socket] = deque()
         self._started: set[int] = set()
@@ -79,12 +80,12 @@ class Parent:
     async def _keep(self, number: int) -> None:
         """Run a process, and start another when it ends."""
         while not self._ending.is_set():
-            channel, theirs = socket.socketpair()
+            channel, child_channel = socket.socketpair()
             channel.setblocking(False)
             with channel:
-                with theirs:
+                with child_channel:
                     try:
-                        process = self._start(number, theirs.fileno())
+                        process = self._start(number, child_channel.fileno())
                     except OSError as error:  # the machine has too many processes
                         self._log.report("restarting", f"No process: {error}", error=str(error))
                         await until(self._ending, RESTART_SECONDS)
@@ -103,8 +104,8 @@ class Parent:
             if not self._ending.is_set() and len(self._started) < self._settings.serve.processes:
                 self._exit_code = code or 1  # another start would fail too
                 self._ending.set()
-                for other in self._running.values():
-                    other.kill()
+                for running_process in self._running.values():
+                    running_process.kill()
             elif not self._ending.is_set():
                 line = f"Process {process.pid} ended ({code}): starting another"
                 self._log.report("restarting", line, process=process.pid, code=code)
@@ -126,8 +127,8 @@ class Parent:
         self._started.add(number)
         is_last = started < len(self._started) == self._settings.serve.processes
         if is_last and not self._ending.is_set():
-            self._opened.setblocking(False)
-            self._opened.listen(BACKLOG)
+            self._socket.setblocking(False)
+            self._socket.listen(BACKLOG)
             self._accepting = True
             self._log.serving(self._settings.telemetry.metrics_port)
 
@@ -135,19 +136,19 @@ class Parent:
         """Accept connections while a process serves. Otherwise they wait in the kernel."""
         loop = asyncio.get_running_loop()
         if self._accepting and self._serving:
-            loop.add_reader(self._opened, self._pass_on)
+            loop.add_reader(self._socket, self._pass_on)
         elif self._accepting:
-            loop.remove_reader(self._opened)
+            loop.remove_reader(self._socket)
 
     def _refuse(self) -> None:
         """Close the port, so that a load balancer tries another node."""
         if self._accepting:
-            asyncio.get_running_loop().remove_reader(self._opened)
+            asyncio.get_running_loop().remove_reader(self._socket)
             self._accepting = False
-        self._opened.close()
+        self._socket.close()
 
     def _pass_on(self) -> None:
-        with suppress(OSError), self._opened.accept()[0] as connection:
+        with suppress(OSError), self._socket.accept()[0] as connection:
             for _ in range(len(self._serving)):
                 self._serving.rotate()
                 with suppress(OSError):  # this process is ending or stuck

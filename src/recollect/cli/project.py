@@ -15,6 +15,7 @@ from recollect.system import projects
 from recollect.system.config import load_settings
 from recollect.system.plain_text import harmless, number_of
 
+# Not measured: a person waits for the command, and a large repository is read once.
 _HISTORY_SECONDS = 60.0
 
 
@@ -31,24 +32,24 @@ def project(context: click.Context, *, as_json: bool) -> None:
     _finish_moves()
     folder = str(Path.cwd())
     projects.learn_history(folder, seconds=_HISTORY_SECONDS)
-    match, other = projects.find_match(folder, keep=False), projects.find_joinable(folder)
+    match, joinable = projects.find_match(folder, keep=False), projects.find_joinable(folder)
     folders = [place.path for place in match.project.folders]
-    shown: dict[str, Any] = {
+    description: dict[str, Any] = {
         "name": projects.shown_space(match.space),
         "space": match.space,
         "reason": match.reason,
         "folders": folders,
-        "joinable": None if other is None else other.name,
+        "joinable": None if joinable is None else joinable.name,
     }
     if as_json:
-        print_json(shown)
+        print_json(description)
         return
-    click.echo(harmless(f"memory   {shown['name']}"))
+    click.echo(harmless(f"memory   {description['name']}"))
     click.echo(f"reason   {projects.REASONS[match.reason]}")
     for number, path in enumerate(folders):
         click.echo(harmless(f"{'' if number else 'folders':9}{path}"))
-    if other is not None:
-        click.echo(harmless(f"offer    {other.name}: use it here with `recollect project join`"))
+    if joinable is not None:
+        click.echo(harmless(f"offer    {joinable.name}: use it here with `recollect project join`"))
 
 
 @project.command("join")
@@ -60,30 +61,30 @@ def join(*, name: str | None, yes: bool) -> None:
     NAME is a memory or a folder that uses it. Default: the memory that `recollect project`
     offers."""
     _finish_moves()
-    folder, other = str(Path.cwd()), None
+    folder, joinable = str(Path.cwd()), None
     if name is None:
         projects.learn_history(folder, seconds=_HISTORY_SECONDS)
-        other = projects.find_joinable(folder)
-        if other is None:
+        joinable = projects.find_joinable(folder)
+        if joinable is None:
             raise RecollectError(
                 "no other memory is known to belong to this folder: name one (`recollect space "
                 "list`), or a folder that uses it"
             )
-    space = other.space if other is not None else _meant(str(name))
-    shown = projects.shown_space(space)
-    effect = f"this folder's messages would be moved into {shown}"
+    space = joinable.space if joinable is not None else _space_from(str(name))
+    shown_name = projects.shown_space(space)
+    effect = f"this folder's messages would be moved into {shown_name}"
     if not yes and not confirm(
-        harmless(f"Move this folder's messages into {shown}?"), harmless(effect), as_json=False
+        harmless(f"Move this folder's messages into {shown_name}?"), harmless(effect), as_json=False
     ):
         raise SystemExit(1)
     end_daemon()  # it may have this folder's sessions open
     projects.join_project(folder, space)
     end_daemon()
     _finish_moves()
-    click.echo(harmless(f"This folder uses the memory {shown} from now on."))
+    click.echo(harmless(f"This folder uses the memory {shown_name} from now on."))
 
 
-def _meant(name: str) -> str:
+def _space_from(name: str) -> str:
     path = Path(name).expanduser()
     return (
         projects.project_space(str(path.resolve())) if path.is_dir() else projects.space_named(name)
@@ -98,16 +99,16 @@ def _finish_moves() -> None:
     settings = load_settings().settings
     counts = asyncio.run(finish_moves(settings, settings.store.url))
     if counts.segments or counts.facts:
-        moved = f"{number_of(counts.segments, 'message')}, {number_of(counts.facts, 'fact')}"
-        click.echo(f"Moved {moved}.", err=True)
+        counts_text = f"{number_of(counts.segments, 'message')}, {number_of(counts.facts, 'fact')}"
+        click.echo(f"Moved {counts_text}.", err=True)
 
 
 @project.command("split")
 def split() -> None:
     """Give this folder a memory of its own, an empty one. The shared memory keeps its messages."""
     end_daemon()
-    new = projects.split_project(str(Path.cwd()))
-    click.echo(harmless(f"This folder uses the memory {new.space} from now on."))
+    own_match = projects.split_project(str(Path.cwd()))
+    click.echo(harmless(f"This folder uses the memory {own_match.space} from now on."))
 
 
 @project.command("rename")

@@ -49,14 +49,15 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 2.0
 VISITS: Final = 4
 """Number of a server's spaces that are visited at once. A job mostly waits for other services."""
-JOBS_A_VISIT: Final = 20
+JOBS_PER_VISIT: Final = 20
+"""Not measured: bounds how long a busy space keeps a visit from the others."""
 PURGE_SECONDS: Final = 3_600.0
 """Interval between removals of tenants' expired records."""
 QUIET_SECONDS: Final = 30.0
 """After a visit that ran no due job (because the space is paused or over its budget), wait this
 long before the next visit. Also the interval between rounds through the data folder."""
 # Not measured: bounds the memory of a worker whose model fails in ever new words.
-MOST_REPORTED: Final = 1_000
+MAX_REPORTED: Final = 1_000
 
 
 @click.command("worker")
@@ -132,7 +133,7 @@ class WorkLog:
     def count_facts(self, space: str, note: ReadingNote) -> None:
         self.found += note.facts
         is_new = note.trouble and note.trouble not in self._reported
-        if is_new and len(self._reported) < MOST_REPORTED:
+        if is_new and len(self._reported) < MAX_REPORTED:
             self._reported.add(note.trouble)
         if note.facts or is_new:
             level = logging.WARNING if is_new else logging.INFO
@@ -196,14 +197,14 @@ class SpaceWorker:
         self.once: bool = once
         self.stop: asyncio.Event = asyncio.Event()
 
-    async def run(self, url: str | None, named: tuple[str, ...]) -> None:
+    async def run(self, url: str | None, space_names: tuple[str, ...]) -> None:
         """Serve the named spaces in turn; without names, every memory of the data folder."""
         key = self._settings.store.key
         reported: dict[str, str] = {}
         is_first = True
         while not self.stop.is_set():
-            found = () if named else await wiring.stored_spaces(None, key=key)
-            for name in named or [one.space for one in found]:
+            stored_spaces = () if space_names else await wiring.stored_spaces(None, key=key)
+            for name in space_names or [stored_space.space for stored_space in stored_spaces]:
                 if name is None or self.stop.is_set():  # this file is not a memory
                     continue
                 try:
@@ -215,7 +216,7 @@ class SpaceWorker:
                     )
                     reported.pop(name, None)
                 except StoreError as error:  # continue with the other spaces
-                    if named and (self.once or is_first):
+                    if space_names and (self.once or is_first):
                         raise
                     if reported.get(name) != str(error):
                         self.log.warn(str(error), space=name)
@@ -223,9 +224,9 @@ class SpaceWorker:
             if self.once:
                 return
             is_first = False
-            await until(self.stop, IDLE_SECONDS if named else QUIET_SECONDS)
+            await until(self.stop, IDLE_SECONDS if space_names else QUIET_SECONDS)
 
-    async def visit(self, store: Store, name: str, most: int | None = None) -> int:
+    async def visit(self, store: Store, name: str, max_jobs: int | None = None) -> int:
         """Run at most `most` due jobs of a space, and return their number. Close the store."""
         from recollect.core.engine.background import runner_of
 
@@ -238,7 +239,7 @@ class SpaceWorker:
         )
         report = partial(self.log.count_job, name)
         try:
-            return (await runner.run_due(stop=self.stop, report=report, max_jobs=most)).total()
+            return (await runner.run_due(stop=self.stop, report=report, max_jobs=max_jobs)).total()
         finally:
             await store.close()
 
@@ -260,7 +261,7 @@ class ServerWorker:
         self._quiet_until: dict[str, float] = {}
         self._trouble = ""
         """Why the server did not answer last, because each reason is reported only once."""
-        self._unreached: tuple[str, ...] = ()
+        self._unreached_nodes: tuple[str, ...] = ()
         self._purged_at = -PURGE_SECONDS
 
     async def run(self, url: str, pool_size: int) -> None:
@@ -313,7 +314,7 @@ class ServerWorker:
                 continue
             try:
                 store = await fleet.space(name)
-                ran = await self._worker.visit(store, name, JOBS_A_VISIT)
+                ran = await self._worker.visit(store, name, JOBS_PER_VISIT)
             except StoreError as error:  # continue with the other spaces
                 self._log.warn(str(error), space=name)
                 ran = 0
@@ -345,23 +346,27 @@ class ServerWorker:
                 await fleet.tenants().purge_all(now=now)
             except StoreError as error:  # continue without the removal
                 self._log.warn(f"tenants' expired records were not removed: {error}")
-        self._quiet_until = {name: at for name, at in self._quiet_until.items() if at > now}
-        skipped = self._visited | self._quiet_until.keys()
+        self._quiet_until = {
+            name: quiet_until
+            for name, quiet_until in self._quiet_until.items()
+            if quiet_until > now
+        }
+        skipped_names = self._visited | self._quiet_until.keys()
         due = await fleet.spaces_with_due_jobs(
-            now, limit=4 * VISITS + len(skipped), every=self._once
+            now, limit=4 * VISITS + len(skipped_names), every=self._once
         )
-        if due.unreached != self._unreached:
+        if due.unreached != self._unreached_nodes:
             down = ", ".join(due.unreached)
             self._log.warn(
                 f"no answer from {down}: the jobs of its spaces wait"
                 if down
                 else "every node answers again"
             )
-            self._unreached = due.unreached
+            self._unreached_nodes = due.unreached
         if self._metrics is not None:
             oldest = due.oldest_due_at
             self._metrics.jobs_due_age.set(0.0 if oldest is None else max(0.0, now - oldest))
-        return [name for name in due.names if name not in skipped]
+        return [name for name in due.names if name not in skipped_names]
 
 
 @click.command()
@@ -406,9 +411,14 @@ def serve(
 
         click.echo(json.dumps(openapi(), indent=2, ensure_ascii=False))
         return
-    given = {"serve.host": host, "serve.port": port, "serve.processes": processes, "store.url": url}
-    named = {name: value for name, value in given.items() if value is not None}
-    settings = config.load_settings(arguments=named).settings
+    values = {
+        "serve.host": host,
+        "serve.port": port,
+        "serve.processes": processes,
+        "store.url": url,
+    }
+    arguments = {name: value for name, value in values.items() if value is not None}
+    settings = config.load_settings(arguments=arguments).settings
 
     # Report wrong settings before imports that take seconds.
     require_server(settings.store.url)
@@ -421,40 +431,42 @@ def serve(
         _serve(settings, socket.socket(fileno=channel))
         return
     host_and_port = (settings.serve.host, settings.serve.port)
-    with bind_socket(*host_and_port, fix="set another as serve.port") as opened:
+    with bind_socket(*host_and_port, fix="set another as serve.port") as listening_socket:
         if settings.serve.processes == 1:
-            _serve(settings, opened)
+            _serve(settings, listening_socket)
             return
-        own = replace(settings.telemetry, metrics_port=None)  # each process has its port
-        with telling(replace(settings, telemetry=own)):
-            raise SystemExit(asyncio.run(Parent(settings, opened).run()))
+        own_telemetry = replace(settings.telemetry, metrics_port=None)  # each process has its port
+        with telling(replace(settings, telemetry=own_telemetry)):
+            raise SystemExit(asyncio.run(Parent(settings, listening_socket).run()))
 
 
-def _serve(settings: Settings, opened: socket.socket) -> None:
+def _serve(settings: Settings, listening_socket: socket.socket) -> None:
     """Serve on a socket, or the connections that a parent passes through it."""
     from recollect.hosts.service.app import NodeServer, service_of, watch
 
     service = service_of(settings, mcp=_mcp())
-    is_child = opened.family == socket.AF_UNIX
+    is_child = listening_socket.family == socket.AF_UNIX
     with telling(settings) as metrics:
-        log = NodeLog(settings, opened)
+        log = NodeLog(settings, listening_socket)
 
         def on_ready() -> None:
             gc.collect()
             gc.freeze()  # examining loaded objects would take 0.1 s
             if is_child:
-                opened.send(b"r")
+                listening_socket.send(b"r")
             else:
                 log.serving(None if metrics is None else metrics.port)
 
         if metrics is not None:
             watch(service, metrics)
         if is_child:
-            NodeServer(service, settings, on_ready=on_ready, parent=opened).run(sockets=[])
+            NodeServer(service, settings, on_ready=on_ready, parent=listening_socket).run(
+                sockets=[]
+            )
             return
         server = NodeServer(service, settings, on_ready=on_ready, on_draining=log.draining)
         with suppress(KeyboardInterrupt):  # the server has shut down, and raises the signal again
-            server.run(sockets=[opened])
+            server.run(sockets=[listening_socket])
         if service.draining:
             log.report("ended", "Ended")
 

@@ -31,7 +31,11 @@ from recollect.cli.store_options import (
     yes_option,
 )
 from recollect.errors import FormatError, RecollectError
-from recollect.hosts.inspect.sessions import engine_without_models, stored_session, stored_sessions
+from recollect.hosts.inspect.sessions import (
+    engine_without_models,
+    list_stored_sessions,
+    resolve_session,
+)
 from recollect.system import config
 from recollect.system.plain_text import plain_line, window_from
 
@@ -56,7 +60,7 @@ session_argument: Final = click.argument("session", default="", metavar="[SESSIO
 @click.option(
     "--turn", type=int, default=-1, metavar="K", help="Explain request K. Default: -1, the last."
 )
-@click.option("--all", "every", is_flag=True, help="List every message on its own line.")
+@click.option("--all", "lists_all", is_flag=True, help="List every message on its own line.")
 @click.option(
     "--svg",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
@@ -68,7 +72,7 @@ def explain(
     file: str,
     window: str | None,
     turn: int,
-    every: bool,
+    lists_all: bool,
     svg: Path | None,
     as_json: bool,
 ) -> None:
@@ -87,29 +91,37 @@ def explain(
         transcript = runs[0]
         if not transcript.items:
             raise FormatError(f"{name} has no messages yet; there is nothing to explain")
-        at = _number_of_turn(turn, len(requests_of(transcript)))
+        turn_number = _number_of_turn(turn, len(requests_of(transcript)))
         settings, source = _settings(transcript, window_tokens)
         show = partial(progress.show, "replaying")
-        replayed = asyncio.run(replay(transcript, settings, turn=at, progress=show))
+        replay_result = asyncio.run(replay(transcript, settings, turn=turn_number, progress=show))
     if svg is not None:
-        from recollect.hosts.inspect.svg import exported, timeline
+        from recollect.hosts.inspect.svg import standalone_svg, timeline
 
         try:
-            svg.write_text(exported(timeline(replayed.timeline, legend=True)), encoding="utf-8")
+            svg.write_text(
+                standalone_svg(timeline(replay_result.timeline, legend=True)), encoding="utf-8"
+            )
         except OSError as problem:
             raise RecollectError(f"{svg} cannot be written: {problem.strerror}") from None
         if not as_json:
-            click.echo(f"wrote the turns 1 to {at:,} to {svg}")
+            click.echo(f"wrote the turns 1 to {turn_number:,} to {svg}")
             return
-    explained = explain_session(
-        transcript, replayed, settings, turn=at, file=name, runs=len(runs), window_source=source
+    explanation = explain_session(
+        transcript,
+        replay_result,
+        settings,
+        turn=turn_number,
+        file=name,
+        runs=len(runs),
+        window_source=source,
     )
     if as_json:
-        print_json({**explained.as_json(), "said": turn_line(explained)})
+        print_json({**explanation.as_json(), "said": turn_line(explanation)})
         return
     from recollect.hosts.inspect.text import session_lines  # imports rich
 
-    for line in session_lines(explained, _width(), every=every):
+    for line in session_lines(explanation, _width(), lists_all=lists_all):
         click.echo(line)
 
 
@@ -119,13 +131,13 @@ def _width() -> int:
     return max(MIN_WIDTH, shutil.get_terminal_size().columns)
 
 
-def _number_of_turn(given: int, count: int) -> int:
-    chosen = given if given > 0 else count + 1 + given
-    if given == 0 or not 1 <= chosen <= count:
+def _number_of_turn(turn: int, count: int) -> int:
+    number = turn if turn > 0 else count + 1 + turn
+    if turn == 0 or not 1 <= number <= count:
         raise RecollectError(
-            f"--turn {given} must be from 1 to {count:,}, or from -1 (the last) to -{count:,}"
+            f"--turn {turn} must be from 1 to {count:,}, or from -1 (the last) to -{count:,}"
         )
-    return chosen
+    return number
 
 
 def _contents(file: str, name: str) -> bytes:
@@ -136,8 +148,8 @@ def _contents(file: str, name: str) -> bytes:
             raise FormatError(f"{name} must be a regular file; give `-` to read standard input")
         return Path(file).read_bytes()
     except FileNotFoundError:
-        stored = f"`recollect replay {shlex.quote(name)} --turn N` shows a stored session"
-        raise FormatError(f"there is no file {name}; {stored}") from None
+        replay_hint = f"`recollect replay {shlex.quote(name)} --turn N` shows a stored session"
+        raise FormatError(f"there is no file {name}; {replay_hint}") from None
     except IsADirectoryError:
         raise FormatError(f"{name} is a folder; give the session file inside it") from None
     except (OSError, ValueError) as problem:
@@ -171,28 +183,30 @@ def _settings(
     metavar="N",
     help="Show the compaction with this number. Default: the newest.",
 )
-@click.option("--list", "listed", is_flag=True, help="List the session's compactions.")
+@click.option("--list", "lists_all", is_flag=True, help="List the session's compactions.")
 @memory_options
-async def receipt(*, session: str, number: int | None, listed: bool, memory: Memory) -> None:
+async def receipt(*, session: str, number: int | None, lists_all: bool, memory: Memory) -> None:
     """Show what a compaction kept, what can be recalled, and what is lost.
 
     SESSION is an id, an id prefix or a name. Default: the session used last."""
     from recollect.hosts.inspect.sessions import read_receipts
 
     async with _open_session(memory, session, spool="reported") as (store, name):
-        found = await read_receipts(store, name)
-    if listed:
-        memory.show({"session": found.session, "compactions": found.rows()}, _receipt_lines(found))
+        receipts = await read_receipts(store, name)
+    if lists_all:
+        memory.show(
+            {"session": receipts.session, "compactions": receipts.rows()}, _receipt_lines(receipts)
+        )
         return
-    if not found.records:
-        name, hint = plain_line(found.session), _NO_SESSION
-        if found.is_known:
+    if not receipts.records:
+        name, hint = plain_line(receipts.session), _NO_SESSION
+        if receipts.is_known:
             hint = (
                 "it was not compacted, or its receipt was forgotten. Its messages: `recollect "
                 f"memory show {shlex.quote(name)}`"
             )
         raise RecollectError(f"no compaction of session {name!r} is stored in this space; {hint}")
-    page = found.page(number)
+    page = receipts.page(number)
     if memory.as_json:
         print_json(page.as_json())
         return
@@ -202,15 +216,15 @@ async def receipt(*, session: str, number: int | None, listed: bool, memory: Mem
         click.echo(line)
 
 
-def _receipt_lines(found: Receipts) -> list[str]:
-    rows = found.rows()
+def _receipt_lines(receipts: Receipts) -> list[str]:
+    rows = receipts.rows()
     if not rows:
-        name = plain_line(found.session)
+        name = plain_line(receipts.session)
         return [f"No compaction of session {name!r} is stored in this space."]
     lines = [
         "   n  when              trigger     tokens             lost  recallable  pinned  unchecked"
     ]
-    for record, row in zip(found.records, rows, strict=True):
+    for record, row in zip(receipts.records, rows, strict=True):
         tokens = f"{row['tokens_before']:>8,} → {row['tokens_after']:<8,}"
         lines.append(
             f"{record.number:>4}  {when(record.at):16}  {row['trigger']:10}{tokens} "
@@ -227,43 +241,53 @@ def _receipt_lines(found: Receipts) -> list[str]:
 @click.option(
     "--turn", type=click.IntRange(min=1), metavar="N", help="Print the request of this turn."
 )
-@click.option("--list", "listed", is_flag=True, help="List the stored turns.")
+@click.option("--list", "lists_all", is_flag=True, help="List the stored turns.")
 @memory_options
-async def replay(*, session: str, turn: int | None, listed: bool, memory: Memory) -> None:
+async def replay(*, session: str, turn: int | None, lists_all: bool, memory: Memory) -> None:
     """Print the request of a past turn as it was sent.
 
     Each request is one turn, as in reports, receipts and `recollect explain`. SESSION is an id, an
     id prefix or a name. Default: the session used last."""
     from recollect.core.engine.rebuild import NotRebuilt, Rebuilt, kept_turns, rebuild_request
-    from recollect.hosts.inspect.turns import MOST_LISTED, shown_text, turns_text
+    from recollect.hosts.inspect.turns import MAX_LISTED, format_excerpt, turns_text
 
-    if turn is None and not listed:
+    if turn is None and not lists_all:
         raise RecollectError("pass --turn N, or --list to list the stored turns")
     async with _open_session(memory, session, spool="reported") as (store, name):
-        found = None if turn is None or listed else await rebuild_request(store, name, turn)
-        stored = () if isinstance(found, Rebuilt) else await kept_turns(store, name)
-        unknown = isinstance(found, NotRebuilt) and not stored and await store.session(name) is None
-        if unknown and name not in {one.session for one in await store.sessions()}:
+        rebuilt_turn = (
+            None if turn is None or lists_all else await rebuild_request(store, name, turn)
+        )
+        listed_turns = () if isinstance(rebuilt_turn, Rebuilt) else await kept_turns(store, name)
+        is_unknown = (
+            isinstance(rebuilt_turn, NotRebuilt)
+            and not listed_turns
+            and await store.session(name) is None
+        )
+        if is_unknown and name not in {stored.session for stored in await store.sessions()}:
             raise _no_session(name)
-    lines = turns_text(stored)
-    if found is None:
+    lines = turns_text(listed_turns)
+    if rebuilt_turn is None:
         turns = [
-            {"turn": one.turn, "at": instant(one.at), "said": shown_text(one.said)}
-            for one in stored
+            {
+                "turn": kept_turn.turn,
+                "at": instant(kept_turn.at),
+                "said": format_excerpt(kept_turn.said),
+            }
+            for kept_turn in listed_turns
         ]
         nothing = f"No turn of session {plain_line(name)!r} is in the ledger."
         memory.show({"session": name, "turns": turns}, lines or [nothing])
-    elif isinstance(found, Rebuilt):
-        _print_request(memory, name, found)
+    elif isinstance(rebuilt_turn, Rebuilt):
+        _print_request(memory, name, rebuilt_turn)
     else:
-        for line in lines[-MOST_LISTED:] if not memory.as_json else ():
+        for line in lines[-MAX_LISTED:] if not memory.as_json else ():
             click.echo(line, err=True)
-        raise RecollectError(f"session {plain_line(name)!r}: {found.reason}")
+        raise RecollectError(f"session {plain_line(name)!r}: {rebuilt_turn.reason}")
 
 
 def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
     from recollect.core.formats.json_text import decode
-    from recollect.hosts.inspect.turns import sent_line
+    from recollect.hosts.inspect.turns import describe_request
 
     record = rebuilt.record
     if memory.as_json:
@@ -283,7 +307,8 @@ def _print_request(memory: Memory, name: str, rebuilt: Rebuilt) -> None:
             }
         )
         return
-    click.echo(sent_line(rebuilt), err=True)  # use standard error, so that the bytes can be piped
+    # use standard error, so that the bytes can be piped
+    click.echo(describe_request(rebuilt), err=True)
     sys.stdout.buffer.write(rebuilt.body + (b"\n" if sys.stdout.isatty() else b""))
     sys.stdout.buffer.flush()
 
@@ -303,19 +328,19 @@ async def undo(*, session: str, yes: bool, memory: Memory) -> None:
             raise _no_session(name)
     confirm_change(f"Undo the last compaction of {plain_line(name)}?", yes=yes)
     async with engine_without_models(memory.space, memory.url, memory.settings) as engine:
-        done = await engine.undo(name)
+        result = await engine.undo(name)
     value = {
         "session": name,
-        "undone": done.undone is not None,
-        "number": None if done.undone is None else done.undone.number,
-        "reason": str(done.reason),
+        "undone": result.undone is not None,
+        "number": None if result.undone is None else result.undone.number,
+        "reason": str(result.reason),
     }
-    reason = plain_line(str(done.reason))
+    reason = plain_line(str(result.reason))
     if memory.as_json:
         print_json(value)
     else:
-        click.echo(reason, err=done.undone is None)
-    if done.undone is None:
+        click.echo(reason, err=result.undone is None)
+    if result.undone is None:
         raise SystemExit(1)
 
 
@@ -332,7 +357,7 @@ async def _open_session(
     name = memory.find_session(session or _CHAT)
     async with memory.open(spool=spool) as store:
         if session or name != _CHAT:
-            name = await stored_session(store, name)
-        elif sessions := await stored_sessions(store):
+            name = await resolve_session(store, name)
+        elif sessions := await list_stored_sessions(store):
             name = sessions[0].session_id
         yield store, name

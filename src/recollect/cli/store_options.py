@@ -86,7 +86,7 @@ class Memory:
     """The memory that `--store` and `--space` name, and the value of `--json`."""
 
     url: str | None = None
-    named: str | None = None
+    named_space: str | None = None
     """The space in `--space`; None if the user named none."""
     as_json: bool = False
     create: bool = False
@@ -111,19 +111,19 @@ class Memory:
 
     async def choose(self) -> None:
         """Load the settings, and choose store and space. Print the space unless it was named."""
-        if self.named == "":
+        if self.named_space == "":
             raise RecollectError("--space must have at least one character")
         self.settings = config.load_settings().settings
-        given, self.url = self.url, self.store_url(self.settings)
+        given_url, self.url = self.url, self.store_url(self.settings)
         folder = Path.cwd()
-        if self.named is not None:
-            self.space = space_named(self.named)
+        if self.named_space is not None:
+            self.space = space_named(self.named_space)
         else:
             self.space = await choose_space(
-                folder, given, self.settings, only_reads=self.only_reads
+                folder, given_url, self.settings, only_reads=self.only_reads
             )
             project = project_space(str(folder), keep=self.create)
-            if given is None and self.space in (project, str(folder)):
+            if given_url is None and self.space in (project, str(folder)):
                 text = f"this project's memory, --space {shlex.quote(shown_space(self.space))}"
                 click.echo(harmless(f"recollect: {text}"), err=True)
             elif self.url is None:
@@ -147,8 +147,8 @@ class Memory:
         if not self.space:
             await self.choose()
         if not self.create and self.url is None and not is_stored(None, self.space):
-            here = str(Path.cwd())
-            if self.space in (project_space(here, keep=False), here):
+            folder = str(Path.cwd())
+            if self.space in (project_space(folder, keep=False), folder):
                 raise RecollectError(
                     "this folder has no memory yet. Fill one with `recollect import --all` or "
                     "`recollect install claude-code`, or pick another with --space (`recollect "
@@ -195,17 +195,17 @@ class Memory:
             )
         return waiting
 
-    def find_session(self, wanted: str) -> str:
+    def find_session(self, name: str) -> str:
         """Return a session's id. For a chat of this folder, also select the chat's memory. If
         nothing matches, return `wanted`."""
-        from recollect.hosts.inspect.sessions import session_meant, sessions_called, sessions_of
+        from recollect.hosts.inspect.sessions import find_session, find_sessions, sessions_of
 
-        space = self.named or chat_space(str(Path.cwd()))
+        space = self.named_space or chat_space(str(Path.cwd()))
         lines = sessions_of(space)
-        if not sessions_called(lines, wanted):
-            return wanted
-        self.named = space
-        return session_meant(lines, wanted).session_id
+        if not find_sessions(lines, name):
+            return name
+        self.named_space = space
+        return find_session(lines, name).session_id
 
     def show(self, value: object, lines: Iterable[str], *, failed: bool = False) -> None:
         """Print the value as JSON with `--json`, else the lines. Exit with 1 if `failed` is
@@ -224,18 +224,20 @@ def _memory_options(
 ) -> Callable[[Command], Any]:
     def decorate(command: Command) -> Any:
         @wraps(command)
-        def run(*, url: str | None, as_json: bool, space: str | None = None, **given: Any) -> None:
+        def run(
+            *, url: str | None, as_json: bool, space: str | None = None, **arguments: Any
+        ) -> None:
             memory = Memory(
-                url=url, named=space, as_json=as_json, create=create, only_reads=only_reads
+                url=url, named_space=space, as_json=as_json, create=create, only_reads=only_reads
             )
-            work = command(memory=memory, **given)
+            work = command(memory=memory, **arguments)
             if work is not None:
                 asyncio.run(work)
 
         if not space:
             return store_option(json_option(run))
-        named = _space_option if only_reads else _own_space_option
-        return store_option(named(json_option(run)))
+        space_option = _space_option if only_reads else _own_space_option
+        return store_option(space_option(json_option(run)))
 
     return decorate
 
@@ -268,17 +270,17 @@ async def choose_space(
     if store is not None and not is_server(store):
         if not sqlite_path(store, DEFAULT_SPACE).is_file():
             return DEFAULT_SPACE
-        (only,) = await stored_spaces(store, key=settings.store.key)
-        return only.space or DEFAULT_SPACE
+        (file_space,) = await stored_spaces(store, key=settings.store.key)
+        return file_space.space or DEFAULT_SPACE
     if url is not None:
         return DEFAULT_SPACE
     project = project_space(str(folder), keep=False)
-    wanted = [project, str(folder), *([DEFAULT_SPACE] if only_reads else [])]
+    space_names = [project, str(folder), *([DEFAULT_SPACE] if only_reads else [])]
     if store is None:
-        return next((space for space in wanted if is_stored(None, space)), project)
+        return next((space for space in space_names if is_stored(None, space)), project)
     async with await open_fleet(store) as fleet:
-        found = [space for space in wanted if await fleet.has_space(space)]
-    return found[0] if found else project
+        existing_spaces = [space for space in space_names if await fleet.has_space(space)]
+    return existing_spaces[0] if existing_spaces else project
 
 
 def check_url(url: str | None) -> None:
@@ -317,11 +319,11 @@ def confirm_change(question: str, *, yes: bool) -> None:
 
 def moment_from(text: str, *, option: str) -> float:
     """Parse a date, an ISO time, or an age such as 30d, and return the time in seconds."""
-    plain = text.strip()
+    plain_text = text.strip()
     try:
-        moment = datetime.fromisoformat(plain)
+        moment = datetime.fromisoformat(plain_text)
     except ValueError:
-        age = read_age(plain) if plain[-1:].isalpha() else None
+        age = read_age(plain_text) if plain_text[-1:].isalpha() else None
         if age is not None:
             return time.time() - age
         raise RecollectError(
@@ -371,25 +373,25 @@ _FACT_FIELDS: Final = (
 
 def heading(segment: Segment, *marks: str) -> str:
     """Format one line about a message: role, tool, time, session, id, and anything unusual."""
-    who = click.style(plain_line(f"{segment.role} {segment.tool or ''}"), fg="cyan")
+    speaker_text = click.style(plain_line(f"{segment.role} {segment.tool or ''}"), fg="cyan")
     notes: list[str] = [segment.source] if segment.source == "note" else []
     if segment.source == "file" and segment.origin is not None:
         notes.append(plain_line(segment.origin))
     if segment.noise is not None:
         notes.append(f"noise: {segment.noise}")
     note = ", ".join([*notes, *marks])
-    where = f"{when(segment.said_at)}  {plain_line(segment.session)}"
-    details = shown_id(segment.id) + (f"  ({note})" if note else "")
-    return f"{who}  {where}  {click.style(details, dim=True)}"
+    place_text = f"{when(segment.said_at)}  {plain_line(segment.session)}"
+    details = format_id(segment.id) + (f"  ({note})" if note else "")
+    return f"{speaker_text}  {place_text}  {click.style(details, dim=True)}"
 
 
-def segment_as_json(stored: StoredSegment) -> dict[str, Any]:
-    segment = stored.segment
+def segment_as_json(stored_segment: StoredSegment) -> dict[str, Any]:
+    segment = stored_segment.segment
     record = {name: getattr(segment, name) for name in _SEGMENT_FIELDS}
-    return {**record, "said_at": instant(segment.said_at), "sequence": stored.sequence}
+    return {**record, "said_at": instant(segment.said_at), "sequence": stored_segment.sequence}
 
 
-def shown_id(id: str) -> str:  # noqa: A002
+def format_id(id: str) -> str:  # noqa: A002
     """Format an id on one line. Ids from files may contain any character."""
     return plain_line(id) or "(no id)"
 
@@ -404,7 +406,7 @@ def speaker(trust: Trust) -> str:
     return f"{SPEAKERS[trust]} ({trust})"
 
 
-def said_by(trust: Trust) -> str:
+def format_speaker(trust: Trust) -> str:
     return ("" if trust == "outside" else "said by ") + speaker(trust)
 
 
@@ -415,7 +417,7 @@ def fact_line(fact: Fact) -> str:
         until = f" until {when(fact.valid_to)}"
     parts = [
         click.style(fact.type.replace("_", " "), bold=True),
-        said_by(fact.trust),
+        format_speaker(fact.trust),
         f"{when(fact.at)}{until}",
         MAKERS[fact.made_by],
         *(["pinned"] if fact.pinned else []),

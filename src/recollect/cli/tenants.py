@@ -99,36 +99,37 @@ def tenant() -> None:
 @service_options
 async def create_tenant(*, name: str, memory: Memory) -> None:
     """Create a tenant. Set its limits with `recollect tenant limits`; by default it has none."""
-    shown = plain_line(name)
+    shown_name = plain_line(name)
     async with administration(memory) as service:
-        new = await service.create_tenant(name)
-    memory.show(_tenant_json(new), [f"{new.id}  {shown}"])
-    click.echo(f"Next: recollect key create {shlex.quote(shown)}", err=True)
+        created_tenant = await service.create_tenant(name)
+    memory.show(_tenant_json(created_tenant), [f"{created_tenant.id}  {shown_name}"])
+    click.echo(f"Next: recollect key create {shlex.quote(shown_name)}", err=True)
 
 
 @tenant.command("list")
 @service_options
 async def list_tenants(*, memory: Memory) -> None:
     """List the tenants and their limits."""
-    found: list[Tenant] = []
+    tenants: list[Tenant] = []
     async with service_of(memory) as fleet:
         records = fleet.tenants()
-        while page := await records.tenants(after=found[-1].name if found else "", limit=PAGE):
-            found += page
+        while page := await records.tenants(after=tenants[-1].name if tenants else "", limit=PAGE):
+            tenants += page
     lines = [
-        f"{one.id}  {when(one.created_at)}  {plain_line(one.name)}  {_limits_text(one)}"
-        for one in found
+        f"{tenant.id}  {when(tenant.created_at)}  {plain_line(tenant.name)}  {_limits_text(tenant)}"
+        for tenant in tenants
     ]
-    memory.show({"tenants": [_tenant_json(one) for one in found]}, lines)
+    memory.show({"tenants": [_tenant_json(tenant) for tenant in tenants]}, lines)
 
 
-def _limits_text(one: Tenant) -> str:
-    shown = {
-        name: "no limit" if limit is None else f"{limit:,}" for name, limit in one.limits.items()
+def _limits_text(tenant: Tenant) -> str:
+    limit_texts = {
+        name: "no limit" if limit is None else f"{limit:,}" for name, limit in tenant.limits.items()
     }
     return (
-        f"requests per minute: {shown['requests_per_minute']}, tokens per day: "
-        f"{shown['tokens_per_day']}, spaces: {shown['most_spaces']}, bytes: {shown['most_bytes']}"
+        f"requests per minute: {limit_texts['requests_per_minute']}, tokens per day: "
+        f"{limit_texts['tokens_per_day']}, spaces: {limit_texts['most_spaces']}, bytes: "
+        f"{limit_texts['most_bytes']}"
     )
 
 
@@ -143,14 +144,14 @@ def _limit_option(name: str, help_text: str) -> Callable[[Any], Any]:
 @_limit_option("--most-spaces", "Limit how many spaces the tenant may have.")
 @_limit_option("--most-bytes", "Limit the bytes of all stored messages, as UTF-8.")
 @service_options
-async def set_limits(*, name: str, memory: Memory, **given: int | None) -> None:
+async def set_limits(*, name: str, memory: Memory, **new_limits: int | None) -> None:
     """Show a tenant's limits, or set those that you pass. 0 removes a limit.
 
     Takes effect on all nodes within seconds."""
-    limits: Any = {key: limit or None for key, limit in given.items() if limit is not None}
+    limits: Any = {key: limit or None for key, limit in new_limits.items() if limit is not None}
     async with tenant_administration(memory, name) as (service, owner):
-        one = await service.set_limits(owner, limits)
-    memory.show(_tenant_json(one), [f"{plain_line(name)}  {_limits_text(one)}"])
+        tenant = await service.set_limits(owner, limits)
+    memory.show(_tenant_json(tenant), [f"{plain_line(name)}  {_limits_text(tenant)}"])
 
 
 @tenant.command("delete")
@@ -171,12 +172,14 @@ async def delete_tenant(*, name: str, yes: bool, memory: Memory) -> None:
         raise SystemExit(1)
 
     async with tenant_administration(memory, name) as (service, owner):
-        async for space_name, done in service.delete_tenant(owner):
-            count = done.counts.get("segments", 0)
-            text = f"{plain_line(space_name)}  {count:,} messages  certificate {done.checksum}"
-            click.echo(json.dumps(certificate_json(done)) if memory.as_json else text)
-    shown = json.dumps({"deleted": name, "id": str(owner.id)})
-    click.echo(shown if memory.as_json else f"Deleted {plain_line(name)}.")
+        async for space_name, certificate in service.delete_tenant(owner):
+            count = certificate.counts.get("segments", 0)
+            text = (
+                f"{plain_line(space_name)}  {count:,} messages  certificate {certificate.checksum}"
+            )
+            click.echo(json.dumps(certificate_json(certificate)) if memory.as_json else text)
+    shown_result = json.dumps({"deleted": name, "id": str(owner.id)})
+    click.echo(shown_result if memory.as_json else f"Deleted {plain_line(name)}.")
     click.echo(f"Its log stays: recollect tenant audit {owner.id}", err=True)
 
 
@@ -196,7 +199,11 @@ async def show_audit(*, name: str | None, limit: int, memory: Memory) -> None:
     NAME is the name or id of a tenant, which may be deleted. Default: all tenants."""
     async with service_of(memory) as fleet:
         tenants = [None] if name is None else await _find_logged(fleet, name)
-        log = [record for one in tenants for record in await fleet.tenants().log(one, limit=limit)]
+        log = [
+            record
+            for tenant_id in tenants
+            for record in await fleet.tenants().log(tenant_id, limit=limit)
+        ]
     log.sort(key=lambda record: (record.at, record.id), reverse=True)
     acts = [
         {**asdict(record), "at": instant(record.at), "tenant": str(record.tenant)}
@@ -213,12 +220,12 @@ async def _find_logged(fleet: PostgresFleet, name: str) -> list[UUID | None]:
     with suppress(ValueError):
         if await records.log(UUID(name), limit=1):
             return [UUID(name)]
-    found: list[UUID | None] = [*await records.deleted_tenants(name)]
-    return found or [(await find_tenant(fleet, name)).id]
+    tenant_ids: list[UUID | None] = [*await records.deleted_tenants(name)]
+    return tenant_ids or [(await find_tenant(fleet, name)).id]
 
 
-def _tenant_json(one: Tenant) -> dict[str, Any]:
-    return {**asdict(one), "id": str(one.id), "created_at": instant(one.created_at)}
+def _tenant_json(tenant: Tenant) -> dict[str, Any]:
+    return {**asdict(tenant), "id": str(tenant.id), "created_at": instant(tenant.created_at)}
 
 
 _tenant_argument = click.argument("tenant_name", metavar="TENANT")
@@ -257,8 +264,8 @@ async def create_key(
     """Create a key and print it. Recollect cannot show the key again."""
     seconds = None if expires is None else _age(expires, "--expires")
     async with tenant_administration(memory, tenant_name) as (service, owner):
-        new = await service.create_key(owner, scopes=scopes, name=name, seconds=seconds)
-    _print_key(memory, new)
+        created_key = await service.create_key(owner, scopes=scopes, name=name, seconds=seconds)
+    _print_key(memory, created_key)
 
 
 @key.command("list")
@@ -268,21 +275,21 @@ async def list_keys(*, tenant_name: str, memory: Memory) -> None:
     """List a tenant's keys: prefix, scopes, expiry and name."""
     async with service_of(memory) as fleet:
         keys = await fleet.tenants().keys((await find_tenant(fleet, tenant_name)).id)
-    shown = [_key_json(one) for one in keys]
+    key_records = [_key_json(key) for key in keys]
     lines = [
-        f"{one.id}  {row['prefix']}  {', '.join(one.scopes)}  {_ending(one, time.time())}  "
-        + plain_line(one.name)
-        for one, row in zip(keys, shown, strict=True)
+        f"{key.id}  {row['prefix']}  {', '.join(key.scopes)}  {_ending(key, time.time())}  "
+        + plain_line(key.name)
+        for key, row in zip(keys, key_records, strict=True)
     ]
-    memory.show({"keys": shown}, lines)
+    memory.show({"keys": key_records}, lines)
 
 
-def _ending(one: ApiKey, now: float) -> str:
-    if one.revoked_at is not None:
-        return f"revoked {when(one.revoked_at)}"
-    if one.expires_at is None:
+def _ending(key: ApiKey, now: float) -> str:
+    if key.revoked_at is not None:
+        return f"revoked {when(key.revoked_at)}"
+    if key.expires_at is None:
         return "never expires"
-    return f"{'expires' if now < one.expires_at else 'expired'} {when(one.expires_at)}"
+    return f"{'expires' if now < key.expires_at else 'expired'} {when(key.expires_at)}"
 
 
 @key.command("revoke")
@@ -315,16 +322,16 @@ async def rotate_key(*, tenant_name: str, key_id: str, grace: str, memory: Memor
     """Create a new key with the same scopes as KEY. KEY keeps working for the time of --grace."""
     seconds = _age(grace, "--grace")
     async with tenant_administration(memory, tenant_name) as (service, owner):
-        new = await service.rotate_key(owner, key_id, grace=seconds)
-        if new is None:
+        created_key = await service.rotate_key(owner, key_id, grace=seconds)
+        if created_key is None:
             raise _no_such_key(tenant_name, key_id)
-    _print_key(memory, new)
+    _print_key(memory, created_key)
 
 
 def _no_such_key(tenant_name: str, key_id: str) -> RecollectError:
     name = plain_line(tenant_name)
-    listed = f"`recollect key list {name}` shows them"
-    return RecollectError(f"tenant {name!r} has no working key {plain_line(key_id)!r}: {listed}")
+    hint = f"`recollect key list {name}` shows them"
+    return RecollectError(f"tenant {name!r} has no working key {plain_line(key_id)!r}: {hint}")
 
 
 def _age(text: str, option: str) -> float:
@@ -336,27 +343,27 @@ def _age(text: str, option: str) -> float:
     return seconds
 
 
-def _print_key(memory: Memory, new: MadeKey) -> None:
+def _print_key(memory: Memory, created_key: MadeKey) -> None:
     if memory.as_json:
-        print_json({**_key_json(new.record), "key": new.text})
+        print_json({**_key_json(created_key.record), "key": created_key.text})
         return
-    click.echo(new.text)
+    click.echo(created_key.text)
     click.echo(
         "Save the key now: Recollect stores only its hash and cannot show it again.", err=True
     )
 
 
-def _key_json(one: ApiKey) -> dict[str, Any]:
+def _key_json(key: ApiKey) -> dict[str, Any]:
     from recollect.hosts.service.keys import visible_key
 
     return {
-        "id": one.id,
-        "prefix": visible_key(one),
-        "name": one.name,
-        "scopes": list(one.scopes),
-        "created_at": instant(one.created_at),
-        "expires_at": instant(one.expires_at),
-        "revoked_at": instant(one.revoked_at),
+        "id": key.id,
+        "prefix": visible_key(key),
+        "name": key.name,
+        "scopes": list(key.scopes),
+        "created_at": instant(key.created_at),
+        "expires_at": instant(key.expires_at),
+        "revoked_at": instant(key.revoked_at),
     }
 
 
@@ -373,17 +380,25 @@ async def list_spaces(*, memory: Memory) -> None:
     from recollect.adapters.wiring import stored_spaces
 
     settings = config.load_settings().settings
-    found = await stored_spaces(memory.store_url(settings), key=settings.store.key)
+    spaces = await stored_spaces(memory.store_url(settings), key=settings.store.key)
     # Print the whole name last, because people copy it.
     lines = [f"{'last used':16}  {'sessions':>8}  {'messages':>8}  {'size':>8}  space"]
-    for one in found:
-        size = "·" if one.bytes_on_disk is None else size_text(one.bytes_on_disk)
-        name = plain_line(one.space) if one.space is not None else f"({plain_line(one.unread)})"
-        counts = (f"{one.sessions:,}", f"{one.segments:,}") if one.space is not None else "··"
+    for stored_space in spaces:
+        size = "·" if stored_space.bytes_on_disk is None else size_text(stored_space.bytes_on_disk)
+        name = (
+            plain_line(stored_space.space)
+            if stored_space.space is not None
+            else f"({plain_line(stored_space.unread)})"
+        )
+        is_memory = stored_space.space is not None
+        counts = (f"{stored_space.sessions:,}", f"{stored_space.segments:,}") if is_memory else "··"
         numbers = f"{counts[0]:>8}  {counts[1]:>8}  {size:>8}"
-        lines.append(f"{when(one.last_said_at):16}  {numbers}  {name}")
-    shown = [{**asdict(one), "last_said_at": instant(one.last_said_at)} for one in found]
-    memory.show({"spaces": shown}, lines if found else ["There is no memory here yet."])
+        lines.append(f"{when(stored_space.last_said_at):16}  {numbers}  {name}")
+    space_records = [
+        {**asdict(stored_space), "last_said_at": instant(stored_space.last_said_at)}
+        for stored_space in spaces
+    ]
+    memory.show({"spaces": space_records}, lines if spaces else ["There is no memory here yet."])
 
 
 @space.command("delete")
@@ -401,7 +416,7 @@ async def delete_space(*, name: str, yes: bool, tenant: str | None, memory: Memo
     from recollect.adapters.wiring.stores import delete_stored_space
     from recollect.core.upkeep.certificates import certificate_json, certificate_text
 
-    memory.named = name
+    memory.named_space = name
     await memory.choose()
     question = f"Delete the space {plain_line(name)} permanently?"
     effect = "the space would be deleted"

@@ -39,14 +39,14 @@ if TYPE_CHECKING:
     from recollect.core.values.upkeep import FileOutcome, MemoryFilesResult, SpoolState
 
 _OUTCOMES: Final[tuple[FileOutcome, ...]] = ("added", "changed", "withdrawn", "unchanged")
-_EVERY_KIND: Final = "*"
-_JOB_KINDS: Final = click.Choice([_EVERY_KIND, "extract", "embed", "expire", "pack"])
+_ALL_KINDS: Final = "*"
+_JOB_KINDS: Final = click.Choice([_ALL_KINDS, "extract", "embed", "expire", "pack"])
 _kind_option: Final = partial(
-    click.option, is_flag=False, flag_value=_EVERY_KIND, type=_JOB_KINDS, metavar="KIND"
+    click.option, is_flag=False, flag_value=_ALL_KINDS, type=_JOB_KINDS, metavar="KIND"
 )
 # Not measured: a job's line fits a terminal, and a queue fits a few screens.
 _KEY_CHARS: Final = 40
-_MOST_JOBS: Final = 100
+_MAX_JOBS: Final = 100
 
 
 @click.command("add")
@@ -68,7 +68,7 @@ async def memory_add(*, text: str, session: str, memory: Memory) -> None:
     if not text.strip():
         raise RecollectError("the note is empty; pass its text")
     async with memory.open() as store:
-        noted = await keep_note(
+        note_result = await keep_note(
             store,
             text.strip(),
             session=session,
@@ -77,14 +77,14 @@ async def memory_add(*, text: str, session: str, memory: Memory) -> None:
             redaction=memory.settings.redaction,
             now=time.time(),
         )
-    segment = noted.segment
+    segment = note_result.segment
     if segment is None:
         raise RecollectError("the note contains only a recalled block, so it was not stored")
-    value = {"id": segment.id, "session": session, "outcome": noted.outcome}
-    memory.show(value, [f"{noted.outcome}: {segment.id}"])
-    if segment.noise is not None and noted.outcome == "stored":
+    value = {"id": segment.id, "session": session, "outcome": note_result.outcome}
+    memory.show(value, [f"{note_result.outcome}: {segment.id}"])
+    if segment.noise is not None and note_result.outcome == "stored":
         click.echo(f"recollect: the note is stored but not indexed: {segment.noise}", err=True)
-    if noted.outcome == "forgotten":
+    if note_result.outcome == "forgotten":
         click.echo("recollect: this text was forgotten on request, so it was not stored", err=True)
         raise SystemExit(1)
 
@@ -122,8 +122,8 @@ async def memory_index(*, folders: tuple[Path, ...], withdraw: bool, memory: Mem
             "forgotten": sum(len(look.forgotten) for look in looks),
             "redacted": sum(look.redacted for look in looks),
         }
-        read = [{"folder": name, **asdict(look)} for name, look in results]
-        print_json({"folders": read, "totals": totals})
+        folder_results = [{"folder": name, **asdict(look)} for name, look in results]
+        print_json({"folders": folder_results, "totals": totals})
     else:
         for name, look in results:
             if len(results) > 1:
@@ -171,8 +171,8 @@ def _print_indexed(look: MemoryFilesResult) -> None:
     for file in look.files:
         if file.outcome != "unchanged":
             click.echo(f"{plain_line(file.file)}: {file.outcome}")
-    for skipped in look.skipped:
-        name, reason = plain_line(skipped.file), plain_line(skipped.reason)
+    for skipped_file in look.skipped:
+        name, reason = plain_line(skipped_file.file), plain_line(skipped_file.reason)
         click.echo(f"{name}: not indexed: {reason}", err=True)
     for origin in look.forgotten:
         text = "was forgotten on request and is not indexed again; the file still contains it"
@@ -181,8 +181,8 @@ def _print_indexed(look: MemoryFilesResult) -> None:
         click.echo("Found no MEMORY.md, memory.md or memory/**/*.md.")
         return
     counts_text = ", ".join(f"{look.count(kind):,} {kind}" for kind in _OUTCOMES)
-    masked = f"; {look.redacted:,} secrets masked" if look.redacted else ""
-    click.echo(f"{len(look.files):,} files: {counts_text}{masked}")
+    masked_note = f"; {look.redacted:,} secrets masked" if look.redacted else ""
+    click.echo(f"{len(look.files):,} files: {counts_text}{masked_note}")
 
 
 @click.command("reindex")
@@ -197,12 +197,14 @@ async def memory_reindex(*, memory: Memory) -> None:
 
     with ShownProgress(quiet=memory.as_json) as progress:
         async with memory.open() as store:
-            done = await reindex(store, partial(progress.show, "indexing"))
+            result = await reindex(store, partial(progress.show, "indexing"))
             embedders = choose_embedders(memory.settings).used
-            vectors = {one.name: await _embed_all(store, one, progress) for one in embedders}
-    lines = [f"{done.segments:,} messages indexed, {done.passages:,} passages"]
+            vectors = {
+                embedder.name: await _embed_all(store, embedder, progress) for embedder in embedders
+            }
+    lines = [f"{result.segments:,} messages indexed, {result.passages:,} passages"]
     lines += [f"{name}: {count:,} vectors computed" for name, count in vectors.items()]
-    memory.show({**asdict(done), "vectors": vectors}, lines)
+    memory.show({**asdict(result), "vectors": vectors}, lines)
 
 
 async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) -> int:
@@ -212,11 +214,11 @@ async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) 
 
     stats = await store.stats()
     missing = stats.passages - stats.vectors.get(embedder.name, 0)
-    done = 0
+    vector_count = 0
     await embedder.load()
     while True:
         try:
-            batch, more = await embed_next(store, embedder, SystemClock())
+            batch, has_more = await embed_next(store, embedder, SystemClock())
         except GiveUp as reason:
             raise EmbedderError(
                 f"{embedder.name} cannot be used: {reason}; earlier vectors stay. Choose another "
@@ -224,10 +226,10 @@ async def _embed_all(store: Store, embedder: Embedder, progress: ShownProgress) 
             ) from None
         if batch.vectors:
             await store.write(batch)
-            done += sum(len(vectors.vectors) for vectors in batch.vectors)
-            progress.show(f"{embedder.kind} vectors", done, max(missing, 1))
-        if not more:
-            return done
+            vector_count += sum(len(vectors.vectors) for vectors in batch.vectors)
+            progress.show(f"{embedder.kind} vectors", vector_count, max(missing, 1))
+        if not has_more:
+            return vector_count
         await asyncio.sleep(0)
 
 
@@ -250,29 +252,31 @@ async def memory_check(*, retry: bool, discard: bool, memory: Memory) -> None:
         async with memory.open():
             pass
     async with memory.open_spool() as spool:
-        retried = await spool.retry_refused() if retry else 0
-        discarded = await spool.discard_foreign() if discard else 0
+        retried_count = await spool.retry_refused() if retry else 0
+        discarded_count = await spool.discard_foreign() if discard else 0
         state = await spool.state()
     try:
         async with memory.open() as store:
             result = await store.check()
-        checked, problems = list(result.checked), list(result.problems)
+        check_lines, problems = list(result.checked), list(result.problems)
     except StoreUnavailable as error:
-        checked, problems = [], [f"store: {error}"]
-    checked.append(f"the spool of this machine: {state.waiting:,} batches wait")
+        check_lines, problems = [], [f"store: {error}"]
+    check_lines.append(f"the spool of this machine: {state.waiting:,} batches wait")
     problems += spool_problems(state)
     lines = [
-        *(f"checked  {plain_line(what)}" for what in checked),
+        *(f"checked  {plain_line(item)}" for item in check_lines),
         *(f"PROBLEM  {plain_line(problem)}" for problem in problems),
         f"{len(problems):,} problems" if problems else "Everything is in order.",
     ]
     if retry:
-        batches = number_of(retried, "refused batch", "refused batches")
+        batches = number_of(retried_count, "refused batch", "refused batches")
         lines.insert(0, f"{batches} queued again")
     if discard:
-        lines.insert(0, f"{number_of(discarded, 'batch', 'batches')} of another secret deleted")
-    counts = {"retried": retried, "discarded": discarded}
-    value = {"checked": checked, "problems": problems, "spool": asdict(state), **counts}
+        lines.insert(
+            0, f"{number_of(discarded_count, 'batch', 'batches')} of another secret deleted"
+        )
+    counts = {"retried": retried_count, "discarded": discarded_count}
+    value = {"checked": check_lines, "problems": problems, "spool": asdict(state), **counts}
     memory.show(value, lines, failed=bool(problems))
 
 
@@ -317,8 +321,8 @@ async def memory_scrub(*, admin_url: str | None, memory: Memory) -> None:
 
     async with memory.open() as store:
         result = await scrub_store(store, admin_url=admin_url)
-    lines = [f"done    {plain_line(what)}" for what in result.done]
-    lines += [f"cannot  {plain_line(what)}" for what in result.cannot]
+    lines = [f"done    {plain_line(item)}" for item in result.done]
+    lines += [f"cannot  {plain_line(item)}" for item in result.cannot]
     memory.show(asdict(result), lines)
 
 
@@ -343,17 +347,17 @@ async def memory_jobs(
             await store.pause(pause)
         if resume is not None:
             await store.resume(resume)
-        revived = await store.revive(at=now) if revive else 0
+        revived_count = await store.revive(at=now) if revive else 0
         queue = await store.queue(day=day_of(now))
-        jobs = await store.jobs(limit=_MOST_JOBS)
+        jobs = await store.jobs(limit=_MAX_JOBS)
         names: dict[str, str] = {}
         for session in await store.sessions() if any(j.kind == EXTRACT_JOB for j in jobs) else ():
-            for left in (False, True):
-                names[extract_key(session.session, left=left)] = session.session
+            for has_left in (False, True):
+                names[extract_key(session.session, left=has_left)] = session.session
     keys = {job.id: plain_line(names.get(job.key, job.key)) for job in jobs}
-    lines = [f"{revived:,} dead jobs are queued again"] if revive else []
-    listed = [{**asdict(job), "run_at": instant(job.run_at)} for job in jobs]
-    value = {"queue": asdict(queue), "revived": revived, "jobs": listed}
+    lines = [f"{revived_count:,} dead jobs are queued again"] if revive else []
+    job_records = [{**asdict(job), "run_at": instant(job.run_at)} for job in jobs]
+    value = {"queue": asdict(queue), "revived": revived_count, "jobs": job_records}
     memory.show(value, [*lines, *_job_lines(queue, jobs, keys)])
 
 
@@ -366,7 +370,7 @@ def _job_lines(
         text += f", {queue.spent_tokens_today:,} tokens reserved today"
     yield text
     if queue.paused:
-        kinds = "all kinds" if _EVERY_KIND in queue.paused else ", ".join(queue.paused)
+        kinds = "all kinds" if _ALL_KINDS in queue.paused else ", ".join(queue.paused)
         first = plain_line(queue.paused[0])
         yield f"paused: {plain_line(kinds)}; continue with `--resume {first}`"
     if not jobs:

@@ -63,7 +63,9 @@ def test_each_request_is_valid_and_extends_the_last(
     body |= {"max_tokens": 100} if wire == "anthropic" else {}
     sent = asyncio.run(engine.prepare("s", body, format=wire)).request
     added = to_wire(since, speaker).messages
-    turn = FlushTurn(sent=sent, since=added, shape=shape, root=tmp_path, now=1_000_000_000.0)
+    turn = FlushTurn(
+        last_request=sent, since=added, shape=shape, root=tmp_path, now=1_000_000_000.0
+    )
     result = asyncio.run(turn.run(model, engine.settings))
     assert result.steps == len(ids) + 1
     # Without a reply between them, the prompt joins the last message.

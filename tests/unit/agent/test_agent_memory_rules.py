@@ -109,5 +109,5 @@ def flushed(root: Path, call: Any) -> FlushResult:
     sent = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
     shape = Shape(speaker=Speaker(format="anthropic", model="scripted"), system="", tools=())
     reply = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
-    turn = FlushTurn(sent=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
+    turn = FlushTurn(last_request=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
     return asyncio.run(turn.run(model, settings))

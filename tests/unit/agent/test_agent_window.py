@@ -234,7 +234,7 @@ def turn_for(root: Path, wire: WireName = "anthropic") -> FlushTurn:
     sent = {"model": "scripted", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}
     shape = Shape(speaker=Speaker(format=wire, model="scripted"), system="", tools=())
     reply = {"role": "assistant", "content": [{"type": "text", "text": "hello"}]}
-    return FlushTurn(sent=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
+    return FlushTurn(last_request=sent, since=(reply,), shape=shape, root=root, now=1_773_230_400.0)
 
 
 def test_a_flush_turn_ends_after_three_requests(tmp_path: Path) -> None:

@@ -25,8 +25,8 @@ from recollect.core.values.model import Prompt
 from recollect.errors import ModelUnavailable
 from recollect.hosts.gateway.summaries import ClientModel, CrossingRequest, DaySpending, crossing
 from recollect.hosts.gateway.upstream import Upstreams
-from recollect.hosts.inspect.text import clipped, percent
-from recollect.hosts.inspect.turns import EXCERPT_CHARS, excerpt_of, shown_text
+from recollect.hosts.inspect.text import clip_text, percent
+from recollect.hosts.inspect.turns import EXCERPT_CHARS, excerpt_of, format_excerpt
 from recollect.system.config import Settings
 from recollect.system.plain_text import plain_line, short_tokens
 
@@ -152,15 +152,15 @@ def test_a_plain_line_is_one_printable_encodable_line(text: str) -> None:
 @given(_ANY_TEXT, st.integers(0, 40))
 def test_clipping_keeps_within_its_cells(text: str, cells: int) -> None:
     line = plain_line(text)
-    assert cell_len(clipped(line, cells)) <= cells
+    assert cell_len(clip_text(line, cells)) <= cells
     if cell_len(line) <= cells:
-        assert clipped(line, cells) == line
+        assert clip_text(line, cells) == line
 
 
 def test_excerpt_is_masked_before_it_is_clipped_and_a_message_is_known_by_its_first_words() -> None:
     secret = "ghp_" + "a1B2c3D4e5" * 4
     for lead in ("", "x " * 70, "x " * 76):
-        shown = shown_text(f"{lead}token {secret} after")
+        shown = format_excerpt(f"{lead}token {secret} after")
         assert secret[:12] not in shown
         assert len(shown) <= EXCERPT_CHARS
     image = Image(media_type="image/png", data="AAAA")

@@ -12,11 +12,11 @@ from recollect.core.values.model import Usage
 from recollect.core.values.transcript import RecordedRequest, RecordedSession, TranscriptItem
 from recollect.hosts.inspect import explained as replaying
 from recollect.hosts.inspect.explained import (
-    LEAST_LAST_TURNS,
+    MIN_LAST_TURNS,
     WHOLE_REPLAY_MESSAGES,
     Replay,
-    chosen_turns,
-    fixed_parts,
+    choose_turns,
+    read_fixed_parts,
     replay,
 )
 from recollect.system.config import Settings
@@ -61,23 +61,23 @@ def test_caches_expire_by_the_recorded_clock(monkeypatch: pytest.MonkeyPatch) ->
 
 @given(st.lists(st.integers(0, 30_000), min_size=1, max_size=400))
 def test_the_turns_chosen_end_with_the_last_ones_and_stay_affordable(sizes: list[int]) -> None:
-    chosen = chosen_turns(sizes)
+    chosen = choose_turns(sizes)
     assert chosen == sorted(set(chosen))
     assert chosen[0] == 1
     assert chosen[-1] == len(sizes)
     if sum(sizes) <= WHOLE_REPLAY_MESSAGES:
         assert len(chosen) == len(sizes)
     else:
-        last = min(LEAST_LAST_TURNS, len(sizes))
+        last = min(MIN_LAST_TURNS, len(sizes))
         assert chosen[-last:] == list(range(len(sizes) - last + 1, len(sizes) + 1))
         assert len(chosen) <= len(sizes)
 
 
 def test_what_the_first_request_held_besides_its_messages_is_counted() -> None:
     weigher = Weigher()
-    fixed = fixed_parts(recorded([None] * 3, usage=5000), weigher)
+    fixed = read_fixed_parts(recorded([None] * 3, usage=5000), weigher)
     assert fixed.unrecorded_tokens == pytest.approx(5000, rel=0.02)
-    assert fixed_parts(recorded([None] * 3), weigher).unrecorded_tokens == 0
+    assert read_fixed_parts(recorded([None] * 3), weigher).unrecorded_tokens == 0
     result = replayed(recorded([None] * 3, usage=5000), 3)
     assert [point.came_tokens for point in result.points] == pytest.approx(
         [5000, 5020, 5040], rel=0.02

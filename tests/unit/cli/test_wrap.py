@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from recollect.cli import main
-from recollect.cli.gateway import AGENT_NAMES, lines_of, sums_of, wrapped_settings
+from recollect.cli.gateway import AGENT_NAMES, lines_of, settings_for_wrap, sums_of
 from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, launched
 from recollect.system.config import Settings
 
@@ -91,7 +91,7 @@ def test_a_variable_that_the_agent_does_not_read_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
-    wrapped_settings(AGENTS["pi"], {})
+    settings_for_wrap(AGENTS["pi"], {})
     ignored = "pi does not read ANTHROPIC_BASE_URL: requests go to https://api.anthropic.com. "
     assert ignored + "To change it, set gateway.upstream.anthropic" in capsys.readouterr().err
 

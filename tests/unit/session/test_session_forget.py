@@ -31,7 +31,7 @@ from recollect.adapters.session.transcript import (
     read_session_file,
 )
 from recollect.agent.chat.terminal import TypedHistory
-from recollect.agent.conversation import COMMAND
+from recollect.agent.conversation import COMMAND_KIND
 from recollect.core.formats.pi_session import (
     PiEntry,
     PiSession,
@@ -488,8 +488,8 @@ def test_the_prompt_of_a_chat_offers_nothing_that_was_forgotten(way: str) -> Non
     with begun() as transcript:
         for text in texts:
             transcript.append_message(user(text))
-        transcript.append_custom(COMMAND, {"command": "name", "argument": "Bakery"})
-        transcript.append_custom(COMMAND, {"command": "status"})
+        transcript.append_custom(COMMAND_KIND, {"command": "name", "argument": "Bakery"})
+        transcript.append_custom(COMMAND_KIND, {"command": "status"})
     with begun("two") as transcript:
         transcript.append_message(user(f"my key is {token}"))
 

@@ -86,7 +86,7 @@ class ChatOrder:
     key: str = "main"
     space: str | None = None
     store: str | None = None
-    new: bool = False
+    starts_new: bool = False
     """True to start a new session for this key."""
     resume: str | None = None
     """Id, id prefix or name of the session to continue instead of the key's newest one."""
@@ -104,21 +104,23 @@ async def open_chat_agent(order: ChatOrder, ask: Ask | None = None) -> AsyncIter
     """Open the agent of a chat. `ask` asks the person for permission, if a person is present."""
     from recollect.adapters.session.files import SessionIndex
     from recollect.agent.opening import open_agent
-    from recollect.hosts.inspect.sessions import session_meant, sessions_of
+    from recollect.hosts.inspect.sessions import find_session, sessions_of
 
-    async def confirm_forget(wanted: ForgetRequest) -> bool:
-        return ask is not None and await ask(PersonQuestion(kind="forget", text=wanted.whole()))
+    async def confirm_forget(forget_request: ForgetRequest) -> bool:
+        return ask is not None and await ask(
+            PersonQuestion(kind="forget", text=forget_request.whole())
+        )
 
-    def resumed() -> str | None:
+    def session_to_resume() -> str | None:
         if order.resume is None:
             return None
-        return session_meant(sessions_of(order.space_name), order.resume).session_id
+        return find_session(sessions_of(order.space_name), order.resume).session_id
 
     shell = await asyncio.to_thread(shell_rule, order, ask)
-    if order.new:
+    if order.starts_new:
         index = SessionIndex.of_space(order.space_name)
         await asyncio.to_thread(index.start_transcript, order.key)
-    session_id = await asyncio.to_thread(resumed)
+    session_id = await asyncio.to_thread(session_to_resume)
     try:
         async with open_agent(
             order.workspace,
@@ -166,8 +168,8 @@ def choose_settings(
     settings are those of `folder`, or of the current folder."""
     limits = {} if window_tokens is None else {"window_tokens": window_tokens}
     settings = load_settings(arguments=limits, folder=folder).settings
-    chosen = _choose_model(settings, provider, model)
-    return load_settings(arguments={**limits, **chosen}, folder=folder).settings
+    model_arguments = _choose_model(settings, provider, model)
+    return load_settings(arguments={**limits, **model_arguments}, folder=folder).settings
 
 
 def _choose_model(settings: Settings, provider: str | None, model: str | None) -> dict[str, Any]:
@@ -179,38 +181,50 @@ def _choose_model(settings: Settings, provider: str | None, model: str | None) -
             return {"models.main": model or models.main}
         if models.base_url is not None:
             return {"models.main": find_served_model(models.base_url, seconds=2.0) or "default"}
-        whose = "anthropic" if models.provider == "anthropic" else "openai"
-        return {"models.main": PROVIDERS[whose].model}
+        provider_name = "anthropic" if models.provider == "anthropic" else "openai"
+        return {"models.main": PROVIDERS[provider_name].model}
     if provider is None:
-        with_key = [name for name, one in PROVIDERS.items() if os.environ.get(one.variable)]
-        if not with_key:
+        names_with_key = [
+            name
+            for name, known_provider in PROVIDERS.items()
+            if os.environ.get(known_provider.variable)
+        ]
+        if not names_with_key:
             return _local(model)
-        provider = with_key[0]
-    asked = PROVIDERS[provider]
-    same = models.provider == asked.wire and models.base_url is None
-    named = model or (models.main if same else None) or asked.model
-    return {"models.provider": asked.wire, "models.main": named, "models.base_url": None}
+        provider = names_with_key[0]
+    chosen_provider = PROVIDERS[provider]
+    is_same_server = models.provider == chosen_provider.wire and models.base_url is None
+    model_name = model or (models.main if is_same_server else None) or chosen_provider.model
+    return {
+        "models.provider": chosen_provider.wire,
+        "models.main": model_name,
+        "models.base_url": None,
+    }
 
 
 def _server(url: str, model: str | None) -> dict[str, Any]:
     if urlsplit(url).scheme not in ("http", "https"):
         names = ", ".join(PROVIDERS)
         raise SettingsError(f"--provider {url!r}: give one of {names}, or a server's http:// URL")
-    named = model or find_served_model(url, seconds=2.0)
-    if named is None:
+    model_name = model or find_served_model(url, seconds=2.0)
+    if model_name is None:
         raise SettingsError(
             f"--provider {url}: the server does not list its models; check that it runs, or pass "
             "--model NAME"
         )
-    return {"models.provider": "openai-chat", "models.base_url": url, "models.main": named}
+    return {"models.provider": "openai-chat", "models.base_url": url, "models.main": model_name}
 
 
 def _local(model: str | None) -> dict[str, Any]:
-    found = find_served_model(LOCAL_URL, seconds=PROBE_SECONDS)
-    if found is None:
+    served_model = find_served_model(LOCAL_URL, seconds=PROBE_SECONDS)
+    if served_model is None:
         raise SettingsError(NO_MODEL)
-    named = model or found
-    return {"models.provider": "openai-chat", "models.base_url": LOCAL_URL, "models.main": named}
+    model_name = model or served_model
+    return {
+        "models.provider": "openai-chat",
+        "models.base_url": LOCAL_URL,
+        "models.main": model_name,
+    }
 
 
 def find_served_model(url: str, *, seconds: float) -> str | None:
@@ -222,10 +236,10 @@ def find_served_model(url: str, *, seconds: float) -> str | None:
         try:
             connection.request("GET", f"{path}/models")
             reply = connection.getresponse()
-            listed = json.loads(reply.read(1 << 20)) if reply.status == 200 else None
+            model_list = json.loads(reply.read(1 << 20)) if reply.status == 200 else None
         finally:
             connection.close()
-        named = listed["data"][0]["id"] if listed else None
+        model_name = model_list["data"][0]["id"] if model_list else None
     except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError):
         return None
-    return named if isinstance(named, str) and named else None
+    return model_name if isinstance(model_name, str) and model_name else None

@@ -37,14 +37,14 @@ def event_dict(event: AgentEvent) -> dict[str, Any]:
     return {**kind, **asdict(event)}
 
 
-def opened_dict(agent: Agent, order: ChatOrder) -> dict[str, Any]:
+def describe_opening(agent: Agent, order: ChatOrder) -> dict[str, Any]:
     return {
         "type": "opened",
         "session": agent.conversation.session_id,
         "key": order.key,
         "space": order.space_name,
         "model": agent.model_name,
-        "messages": len(agent.conversation.shown()),
+        "messages": len(agent.conversation.history()),
     }
 
 
@@ -104,7 +104,7 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) ->
     exit_code = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
     async with open_chat_agent(order) as agent:
-        _write_line(out, opened_dict(agent, order))
+        _write_line(out, describe_opening(agent, order))
 
         async def listen() -> None:
             async for line in lines:

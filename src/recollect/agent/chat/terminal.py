@@ -76,7 +76,7 @@ class TypedHistory(History):
             for path in paths:
                 with suppress(TranscriptError):
                     for entry in reversed(read_session_file(path).entries):
-                        text = _typed_text(entry)
+                        text = _text_of_typed(entry)
                         if text and FORGOTTEN not in text:
                             yield text
 
@@ -84,14 +84,14 @@ class TypedHistory(History):
         """Store nothing: the transcript has the line."""
 
 
-def _typed_text(entry: PiEntry) -> str | None:
+def _text_of_typed(entry: PiEntry) -> str | None:
     from recollect.adapters.session.entries import text_of
-    from recollect.agent.conversation import COMMAND
+    from recollect.agent.conversation import COMMAND_KIND
 
     if entry.role == "user":
         return text_of(entry)
     data = entry.value.get("data")
-    if entry.text("customType") != COMMAND or not isinstance(data, dict):
+    if entry.text("customType") != COMMAND_KIND or not isinstance(data, dict):
         return None
     return f"/{data.get('command')} {data.get('argument', '')}".strip()
 

@@ -30,7 +30,7 @@ from recollect.agent.events import (
 )
 from recollect.core.values.edit import Insert, LeaveOut, Shorten
 from recollect.core.values.recall import TOOL_OPENING
-from recollect.hosts.inspect.text import clipped
+from recollect.hosts.inspect.text import clip_text
 from recollect.hosts.tools.answers import NOTE
 from recollect.system.plain_text import harmless, number_of, plain_line, short_tokens, size_text
 
@@ -58,7 +58,7 @@ QUESTIONS: Mapping[QuestionKind, tuple[str, str]] = {
 
 def one_line(text: str, cells: int) -> str:
     """Cut a text to one line of at most this many terminal cells."""
-    return clipped(plain_line(text[: 8 * max(1, cells)]), cells)
+    return clip_text(plain_line(text[: 8 * max(1, cells)]), cells)
 
 
 def main_argument(arguments: Mapping[str, Any]) -> str:
@@ -76,12 +76,12 @@ def size_of(text: str) -> str:
     return size if lines == 1 else f"{lines:,} lines, {size}"
 
 
-def call_note(ended: CallEnded) -> str:
-    if not ended.is_error:
-        return size_of(ended.text)
-    lines = (line for line in ended.text.split("\n") if line.strip())
+def call_note(event: CallEnded) -> str:
+    if not event.is_error:
+        return size_of(event.text)
+    lines = (line for line in event.text.split("\n") if line.strip())
     first = next((line for line in lines if line not in (TOOL_OPENING, NOTE)), "")
-    return f"{f'exit code {ended.exit_code}' if ended.exit_code else 'error'}: {first}"
+    return f"{f'exit code {event.exit_code}' if event.exit_code else 'error'}: {first}"
 
 
 def memory_note(report: Report) -> str:
@@ -130,9 +130,9 @@ class LineView:
         if isinstance(event, Said):
             self._print_reply(harmless(event.text))
         elif isinstance(event, CallBegan):
-            asked = "\n".join(f"{key}: {value}" for key, value in event.arguments.items())
+            arguments_text = "\n".join(f"{key}: {value}" for key, value in event.arguments.items())
             title = f"{event.name} {main_argument(event.arguments)}"
-            self._begin(title, f"{event.name}\n{asked}\n")
+            self._begin(title, f"{event.name}\n{arguments_text}\n")
         elif isinstance(event, CallEnded):
             self._texts[self._count] += f"\n{event.text}"
             self._end_numbered(call_note(event), failed=event.is_error)
@@ -157,11 +157,12 @@ class LineView:
             note = f"{result.outcome}: {result.reason}"
             self._add("notes", note, note, failed=result.outcome == "failed")
         elif isinstance(event, Compacted):
-            made = event.result
-            if made.compacted or made.trigger != "manual":  # else the answer says all of it
-                whole = f"{made}\n\n{made.summary}".rstrip()
-                title = "compacted" if made.compacted else "compaction"
-                self._add(title, whole.partition("\n")[0], whole, failed=not made.ok)
+            compaction = event.result
+            # the answer of a command says all of it
+            if compaction.compacted or compaction.trigger != "manual":
+                full_text = f"{compaction}\n\n{compaction.summary}".rstrip()
+                title = "compacted" if compaction.compacted else "compaction"
+                self._add(title, full_text.partition("\n")[0], full_text, failed=not compaction.ok)
         elif isinstance(event, Failed):
             self._print(f"recollect: {event.reason}", style="red")
         elif isinstance(event, Withdrawn):
@@ -211,11 +212,11 @@ class LineView:
         self._in_call = True
 
     def _end_numbered(self, note: str, *, failed: bool) -> None:
-        shown, number = f" — {one_line(note, NOTE_CELLS)}", None
+        line, number = f" — {one_line(note, NOTE_CELLS)}", None
         if not self._in_call:  # another line was printed meanwhile
-            shown, number = f"{self._title}{shown}", self._count
+            line, number = f"{self._title}{line}", self._count
         self._in_call = False
-        self._print(shown, style="red" if failed else "dim", number=number)
+        self._print(line, style="red" if failed else "dim", number=number)
 
     def _end_lines(self) -> None:
         if self._in_call:

@@ -45,7 +45,7 @@ class ToolOutcome:
         return blocks
 
 
-def failed(text: str) -> ToolOutcome:
+def tool_failure(text: str) -> ToolOutcome:
     return ToolOutcome(text=text, is_error=True)
 
 
@@ -77,11 +77,11 @@ def wire_tool(tool: Tool, format_name: FormatName) -> dict[str, Any]:
     return tool_definition(format_name, tool.name, tool.description, tool.parameters)
 
 
-def schema(required: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
+def schema(required_names: tuple[str, ...], **properties: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": {name: dict(shape) for name, shape in properties.items()},
-        "required": list(required),
+        "required": list(required_names),
         "additionalProperties": False,
     }
 
@@ -126,14 +126,14 @@ class ShellRule:
     """True if a confined command may use the network."""
 
     def command(self, command: str, scope: ToolScope) -> list[str]:
-        wrapped = _bubblewrap(scope, network=self.network) if self.mode == "confined" else []
-        return [*wrapped, "bash", "-c", command]
+        prefix = _bubblewrap(scope, network=self.network) if self.mode == "confined" else []
+        return [*prefix, "bash", "-c", command]
 
     def environment(self) -> dict[str, str]:
         if self.mode != "confined":
             return dict(os.environ)
-        passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-        return {**passed, "HOME": "/tmp"}  # noqa: S108 - its own, empty at every call
+        passed_variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        return {**passed_variables, "HOME": "/tmp"}  # noqa: S108 - its own, empty at every call
 
 
 def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
@@ -143,10 +143,14 @@ def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
     workspace are read-only, and a data folder in the workspace appears empty."""
     root, real = scope.root, scope.root.resolve()
     folders = [name for name in _SYSTEM_FOLDERS if Path(name).exists()]
-    inside = [root / one.relative_to(real) for one in _settings(scope) if one.is_relative_to(real)]
-    settings = [str(one) for one in inside if one.is_file()]
-    own = [one for one in _own_folders() if one.is_relative_to(real) and one.is_dir()]
-    hidden = [root / one.relative_to(real) for one in own]
+    inside = [
+        root / path.relative_to(real) for path in _settings(scope) if path.is_relative_to(real)
+    ]
+    settings = [str(path) for path in inside if path.is_file()]
+    own_folders = [
+        folder for folder in _own_folders() if folder.is_relative_to(real) and folder.is_dir()
+    ]
+    hidden_folders = [root / folder.relative_to(real) for folder in own_folders]
     return [
         *("bwrap", "--die-with-parent", "--new-session", "--unshare-all"),
         *(("--share-net",) if network else ()),
@@ -154,7 +158,7 @@ def _bubblewrap(scope: ToolScope, *, network: bool) -> list[str]:
         *("--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),  # noqa: S108
         *("--bind", str(root), str(root)),
         *(word for name in settings for word in ("--ro-bind", name, name)),
-        *(word for one in hidden for word in ("--tmpfs", str(one))),
+        *(word for folder in hidden_folders for word in ("--tmpfs", str(folder))),
         *("--chdir", str(root), "--"),
     ]
 
@@ -164,7 +168,7 @@ def bubblewrap_works(root: Path) -> bool:
     if which("bwrap") is None:
         return False
     try:
-        done = subprocess.run(  # noqa: S603 - our own arguments
+        completed = subprocess.run(  # noqa: S603 - our own arguments
             [*_bubblewrap(ToolScope(root=root), network=False), "true"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -174,7 +178,7 @@ def bubblewrap_works(root: Path) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,28 +207,32 @@ class AllowedPath:
 
 
 def confine(
-    given: str | None, scope: ToolScope, *, reading: bool = False
+    path_text: str | None, scope: ToolScope, *, reading: bool = False
 ) -> AllowedPath | ToolOutcome:
     """Resolve a path that the model wrote, or refuse it. Settings files may only be read."""
-    if not given or "\0" in given:
-        return failed("`path` is missing; name a file.")
+    if not path_text or "\0" in path_text:
+        return tool_failure("`path` is missing; name a file.")
     root = scope.root.resolve()
     try:
-        path = (root / Path(given).expanduser()).resolve()
+        path = (root / Path(path_text).expanduser()).resolve()
     except (OSError, RuntimeError):  # an unknown home folder, or a loop of symbolic links
-        return failed("`path` cannot be resolved; name another file.")
-    own = [
-        one for one in _own_folders() if one.is_relative_to(root) or not path.is_relative_to(root)
+        return tool_failure("`path` cannot be resolved; name another file.")
+    own_folders = [
+        folder
+        for folder in _own_folders()
+        if folder.is_relative_to(root) or not path.is_relative_to(root)
     ]
-    if any(path.is_relative_to(one) for one in own):
-        return failed("`path` is in Recollect's own data, which no tool may open.")
+    if any(path.is_relative_to(folder) for folder in own_folders):
+        return tool_failure("`path` is in Recollect's own data, which no tool may open.")
     if not reading and (path.name.casefold() in SETTINGS_FILES or path in _settings(scope)):
-        return failed(
+        return tool_failure(
             "`path` is a settings file of Recollect, which only the user writes; tell the "
             "user what to change in it."
         )
     if not path.is_relative_to(root):
-        return failed("`path` leads out of the workspace, and only files inside it may be used.")
+        return tool_failure(
+            "`path` leads out of the workspace, and only files inside it may be used."
+        )
     return AllowedPath(path=path, base=root)
 
 
@@ -234,5 +242,5 @@ def _own_folders() -> tuple[Path, ...]:
 
 def _settings(scope: ToolScope) -> list[Path]:
     """List the settings files of this workspace, with links resolved, even missing ones."""
-    named = (*SETTINGS_FILES, *(() if scope.settings_file is None else (scope.settings_file,)))
-    return [(scope.root / one).resolve() for one in named]
+    names = (*SETTINGS_FILES, *(() if scope.settings_file is None else (scope.settings_file,)))
+    return [(scope.root / name).resolve() for name in names]

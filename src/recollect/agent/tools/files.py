@@ -23,10 +23,10 @@ from recollect.agent.tools.confine import (
     ToolOutcome,
     ToolScope,
     confine,
-    failed,
     number_argument,
     schema,
     text_argument,
+    tool_failure,
 )
 from recollect.system.durable import FOLDER_STEP, NO_LINK, read_plain
 
@@ -98,49 +98,55 @@ def _file_tool(
     reads = name == "read"
 
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
-        placed = confine(text_argument(arguments, "path"), scope, reading=reads)
-        if isinstance(placed, ToolOutcome):
-            return placed
+        allowed_path = confine(text_argument(arguments, "path"), scope, reading=reads)
+        if isinstance(allowed_path, ToolOutcome):
+            return allowed_path
         if scope.read_only and not reads:
-            return failed(READ_ONLY)
+            return tool_failure(READ_ONLY)
         try:
             if reads:
-                return await asyncio.to_thread(work, placed, arguments)
-            return await write_durably(work, placed, arguments)
+                return await asyncio.to_thread(work, allowed_path, arguments)
+            return await write_durably(work, allowed_path, arguments)
         except FileNotFoundError:
-            return failed(f"{placed.shown} does not exist.")
+            return tool_failure(f"{allowed_path.shown} does not exist.")
         except IsADirectoryError:
-            return failed(f"{placed.shown} is a folder; list it with bash (ls).")
+            return tool_failure(f"{allowed_path.shown} is a folder; list it with bash (ls).")
         except OSError as error:
-            why = error.strerror or type(error).__name__
-            return failed(f"{placed.shown} cannot be {_DONE[name]}: {why}.")
+            problem = error.strerror or type(error).__name__
+            return tool_failure(f"{allowed_path.shown} cannot be {_DONE[name]}: {problem}.")
 
     return Tool(name=name, description=description, parameters=parameters, run=run)
 
 
-def _read(placed: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
-    data = _whole_file(placed)
+def _read(allowed_path: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
+    data = _whole_file(allowed_path)
     if media_type := _media_type(data):
         if len(data) > MAX_IMAGE_BYTES:
-            return failed(f"{placed.shown} is an image of {len(data)} bytes; make it smaller.")
-        encoded = base64.b64encode(data).decode("ascii")
-        return ToolOutcome(text=f"{placed.shown}: {media_type}", images=((media_type, encoded),))
+            return tool_failure(
+                f"{allowed_path.shown} is an image of {len(data)} bytes; make it smaller."
+            )
+        image_data = base64.b64encode(data).decode("ascii")
+        return ToolOutcome(
+            text=f"{allowed_path.shown}: {media_type}", images=((media_type, image_data),)
+        )
     if b"\0" in data[:8192]:
-        return failed(f"{placed.shown} is not text; look at it with bash (file, xxd, strings).")
+        return tool_failure(
+            f"{allowed_path.shown} is not text; look at it with bash (file, xxd, strings)."
+        )
     lines = data.decode("utf-8", "replace").split("\n")
     if lines[-1] == "":
         lines.pop()
     offset = number_argument(arguments, "offset")
     limit = number_argument(arguments, "limit")
-    return _stretch(placed.shown, lines, max(1, offset or 1), limit)
+    return _stretch(allowed_path.shown, lines, max(1, offset or 1), limit)
 
 
 @contextmanager
-def _folder_of(placed: AllowedPath) -> Iterator[int]:
-    steps = placed.path.relative_to(placed.base).parts[:-1]
-    if placed.path == placed.base:
+def _folder_of(allowed_path: AllowedPath) -> Iterator[int]:
+    steps = allowed_path.path.relative_to(allowed_path.base).parts[:-1]
+    if allowed_path.path == allowed_path.base:
         raise _is_folder()
-    folder = os.open(placed.base, FOLDER_STEP)
+    folder = os.open(allowed_path.base, FOLDER_STEP)
     try:
         for step in steps:
             with suppress(FileExistsError):
@@ -156,20 +162,20 @@ def _is_folder() -> IsADirectoryError:
     return IsADirectoryError(errno.EISDIR, "it is a folder")
 
 
-def _whole_file(placed: AllowedPath) -> bytes:
-    return read_plain(placed.path, MAX_FILE_BYTES)[0]
+def _whole_file(allowed_path: AllowedPath) -> bytes:
+    return read_plain(allowed_path.path, MAX_FILE_BYTES)[0]
 
 
-def _stretch(shown: str, lines: list[str], first: int, limit: int | None) -> ToolOutcome:
+def _stretch(shown_path: str, lines: list[str], first: int, limit: int | None) -> ToolOutcome:
     total = len(lines)
     if not lines:
-        return ToolOutcome(text=f"[{shown} is empty]")
+        return ToolOutcome(text=f"[{shown_path} is empty]")
     if first > total:
-        return failed(f"{shown} has {total} lines; there is no line {first}.")
-    wanted = MAX_LINES if limit is None else max(1, min(limit, MAX_LINES))
+        return tool_failure(f"{shown_path} has {total} lines; there is no line {first}.")
+    max_lines = MAX_LINES if limit is None else max(1, min(limit, MAX_LINES))
     lines_read: list[str] = []
     size = 0
-    for line in lines[first - 1 : first - 1 + wanted]:
+    for line in lines[first - 1 : first - 1 + max_lines]:
         size += len(line.encode("utf-8", "replace")) + 1
         if size > MAX_BYTES and lines_read:
             break
@@ -192,49 +198,49 @@ def _media_type(data: bytes) -> str | None:
     return next((kind for magic, kind in _IMAGES if data.startswith(magic)), None)
 
 
-def _write(placed: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
+def _write(allowed_path: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
     content = text_argument(arguments, "content")
     if content is None:
-        return failed("`content` is missing; give the whole text of the file.")
-    _replace(placed, content.encode("utf-8", "surrogatepass"))
-    return ToolOutcome(text=f"Wrote {placed.shown} ({len(content)} characters).")
+        return tool_failure("`content` is missing; give the whole text of the file.")
+    _replace(allowed_path, content.encode("utf-8", "surrogatepass"))
+    return ToolOutcome(text=f"Wrote {allowed_path.shown} ({len(content)} characters).")
 
 
-def _edit(placed: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
-    old, new = text_argument(arguments, "oldText"), text_argument(arguments, "newText")
-    if old is None or new is None:
-        return failed("`oldText` and `newText` are both needed.")
+def _edit(allowed_path: AllowedPath, arguments: Mapping[str, Any]) -> ToolOutcome:
+    old_text, new_text = text_argument(arguments, "oldText"), text_argument(arguments, "newText")
+    if old_text is None or new_text is None:
+        return tool_failure("`oldText` and `newText` are both needed.")
     try:
-        text = _whole_file(placed).decode("utf-8")
+        text = _whole_file(allowed_path).decode("utf-8")
     except UnicodeDecodeError:
-        return failed(f"{placed.shown} is not UTF-8 text; change it with bash.")
-    if not old:
-        return failed("`oldText` is empty; to begin a file use write.")
-    if old == new:
-        return failed("`oldText` and `newText` are the same; nothing was changed.")
-    if "\r\n" in text and "\r\n" not in old:  # the model does not see the line endings
-        old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
-    found = text.count(old)
-    if found != 1:
-        return failed(
-            f"`oldText` is in {placed.shown} {found} times; it must be there once. Read the file "
-            "again, copy it exactly, and take more of the lines around it."
+        return tool_failure(f"{allowed_path.shown} is not UTF-8 text; change it with bash.")
+    if not old_text:
+        return tool_failure("`oldText` is empty; to begin a file use write.")
+    if old_text == new_text:
+        return tool_failure("`oldText` and `newText` are the same; nothing was changed.")
+    if "\r\n" in text and "\r\n" not in old_text:  # the model does not see the line endings
+        old_text, new_text = old_text.replace("\n", "\r\n"), new_text.replace("\n", "\r\n")
+    match_count = text.count(old_text)
+    if match_count != 1:
+        return tool_failure(
+            f"`oldText` is in {allowed_path.shown} {match_count} times; it must be there once. "
+            "Read the file again, copy it exactly, and take more of the lines around it."
         )
-    at = text.index(old)
-    changed = text[:at] + new + text[at + len(old) :]
-    _replace(placed, changed.encode("utf-8", "surrogatepass"))
-    line = text.count("\n", 0, at) + 1
-    return ToolOutcome(text=f"Edited {placed.shown} at line {line}.", details={"line": line})
+    offset = text.index(old_text)
+    new_content = text[:offset] + new_text + text[offset + len(old_text) :]
+    _replace(allowed_path, new_content.encode("utf-8", "surrogatepass"))
+    line = text.count("\n", 0, offset) + 1
+    return ToolOutcome(text=f"Edited {allowed_path.shown} at line {line}.", details={"line": line})
 
 
-def _replace(placed: AllowedPath, data: bytes) -> None:
+def _replace(allowed_path: AllowedPath, data: bytes) -> None:
     """Replace the file in one step, and keep its permissions."""
-    name = placed.path.name
-    beside = f".{name[:40]}.{os.urandom(4).hex()}.new"
-    with _folder_of(placed) as folder:
+    name = allowed_path.path.name
+    temporary_name = f".{name[:40]}.{os.urandom(4).hex()}.new"
+    with _folder_of(allowed_path) as folder:
         rights = _rights(name, folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK
-        handle = os.open(beside, flags, 0o666, dir_fd=folder)
+        handle = os.open(temporary_name, flags, 0o666, dir_fd=folder)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(data)
@@ -242,10 +248,10 @@ def _replace(placed: AllowedPath, data: bytes) -> None:
                 os.fsync(file.fileno())
                 if rights is not None:
                     os.fchmod(file.fileno(), rights)
-            os.replace(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.replace(temporary_name, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError:
             with suppress(FileNotFoundError):
-                os.unlink(beside, dir_fd=folder)
+                os.unlink(temporary_name, dir_fd=folder)
             raise
 
 

@@ -18,10 +18,10 @@ from recollect.agent.tools.confine import (
     Tool,
     ToolOutcome,
     ToolScope,
-    failed,
     number_argument,
     schema,
     text_argument,
+    tool_failure,
 )
 
 # Not measured: most builds and test runs end within two minutes; a call may ask for up to an hour.
@@ -66,13 +66,17 @@ def bash_tool(scope: ToolScope) -> Tool:
     async def run(arguments: Mapping[str, Any]) -> ToolOutcome:
         command = text_argument(arguments, "command")
         if not command or "\0" in command:
-            return failed("`command` is missing; give one command for bash.")
+            return tool_failure("`command` is missing; give one command for bash.")
         if scope.read_only:
-            return failed("The workspace is read-only; no commands are run in it.")
+            return tool_failure("The workspace is read-only; no commands are run in it.")
         if refusal := await _refusal(command, scope):
-            return failed(refusal)
-        asked = number_argument(arguments, "timeout")
-        limit = min(asked, MAX_SECONDS) if asked and asked > 0 else DEFAULT_SECONDS
+            return tool_failure(refusal)
+        asked_seconds = number_argument(arguments, "timeout")
+        limit = (
+            min(asked_seconds, MAX_SECONDS)
+            if asked_seconds and asked_seconds > 0
+            else DEFAULT_SECONDS
+        )
         return await _run(command, scope, limit)
 
     return Tool(
@@ -115,22 +119,23 @@ async def _refusal(command: str, scope: ToolScope) -> str:
 async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
     output = _Output()
     # Use a separate pipe: asyncio's own would wait for every process that has the pipe open.
-    ours, theirs = os.pipe()
+    read_end, write_end = os.pipe()
     try:
         process = await asyncio.create_subprocess_exec(
             *scope.shell.command(command, scope), cwd=scope.root, stdin=DEVNULL,
-            stdout=theirs, stderr=theirs, start_new_session=True, env=scope.shell.environment(),
+            stdout=write_end, stderr=write_end, start_new_session=True,
+            env=scope.shell.environment(),
         )  # fmt: skip
     except OSError as error:
-        os.close(ours)
-        return failed(f"bash cannot be started: {error.strerror or type(error).__name__}.")
+        os.close(read_end)
+        return tool_failure(f"bash cannot be started: {error.strerror or type(error).__name__}.")
     except asyncio.CancelledError:
-        os.close(ours)
+        os.close(read_end)
         raise
     finally:
-        os.close(theirs)
+        os.close(write_end)
     late = False
-    drained = _read_into(output, ours)
+    drained_future = _read_into(output, read_end)
     try:
         await asyncio.wait_for(process.wait(), seconds)
     except TimeoutError:
@@ -140,12 +145,12 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
             # The id of the process group is the process id of its first process.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.wait({drained}, timeout=_DRAIN_SECONDS)
+            await asyncio.wait({drained_future}, timeout=_DRAIN_SECONDS)
             await process.wait()
         finally:
-            asyncio.get_running_loop().remove_reader(ours)
-            drained.cancel()
-            os.close(ours)
+            asyncio.get_running_loop().remove_reader(read_end)
+            drained_future.cancel()
+            os.close(read_end)
     code = process.returncode
     lines = [output.text().rstrip("\n") or "(no output)"]
     if late:
@@ -160,7 +165,7 @@ async def _run(command: str, scope: ToolScope, seconds: float) -> ToolOutcome:
 def _read_into(output: _Output, pipe: int) -> asyncio.Future[None]:
     """Read the pipe as output arrives. The future is done when no process can write any more."""
     loop = asyncio.get_running_loop()
-    drained: asyncio.Future[None] = loop.create_future()
+    drained_future: asyncio.Future[None] = loop.create_future()
     os.set_blocking(pipe, False)
 
     def readable() -> None:
@@ -172,8 +177,8 @@ def _read_into(output: _Output, pipe: int) -> asyncio.Future[None]:
             output.add(data)
             return
         loop.remove_reader(pipe)
-        if not drained.done():
-            drained.set_result(None)
+        if not drained_future.done():
+            drained_future.set_result(None)
 
     loop.add_reader(pipe, readable)
-    return drained
+    return drained_future

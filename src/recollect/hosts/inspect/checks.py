@@ -33,34 +33,34 @@ class Check:
     """The fix; empty if there is nothing to do."""
 
 
-def check_machine(loaded: LoadedSettings) -> list[Check]:
+def check_machine(loaded_settings: LoadedSettings) -> list[Check]:
     """Check the installation without using the network."""
     return [
-        *check_settings(loaded),
+        *check_settings(loaded_settings),
         check_data(),
-        check_embedder(loaded.settings),
-        check_permissions(loaded),
+        check_embedder(loaded_settings.settings),
+        check_permissions(loaded_settings),
     ]
 
 
-def check_settings(loaded: LoadedSettings) -> Iterator[Check]:
-    idle = [str(notice) for notice in loaded.notices if notice.without_effect]
+def check_settings(loaded_settings: LoadedSettings) -> Iterator[Check]:
+    idle = [str(notice) for notice in loaded_settings.notices if notice.without_effect]
     if idle:
         todo = "remove these keys from the file, or ignore this"
         yield Check("settings", "note", "; ".join(idle), todo)
     else:
         yield Check("settings", "ok", "every key in the settings has an effect")
-    if loaded.project_notice:
+    if loaded_settings.project_notice:
         todo = f"review it with `recollect trust`, or set it in {user_settings_file()}"
-        yield Check("project", "note", loaded.project_notice, todo)
+        yield Check("project", "note", loaded_settings.project_notice, todo)
 
 
 def check_data() -> Check:
     """Check that the data folder's disk takes a temporary file, which is removed again."""
     folder = data_home()
-    there = next((path for path in (folder, *folder.parents) if path.exists()), folder)
+    existing_folder = next((path for path in (folder, *folder.parents) if path.exists()), folder)
     try:
-        with TemporaryFile(dir=there) as file:
+        with TemporaryFile(dir=existing_folder) as file:
             file.write(bytes(_CHECKED_BYTES))
             file.flush()
             os.fsync(file)
@@ -68,9 +68,13 @@ def check_data() -> Check:
         if problem.errno in (errno.ENOSPC, errno.EDQUOT):
             todo = "free space on it, or set RECOLLECT_HOME to a folder on another disk"
             return Check("data", "broken", f"the disk of {folder} is full", todo)
-        todo = f"make {there} writable, or set RECOLLECT_HOME to another folder"
+        todo = f"make {existing_folder} writable, or set RECOLLECT_HOME to another folder"
         return Check("data", "broken", f"{folder} cannot be written", todo)
-    state = "is writable" if there == folder else "is created when Recollect first stores something"
+    state = (
+        "is writable"
+        if existing_folder == folder
+        else "is created when Recollect first stores something"
+    )
     return Check("data", "ok", f"{folder} {state}")
 
 
@@ -80,28 +84,28 @@ def check_embedder(settings: Settings) -> Check:
     from recollect.adapters.wiring.models import choose_embedders
 
     try:
-        chosen = choose_embedders(settings)
+        choice = choose_embedders(settings)
     except (SettingsError, MissingExtra) as problem:
         return Check("embedder", "broken", str(problem), "correct recall.embedder")
-    kinds = {embedder.kind for embedder in chosen.used}
+    kinds = {embedder.kind for embedder in choice.used}
     if kinds & {"onnx", "remote"} or settings.recall.embedder in ("none", "hash", "static"):
-        return Check("embedder", "ok", chosen.said)
+        return Check("embedder", "ok", choice.said)
     todo = f"recollect models download {OFFERED_MODEL}"
     if not are_packages_installed():
         todo = f"pip install 'recollect[{EXTRA}]' && {todo}"
-    text = f"recall misses most answers in other words than the question's ({chosen.said})"
+    text = f"recall misses most answers in other words than the question's ({choice.said})"
     return Check("embedder", "note", text, todo)
 
 
-def check_permissions(loaded: LoadedSettings) -> Check:
+def check_permissions(loaded_settings: LoadedSettings) -> Check:
     private = [data_home() / name for name in ("spaces", "agents", "spool")]
     readable = [str(path) for path in private if path.is_dir() and path.stat().st_mode & 0o077]
     if readable:
         names = " ".join(readable)
         text = f"other users of this machine can read {names}"
         return Check("permissions", "note", text, f"chmod 700 {names}")
-    source = loaded.sources["store.url"]
-    url = loaded.settings.store.url or ""
+    source = loaded_settings.sources["store.url"]
+    url = loaded_settings.settings.store.url or ""
     if source.kind == "file" and "@" in url and _others_read(Path(source.name)):
         text = (
             f"{source.name} contains the store's URL with its password, and other users can read it"

@@ -23,7 +23,13 @@ from recollect.core.values.reason import Reason, join_reasons
 from recollect.core.values.transcript import RecordedRequest, ShownItems
 from recollect.errors import FormatError
 from recollect.hosts.inspect.timeline import Timeline, TurnSizes, read_sizes, timeline_of
-from recollect.hosts.inspect.turns import MessageFate, StageNote, shown_text, tool_names, turn_of
+from recollect.hosts.inspect.turns import (
+    MessageFate,
+    StageNote,
+    format_excerpt,
+    tool_names,
+    turn_of,
+)
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
@@ -39,13 +45,13 @@ WHOLE_REPLAY_MESSAGES = 600_000
 about ten seconds."""
 LAST_TURNS = 50
 """Number of turns before the explained one that are replayed unless the history is very long."""
-LEAST_LAST_TURNS = 25
+MIN_LAST_TURNS = 25
 """Number of turns before the explained one that are replayed in a very long history."""
 
 _SESSION = "explained"
 _FILLER = "word "
 _OPENING_REQUESTS = 5  # in later requests, the counter's error is larger than the unrecorded part
-_LEAST_UNRECORDED_TOKENS = 100  # fewer tokens are within the error of an estimate
+_MIN_UNRECORDED_TOKENS = 100  # fewer tokens are within the error of an estimate
 _SYSTEM_KEYS: dict[FormatName, str] = {
     "anthropic": "system",
     "openai-responses": "instructions",
@@ -83,7 +89,7 @@ class Replay:
 
     report: Report
     request: RecordedRequest
-    fixed: FixedParts
+    fixed_parts: FixedParts
     points: tuple[TurnPoint, ...]
     skipped_turns: int
     timeline: Timeline = field(repr=False)
@@ -105,11 +111,11 @@ class _Replaying:
     transcript: RecordedSession
     engine: Engine
     clock: RecordedClock
-    fixed: FixedParts
+    fixed_parts: FixedParts
     weigher: Weigher
     points: list[TurnPoint] = field(default_factory=list)
     figures: LastFigures = field(default_factory=LastFigures)
-    read: list[tuple[TurnRecord, TurnSizes]] = field(default_factory=list)
+    sized_turns: list[tuple[TurnRecord, TurnSizes]] = field(default_factory=list)
 
     async def turn(self, number: int, request: RecordedRequest) -> Report:
         context = await self.engine.prepare(
@@ -144,19 +150,23 @@ class _Replaying:
             format=self.transcript.format,
             model=self.transcript.model,
         )
-        self.read.append((record, sizes))
+        self.sized_turns.append((record, sizes))
 
     def _body(self, request: RecordedRequest) -> bytes:
         items = self.transcript.items
-        shown = request.shown
-        spans = shown.runs() if isinstance(shown, ShownItems) else (shown,)
-        raws = [items[at].raw for span in spans for at in span]
+        message_indexes = request.shown
+        spans = (
+            message_indexes.runs()
+            if isinstance(message_indexes, ShownItems)
+            else (message_indexes,)
+        )
+        raws = [items[index].raw for span in spans for index in span]
         format_name = self.transcript.format
         fields: list[bytes] = []
-        if self.fixed.system is not None and format_name in _SYSTEM_KEYS:
-            fields.append(encode(_SYSTEM_KEYS[format_name]) + b":" + self.fixed.system)
-        if self.fixed.tools is not None:
-            fields.append(b'"tools":' + self.fixed.tools)
+        if self.fixed_parts.system is not None and format_name in _SYSTEM_KEYS:
+            fields.append(encode(_SYSTEM_KEYS[format_name]) + b":" + self.fixed_parts.system)
+        if self.fixed_parts.tools is not None:
+            fields.append(b'"tools":' + self.fixed_parts.tools)
         key = b'"input":[' if format_name == "openai-responses" else b'"messages":['
         fields.append(key + b",".join(raws) + b"]")
         return b"{" + b",".join(fields) + b"}"
@@ -166,9 +176,9 @@ class _Replaying:
         request, because the provider counted the original request."""
         if request.usage is None or not request.usage.input_tokens:
             return
-        came = report.fixed_tokens + sum([entry.tokens for entry in report.entries])
-        sent = report.fixed_tokens + report.view.tokens
-        share = sent / came if came else 1.0
+        received_tokens = report.fixed_tokens + sum([entry.tokens for entry in report.entries])
+        sent_tokens = report.fixed_tokens + report.view.tokens
+        share = sent_tokens / received_tokens if received_tokens else 1.0
         input_tokens = max(1, round(request.usage.input_tokens * share))
         usage = {"input_tokens": input_tokens, "output_tokens": request.usage.output_tokens}
         await self.engine.observe(_SESSION, {"usage": usage})
@@ -185,30 +195,30 @@ async def replay(
         transcript=transcript,
         engine=Engine(settings, clock=clock),
         clock=clock,
-        fixed=fixed_parts(transcript, weigher),
+        fixed_parts=read_fixed_parts(transcript, weigher),
         weigher=weigher,
     )
-    gaps = _gaps_seconds(transcript, requests[:turn])
-    chosen = chosen_turns([len(request.shown) for request in requests[:turn]])
-    before = 0
+    gaps = _pauses_seconds(transcript, requests[:turn])
+    turn_numbers = choose_turns([len(request.shown) for request in requests[:turn]])
+    previous_number = 0
     report: Report | None = None
-    for done, number in enumerate(chosen):
+    for position, number in enumerate(turn_numbers):
         # Use the longest pause in the skipped turns, because the provider's cache expired there
         # too.
-        clock.time += max(gaps[before:number])
+        clock.time += max(gaps[previous_number:number])
         report = await under_way.turn(number, requests[number - 1])
-        before = number
+        previous_number = number
         if progress is not None:
-            progress(done + 1, len(chosen))
+            progress(position + 1, len(turn_numbers))
     assert report is not None
     return Replay(
         report=report,
         request=requests[turn - 1],
-        fixed=under_way.fixed,
+        fixed_parts=under_way.fixed_parts,
         points=tuple(under_way.points),
-        skipped_turns=turn - len(chosen),
+        skipped_turns=turn - len(turn_numbers),
         timeline=timeline_of(
-            under_way.read, turns=turn, prices=read_prices(settings.models.prices)
+            under_way.sized_turns, turns=turn, prices=read_prices(settings.models.prices)
         ),
     )
 
@@ -220,7 +230,7 @@ def requests_of(transcript: RecordedSession) -> tuple[RecordedRequest, ...]:
     return (RecordedRequest(shown=range(len(transcript.items)), answered=()),)
 
 
-def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
+def read_fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
     """Return the system prompt and tools of the requests. Most clients record neither, so add
     filler text for the tokens that the provider counted in the first request, but that the file
     lacks. The engine compares estimates with the provider's counts, so the prompt must have its
@@ -234,14 +244,14 @@ def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
     unrecorded = 0
     if first is not None and first.usage is not None and transcript.format in _SYSTEM_KEYS:
         codec = CODECS[transcript.format]
-        messages = [codec.read(transcript.items[at].raw) for at in first.shown]
-        known = (
+        messages = [codec.read(transcript.items[index].raw) for index in first.shown]
+        known_tokens = (
             system_tokens
             + tools_tokens
             + sum(weigher.message(message.parts) for message in messages)
         )
-        unrecorded = max(0, first.usage.input_tokens - known)
-    if unrecorded > _LEAST_UNRECORDED_TOKENS:
+        unrecorded = max(0, first.usage.input_tokens - known_tokens)
+    if unrecorded > _MIN_UNRECORDED_TOKENS:
         words = unrecorded * 100 // weigher.text(_FILLER * 100)
         system = encode((transcript.system or "") + _FILLER * words)
         unrecorded = weigher.text(system.decode()) - system_tokens
@@ -256,24 +266,26 @@ def fixed_parts(transcript: RecordedSession, weigher: Weigher) -> FixedParts:
     )
 
 
-def chosen_turns(sizes: Sequence[int]) -> list[int]:
+def choose_turns(sizes: Sequence[int]) -> list[int]:
     """Choose the turns to replay: all, or every n-th if that would take too long. The last turn is
     always included."""
     count = len(sizes)
     if sum(sizes) <= WHOLE_REPLAY_MESSAGES:
         return list(range(1, count + 1))
     affordable = WHOLE_REPLAY_MESSAGES // (2 * max(sizes))
-    last = min(count, LAST_TURNS, max(LEAST_LAST_TURNS, affordable))
+    last = min(count, LAST_TURNS, max(MIN_LAST_TURNS, affordable))
     earlier = sum(sizes[: count - last])
     step = max(1, -(-2 * earlier // WHOLE_REPLAY_MESSAGES))
     return [*range(1, count - last + 1, step), *range(count - last + 1, count + 1)]
 
 
-def _gaps_seconds(transcript: RecordedSession, requests: Sequence[RecordedRequest]) -> list[float]:
+def _pauses_seconds(
+    transcript: RecordedSession, requests: Sequence[RecordedRequest]
+) -> list[float]:
     gaps: list[float] = []
     now: float | None = None
     for request in requests:
-        made_at = _made_at(transcript, request)
+        made_at = _time_of(transcript, request)
         if made_at is None:
             gaps.append(0.0)
         elif now is None:
@@ -285,18 +297,24 @@ def _gaps_seconds(transcript: RecordedSession, requests: Sequence[RecordedReques
     return gaps
 
 
-def _made_at(transcript: RecordedSession, request: RecordedRequest) -> float | None:
-    shown = request.shown
-    newest = shown.last if isinstance(shown, ShownItems) else shown[-1] if shown else None
-    for at in (newest, *request.answered[:1]):
-        if at is not None and transcript.items[at].timestamp is not None:
-            return transcript.items[at].timestamp
+def _time_of(transcript: RecordedSession, request: RecordedRequest) -> float | None:
+    message_indexes = request.shown
+    newest = (
+        message_indexes.last
+        if isinstance(message_indexes, ShownItems)
+        else message_indexes[-1]
+        if message_indexes
+        else None
+    )
+    for index in (newest, *request.answered[:1]):
+        if index is not None and transcript.items[index].timestamp is not None:
+            return transcript.items[index].timestamp
     return None
 
 
 WindowSource: TypeAlias = Literal["argument", "settings", "recording", "model", "default"]
 # Not measured: the list fits a screen together with the rest.
-LARGEST: Final = 10
+MAX_LARGEST: Final = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,26 +393,31 @@ class Explained:
         return {**asdict(self, dict_factory=_with_sentences), "moment": moment}
 
 
-def turn_line(explained: Explained) -> str:
+def turn_line(explanation: Explained) -> str:
     """Describe a replayed turn in one sentence."""
-    subject = "The next request" if explained.next_request else f"Turn {explained.turn}"
-    came, sent, limit = explained.came_tokens, explained.sent_tokens, explained.window.limit_tokens
-    fates = [fate.fate for fate in explained.fates]
+    subject = "The next request" if explanation.next_request else f"Turn {explanation.turn}"
+    received_tokens, sent_tokens, limit = (
+        explanation.came_tokens,
+        explanation.sent_tokens,
+        explanation.window.limit_tokens,
+    )
+    fates = [fate.fate for fate in explanation.fates]
     did = [
         f"{number_of(fates.count(kind), 'message')} {kind}"
         for kind in ("left out", "changed", "inserted")
         if kind in fates
     ]
-    if sent > limit:
+    if sent_tokens > limit:
         return (
-            f"{subject} had {came:,} tokens and still has {sent:,}, over the limit of {limit:,}: "
-            "the rest is protected."
+            f"{subject} had {received_tokens:,} tokens and still has {sent_tokens:,}, over the "
+            f"limit of {limit:,}: the rest is protected."
         )
     if not did:
-        return f"{subject} is sent unchanged: {came:,} tokens, within the limit of {limit:,}."
+        sizes = f"{received_tokens:,} tokens, within the limit of {limit:,}"
+        return f"{subject} is sent unchanged: {sizes}."
     return (
-        f"{subject} had {came:,} tokens and is sent with {sent:,}, within the limit of {limit:,}: "
-        f"{', '.join(did)}."
+        f"{subject} had {received_tokens:,} tokens and is sent with {sent_tokens:,}, within the "
+        f"limit of {limit:,}: {', '.join(did)}."
     )
 
 
@@ -403,14 +426,14 @@ def _with_sentences(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     for name in ("key", "row", "is_new", "segment"):
         record.pop(name, None)
     if "reasons" in record:
-        record["reason"] = shown_text(join_reasons(record["reasons"]))
+        record["reason"] = format_excerpt(join_reasons(record["reasons"]))
         record["reasons"] = [reason.to_dict() for reason in record["reasons"]]
     return record
 
 
 def explain_session(
     transcript: RecordedSession,
-    replayed: Replay,
+    replay_result: Replay,
     settings: Settings,
     *,
     turn: int,
@@ -419,18 +442,18 @@ def explain_session(
     window_source: WindowSource,
 ) -> Explained:
     """Measure the explained turn."""
-    report, usage = replayed.report, replayed.request.usage
+    report, usage = replay_result.report, replay_result.request.usage
     estimate = report.fixed_tokens + sum([entry.tokens for entry in report.entries])
-    made = turn_of(report, ratio=report.tokens_before / estimate if estimate else 1.0)
-    shown = tuple(replayed.request.shown)
+    turn_fates = turn_of(report, ratio=report.tokens_before / estimate if estimate else 1.0)
+    message_indexes = tuple(replay_result.request.shown)
     fates = tuple(
-        one
-        if one.number is None
-        else replace(one, line=transcript.items[shown[one.number - 1]].line)
-        for one in made.messages
+        fate
+        if fate.number is None
+        else replace(fate, line=transcript.items[message_indexes[fate.number - 1]].line)
+        for fate in turn_fates.messages
     )
-    messages = [one for one in fates if one.number is not None]
-    kinds, tools = _shares(replayed, Weigher(settings.tokens.counter))
+    messages = [fate for fate in fates if fate.number is not None]
+    kinds, tools = _shares(replay_result, Weigher(settings.tokens.counter))
     return Explained(
         recording=_recording(transcript, file, runs),
         turn=turn,
@@ -450,11 +473,11 @@ def explain_session(
         moment=report.moment.reason if report.moment else None,
         kinds=kinds,
         tools=tools,
-        filling=replayed.points,
-        skipped_turns=replayed.skipped_turns,
-        largest=tuple(sorted(messages, key=lambda one: -one.tokens_before)[:LARGEST]),
+        filling=replay_result.points,
+        skipped_turns=replay_result.skipped_turns,
+        largest=tuple(sorted(messages, key=lambda fate: -fate.tokens_before)[:MAX_LARGEST]),
         fates=fates,
-        stages=made.stages,
+        stages=turn_fates.stages,
     )
 
 
@@ -468,39 +491,39 @@ def _recording(transcript: RecordedSession, file: str, runs: int) -> Recording:
         messages=len(transcript.items),
         requests=len(transcript.requests),
         compactions=transcript.compactions,
-        passed_over=tuple(shown_text(line) for line in transcript.passed_over),
+        passed_over=tuple(format_excerpt(line) for line in transcript.passed_over),
     )
 
 
 def _shares(
-    replayed: Replay, weigher: Weigher
+    replay_result: Replay, weigher: Weigher
 ) -> tuple[tuple[KindShare, ...], tuple[ToolShare, ...]]:
-    report, fixed = replayed.report, replayed.fixed
+    report, fixed_parts = replay_result.report, replay_result.fixed_parts
     names = tool_names(entry.message for entry in report.entries)
-    came = _sort_rows(report.entries, names, weigher)
-    sent = _sort_rows(report.view.rows, names, weigher)
-    for found in (came, sent):
-        found.kinds["system"] += fixed.system_tokens
-        found.kinds["tools"] += fixed.tools_tokens
-        found.kinds["not recorded"] += fixed.unrecorded_tokens
-    came_tokens = apportioned([came.kinds[kind] for kind in KINDS], report.tokens_before)
-    sent_tokens = apportioned([sent.kinds[kind] for kind in KINDS], report.tokens_after)
+    received_totals = _sort_rows(report.entries, names, weigher)
+    sent_totals = _sort_rows(report.view.rows, names, weigher)
+    for totals in (received_totals, sent_totals):
+        totals.kinds["system"] += fixed_parts.system_tokens
+        totals.kinds["tools"] += fixed_parts.tools_tokens
+        totals.kinds["not recorded"] += fixed_parts.unrecorded_tokens
+    came_tokens = apportioned([received_totals.kinds[kind] for kind in KINDS], report.tokens_before)
+    sent_tokens = apportioned([sent_totals.kinds[kind] for kind in KINDS], report.tokens_after)
     kinds = tuple(
-        KindShare(kind=kind, came_tokens=came_tokens[at], sent_tokens=sent_tokens[at])
-        for at, kind in enumerate(KINDS)
+        KindShare(kind=kind, came_tokens=came_tokens[index], sent_tokens=sent_tokens[index])
+        for index, kind in enumerate(KINDS)
     )
     results = KINDS.index("tool results")
-    tools = [tool for tool, _ in came.tools.most_common()]
-    tool_came = apportioned([came.tools[tool] for tool in tools], came_tokens[results])
-    tool_sent = apportioned([sent.tools[tool] for tool in tools], sent_tokens[results])
+    tools = [tool for tool, _ in received_totals.tools.most_common()]
+    tool_came = apportioned([received_totals.tools[tool] for tool in tools], came_tokens[results])
+    tool_sent = apportioned([sent_totals.tools[tool] for tool in tools], sent_tokens[results])
     return kinds, tuple(
         ToolShare(
             tool=plain_line(tool),
-            results=came.results[tool],
-            came_tokens=tool_came[at],
-            sent_tokens=tool_sent[at],
+            results=received_totals.results[tool],
+            came_tokens=tool_came[index],
+            sent_tokens=tool_sent[index],
         )
-        for at, tool in enumerate(tools)
+        for index, tool in enumerate(tools)
     )
 
 
@@ -512,12 +535,12 @@ class _Sorted:
 
 
 def _sort_rows(rows: Iterable[Row], names: dict[CallId, str], weigher: Weigher) -> _Sorted:
-    found = _Sorted()
+    totals = _Sorted()
     for row in rows:
         for part, kind, tokens in row_kinds(row, weigher):
-            found.kinds[kind] += tokens
+            totals.kinds[kind] += tokens
             if kind == "tool results" and isinstance(part, ToolResult):
                 tool = part.name or names.get(part.call_id, "?")
-                found.tools[tool] += tokens
-                found.results[tool] += 1
-    return found
+                totals.tools[tool] += tokens
+                totals.results[tool] += 1
+    return totals

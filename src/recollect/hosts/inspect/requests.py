@@ -29,10 +29,10 @@ from recollect.hosts.inspect.turns import (
     MessageFate,
     all_words,
     excerpt_of,
+    format_around,
+    format_block,
+    format_excerpt,
     name_message,
-    shown_around,
-    shown_block,
-    shown_text,
     tool_names,
     words_of,
 )
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from recollect.core.values.segment import Segment, SegmentId, StoredSegment
 
 # Not measured: bounds the bodies in RAM, and the text of one side of a diff on a page.
-_AT_ONCE: Final = 400
-_AROUND_CHARS: Final = 160
+_BODIES_PER_QUERY: Final = 400
+_CONTEXT_CHARS: Final = 160
 _CHANGED_CHARS: Final = 700
-_JOINED: Final = frozenset({Cause.WITH_NEIGHBOR, Cause.SAME_ROLE})
+_JOIN_CAUSES: Final = frozenset({Cause.WITH_NEIGHBOR, Cause.SAME_ROLE})
 CACHE_MARK: Final = b'"cache_control"'
-_KEPT: Final = partial(
+_kept_message: Final = partial(
     MessageFate, role="", fate="kept", reasons=(), tokens_before=0, tokens_after=0
 )
 
@@ -69,22 +69,26 @@ class TurnRequest:
     def turn(self) -> int:
         return self.rebuilt.record.number
 
-    def row_of(self, one: MessageFate) -> PieceHash | None:
+    def row_of(self, message: MessageFate) -> PieceHash | None:
         """Return the stored row of a message; None if the message was not sent."""
         rows = self.rebuilt.rows
-        return rows[one.row] if one.row is not None and one.row < len(rows) else None
+        return rows[message.row] if message.row is not None and message.row < len(rows) else None
 
-    def chosen(self, show: str) -> list[MessageFate]:
+    def choose_messages(self, show: str) -> list[MessageFate]:
         """Choose messages: all, edited, new, or those with one outcome."""
         if show == "all":
             return list(self.messages)
         if show == "new":
-            return [one for one in self.messages if one.is_new]
-        other = "kept" if show == "edited" else ""
-        return [one for one in self.messages if one.fate == show or other not in ("", one.fate)]
+            return [message for message in self.messages if message.is_new]
+        other_fate = "kept" if show == "edited" else ""
+        return [
+            message
+            for message in self.messages
+            if message.fate == show or other_fate not in ("", message.fate)
+        ]
 
 
-async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
+async def read_turn(store: Store, session: str, number: int) -> TurnRequest:
     """Read a turn from the ledger. Raise RecollectError if the ledger lacks the turn."""
     rebuilt = await store.turn(session, number)
     if rebuilt is None:
@@ -93,36 +97,36 @@ async def recorded_turn(store: Store, session: str, number: int) -> TurnRequest:
     names = [name for name in (record.report, *record.outcomes) if name is not None]
     pieces = await store.pieces(names)
     report: dict[str, Any] = {}
-    made = OutcomeChanges()
+    changes = OutcomeChanges()
     with suppress(FormatError):  # the request itself is still readable
         if record.report is not None and record.report in pieces:
-            report = read_report(pieces[record.report].body, made)
-            known = [pieces[name].body for name in record.outcomes if name in pieces]
-            made = combine_outcomes([read_outcomes(body) for body in known])
-    earlier = [one for one in await store.turns(session) if one < number]
+            report = read_report(pieces[record.report].body, changes)
+            outcome_bodies = [pieces[name].body for name in record.outcomes if name in pieces]
+            changes = combine_outcomes([read_outcomes(body) for body in outcome_bodies])
+    earlier = [turn_number for turn_number in await store.turns(session) if turn_number < number]
     previous = await store.turn(session, earlier[-1]) if earlier else None
     before = frozenset(() if previous is None else previous.rows)
-    stored = report.get("figures")
-    figures = None if stored is None else TurnFigures.from_dict(stored)
+    stored_figures = report.get("figures")
+    figures = None if stored_figures is None else TurnFigures.from_dict(stored_figures)
     ratio = float(report.get("calibration_ratio") or 1.0)
-    new = [row not in before for row in rebuilt.rows]
+    is_new_row = [row not in before for row in rebuilt.rows]
     return TurnRequest(
         session=session,
         rebuilt=rebuilt,
         report=report,
         figures=figures,
         ratio=ratio,
-        messages=tuple(_placed(made, figures, new, ratio)),
+        messages=tuple(_pair_messages(changes, figures, is_new_row, ratio)),
     )
 
 
-def _placed(
-    made: OutcomeChanges, figures: TurnFigures | None, new: Sequence[bool], ratio: float
+def _pair_messages(
+    changes: OutcomeChanges, figures: TurnFigures | None, is_new_row: Sequence[bool], ratio: float
 ) -> Iterable[MessageFate]:
     """Pair the received messages with the sent rows. The ledger records outcomes only for changed
     or omitted messages, and for added rows, each with the place of the message before it."""
 
-    def found(fate: Fate, row: int | None) -> MessageFate:
+    def fate_at(fate: Fate, row: int | None) -> MessageFate:
         return MessageFate(
             number=None if fate.place is None else fate.place + 1,
             role=fate.role,
@@ -132,32 +136,35 @@ def _placed(
             tokens_after=round(fate.tokens_after * ratio),
             key=fate.key,
             row=row,
-            is_new=row is not None and row < len(new) and new[row],
+            is_new=row is not None and row < len(is_new_row) and is_new_row[row],
         )
 
-    outcomes = {one.place: one for one in sort_outcomes(made)}
+    outcomes = {fate.place: fate for fate in sort_outcomes(changes)}
     added: dict[int, list[Fate]] = {}
-    for place, one in made.own_outcomes:
-        added.setdefault(place, []).append(one)
-    unsent = sum(one.fate != "changed" for one in made.fates.values()) - len(made.own_outcomes)
-    count = figures.messages if figures is not None else len(new) + unsent
-    merges = count - unsent - len(new)
+    for position, own_fate in changes.own_outcomes:
+        added.setdefault(position, []).append(own_fate)
+    unsent = sum(fate.fate != "changed" for fate in changes.fates.values())
+    unsent -= len(changes.own_outcomes)
+    count = figures.messages if figures is not None else len(is_new_row) + unsent
+    merges = count - unsent - len(is_new_row)
     row, was_changed = 0, False
-    for place in range(-1, count):
-        outcome = outcomes.get(place)
-        if outcome is None and place >= 0:
-            yield _KEPT(number=place + 1, row=row, is_new=row < len(new) and new[row])
+    for position in range(-1, count):
+        outcome = outcomes.get(position)
+        if outcome is None and position >= 0:
+            yield _kept_message(
+                number=position + 1, row=row, is_new=row < len(is_new_row) and is_new_row[row]
+            )
             row, was_changed = row + 1, False
         elif outcome is not None and outcome.fate == "changed":
             causes = {reason.cause for reason in outcome.reasons}
-            joined = merges > 0 and was_changed and not causes.isdisjoint(_JOINED)
+            joined = merges > 0 and was_changed and not causes.isdisjoint(_JOIN_CAUSES)
             merges -= joined
-            yield found(outcome, row - joined)
+            yield fate_at(outcome, row - joined)
             row, was_changed = row + (not joined), True
         elif outcome is not None:
-            yield found(outcome, None)
-        for one in added.get(place, ()):
-            yield found(one, row)
+            yield fate_at(outcome, None)
+        for own_fate in added.get(position, ()):
+            yield fate_at(own_fate, row)
             row, was_changed = row + 1, False
 
 
@@ -177,10 +184,10 @@ class Diff:
     """A message that was changed, omitted or added: its bytes before and after."""
 
     message: MessageFate
-    same: int
+    same_count: int
     """Number of unchanged messages before this message."""
-    left: Side | None
-    right: Side | None
+    before: Side | None
+    after: Side | None
     is_text: bool = False
     """True if no recorded request has the original bytes: the left side is the stored text."""
 
@@ -195,144 +202,202 @@ class RequestReader:
         self._weigher = Weigher()
 
     async def _read(
-        self, chosen: Sequence[MessageFate]
+        self, messages: Sequence[MessageFate]
     ) -> tuple[dict[PieceHash | None, bytes], dict[str | None, StoredSegment]]:
         """Return the sent bytes by row, and the stored messages by key."""
-        names = [row for one in chosen if (row := self._turn.row_of(one)) is not None]
+        names = [row for message in messages if (row := self._turn.row_of(message)) is not None]
         pieces = await self._store.pieces(names)
-        ids = [segment_id(self._turn.session, one.key) for one in chosen if one.key is not None]
-        stored = await self._store.segments(ids) if ids else ()
-        bodies: dict[PieceHash | None, bytes] = {name: one.body for name, one in pieces.items()}
-        return bodies, {one.segment.key: one for one in stored}
+        ids = [
+            segment_id(self._turn.session, message.key)
+            for message in messages
+            if message.key is not None
+        ]
+        stored_segments = await self._store.segments(ids) if ids else ()
+        bodies: dict[PieceHash | None, bytes] = {name: piece.body for name, piece in pieces.items()}
+        return bodies, {
+            stored_segment.segment.key: stored_segment for stored_segment in stored_segments
+        }
 
-    async def shown(self, chosen: Sequence[MessageFate], words: str = "") -> list[MessageFate]:
+    async def with_excerpts(
+        self, messages: Sequence[MessageFate], words: str = ""
+    ) -> list[MessageFate]:
         """Return these messages with their first words, or with the text around `words`."""
-        bodies, stored = await self._read(chosen)
+        bodies, stored_by_key = await self._read(messages)
         read = {name: self._codec.read(body) for name, body in bodies.items()}
-        called = tool_names(read.values())
-        found = []
-        for one in chosen:
-            message, own = read.get(self._turn.row_of(one)), stored.get(one.key)
-            what, excerpt, size = one.role or "message", "(no longer stored)", one.tokens_after
-            if own is not None:
-                tool = own.segment.tool if own.segment.role == "tool" else None
-                what = f"{tool} result" if tool else own.segment.role
-                excerpt = shown_text(own.segment.text)
+        names_by_call = tool_names(read.values())
+        shown_messages = []
+        for chosen_message in messages:
+            message, stored_segment = (
+                read.get(self._turn.row_of(chosen_message)),
+                stored_by_key.get(chosen_message.key),
+            )
+            title, excerpt, size = (
+                chosen_message.role or "message",
+                "(no longer stored)",
+                chosen_message.tokens_after,
+            )
+            if stored_segment is not None:
+                tool = (
+                    stored_segment.segment.tool if stored_segment.segment.role == "tool" else None
+                )
+                title = f"{tool} result" if tool else stored_segment.segment.role
+                excerpt = format_excerpt(stored_segment.segment.text)
             elif message is not None:
-                what = "Recollect" if one.fate == "inserted" else name_message(message, called)
+                title = (
+                    "Recollect"
+                    if chosen_message.fate == "inserted"
+                    else name_message(message, names_by_call)
+                )
                 excerpt = excerpt_of(message.parts)
             if words:
-                texts = ["" if own is None else own.segment.text]
+                texts = ["" if stored_segment is None else stored_segment.segment.text]
                 texts += [] if message is None else [all_words(message.parts)]
                 hits = (text for text in texts if words.casefold() in text.casefold())
-                excerpt = shown_around(next(hits, excerpt), words)
-            if one.fate == "kept" and message is not None:
+                excerpt = format_around(next(hits, excerpt), words)
+            if chosen_message.fate == "kept" and message is not None:
                 size = round(self._weigher.message(message.parts) * self._turn.ratio)
-            segment = None if own is None else own.segment.id
-            what = shown_text(what, 40)
-            found.append(
-                replace(one, what=what, excerpt=excerpt, tokens_after=size, segment=segment)
+            segment = None if stored_segment is None else stored_segment.segment.id
+            title = format_excerpt(title, 40)
+            shown_messages.append(
+                replace(
+                    chosen_message, what=title, excerpt=excerpt, tokens_after=size, segment=segment
+                )
             )
-        return found
+        return shown_messages
 
-    async def containing(self, chosen: Sequence[MessageFate], words: str) -> list[MessageFate]:
+    async def containing(self, messages: Sequence[MessageFate], words: str) -> list[MessageFate]:
         """Return the given messages that contain these words, ignoring case."""
-        wanted, found = words.casefold(), []
-        for at in range(0, len(chosen), _AT_ONCE):
-            part = chosen[at : at + _AT_ONCE]
-            bodies, stored = await self._read(part)
-            for one in part:
-                body, own = bodies.get(self._turn.row_of(one)), stored.get(one.key)
-                text = "" if own is None else own.segment.text
+        lowercase_words, matches = words.casefold(), []
+        for start in range(0, len(messages), _BODIES_PER_QUERY):
+            part = messages[start : start + _BODIES_PER_QUERY]
+            bodies, stored_by_key = await self._read(part)
+            for message in part:
+                body, stored_segment = (
+                    bodies.get(self._turn.row_of(message)),
+                    stored_by_key.get(message.key),
+                )
+                text = "" if stored_segment is None else stored_segment.segment.text
                 if body is not None:
                     text += "\n" + all_words(self._codec.read(body).parts)
-                if wanted in text.casefold():
-                    found.append(one)
-        return found
+                if lowercase_words in text.casefold():
+                    matches.append(message)
+        return matches
 
     async def row_of(self, segment: Segment) -> int | None:
         """Return the row of a message that was sent unchanged; None if there is none."""
         names = frozenset(await self._store.quoting([segment.message_id]))
-        kept = [one for one in self._turn.messages if one.fate == "kept"]
-        return next((one.row for one in kept if self._turn.row_of(one) in names), None)
+        kept_messages = [message for message in self._turn.messages if message.fate == "kept"]
+        return next(
+            (message.row for message in kept_messages if self._turn.row_of(message) in names), None
+        )
 
-    async def sent_text(self, row: int) -> str:
+    async def text_of_row(self, row: int) -> str:
         """Return the text of a sent row, with all parts; empty if the row is missing."""
         name = self._turn.rebuilt.rows[row : row + 1]
         pieces = await self._store.pieces(name)
-        bodies = [self._codec.read(one.body).parts for one in pieces.values()]
+        bodies = [self._codec.read(piece.body).parts for piece in pieces.values()]
         return "\n\n".join(words_of(part) for parts in bodies for part in parts)
 
-    async def diffs(self, chosen: Sequence[MessageFate]) -> list[Diff]:
+    async def diffs(self, messages: Sequence[MessageFate]) -> list[Diff]:
         """Compare what the client sent with what was sent."""
-        bodies, stored = await self._read(chosen)
-        originals = await self._originals(stored)
-        same, before = 0, dict[int, int]()
-        for one in self._turn.messages:
-            before[id(one)] = same
-            same = same + 1 if one.fate == "kept" else 0
-        found = []
-        for one, shown in zip(chosen, await self.shown(chosen), strict=True):
-            was, own = originals.get(one.key), stored.get(one.key)
-            is_text = was is None and own is not None
-            if was is None and own is not None:
-                was = own.segment.text.encode()
-            left, right = compare_bytes(was, bodies.get(self._turn.row_of(one)))
-            same = before[id(one)]
-            found.append(Diff(message=shown, same=same, left=left, right=right, is_text=is_text))
-        return found
+        bodies, stored_by_key = await self._read(messages)
+        originals = await self._originals(stored_by_key)
+        same_count, before = 0, dict[int, int]()
+        for message in self._turn.messages:
+            before[id(message)] = same_count
+            same_count = same_count + 1 if message.fate == "kept" else 0
+        diffs = []
+        for message, shown_message in zip(
+            messages, await self.with_excerpts(messages), strict=True
+        ):
+            was, stored_segment = originals.get(message.key), stored_by_key.get(message.key)
+            is_text = was is None and stored_segment is not None
+            if was is None and stored_segment is not None:
+                was = stored_segment.segment.text.encode()
+            old_side, new_side = compare_bytes(was, bodies.get(self._turn.row_of(message)))
+            same_count = before[id(message)]
+            diffs.append(
+                Diff(
+                    message=shown_message,
+                    same_count=same_count,
+                    before=old_side,
+                    after=new_side,
+                    is_text=is_text,
+                )
+            )
+        return diffs
 
     async def _originals(
-        self, stored: Mapping[str | None, StoredSegment]
+        self, stored_by_key: Mapping[str | None, StoredSegment]
     ) -> dict[str | None, bytes]:
         """Return the bytes of messages as an earlier request contained them, by key."""
-        known = {one.segment.message_id: one.segment for one in stored.values()}
-        now = frozenset(self._turn.rebuilt.rows)
-        names = [name for name in await self._store.quoting(list(known)) if name not in now]
-        found: dict[str | None, bytes] = {}
-        for at in range(0, len(names) if known else 0, _AT_ONCE):
-            for piece in (await self._store.pieces(names[at : at + _AT_ONCE])).values():
-                own = known.get(piece.about[0]) if piece.about else None
-                if own is None or len(piece.body) <= len(found.get(own.key, b"")):
+        segment_by_message = {
+            stored_segment.segment.message_id: stored_segment.segment
+            for stored_segment in stored_by_key.values()
+        }
+        sent_rows = frozenset(self._turn.rebuilt.rows)
+        names = [
+            name
+            for name in await self._store.quoting(list(segment_by_message))
+            if name not in sent_rows
+        ]
+        bodies_by_key: dict[str | None, bytes] = {}
+        for start in range(0, len(names) if segment_by_message else 0, _BODIES_PER_QUERY):
+            for piece in (
+                await self._store.pieces(names[start : start + _BODIES_PER_QUERY])
+            ).values():
+                segment = segment_by_message.get(piece.about[0]) if piece.about else None
+                if segment is None or len(piece.body) <= len(bodies_by_key.get(segment.key, b"")):
                     continue
                 words = all_words(self._codec.read(piece.body).parts)
-                if not any(mark in words and mark not in own.text for mark in OWN_MARKS):
-                    found[own.key] = piece.body  # else the piece is a block that quotes it
-        return found
+                # with a mark of its own, the piece is a block that quotes the message
+                if not any(mark in words and mark not in segment.text for mark in OWN_MARKS):
+                    bodies_by_key[segment.key] = piece.body
+        return bodies_by_key
 
 
-async def recalled_messages(store: Store, turn: TurnRequest) -> list[tuple[float, Segment | None]]:
+async def list_recalled(store: Store, turn: TurnRequest) -> list[tuple[float, Segment | None]]:
     """Return the recalled messages of a turn by score, best first; None for a removed message."""
-    scores = {cast("SegmentId", one[0]): float(one[1]) for one in turn.report.get("recalled") or ()}
-    stored = {one.segment.id: one.segment for one in await store.segments(list(scores))}
-    ranked = sorted(scores.items(), key=lambda one: -one[1])
-    return [(score, stored.get(id_)) for id_, score in ranked]
+    scores = {
+        cast("SegmentId", pair[0]): float(pair[1]) for pair in turn.report.get("recalled") or ()
+    }
+    segment_by_id = {
+        stored_segment.segment.id: stored_segment.segment
+        for stored_segment in await store.segments(list(scores))
+    }
+    ranked_scores = sorted(scores.items(), key=lambda pair: -pair[1])
+    return [(score, segment_by_id.get(id_)) for id_, score in ranked_scores]
 
 
-def compare_bytes(left: bytes | None, right: bytes | None) -> tuple[Side | None, Side | None]:
+def compare_bytes(
+    old_body: bytes | None, new_body: bytes | None
+) -> tuple[Side | None, Side | None]:
     """Compare two versions of a message, and mark the changed span of each. Pass None for a missing
     version, whose side is then None."""
-    was, now = ((side or b"").decode("utf-8", "replace") for side in (left, right))
+    was, now = ((side or b"").decode("utf-8", "replace") for side in (old_body, new_body))
     start = _same_start(was, now)
     end = _same_start(was[start:][::-1], now[start:][::-1])
-    return _side(left, was, start, end), _side(right, now, start, end)
+    return _side(old_body, was, start, end), _side(new_body, now, start, end)
 
 
-def _same_start(left: str | bytes, right: str | bytes) -> int:
-    pairs = enumerate(zip(left, right, strict=False))
-    return next((at for at, (old, new) in pairs if old != new), min(len(left), len(right)))
+def _same_start(first: str | bytes, second: str | bytes) -> int:
+    pairs = enumerate(zip(first, second, strict=False))
+    return next(
+        (index for index, (old_item, new_item) in pairs if old_item != new_item),
+        min(len(first), len(second)),
+    )
 
 
 def _side(raw: bytes | None, text: str, start: int, end: int) -> Side | None:
     if raw is None:
         return None
     head, tail = text[:start], text[len(text) - end :]
-    before = ("… " if len(head) > _AROUND_CHARS else "") + head[-_AROUND_CHARS:]
-    after = tail[:_AROUND_CHARS] + (" …" if len(tail) > _AROUND_CHARS else "")
+    before = ("… " if len(head) > _CONTEXT_CHARS else "") + head[-_CONTEXT_CHARS:]
+    after = tail[:_CONTEXT_CHARS] + (" …" if len(tail) > _CONTEXT_CHARS else "")
     return Side(
-        start=shown_block(before, 2 * _AROUND_CHARS),
-        middle=shown_block(text[start : len(text) - end], _CHANGED_CHARS),
-        end=shown_block(after, 2 * _AROUND_CHARS),
+        start=format_block(before, 2 * _CONTEXT_CHARS),
+        middle=format_block(text[start : len(text) - end], _CHANGED_CHARS),
+        end=format_block(after, 2 * _CONTEXT_CHARS),
         bytes=len(raw),
         cache_mark=CACHE_MARK in raw,
     )
@@ -348,9 +413,11 @@ async def cache_end(store: Store, turn: TurnRequest, body: bytes) -> tuple[int |
     row, earlier = figures.same, await store.turn(turn.session, turn.turn - 1)
     if earlier is None or row >= len(earlier.rows):
         return row, None
-    now, old = rows[row], earlier.rows[row]
-    pieces = await store.pieces([now, old])
-    if now not in pieces or old not in pieces:
+    new_row, old_row = rows[row], earlier.rows[row]
+    pieces = await store.pieces([new_row, old_row])
+    if new_row not in pieces or old_row not in pieces:
         return row, None
-    at = body.find(pieces[now].body)
-    return row, None if at < 0 else at + _same_start(pieces[old].body, pieces[now].body)
+    offset = body.find(pieces[new_row].body)
+    return row, None if offset < 0 else offset + _same_start(
+        pieces[old_row].body, pieces[new_row].body
+    )

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 # Not measured: a message's passages compete for places, so more passages than messages are read. A
 # person who searches waits longer for an embedder than a turn does.
-_HITS_A_MESSAGE: Final = 4
-_BUDGET_TOKENS_A_HIT: Final = 120
+_HITS_PER_MESSAGE: Final = 4
+_BUDGET_TOKENS_PER_HIT: Final = 120
 _EMBED_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SearchResult:
     """What a search found."""
 
     hits: Sequence[tuple[StoredSegment, Hit]] = field(repr=False)
@@ -50,38 +50,41 @@ class Found:
 
 
 async def search_memory(
-    store: Store, settings: Settings, space: str, asked: str, *, limit: int, session: str | None
-) -> Found:
+    store: Store, settings: Settings, space: str, query: str, *, limit: int, session: str | None
+) -> SearchResult:
     """Search the messages and facts of a memory, or of one session of it."""
     from recollect.core.values.recall import RecallRequest
 
-    if not tokenize(asked):
+    if not tokenize(query):
         raise RecollectError(
-            f"{plain_line(asked)!r} has no words that can be searched; use less common words"
+            f"{plain_line(query)!r} has no words that can be searched; use less common words"
         )
     request = RecallRequest(
         space=space,
         session=session or "",
-        query=asked,
-        newest=asked,
+        query=query,
+        newest=query,
         scope="space" if session is None else "session",
         now=time.time(),
-        budget_tokens=limit * _BUDGET_TOKENS_A_HIT,
+        budget_tokens=limit * _BUDGET_TOKENS_PER_HIT,
         count_tokens=lambda text: len(text) // 4 + 1,
         asks="question",
         explicit=True,
-        most_hits=limit * _HITS_A_MESSAGE,
+        most_hits=limit * _HITS_PER_MESSAGE,
     )
-    vectors, notes, embedders = await _vectors(store, settings, request)
-    recalled = await _messages(store, settings, request, vectors)
+    vectors, notes, embedders = await _embed_query(store, settings, request)
+    recall_result = await _search_messages(store, settings, request, vectors)
     best: dict[SegmentId, Hit] = {}
-    for hit in recalled.hits:
+    for hit in recall_result.hits:
         best.setdefault(hit.passage.segment, hit)
-    stored = {one.segment.id: one for one in await store.segments(list(best)[:limit])}
-    return Found(
-        hits=[(stored[id_], hit) for id_, hit in best.items() if id_ in stored],
-        facts=await _facts(store, request, vectors),
-        gate=recalled.gate,
+    segment_by_id = {
+        stored_segment.segment.id: stored_segment
+        for stored_segment in await store.segments(list(best)[:limit])
+    }
+    return SearchResult(
+        hits=[(segment_by_id[id_], hit) for id_, hit in best.items() if id_ in segment_by_id],
+        facts=await _search_facts(store, request, vectors),
+        gate=recall_result.gate,
         notes=notes,
         embedders=embedders,
     )
@@ -97,7 +100,7 @@ def fact_book(store: Store, settings: Settings) -> FactBook:
     return FactBook(store, settings, SystemClock(), embedders=names)
 
 
-async def _messages(
+async def _search_messages(
     store: Store, settings: Settings, request: RecallRequest, vectors: tuple[AskedVector, ...]
 ) -> Recalled:
     """Search as a turn does, and ask the gate whether a turn with an empty view would recall
@@ -105,14 +108,14 @@ async def _messages(
     from recollect.core.turn.recall import recall
 
     if settings.recall.method == "openclaw":
-        return await _by_openclaw(store, settings, request, vectors)
+        return await _search_by_openclaw(store, settings, request, vectors)
     as_turn = replace(request, asks=None, explicit=False)
     turn = await recall(as_turn, archive=store, vectors=vectors, settings=settings.recall)
-    recalled = await recall(request, archive=store, vectors=vectors, settings=settings.recall)
-    return replace(recalled, gate=turn.gate or recalled.gate)
+    recall_result = await recall(request, archive=store, vectors=vectors, settings=settings.recall)
+    return replace(recall_result, gate=turn.gate or recall_result.gate)
 
 
-async def _by_openclaw(
+async def _search_by_openclaw(
     store: Store, settings: Settings, request: RecallRequest, vectors: tuple[AskedVector, ...]
 ) -> Recalled:
     """Recall as a turn does with `recall.method = "openclaw"`, from every message in scope."""
@@ -133,7 +136,7 @@ async def _by_openclaw(
     )
 
 
-async def _facts(
+async def _search_facts(
     store: Store, request: RecallRequest, vectors: tuple[AskedVector, ...]
 ) -> tuple[RankedFact, ...]:
     from recollect.core.search.facts import rank_facts
@@ -144,10 +147,14 @@ async def _facts(
     candidates = await store.fact_candidates(
         FactQuery(words=words, vectors=vectors, session=session)
     )
-    return tuple(ranked for ranked in rank_facts(words, candidates, vectors) if ranked.score > 0)
+    return tuple(
+        ranked_fact
+        for ranked_fact in rank_facts(words, candidates, vectors)
+        if ranked_fact.score > 0
+    )
 
 
-async def _vectors(
+async def _embed_query(
     store: Store, settings: Settings, request: RecallRequest
 ) -> tuple[tuple[AskedVector, ...], tuple[Reason, ...], str]:
     """Embed the query. Also return notes on embedders that fail or have vectors missing."""
@@ -158,7 +165,11 @@ async def _vectors(
     asking = QuestionVectors(embedders.used, seconds=_EMBED_SECONDS, pii=settings.redaction.pii)
     await asking.load()
     vectors, notes = await asking.embedded(await asking.phrased(request, store))
-    waiting = [one.kind for one in embedders.used if await store.unembedded(one.name, limit=1)]
+    waiting = [
+        embedder.kind
+        for embedder in embedders.used
+        if await store.unembedded(embedder.name, limit=1)
+    ]
     if waiting:
         notes = (*notes, Reason(Cause.NOT_EMBEDDED, kinds=" and no ".join(waiting)))
     return vectors, notes, embedders.said

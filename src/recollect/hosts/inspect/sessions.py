@@ -1,5 +1,5 @@
 """Lists sessions, resolves their names, and reads the receipts of their compactions. Every command,
-tool and host resolves a session's name with `sessions_called`. Files and stores are read without
+tool and host resolves a session's name with `find_sessions`. Files and stores are read without
 locks, while other processes may be writing them."""
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from recollect.system.config import Settings
 
 _INFO: Final = b'"session_info"'
-_SAID: Final = tuple(
+_MESSAGE_MARKS: Final = tuple(
     b'"message":{"role":"%b"' % role for role in (b"user", b"assistant", b"toolResult")
 )
 # Not measured: shorter prefixes match by chance, and more ids make an error hard to read.
-_LEAST_PREFIX: Final = 4
-_MOST_NAMED: Final = 5
+_MIN_PREFIX_CHARS: Final = 4
+_MAX_NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +81,10 @@ def sessions_of(space: str) -> list[SessionLine]:
 
 
 def _glance(path: Path) -> tuple[str, int]:
-    name, said = "", 0
+    name, message_count = "", 0
     with path.open("rb") as file:
         for line in file:
-            said += any(mark in line[:400] for mark in _SAID)
+            message_count += any(mark in line[:400] for mark in _MESSAGE_MARKS)
             if _INFO in line:
                 try:
                     entry = json.loads(line)
@@ -92,66 +92,66 @@ def _glance(path: Path) -> tuple[str, int]:
                     continue
                 if isinstance(entry, dict) and entry.get("type") == "session_info":
                     name = str(entry.get("name") or "")
-    return name, said
+    return name, message_count
 
 
-async def stored_sessions(store: Store) -> list[SessionLine]:
+async def list_stored_sessions(store: Store) -> list[SessionLine]:
     """List a store's sessions, except memory files, the most recently active session first."""
     lines = [
-        SessionLine(session_id=one.session, messages=one.segments, changed=one.last_said_at or 0.0)
-        for one in await store.sessions()
-        if not one.session.startswith(FILE_SESSIONS)
+        SessionLine(
+            session_id=session.session,
+            messages=session.segments,
+            changed=session.last_said_at or 0.0,
+        )
+        for session in await store.sessions()
+        if not session.session.startswith(FILE_SESSIONS)
     ]
     return sorted(lines, key=lambda line: line.changed, reverse=True)
 
 
-def sessions_called(lines: Sequence[SessionLine], wanted: str) -> list[SessionLine]:
+def find_sessions(lines: Sequence[SessionLine], name: str) -> list[SessionLine]:
     """Return the sessions with this key, else with this id or name, else with this id prefix. An
     agent's name before the id (`claude-code:…`) may be omitted."""
-    if not wanted:
+    if not name:
         return []
     ids = {line.session_id: (line.session_id, line.session_id.partition(":")[2]) for line in lines}
-    long = len(wanted) >= _LEAST_PREFIX
+    long = len(name) >= _MIN_PREFIX_CHARS
     ways = (
-        [line for line in lines if wanted in line.keys],
-        [line for line in lines if wanted in (line.session_id, line.name)],
-        [line for line in lines if wanted in ids[line.session_id]],
-        [
-            line
-            for line in lines
-            if long and any(i.startswith(wanted) for i in ids[line.session_id])
-        ],
+        [line for line in lines if name in line.keys],
+        [line for line in lines if name in (line.session_id, line.name)],
+        [line for line in lines if name in ids[line.session_id]],
+        [line for line in lines if long and any(i.startswith(name) for i in ids[line.session_id])],
     )
     return next((way for way in ways if way), [])
 
 
-def session_meant(
-    lines: Sequence[SessionLine], wanted: str, *, listing: str = "`recollect memory sessions`"
+def find_session(
+    lines: Sequence[SessionLine], name: str, *, listing: str = "`recollect memory sessions`"
 ) -> SessionLine:
     """Return the one session with this key, id, id prefix or name. Raise RecollectError if no
     session or several sessions match."""
-    found = sessions_called(lines, wanted)
-    named = plain_line(wanted[:80])
-    if not found:
-        raise RecollectError(f"no session is called {named!r} here; {listing} lists them")
-    if len(found) > 1:
-        names = sorted(plain_line(line.session_id) for line in found)
-        ids = ", ".join(names[:_MOST_NAMED])
-        more = f" and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    matches = find_sessions(lines, name)
+    shown_name = plain_line(name[:80])
+    if not matches:
+        raise RecollectError(f"no session is called {shown_name!r} here; {listing} lists them")
+    if len(matches) > 1:
+        names = sorted(plain_line(line.session_id) for line in matches)
+        ids = ", ".join(names[:_MAX_NAMED])
+        rest_note = f" and {len(matches) - _MAX_NAMED:,} more" if len(matches) > _MAX_NAMED else ""
         raise RecollectError(
-            f"several sessions are called {named!r}: {ids}{more}; give more of the id"
+            f"several sessions are called {shown_name!r}: {ids}{rest_note}; give more of the id"
         )
-    return found[0]
+    return matches[0]
 
 
-async def stored_session(store: Store, wanted: str) -> str:
+async def resolve_session(store: Store, name: str) -> str:
     """Return the id of a store's session with this name; `wanted` itself if there is none."""
-    if await store.session(wanted) is not None:
-        return wanted
-    lines = await stored_sessions(store)
-    if not sessions_called(lines, wanted):
-        return wanted
-    return session_meant(lines, wanted).session_id
+    if await store.session(name) is not None:
+        return name
+    lines = await list_stored_sessions(store)
+    if not find_sessions(lines, name):
+        return name
+    return find_session(lines, name).session_id
 
 
 @asynccontextmanager
@@ -266,20 +266,24 @@ class Receipts:
         """Return a compaction's page, by default the newest. Raise RecollectError if it is
         missing."""
         numbers = [record.number for record in self.records]
-        wanted = number if number is not None else max(numbers, default=0)
-        if wanted not in numbers:
-            kept = ", ".join(map(str, numbers)) or "none"
-            raise RecollectError(f"there is no compaction {wanted}; stored are {kept}")
-        at = numbers.index(wanted)
+        chosen_number = number if number is not None else max(numbers, default=0)
+        if chosen_number not in numbers:
+            stored_numbers = ", ".join(map(str, numbers)) or "none"
+            raise RecollectError(
+                f"there is no compaction {chosen_number}; stored are {stored_numbers}"
+            )
+        index = numbers.index(chosen_number)
         # if the previous record is missing, a diff would compare with an older one
-        before = self.records[at - 1] if at and numbers[at - 1] == wanted - 1 else None
-        recorded = _read(self.records[at])
+        before = (
+            self.records[index - 1] if index and numbers[index - 1] == chosen_number - 1 else None
+        )
+        compaction = _read(self.records[index])
         return ReceiptPage(
             session=self.session,
-            number=wanted,
+            number=chosen_number,
             of=numbers[-1],
-            undone=not host_of(recorded.result) and self._is_undone(wanted),
-            recorded=recorded,
+            undone=not host_of(compaction.result) and self._is_undone(chosen_number),
+            recorded=compaction,
             previous_summary="" if before is None else _read(before).result.summary,
             previous_number=None if before is None else before.number,
         )
@@ -316,11 +320,11 @@ async def read_receipts(store: Store, session: str) -> Receipts:
     state = await store.session(session)
     records = await store.compactions(session)
     return Receipts(
-        session=session, records=records, shown=_shown_number(state), is_known=state is not None
+        session=session, records=records, shown=_number_in_view(state), is_known=state is not None
     )
 
 
-def _shown_number(state: StoredSession | None) -> int | None:
+def _number_in_view(state: StoredSession | None) -> int | None:
     if state is None:
         return None
     try:

@@ -68,13 +68,13 @@ class RequestContext:
 
     def component(self, kind: ComponentKind) -> ContextComponent:
         """Return the component of this kind."""
-        return next(one for one in self.components if one.kind == kind)
+        return next(component for component in self.components if component.kind == kind)
 
     def share(self, kind: ComponentKind) -> float:
         """Return the share of the window that a component takes, calibrated. 1 means the whole
         window, and a share can be larger."""
-        calibrated = self.tokens * self.component(kind).tokens / (self.counted_tokens or 1)
-        return calibrated / (self.window_tokens or 1)
+        calibrated_tokens = self.tokens * self.component(kind).tokens / (self.counted_tokens or 1)
+        return calibrated_tokens / (self.window_tokens or 1)
 
     @property
     def window_share(self) -> float:
@@ -130,8 +130,8 @@ class ContextStatus:
                 **asdict(request),
                 "window_share": round(request.window_share, 4),
                 "components": [
-                    {**asdict(one), "share": round(request.share(one.kind), 4)}
-                    for one in request.components
+                    {**asdict(component), "share": round(request.share(component.kind), 4)}
+                    for component in request.components
                 ],
             },
             "spending": {**asdict(self.spending), "cache_share": self.spending.cache_share},
@@ -140,7 +140,7 @@ class ContextStatus:
 
 def request_context(
     report: Report,
-    which: WhichRequest,
+    request_kind: WhichRequest,
     weigher: Weigher,
     *,
     tools: Sequence[Mapping[str, Any]],
@@ -162,7 +162,7 @@ def request_context(
     )
     files = min(whole_system, sum(part.tokens for part in parts))
     return RequestContext(
-        which=which,
+        which=request_kind,
         turn=report.turn,
         window_tokens=report.window_tokens,
         window_source=report.window_source,
@@ -173,7 +173,7 @@ def request_context(
             ContextComponent(kind="system", tokens=whole_system - files),
             ContextComponent(kind="tools", tokens=schemas),
             ContextComponent(kind="files", tokens=files),
-            *said_components(report, weigher),
+            *message_components(report, weigher),
         ),
         messages=len(report.view.rows) - len(system_rows),
         files=parts,
@@ -181,7 +181,7 @@ def request_context(
     )
 
 
-def said_components(report: Report, weigher: Weigher) -> tuple[ContextComponent, ...]:
+def message_components(report: Report, weigher: Weigher) -> tuple[ContextComponent, ...]:
     """Return summaries, recalled blocks and history: all components but the system prompt and the
     tools. Summaries and blocks are separate rows, or parts of a message."""
     cut = newest_cut(report.edits)
@@ -213,39 +213,39 @@ def spending_of(entries: Iterable[PiEntry], own_prices: PriceList, *, beside_as:
     """Add up the usage in a transcript, each entry at its model's price. `beside_as` is the custom
     type of entries for summaries and note-taking turns."""
     replies = Usage(input_tokens=0)
-    beside = Usage(input_tokens=0)
-    said = asked = 0
-    cost, unpriced = 0.0, dict[str, None]()
+    side_usage = Usage(input_tokens=0)
+    reply_count = side_count = 0
+    cost, unpriced_models = 0.0, dict[str, None]()
     for entry in entries:
-        spent = _spent_beside(entry, beside_as)
-        record = entry.message if spent is None else spent
+        side_record = _side_spending(entry, beside_as)
+        record = entry.message if side_record is None else side_record
         usage = None if record is None else usage_of(record)
         if record is None or usage is None:
             continue
-        if spent is None:
-            said, replies = said + 1, add_usage(replies, usage)
+        if side_record is None:
+            reply_count, replies = reply_count + 1, add_usage(replies, usage)
         else:
-            asked, beside = asked + 1, add_usage(beside, usage)
+            side_count, side_usage = side_count + 1, add_usage(side_usage, usage)
         model = str(record.get("model") or "")
         price = model_price(model, own_prices)
         if price is None:
-            unpriced.setdefault(model or "a model without a name")
+            unpriced_models.setdefault(model or "a model without a name")
         else:
             cost += price.of(usage)
     return Spending(
-        replies=said,
+        replies=reply_count,
         input_tokens=replies.input_tokens,
         output_tokens=replies.output_tokens,
         cache_read_tokens=replies.cache_read_tokens,
-        side_requests=asked,
-        side_input_tokens=beside.input_tokens,
-        side_output_tokens=beside.output_tokens,
-        cost=None if unpriced or not said + asked else cost,
-        unpriced=tuple(unpriced),
+        side_requests=side_count,
+        side_input_tokens=side_usage.input_tokens,
+        side_output_tokens=side_usage.output_tokens,
+        cost=None if unpriced_models or not reply_count + side_count else cost,
+        unpriced=tuple(unpriced_models),
     )
 
 
-def _spent_beside(entry: PiEntry, beside_as: str) -> Mapping[str, Any] | None:
+def _side_spending(entry: PiEntry, beside_as: str) -> Mapping[str, Any] | None:
     if entry.kind != "custom" or entry.text("customType") != beside_as:
         return None
     data = entry.value.get("data")
@@ -258,20 +258,20 @@ def usage_of(message: Mapping[str, Any]) -> Usage | None:
     if message.get("role") != "assistant" or not isinstance(usage, Mapping):
         return None
     counts = [usage.get(name) for name in ("input", "output", "cacheRead", "cacheWrite")]
-    plain, said, read, written = (
+    plain_tokens, output_tokens, cached_tokens, written_tokens = (
         int(count) if isinstance(count, int | float) and count > 0 else 0 for count in counts
     )
-    if not (plain or said or read or written):
+    if not (plain_tokens or output_tokens or cached_tokens or written_tokens):
         return None
     return Usage(
-        input_tokens=plain + read + written,
-        output_tokens=said,
-        cache_read_tokens=read,
-        cache_write_tokens=written,
+        input_tokens=plain_tokens + cached_tokens + written_tokens,
+        output_tokens=output_tokens,
+        cache_read_tokens=cached_tokens,
+        cache_write_tokens=written_tokens,
     )
 
 
-def reported_tokens(message: Mapping[str, Any] | None) -> int | None:
+def tokens_from_usage(message: Mapping[str, Any] | None) -> int | None:
     """Return the provider's token count of the request that this reply answers."""
     usage = None if message is None else usage_of(message)
     return None if usage is None else usage.input_tokens

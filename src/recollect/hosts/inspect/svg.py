@@ -22,7 +22,7 @@ from recollect.system.plain_text import short_tokens
 if TYPE_CHECKING:
     from recollect.hosts.inspect.timeline import Timeline
 
-MOST_COLUMNS: Final = 400
+MAX_COLUMNS: Final = 400
 """With more turns than this, each column shows the largest request of several turns."""
 LANES: Final[dict[EventKind, str]] = {
     EventKind.EDITED: "Shortened",
@@ -82,48 +82,48 @@ class _Column:
 
 
 def timeline(
-    found: Timeline, sheet: ChartSize = WIDE, *, link: str = "", legend: bool = False
+    session_timeline: Timeline, sheet: ChartSize = WIDE, *, link: str = "", legend: bool = False
 ) -> str:
     """Draw the tokens per turn by kind, with one lane per kind of event. `link` is the address of a
     turn without its number: each mark links to its turn. If `legend` is true, add the names of the
     kinds."""
-    if not found.lines:
+    if not session_timeline.lines:
         return ""
-    columns = _columns(found, sheet)
+    columns = _columns(session_timeline, sheet)
     highest = max(
         *(max(column.came, sum(column.kinds.values())) for column in columns),
-        min(found.limit_tokens, 2 * max(column.came for column in columns)),
+        min(session_timeline.limit_tokens, 2 * max(column.came for column in columns)),
         1,
     )
-    step = _nice(75 * highest / sheet.plot)
+    step = _round_up(75 * highest / sheet.plot)
     top = step * -(-highest // step)
     base = _TOP + sheet.plot
 
     def y(tokens: float) -> float:
         return base - sheet.plot * tokens / top
 
-    parts = [_axis(found, columns, sheet, step=step, top=top, base=base)]
+    parts = [_axis(session_timeline, columns, sheet, step=step, top=top, base=base)]
     parts += _areas(columns, y)
     parts.append(
         f'<path class="received-line" d="{_steps(columns, [y(c.came) for c in columns])}"/>'
     )
-    if found.limit_tokens <= top:
-        at = y(found.limit_tokens)
-        label = f"limit {short_tokens(found.limit_tokens)}"
+    if session_timeline.limit_tokens <= top:
+        limit_y = y(session_timeline.limit_tokens)
+        label = f"limit {short_tokens(session_timeline.limit_tokens)}"
         parts.append(
-            f'<path class="limit-line" d="M{sheet.left} {at:.1f}H{sheet.right}"/>'
-            f'<text class="limit-text" x="{sheet.left + 6}" y="{at - 6:.1f}">{label}</text>'
+            f'<path class="limit-line" d="M{sheet.left} {limit_y:.1f}H{sheet.right}"/>'
+            f'<text class="limit-text" x="{sheet.left + 6}" y="{limit_y - 6:.1f}">{label}</text>'
         )
     lanes = base + 26 + _LANE / 2
-    parts.append(_lanes(found, sheet, lanes, link))
+    parts.append(_lanes(session_timeline, sheet, lanes, link))
     parts.append(_costs(columns, sheet, base + 30 + _LANE * len(LANES)))
     height = round(base + 38 + _LANE * (len(LANES) + 1))
     if legend:
         parts.append(_legend(sheet, height + 12))
         height += 24
     words = (
-        f"Tokens per turn, {found.turns:,} turns: at most {found.peak_tokens:,} tokens sent, "
-        f"limit {found.limit_tokens:,}"
+        f"Tokens per turn, {session_timeline.turns:,} turns: at most "
+        f"{session_timeline.peak_tokens:,} tokens sent, limit {session_timeline.limit_tokens:,}"
     )
     return (
         f'<svg class="chart {sheet.name}" viewBox="0 0 {sheet.right + 14} {height}" role="group" '
@@ -131,18 +131,18 @@ def timeline(
     )
 
 
-def _columns(found: Timeline, sheet: ChartSize) -> list[_Column]:
-    lines = found.lines
-    count = min(len(lines), MOST_COLUMNS, sheet.cells)
+def _columns(session_timeline: Timeline, sheet: ChartSize) -> list[_Column]:
+    lines = session_timeline.lines
+    count = min(len(lines), MAX_COLUMNS, sheet.cells)
     columns = []
-    for at in range(count):
-        group = lines[at * len(lines) // count : (at + 1) * len(lines) // count]
+    for index in range(count):
+        group = lines[index * len(lines) // count : (index + 1) * len(lines) // count]
         largest = max(group, key=lambda line: line.sizes.sent_tokens)
         columns.append(
             _Column(
                 first=group[0].turn,
                 last=group[-1].turn,
-                x=sheet.left + sheet.cells * at / count,
+                x=sheet.left + sheet.cells * index / count,
                 came=max(line.sizes.came_tokens for line in group),
                 kinds=largest.kinds(),
                 dollars=max(line.dollars or 0.0 for line in group),
@@ -174,39 +174,40 @@ def _steps(columns: Sequence[_Column], heights: Sequence[float], *, back: bool =
     points = [(column.x, height) for column, height in zip(columns, heights, strict=True)]
     if back:
         points.reverse()
-    kept = [
+    drawn_points = [
         point
-        for at, point in enumerate(points)
-        if at in (0, len(points) - 1)
-        or abs(point[1] - points[at - 1][1]) > 0.04
-        or abs(point[1] - points[at + 1][1]) > 0.04
+        for index, point in enumerate(points)
+        if index in (0, len(points) - 1)
+        or abs(point[1] - points[index - 1][1]) > 0.04
+        or abs(point[1] - points[index + 1][1]) > 0.04
     ]
     start = "L" if back else "M"
-    return start + "L".join(f"{x:.1f} {height:.1f}" for x, height in kept)
+    return start + "L".join(f"{x:.1f} {height:.1f}" for x, height in drawn_points)
 
 
 def _costs(columns: Sequence[_Column], sheet: ChartSize, top: float) -> str:
-    most, base = max(column.dollars for column in columns), top + _LANE
+    max_dollars, base = max(column.dollars for column in columns), top + _LANE
     lane = sheet.rule(base, "Cost")
-    if not most:
+    if not max_dollars:
         return lane
-    line = _steps(columns, [base - _LANE * column.dollars / most for column in columns])
+    line = _steps(columns, [base - _LANE * column.dollars / max_dollars for column in columns])
     area = f"{line}L{sheet.right} {base:.1f}L{sheet.left} {base:.1f}z"
-    words = f"Cost per turn, at most {dollars(most)}"
+    words = f"Cost per turn, at most {dollars(max_dollars)}"
     return f'{lane}<path class="m-cost" d="{area}"><title>{words}</title></path>'
 
 
 def _legend(sheet: ChartSize, y: float) -> str:
-    every = sheet.cells / len(SHOWN_KINDS)
+    entry_width = sheet.cells / len(SHOWN_KINDS)
     return "".join(
-        f'<rect class="k-{kind}" x="{sheet.left + at * every:.1f}" y="{y - 11:.1f}" width="12" '
-        f'height="12"/><text x="{sheet.left + at * every + 18:.1f}" y="{y:.1f}">{title}</text>'
-        for at, (kind, title) in enumerate(SHOWN_KINDS.items())
+        f'<rect class="k-{kind}" x="{sheet.left + index * entry_width:.1f}" y="{y - 11:.1f}" '
+        f'width="12" height="12"/><text x="{sheet.left + index * entry_width + 18:.1f}" '
+        f'y="{y:.1f}">{title}</text>'
+        for index, (kind, title) in enumerate(SHOWN_KINDS.items())
     )
 
 
 def _axis(
-    found: Timeline,
+    session_timeline: Timeline,
     columns: Sequence[_Column],
     sheet: ChartSize,
     *,
@@ -216,14 +217,14 @@ def _axis(
 ) -> str:
     parts = []
     for tokens in range(0, top + 1, step):
-        at = base - sheet.plot * tokens / top
-        parts.append(sheet.rule(at, short_tokens(tokens), "grid" if tokens else "axis"))
-    first, last = found.lines[0].turn, found.lines[-1].turn
-    every = _nice(max(1, (last - first) / sheet.ticks))
+        line_y = base - sheet.plot * tokens / top
+        parts.append(sheet.rule(line_y, short_tokens(tokens), "grid" if tokens else "axis"))
+    first, last = session_timeline.lines[0].turn, session_timeline.lines[-1].turn
+    turn_step = _round_up(max(1, (last - first) / sheet.ticks))
     parts.append(f'<text x="{sheet.left}" y="{base + 17:.0f}">turn {first:,}</text>')
     clear: float = sheet.left + 60
     for column in columns[:-1]:
-        turn = -(-column.first // every) * every
+        turn = -(-column.first // turn_step) * turn_step
         if turn <= column.last and clear < column.x < sheet.right - 16:
             clear = column.x + 50
             parts.append(
@@ -232,17 +233,17 @@ def _axis(
     return "".join(parts)
 
 
-def _lanes(found: Timeline, sheet: ChartSize, first: float, link: str) -> str:
+def _lanes(session_timeline: Timeline, sheet: ChartSize, first: float, link: str) -> str:
     parts: list[str] = []
     places: dict[EventKind, float] = {}
     for number, (kind, title) in enumerate(LANES.items()):
-        places[kind] = at = first + number * _LANE
-        parts.append(sheet.rule(at, title))
+        places[kind] = lane_y = first + number * _LANE
+        parts.append(sheet.rule(lane_y, title))
     drawn: dict[tuple[EventKind, int], None] = {}
-    count = len(found.lines)
-    for place, line in enumerate(found.lines):
+    count = len(session_timeline.lines)
+    for place, line in enumerate(session_timeline.lines):
         x = sheet.left + sheet.cells * (place + 0.5) / count
-        for kind in sorted(line.said, key=lambda one: one.value):
+        for kind in sorted(line.event_kinds, key=lambda event_kind: event_kind.value):
             if (kind, round(x / 5)) in drawn:  # marks on one spot are one mark
                 continue
             drawn[kind, round(x / 5)] = None
@@ -258,32 +259,38 @@ def _lanes(found: Timeline, sheet: ChartSize, first: float, link: str) -> str:
     return "".join(parts)
 
 
-def spark(found: Timeline) -> str:
+def spark(session_timeline: Timeline) -> str:
     """Draw the tokens of a few turns, received and sent, against the limit."""
-    if not found.lines:
+    if not session_timeline.lines:
         return ""
-    last, points = len(found.lines) - 1, max(1, min(len(found.lines), SPARK_TURNS) - 1)
-    lines = [found.lines[round(at * last / points)] for at in range(points + 1)]
-    limit = found.limit_tokens
+    last, points = (
+        len(session_timeline.lines) - 1,
+        max(1, min(len(session_timeline.lines), SPARK_TURNS) - 1),
+    )
+    lines = [session_timeline.lines[round(index * last / points)] for index in range(points + 1)]
+    limit = session_timeline.limit_tokens
     highest = max(max(line.sizes.came_tokens for line in lines), 1)
     top = max(highest, min(limit, 3 * highest))
 
     def area(sizes: Sequence[int]) -> str:
         step = 200 / (len(sizes) - 1)
         line = "L".join(
-            f"{at * step:.1f} {36 - 34 * size / top:.1f}" for at, size in enumerate(sizes)
+            f"{index * step:.1f} {36 - 34 * size / top:.1f}" for index, size in enumerate(sizes)
         )
         return f"M0 36L{line}L200 36z"
 
-    came = area([line.sizes.came_tokens for line in lines])
-    sent = area([line.sizes.sent_tokens for line in lines])
-    at = 36 - 34 * limit / top
-    line = f'<path class="limit-line" d="M0 {at:.1f}H200"/>' if limit <= top else ""
-    words = f"{found.turns:,} turns, at most {found.peak_tokens:,} tokens sent, limit {limit:,}"
+    received_area = area([line.sizes.came_tokens for line in lines])
+    sent_area = area([line.sizes.sent_tokens for line in lines])
+    limit_y = 36 - 34 * limit / top
+    line = f'<path class="limit-line" d="M0 {limit_y:.1f}H200"/>' if limit <= top else ""
+    words = (
+        f"{session_timeline.turns:,} turns, at most {session_timeline.peak_tokens:,} tokens sent, "
+        f"limit {limit:,}"
+    )
     return (
         f'<svg class="spark" viewBox="0 0 200 36" preserveAspectRatio="none" role="img" '
-        f'aria-label="{words}"><path class="received-area" d="{came}"/>'
-        f'<path class="k-user" d="{sent}"/>{line}</svg>'
+        f'aria-label="{words}"><path class="received-area" d="{received_area}"/>'
+        f'<path class="k-user" d="{sent_area}"/>{line}</svg>'
     )
 
 
@@ -293,10 +300,10 @@ def bar(kinds: Mapping[ShownKind, int], scale: int, label: str) -> str:
     for kind, title in SHOWN_KINDS.items():
         width = 1000 * kinds.get(kind, 0) / max(1, scale)
         if width:
-            said = f"{title}: {kinds[kind]:,} tokens"
+            title_text = f"{title}: {kinds[kind]:,} tokens"
             parts.append(
                 f'<rect class="k-{kind} area" x="{x:.2f}" width="{width:.2f}" height="22">'
-                f"<title>{said}</title></rect>"
+                f"<title>{title_text}</title></rect>"
             )
         x += width
     return (
@@ -305,7 +312,7 @@ def bar(kinds: Mapping[ShownKind, int], scale: int, label: str) -> str:
     )
 
 
-def _nice(least: float) -> int:
+def _round_up(least: float) -> int:
     size = 1
     while True:
         for factor in (1, 2, 5):
@@ -319,8 +326,8 @@ def stylesheet() -> str:
     return (Path(__file__).parent / "picture.css").read_text(encoding="utf-8")
 
 
-def exported(picture: str) -> str:
+def standalone_svg(picture: str) -> str:
     """Return a picture as a separate SVG file that contains the colors."""
     opening = '<svg xmlns="http://www.w3.org/2000/svg" '
-    styled = f"><style>{stylesheet()}</style>"
-    return picture.replace("<svg ", opening, 1).replace(">", styled, 1) + "\n"
+    style_element = f"><style>{stylesheet()}</style>"
+    return picture.replace("<svg ", opening, 1).replace(">", style_element, 1) + "\n"

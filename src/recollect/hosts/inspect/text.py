@@ -46,48 +46,48 @@ _SOURCES: Final = {
 }
 
 
-def clipped(text: str, cells: int) -> str:
+def clip_text(text: str, cells: int) -> str:
     """Cut a text to this many cells of a terminal. Wide characters take two."""
     if cell_len(text) <= cells:
         return text
     return set_cell_size(text, max(0, cells - 1)).rstrip() + "…" if cells > 0 else ""
 
 
-def percent(part: int, whole: int) -> str:
+def percent(part: int, total: int) -> str:
     """Format a share in at most four characters."""
-    share = part / whole if whole else 0.0
+    share = part / total if total else 0.0
     return "<1%" if 0 < share < 0.01 else f"{share:.0%}"
 
 
-def session_lines(explained: Explained, width: int, *, every: bool = False) -> Iterator[str]:
+def session_lines(explanation: Explained, width: int, *, lists_all: bool = False) -> Iterator[str]:
     """Describe a session at one turn. If `every` is true, each message has its own line."""
-    yield from _recording_lines(explained, width)
-    yield from _token_lines(explained)
-    if explained.largest:
-        whole = sum(fate.tokens_before for fate in explained.largest)
-        share = percent(whole, explained.came_tokens)
+    yield from _recording_lines(explanation, width)
+    yield from _token_lines(explanation)
+    if explanation.largest:
+        largest_tokens = sum(fate.tokens_before for fate in explanation.largest)
+        share = percent(largest_tokens, explanation.came_tokens)
         yield f"\nThe largest messages: {share} of the received tokens"
-        yield from (_message_line(fate, width) for fate in explained.largest)
-    counts = Counter(fate.fate for fate in explained.fates)
-    listed = ", ".join(f"{counts[fate]:,} {fate}" for fate in FATES if counts[fate])
-    yield f"\nOutcomes of the messages: {listed}"
-    if every:
-        yield from (_message_line(fate, width, reason=True) for fate in explained.fates)
+        yield from (_message_line(fate, width) for fate in explanation.largest)
+    counts = Counter(fate.fate for fate in explanation.fates)
+    outcomes_text = ", ".join(f"{counts[fate]:,} {fate}" for fate in FATES if counts[fate])
+    yield f"\nOutcomes of the messages: {outcomes_text}"
+    if lists_all:
+        yield from (_message_line(fate, width, reason=True) for fate in explanation.fates)
     else:
-        yield from _stretch_lines(explained.fates, width)
+        yield from _stretch_lines(explanation.fates, width)
     yield ""
-    yield from wrap(turn_line(explained), width)
-    for stage in explained.stages:
+    yield from wrap(turn_line(explanation), width)
+    for stage in explanation.stages:
         if stage.outcome in ("failed", "late") and stage.stage != "check":
             yield from wrap(f"! {stage.stage}: {reason_text(stage.reasons)}", width)
     yield "Next: --turn N another turn, --window N a tighter fit, --all"
 
 
-def _recording_lines(explained: Explained, width: int) -> Iterator[str]:
-    recording, window = explained.recording, explained.window
-    turn = f"turn {explained.turn:,} of {explained.turns:,}"
-    turn = "the next request" if explained.next_request else turn
-    yield f"{clipped(recording.file, width - len(turn) - 2)}: {turn}"
+def _recording_lines(explanation: Explained, width: int) -> Iterator[str]:
+    recording, window = explanation.recording, explanation.window
+    turn = f"turn {explanation.turn:,} of {explanation.turns:,}"
+    turn = "the next request" if explanation.next_request else turn
+    yield f"{clip_text(recording.file, width - len(turn) - 2)}: {turn}"
     facts = [
         _FILE_KINDS.get(recording.kind, recording.kind),
         *([f"the first of {recording.runs:,} runs"] if recording.runs > 1 else []),
@@ -101,55 +101,59 @@ def _recording_lines(explained: Explained, width: int) -> Iterator[str]:
     yield from wrap(", ".join(facts), width)
     yield from wrap(
         f"window {window.tokens:,} ({source}), limit {window.limit_tokens:,}, "
-        f"preset {explained.preset}",
+        f"preset {explanation.preset}",
         width,
     )
-    if explained.skipped_turns:
-        skipped, before = explained.skipped_turns, explained.turn - 1
-        text = f"{skipped:,} of the {before:,} turns before were not replayed, to save time"
+    if explanation.skipped_turns:
+        skipped_turns, before = explanation.skipped_turns, explanation.turn - 1
+        text = f"{skipped_turns:,} of the {before:,} turns before were not replayed, to save time"
         yield from wrap(text, width)
     for line in recording.passed_over[:2]:
-        yield clipped(f"! {line}", width)
-    if (more := len(recording.passed_over) - 2) > 0:
-        yield f"! {more:,} more lines skipped (--json lists them)"
+        yield clip_text(f"! {line}", width)
+    if (rest_count := len(recording.passed_over) - 2) > 0:
+        yield f"! {rest_count:,} more lines skipped (--json lists them)"
 
 
-def _token_lines(explained: Explained) -> Iterator[str]:
-    came, sent = explained.came_tokens, explained.sent_tokens
+def _token_lines(explanation: Explained) -> Iterator[str]:
+    received_tokens, sent_tokens = explanation.came_tokens, explanation.sent_tokens
     rows = [
         ("by recollect" if kind.kind == "ours" else kind.kind, kind.came_tokens, kind.sent_tokens)
-        for kind in sorted(explained.kinds, key=lambda kind: -kind.came_tokens)
+        for kind in sorted(explanation.kinds, key=lambda kind: -kind.came_tokens)
         if kind.came_tokens or kind.sent_tokens
     ]
     tools = [
         (
-            clipped(f"  {tool.tool}, {number_of(tool.results, 'result')}", 26),
+            clip_text(f"  {tool.tool}, {number_of(tool.results, 'result')}", 26),
             tool.came_tokens,
             tool.sent_tokens,
         )
-        for tool in explained.tools[:_MAX_TOOLS]
+        for tool in explanation.tools[:_MAX_TOOLS]
     ]
     yield f"\n{'Where the tokens go':26}{'received':>13}{'sent':>18}"
-    for name, received, kept in (*rows, *tools, ("all", came, sent)):
-        shares = percent(received, came), percent(kept, sent)
-        yield f"{name:26}{received:>13,} {shares[0]:>4}{kept:>13,} {shares[1]:>4}"
-    yield f"The request takes {percent(sent, explained.window.limit_tokens)} of the limit."
-    if explained.reported_tokens is not None:
-        yield f"The provider counted {explained.reported_tokens:,} tokens for it."
+    for name, received_count, sent_count in (*rows, *tools, ("all", received_tokens, sent_tokens)):
+        shares = percent(received_count, received_tokens), percent(sent_count, sent_tokens)
+        yield f"{name:26}{received_count:>13,} {shares[0]:>4}{sent_count:>13,} {shares[1]:>4}"
+    yield f"The request takes {percent(sent_tokens, explanation.window.limit_tokens)} of the limit."
+    if explanation.reported_tokens is not None:
+        yield f"The provider counted {explanation.reported_tokens:,} tokens for it."
 
 
 def _message_line(fate: MessageFate, width: int, *, reason: bool = False) -> str:
     number = "" if fate.number is None else f"#{fate.number:,}"
     after = "" if fate.fate == "kept" else f" → {fate.tokens_after:,}"
-    why = f"{reason_text(fate.reasons)}  " if reason and fate.fate != "kept" else ""
+    reason_words = f"{reason_text(fate.reasons)}  " if reason and fate.fate != "kept" else ""
     outcome = f"{fate.fate:10} " if reason else ""
-    start = f"{number:>7} {outcome}{clipped(fate.what, 20):20} {fate.tokens_before:>8,}{after}  "
-    return clipped(start + why + fate.excerpt, width).rstrip()
+    start = f"{number:>7} {outcome}{clip_text(fate.what, 20):20} {fate.tokens_before:>8,}{after}  "
+    return clip_text(start + reason_words + fate.excerpt, width).rstrip()
 
 
 def _stretch_lines(fates: Sequence[MessageFate], width: int) -> Iterator[str]:
-    found = stretches(fates)
-    for stretch in found if len(found) <= _MAX_STRETCHES else stretches(fates, together=True):
+    found_stretches = stretches(fates)
+    for stretch in (
+        found_stretches
+        if len(found_stretches) <= _MAX_STRETCHES
+        else stretches(fates, joins_all=True)
+    ):
         sizes = f"{stretch.tokens_before:>9,}" if stretch.tokens_before else " " * 9
         after = "" if stretch.fate == "kept" else f"→ {stretch.tokens_after:,}"
         start = f"{stretch.fate:10} {stretch.count:>6,} {span_text(stretch):15}{sizes} {after:10} "
@@ -166,16 +170,17 @@ def receipt_lines(page: ReceiptPage, width: int) -> Iterator[str]:
     """Describe a compaction: lost content first, because a user may have to repeat it."""
     result, receipt = page.recorded.result, page.recorded.result.receipt
     title = f"Compaction {page.number} of {page.of}{', undone' if page.undone else ''}"
-    at = when(page.recorded.at)
-    yield f"{title}  {clipped(plain_line(page.session), width - len(title) - len(at) - 4)}  {at}"
-    spent = result.spent
+    made_at = when(page.recorded.at)
+    session = clip_text(plain_line(page.session), width - len(title) - len(made_at) - 4)
+    yield f"{title}  {session}  {made_at}"
+    usage = result.spent
     text = f"{page.host} compacted by itself ({result.trigger})" if page.host else result.trigger
     text += f", before turn {page.recorded.turn}" if page.recorded.turn else ""
     text += f": {plain_line(str(result.reason))}"
     text += "; a turn was split" if result.splits_a_turn else ""
-    if spent.calls:
-        text += f"; {number_of(spent.calls, 'call')}, {spent.input_tokens:,} tokens in, "
-        text += f"{spent.output_tokens:,} out"
+    if usage.calls:
+        text += f"; {number_of(usage.calls, 'call')}, {usage.input_tokens:,} tokens in, "
+        text += f"{usage.output_tokens:,} out"
     yield from wrap(f"{text}; {result.seconds:.1f} s", width)
     before, after = result.tokens_before, result.tokens_after
     yield f"tokens before {before:,}, after {after:,} ({percent(after, before)})"
@@ -205,47 +210,47 @@ def _standing_lines(receipt: Receipt, pinned_word: str, width: int) -> Iterator[
     sums = [sum(counts[kind, standing] for kind in KIND_NAMES) for standing in STANDINGS]
     yield f"{'all':15}" + "".join(f"{count:>11,}" for count in sums)
     if receipt.not_checked:
-        rest = number_of(receipt.not_checked, "more detail")
-        yield from wrap(f"Not checked: {rest} of these messages.", width)
+        unchecked_text = number_of(receipt.not_checked, "more detail")
+        yield from wrap(f"Not checked: {unchecked_text} of these messages.", width)
 
 
 def _finding_lines(
     standing: str, title: str, receipt: Receipt, width: int, note: str = ""
 ) -> Iterator[str]:
-    found = [finding.probe for finding in receipt.findings if standing_of(finding) == standing]
-    if not found and standing != "lost":
+    probes = [finding.probe for finding in receipt.findings if standing_of(finding) == standing]
+    if not probes and standing != "lost":
         return
-    yield f"\n{title.capitalize()}  {len(found)}{note}"
-    if not found:
-        none = "No checked detail is lost: each is in the summary or was recalled."
-        yield from wrap(none, width)
-    for probe in found[:_MAX_LISTED]:
+    yield f"\n{title.capitalize()}  {len(probes)}{note}"
+    if not probes:
+        nothing_lost = "No checked detail is lost: each is in the summary or was recalled."
+        yield from wrap(nothing_lost, width)
+    for probe in probes[:_MAX_LISTED]:
         text, sentence = plain_line(probe.text), plain_line(probe.sentence)
         start = f"{'✗' if standing == 'lost' else '+'} {probe.kind:10} "
-        yield clipped(start + text, width)
+        yield clip_text(start + text, width)
         if sentence not in ("", text):
-            yield clipped(" " * len(start) + sentence, width)
-    yield from _rest(len(found) - _MAX_LISTED)
+            yield clip_text(" " * len(start) + sentence, width)
+    yield from _line_for_rest(len(probes) - _MAX_LISTED)
 
 
 def _summary_lines(page: ReceiptPage, width: int) -> Iterator[str]:
     if page.previous_number is None:
         first = page.number == 1
-        why = "the first of this session" if first else "the previous summary is not stored"
-        yield f"\nSummary  {why}"
+        cause = "the first of this session" if first else "the previous summary is not stored"
+        yield f"\nSummary  {cause}"
         lines = page.recorded.result.summary.splitlines()
     else:
         signs = {"dropped": "- ", "new": "+ "}
         diff = page.diff()
         count = Counter(line.change for line in diff)
-        listed = f"{count['dropped']} dropped, {count['new']} new, {count['kept']} kept"
-        yield f"\nAgainst summary {page.previous_number}  {listed}"
+        counts_text = f"{count['dropped']} dropped, {count['new']} new, {count['kept']} kept"
+        yield f"\nAgainst summary {page.previous_number}  {counts_text}"
         lines = [signs[line.change] + line.text for line in diff if line.change in signs]
     for line in lines[:_MAX_LISTED]:
-        yield clipped(plain_line(line), width)
-    yield from _rest(len(lines) - _MAX_LISTED)
+        yield clip_text(plain_line(line), width)
+    yield from _line_for_rest(len(lines) - _MAX_LISTED)
 
 
-def _rest(count: int) -> Iterator[str]:
+def _line_for_rest(count: int) -> Iterator[str]:
     if count > 0:
         yield f"  … and {count:,} more; --json has them all"

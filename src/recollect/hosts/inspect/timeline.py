@@ -26,12 +26,11 @@ if TYPE_CHECKING:
     from recollect.core.ports import Store
     from recollect.core.values.batch import PieceHash, TurnRecord
 
-MOST_READ: Final = 30_000
+MAX_CACHED_REPORTS: Final = 30_000
 """Number of reports that stay in RAM, each about 2 kB."""
-# One column of a sparkline is about four pixels wide; one query reads at most _AT_ONCE reports,
-# about 4 MB.
+# One column of a sparkline is about four pixels wide. The reports of one query take about 4 MB.
 SPARK_TURNS: Final = 48
-_AT_ONCE: Final = 2_000
+_REPORTS_PER_QUERY: Final = 2_000
 
 ShownKind: TypeAlias = Literal[
     "fixed", "summary", "user", "assistant", "thinking", "calls", "results", "ours"
@@ -46,9 +45,9 @@ _KINDS: Final[Mapping[ShownKind, tuple[str, tuple[TokenKind, ...]]]] = {
     "results": ("Tool results", ("tool results", "images")),
     "ours": ("Added by Recollect", ("ours",)),
 }
-SHOWN_KINDS: Final = {shown: title for shown, (title, _) in _KINDS.items()}
+SHOWN_KINDS: Final = {kind: title for kind, (title, _) in _KINDS.items()}
 """Kinds in stacking order, with their titles."""
-_SHOWN_AS: Final = {kind: shown for shown, (_, kinds) in _KINDS.items() for kind in kinds}
+_SHOWN_AS: Final = {kind: shown_kind for shown_kind, (_, kinds) in _KINDS.items() for kind in kinds}
 
 
 class EventKind(Enum):
@@ -127,11 +126,11 @@ class TurnLine:
     """True if the provider reported cache use of 0 for every turn, so no change can break it."""
 
     @property
-    def said(self) -> frozenset[EventKind]:
+    def event_kinds(self) -> frozenset[EventKind]:
         return frozenset([event.kind for event in self.events])
 
     @property
-    def asked(self) -> EntryKey | None:
+    def asked_key(self) -> EntryKey | None:
         """The message of the user that this turn answers; None if unknown."""
         return None if self.sizes.figures is None else self.sizes.figures.asked
 
@@ -140,10 +139,10 @@ class TurnLine:
         figures, total = self.sizes.figures, self.sizes.sent_tokens
         if figures is None:
             return Counter({"user": self.sizes.came_tokens if came else total})
-        found: Counter[ShownKind] = Counter()
+        token_counts: Counter[ShownKind] = Counter()
         for kind, tokens in (figures.came if came else figures.sent).items():
-            found[_SHOWN_AS[kind]] += tokens
-        return found
+            token_counts[_SHOWN_AS[kind]] += tokens
+        return token_counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +163,7 @@ class Timeline:
 
     def counts(self) -> Counter[EventKind]:
         """Return the number of turns with each kind of event."""
-        return Counter(kind for line in self.lines for kind in line.said)
+        return Counter(kind for line in self.lines for kind in line.event_kinds)
 
     def line(self, turn: int) -> TurnLine | None:
         return next((line for line in self.lines if line.turn == turn), None)
@@ -175,33 +174,39 @@ class TimelineReader:
 
     def __init__(self, prices: PriceList = ()) -> None:
         self._prices = prices
-        self._known: OrderedDict[PieceHash, TurnSizes | None] = OrderedDict()
+        self._sizes_by_hash: OrderedDict[PieceHash, TurnSizes | None] = OrderedDict()
 
-    async def read(self, store: Store, session: str, *, most: int | None = None) -> Timeline:
+    async def read(self, store: Store, session: str, *, max_turns: int | None = None) -> Timeline:
         """Read a session's turns: all, or an even choice of `most`, with the first and the last."""
         records = await store.records(session)
-        chosen = records
-        if most is not None and len(records) > most:
-            step = (len(records) - 1) / (most - 1)
-            chosen = tuple(records[round(at * step)] for at in range(most))
-        sizes = await self._sizes(store, chosen)
-        known = [(one, sizes[one.report]) for one in chosen if one.report in sizes]
-        return timeline_of(known, turns=len(records), prices=self._prices)
+        chosen_records = records
+        if max_turns is not None and len(records) > max_turns:
+            step = (len(records) - 1) / (max_turns - 1)
+            chosen_records = tuple(records[round(index * step)] for index in range(max_turns))
+        sizes = await self._sizes(store, chosen_records)
+        sized_turns = [
+            (record, sizes[record.report]) for record in chosen_records if record.report in sizes
+        ]
+        return timeline_of(sized_turns, turns=len(records), prices=self._prices)
 
     async def _sizes(
         self, store: Store, records: Iterable[TurnRecord]
     ) -> Mapping[PieceHash | None, TurnSizes]:
-        wanted = [record.report for record in records if record.report is not None]
-        new = [name for name in wanted if name not in self._known]
-        for at in range(0, len(new), _AT_ONCE):
-            for name, piece in (await store.pieces(new[at : at + _AT_ONCE])).items():
-                self._known[name] = read_sizes(piece.body)
-        found: dict[PieceHash | None, TurnSizes] = {
-            name: one for name in wanted if (one := self._known.get(name)) is not None
+        report_hashes = [record.report for record in records if record.report is not None]
+        new_hashes = [name for name in report_hashes if name not in self._sizes_by_hash]
+        for start in range(0, len(new_hashes), _REPORTS_PER_QUERY):
+            for name, piece in (
+                await store.pieces(new_hashes[start : start + _REPORTS_PER_QUERY])
+            ).items():
+                self._sizes_by_hash[name] = read_sizes(piece.body)
+        found_sizes: dict[PieceHash | None, TurnSizes] = {
+            name: turn_sizes
+            for name in report_hashes
+            if (turn_sizes := self._sizes_by_hash.get(name)) is not None
         }
-        while len(self._known) > MOST_READ:
-            self._known.popitem(last=False)
-        return found
+        while len(self._sizes_by_hash) > MAX_CACHED_REPORTS:
+            self._sizes_by_hash.popitem(last=False)
+        return found_sizes
 
 
 def timeline_of(
@@ -209,36 +214,42 @@ def timeline_of(
 ) -> Timeline:
     """Return the timeline of these turns, oldest first. `turns` is the number of all turns of the
     session."""
-    read = list(turns_read)
-    known = [one.figures.usage for _, one in read if one.figures and one.figures.usage]
-    used = any(one.cache_read_tokens or one.cache_write_tokens for one in known)
-    uncached = not used and any(one.reports_cache for one in known)
+    sized_turns = list(turns_read)
+    usages = [
+        sizes.figures.usage for _, sizes in sized_turns if sizes.figures and sizes.figures.usage
+    ]
+    uses_cache = any(usage.cache_read_tokens or usage.cache_write_tokens for usage in usages)
+    uncached = not uses_cache and any(usage.reports_cache for usage in usages)
     lines: list[TurnLine] = []
-    for record, sizes in read:
+    for record, sizes in sized_turns:
         lines.append(_line(record, sizes, lines[-1] if lines else None, uncached=uncached))
     pairs = zip_longest(lines, lines[1:])
-    priced = tuple(_priced(line, after, prices) for line, after in pairs)
-    return Timeline(lines=priced, turns=turns)
+    priced_lines = tuple(_with_price(line, after, prices) for line, after in pairs)
+    return Timeline(lines=priced_lines, turns=turns)
 
 
-def _priced(line: TurnLine, after: TurnLine | None, prices: PriceList) -> TurnLine:
+def _with_price(line: TurnLine, next_line: TurnLine | None, prices: PriceList) -> TurnLine:
     """Add the cost and the usage to a turn's line. The next turn's record contains the usage."""
-    reported = None
-    if after is not None and after.turn == line.turn + 1 and after.sizes.figures is not None:
-        reported = after.sizes.figures.usage
+    reported_usage = None
+    if (
+        next_line is not None
+        and next_line.turn == line.turn + 1
+        and next_line.sizes.figures is not None
+    ):
+        reported_usage = next_line.sizes.figures.usage
     price = model_price(line.model, prices)
-    usage = reported
+    usage = reported_usage
     if usage is None:
-        sent = line.sizes.sent_tokens
-        read = min(sent, line.cached_tokens or 0)
+        sent_tokens = line.sizes.sent_tokens
+        cached_tokens = min(sent_tokens, line.cached_tokens or 0)
         usage = Usage(
-            input_tokens=sent,
-            cache_read_tokens=read,
-            cache_write_tokens=0 if line.uncached else sent - read,
+            input_tokens=sent_tokens,
+            cache_read_tokens=cached_tokens,
+            cache_write_tokens=0 if line.uncached else sent_tokens - cached_tokens,
         )
     elif usage.reports_cache or usage.cache_read_tokens or usage.cache_write_tokens:
         line = replace(line, cached_tokens=usage.cache_read_tokens)
-    return replace(line, usage=reported, dollars=None if price is None else price.of(usage))
+    return replace(line, usage=reported_usage, dollars=None if price is None else price.of(usage))
 
 
 def read_sizes(body: bytes) -> TurnSizes | None:
@@ -266,37 +277,39 @@ def _events(lines: Sequence[Any]) -> Iterable[Event]:
         kind = _EVENTS.get((stage, outcome))
         if outcome in ("failed", "late"):
             kind = EventKind.FAILED
-        read = tuple(map(read_reason, reasons))
-        if kind in _SHOWN or (kind is not None and read[0].cause in _ACTS):
-            yield Event(kind=kind, text=reason_text(read))
+        reason_values = tuple(map(read_reason, reasons))
+        if kind in _SHOWN or (kind is not None and reason_values[0].cause in _ACTS):
+            yield Event(kind=kind, text=reason_text(reason_values))
 
 
 def _line(
-    record: TurnRecord, sizes: TurnSizes, before: TurnLine | None, *, uncached: bool
+    record: TurnRecord, sizes: TurnSizes, previous_line: TurnLine | None, *, uncached: bool
 ) -> TurnLine:
     figures, events = sizes.figures, list(sizes.events)
-    cached = None
+    cached_tokens = None
     if figures is not None:
-        earlier = before.sizes.figures if before is not None else None
+        earlier = previous_line.sizes.figures if previous_line is not None else None
         if earlier is not None and figures.messages < earlier.messages:
-            gone = number_of(earlier.messages - figures.messages, "message")
-            events.append(Event(kind=EventKind.CLIENT, text=f"{gone} fewer than the turn before"))
+            missing_text = number_of(earlier.messages - figures.messages, "message")
+            events.append(
+                Event(kind=EventKind.CLIENT, text=f"{missing_text} fewer than the turn before")
+            )
         if figures.before is not None:
-            cached = 0 if uncached else figures.same_tokens
+            cached_tokens = 0 if uncached else figures.same_tokens
         if figures.breaks_cache and not uncached:
-            ours = {EventKind.EDITED, EventKind.COMPACTED, EventKind.RECALLED} & {
+            own_kinds = {EventKind.EDITED, EventKind.COMPACTED, EventKind.RECALLED} & {
                 event.kind for event in events
             }
-            by = "Recollect" if ours else "a change of the request"
-            same = f"{figures.same_tokens:,} tokens from the start are unchanged"
-            events.append(Event(kind=EventKind.CACHE, text=f"broken by {by}; {same}"))
+            by = "Recollect" if own_kinds else "a change of the request"
+            same_text = f"{figures.same_tokens:,} tokens from the start are unchanged"
+            events.append(Event(kind=EventKind.CACHE, text=f"broken by {by}; {same_text}"))
     return TurnLine(
         turn=record.number,
         at=record.at,
         model=record.model,
         sizes=sizes,
         events=tuple(events),
-        cached_tokens=cached,
+        cached_tokens=cached_tokens,
         uncached=uncached,
     )
 
@@ -309,10 +322,12 @@ def cost_of(lines: Sequence[TurnLine]) -> float | None:
 
 def cache_share(lines: Sequence[TurnLine]) -> str:
     """Format the share of the input that came from the provider's cache."""
-    known = [line for line in lines if line.cached_tokens is not None]
-    whole = sum(line.usage.input_tokens if line.usage else line.sizes.sent_tokens for line in known)
-    read = sum(line.cached_tokens or 0 for line in known)
-    return f"{min(1.0, read / whole):.0%}" if whole else "unknown"
+    known_lines = [line for line in lines if line.cached_tokens is not None]
+    input_tokens = sum(
+        line.usage.input_tokens if line.usage else line.sizes.sent_tokens for line in known_lines
+    )
+    cached_tokens = sum(line.cached_tokens or 0 for line in known_lines)
+    return f"{min(1.0, cached_tokens / input_tokens):.0%}" if input_tokens else "unknown"
 
 
 def dollars(amount: float | None) -> str:

@@ -45,32 +45,36 @@ _LOOKED_AT_CHARS: Final = 4000  # long enough to recognize a long secret before 
 FATES: Final[tuple[FateKind, ...]] = ("kept", "changed", "left out", "summarized", "inserted")
 
 
-def shown_text(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:
+def format_excerpt(text: str, at_most_chars: int = EXCERPT_CHARS) -> str:
     """Return the start of a text on one line, with secrets masked."""
     line = plain_line(redact(text[:_LOOKED_AT_CHARS]).text)
     return line if len(line) <= at_most_chars else line[: at_most_chars - 1].rstrip() + "…"
 
 
-def shown_around(text: str, words: str) -> str:
-    """Return the text around the first occurrence of these words, as `shown_text` does."""
-    wanted = words.casefold()
-    first = max(0, text.casefold().find(wanted) - _LOOKED_AT_CHARS // 2)
-    part = redact(text[first : first + _LOOKED_AT_CHARS]).text
-    at = part.casefold().find(wanted)
-    start = max(0, at - EXCERPT_CHARS // 4)
-    return shown_text(text if at < 0 else "…" * (first + start > 0) + part[start:])
+def format_around(text: str, words: str) -> str:
+    """Return the text around the first occurrence of these words, as `format_excerpt` does."""
+    lowercase_words = words.casefold()
+    first = max(0, text.casefold().find(lowercase_words) - _LOOKED_AT_CHARS // 2)
+    passage = redact(text[first : first + _LOOKED_AT_CHARS]).text
+    offset = passage.casefold().find(lowercase_words)
+    start = max(0, offset - EXCERPT_CHARS // 4)
+    return format_excerpt(text if offset < 0 else "…" * (first + start > 0) + passage[start:])
 
 
-def shown_block(text: str, at_most_chars: int) -> str:
+def format_block(text: str, at_most_chars: int) -> str:
     """Return the start of a text with its lines, and with secrets masked."""
-    shown = plain_block(redact(text[: at_most_chars + _LOOKED_AT_CHARS]).text)
-    left = len(text) - at_most_chars
-    return shown if left <= 0 else f"{shown[:at_most_chars]}… ({left:,} more characters)"
+    block = plain_block(redact(text[: at_most_chars + _LOOKED_AT_CHARS]).text)
+    hidden_chars = len(text) - at_most_chars
+    return (
+        block
+        if hidden_chars <= 0
+        else f"{block[:at_most_chars]}… ({hidden_chars:,} more characters)"
+    )
 
 
 def excerpt_of(parts: Sequence[Part]) -> str:
     """Return the first words of a message."""
-    return next((line for part in parts if (line := shown_text(words_of(part)))), "")
+    return next((line for part in parts if (line := format_excerpt(words_of(part)))), "")
 
 
 def words_of(part: Part) -> str:
@@ -174,28 +178,32 @@ class Stretch:
     tokens_after: int
 
 
-def stretches(fates: Sequence[MessageFate], *, together: bool = False) -> list[Stretch]:
+def stretches(fates: Sequence[MessageFate], *, joins_all: bool = False) -> list[Stretch]:
     """Group consecutive messages by outcome and reason; with `together`, all messages."""
     groups: list[tuple[tuple[object, ...], list[MessageFate]]] = []
     for fate in fates:
         key = (fate.fate, *map(_without_score, fate.reasons))
-        known = next((group for group in groups if group[0] == key), None) if together else None
-        if known is None and not together and groups and groups[-1][0] == key:
-            known = groups[-1]
-        if known is None:
+        known_group = (
+            next((group for group in groups if group[0] == key), None) if joins_all else None
+        )
+        if known_group is None and not joins_all and groups and groups[-1][0] == key:
+            known_group = groups[-1]
+        if known_group is None:
             groups.append((key, [fate]))
         else:
-            known[1].append(fate)
-    found = [_stretch(members) for _, members in groups]
-    if together:
-        found.sort(key=lambda one: (FATES.index(one.fate), -one.count))
-    return found
+            known_group[1].append(fate)
+    found_stretches = [_stretch(members) for _, members in groups]
+    if joins_all:
+        found_stretches.sort(key=lambda stretch: (FATES.index(stretch.fate), -stretch.count))
+    return found_stretches
 
 
 def _stretch(members: list[MessageFate]) -> Stretch:
     numbers = [member.number for member in members if member.number is not None]
     reasons = [reason for member in members for reason in member.reasons]
-    scores = [float(str(one.numbers["score"])) for one in reasons if "score" in one.numbers]
+    scores = [
+        float(str(reason.numbers["score"])) for reason in reasons if "score" in reason.numbers
+    ]
     return Stretch(
         fate=members[0].fate,
         reasons=members[0].reasons,
@@ -239,20 +247,20 @@ def turn_of(report: Report, *, ratio: float = 1.0) -> TurnFates:
     return TurnFates(messages=tuple(messages), stages=tuple(stages))
 
 
-def messages_meant(report: Report, wanted: str) -> list[int]:
+def find_messages(report: Report, argument: str) -> list[int]:
     """Return the numbers of the messages with this number or these words. Raise RecollectError if
     there are none."""
     count = len(report.entries)
-    if wanted.isdigit():
-        if not 1 <= int(wanted) <= count:
-            raise RecollectError(f"there is no message {wanted}; the request has {count}")
-        return [int(wanted)]
-    words = wanted.casefold()
-    texts = [all_words(one.parts).casefold() for one in report.entries]
-    found = [at for at, text in enumerate(texts, 1) if words in text]
-    if not found:
+    if argument.isdigit():
+        if not 1 <= int(argument) <= count:
+            raise RecollectError(f"there is no message {argument}; the request has {count}")
+        return [int(argument)]
+    words = argument.casefold()
+    texts = [all_words(entry.parts).casefold() for entry in report.entries]
+    numbers = [number for number, text in enumerate(texts, 1) if words in text]
+    if not numbers:
         raise RecollectError("no message of the request contains these words")
-    return found
+    return numbers
 
 
 def all_words(parts: Sequence[Part]) -> str:
@@ -265,14 +273,14 @@ def all_words(parts: Sequence[Part]) -> str:
 
 
 # Not measured: the answer of a command fits a screen.
-MOST_LISTED: Final = 20
-_MOST_MATCHES: Final = 5
-_SAID_CHARS: Final = 60
+MAX_LISTED: Final = 20
+_MAX_MATCHES: Final = 5
+_EXCERPT_LINE_CHARS: Final = 60
 
 
 def reason_text(reasons: tuple[Reason, ...]) -> str:
     """Format reasons as one sentence."""
-    return shown_text(join_reasons(reasons))
+    return format_excerpt(join_reasons(reasons))
 
 
 def span_text(stretch: Stretch) -> str:
@@ -291,7 +299,9 @@ def why_text(stretch: Stretch) -> str:
     low, high = (f"{score:.2f}" for score in stretch.scores)
     ends = low if low == high else f"{low} to {high}"
     return reason_text(
-        tuple(Reason(one.cause, **{**one.numbers, "score": ends}) for one in stretch.reasons)
+        tuple(
+            Reason(reason.cause, **{**reason.numbers, "score": ends}) for reason in stretch.reasons
+        )
     )
 
 
@@ -303,50 +313,56 @@ def turn_text(turn: TurnFates, numbers: Sequence[int] = ()) -> str:
             for stage in turn.stages
             if stage.outcome not in ("done", "nothing")
         ]
-        for one in stretches(turn.messages)[-MOST_LISTED:]:
-            sizes = f"{one.tokens_before:>7,} → {one.tokens_after:<7,}"
-            lines.append(f"  {span_text(one):>11}  {one.fate:<10} {sizes} {why_text(one)}")
+        for stretch in stretches(turn.messages)[-MAX_LISTED:]:
+            sizes = f"{stretch.tokens_before:>7,} → {stretch.tokens_after:<7,}"
+            lines.append(
+                f"  {span_text(stretch):>11}  {stretch.fate:<10} {sizes} {why_text(stretch)}"
+            )
         return "\n".join(lines)
-    found = [one for one in turn.messages if one.number in numbers]
-    lines = [_fate_line(one) for one in found[:_MOST_MATCHES]]
-    if len(found) > _MOST_MATCHES:
-        lines.append(f"… and {len(found) - _MOST_MATCHES} more contain these words.")
+    listed_fates = [fate for fate in turn.messages if fate.number in numbers]
+    lines = [_fate_line(fate) for fate in listed_fates[:_MAX_MATCHES]]
+    if len(listed_fates) > _MAX_MATCHES:
+        lines.append(f"… and {len(listed_fates) - _MAX_MATCHES} more contain these words.")
     return "\n".join(lines)
 
 
 def _fate_line(fate: MessageFate) -> str:
     sizes = f"{fate.tokens_before:,} → {fate.tokens_after:,} tokens"
-    said = shown_text(fate.excerpt, _SAID_CHARS)
-    why = reason_text(fate.reasons)
-    return f"{fate.number:>4} {fate.role} »{said}«: {fate.fate}, {sizes}: {why}"
+    excerpt = format_excerpt(fate.excerpt, _EXCERPT_LINE_CHARS)
+    reason_words = reason_text(fate.reasons)
+    return f"{fate.number:>4} {fate.role} »{excerpt}«: {fate.fate}, {sizes}: {reason_words}"
 
 
-def turns_text(kept: Sequence[KeptTurn]) -> list[str]:
+def turns_text(kept_turns: Sequence[KeptTurn]) -> list[str]:
     """Format one line per user message: the turns that answer the message, and its first words."""
     rows = []
-    for _, group in groupby(kept, key=lambda turn: turn.asked_by or turn.turn):
+    for _, group in groupby(kept_turns, key=lambda turn: turn.asked_by or turn.turn):
         turns = list(group)
         first, last = turns[0], turns[-1]
         span = f"{first.turn}" if first is last else f"{first.turn}-{last.turn}"
-        rows.append(f"{span:>9}  {when(first.at)}  {shown_text(first.said) or '(no longer kept)'}")
+        rows.append(
+            f"{span:>9}  {when(first.at)}  {format_excerpt(first.said) or '(no longer kept)'}"
+        )
     return rows
 
 
-def sent_line(rebuilt: Rebuilt) -> str:
+def describe_request(rebuilt: Rebuilt) -> str:
     """Describe the turn of a request, and whether the request is byte for byte as sent."""
     record = rebuilt.record
     text = f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes"
     reasons = ["exact" if rebuilt.exact else "not exact"]
     if rebuilt.redacted:
-        reasons.append(f"masked, or changed in the store: {_named(rebuilt.redacted)}")
+        reasons.append(f"masked, or changed in the store: {_join_names(rebuilt.redacted)}")
     if rebuilt.missing:
-        reasons.append(f"no longer kept: {_named(rebuilt.missing)}")
+        reasons.append(f"no longer kept: {_join_names(rebuilt.missing)}")
     return f"{text}: {'; '.join(reasons)}"
 
 
-def _named(things: tuple[str, ...]) -> str:
-    left = len(things) - _MOST_MATCHES
-    return ", ".join(things[:_MOST_MATCHES]) + (f" and {left:,} more" if left > 0 else "")
+def _join_names(things: tuple[str, ...]) -> str:
+    hidden_count = len(things) - _MAX_MATCHES
+    return ", ".join(things[:_MAX_MATCHES]) + (
+        f" and {hidden_count:,} more" if hidden_count > 0 else ""
+    )
 
 
 _COMPONENTS: Final[Mapping[ComponentKind, str]] = {
@@ -362,64 +378,78 @@ _COMPONENTS: Final[Mapping[ComponentKind, str]] = {
 def status_text(status: ContextStatus) -> str:
     """Format the answer of `/status`."""
     request = status.request
-    named = f" ({status.name})" if status.name else ""
+    name_note = f" ({status.name})" if status.name else ""
     messages = number_of(request.messages, "message")
-    which = "last request" if request.which == "sent" else "next request, before your message"
+    request_name = (
+        "last request" if request.which == "sent" else "next request, before your message"
+    )
     lines = [
-        f"session {status.session_id}{named}, {_duration(status.seconds)}",
+        f"session {status.session_id}{name_note}, {_duration(status.seconds)}",
         f"model {status.model}, window {request.window_tokens:,} tokens ({request.window_source})",
         f"{status.messages} messages, {status.compactions} compactions in effect",
-        f"{which}: {request.tokens:,} tokens, {request.window_share:.0%} of the window",
+        f"{request_name}: {request.tokens:,} tokens, {request.window_share:.0%} of the window",
         f"  by the counter: {request.counted_tokens:,} tokens in {messages}",
         f"  limit without the reply: {request.limit_tokens:,}",
     ]
     if status.reported_tokens is not None:
         lines.append(f"  as the provider counted it: {status.reported_tokens:,} tokens")
     lines.extend(
-        f"  {_COMPONENTS[one.kind]}: {one.tokens:,} tokens, "
-        f"{request.share(one.kind):.0%} of the window"
-        for one in request.components
-        if one.tokens
+        f"  {_COMPONENTS[component.kind]}: {component.tokens:,} tokens, "
+        f"{request.share(component.kind):.0%} of the window"
+        for component in request.components
+        if component.tokens
     )
     lines.append(_spending_text(status.spending))
     return "\n".join([*lines, *request.notes])
 
 
-def context_text(request: RequestContext, wanted: str) -> str:
+def context_text(request: RequestContext, argument: str) -> str:
     """Format the answer of `/context list`, or of `/context detail`: also the tokens of files."""
-    if wanted not in ("", "list", "detail"):
+    if argument not in ("", "list", "detail"):
         raise RecollectError("give /context list or /context detail")
-    which = "last request" if request.which == "sent" else "next request, before your message"
+    request_name = (
+        "last request" if request.which == "sent" else "next request, before your message"
+    )
     share = f"{request.tokens:,} of {request.window_tokens:,} tokens, {request.window_share:.0%}"
     rows = [
-        (_COMPONENTS[one.kind], f"{one.tokens:,} tokens", f"{request.share(one.kind):.0%}")
-        for one in request.components
+        (
+            _COMPONENTS[component.kind],
+            f"{component.tokens:,} tokens",
+            f"{request.share(component.kind):.0%}",
+        )
+        for component in request.components
     ]
     for part in request.files:
         sizes = f"{part.raw_chars:,} characters, {part.sent_chars:,} sent"
         cut = "" if part.raw_chars == part.sent_chars else ", truncated"
-        tokens = f", {part.tokens:,} tokens" if wanted == "detail" else ""
+        tokens = f", {part.tokens:,} tokens" if argument == "detail" else ""
         rows.append((part.name, sizes + cut + tokens, ""))
     width = max(len(name) for name, _, _ in rows)
     lines = [f"  {name:{width}}  {size}  {part}".rstrip() for name, size, part in rows]
-    return "\n".join([f"{which}: {share}", *lines, *request.notes])
+    return "\n".join([f"{request_name}: {share}", *lines, *request.notes])
 
 
-def _spending_text(spent: Spending) -> str:
-    if not spent.replies and not spent.side_requests:
+def _spending_text(spending: Spending) -> str:
+    if not spending.replies and not spending.side_requests:
         return "cost: nothing was reported yet"
-    used = f"{spent.input_tokens:,} tokens in, {spent.output_tokens:,} out"
-    cached = "" if spent.cache_share is None else f", {spent.cache_share:.0%} from the cache"
-    took = f"{number_of(spent.replies, 'reply', 'replies')}: {used}{cached}"
-    if spent.side_requests:
-        beside = number_of(
-            spent.side_requests, "summary or note-taking turn", "summaries and note-taking turns"
+    token_text = f"{spending.input_tokens:,} tokens in, {spending.output_tokens:,} out"
+    cached_note = (
+        "" if spending.cache_share is None else f", {spending.cache_share:.0%} from the cache"
+    )
+    usage_text = f"{number_of(spending.replies, 'reply', 'replies')}: {token_text}{cached_note}"
+    if spending.side_requests:
+        side_note = number_of(
+            spending.side_requests, "summary or note-taking turn", "summaries and note-taking turns"
         )
-        took += f"; {beside}: {spent.side_input_tokens:,} in, {spent.side_output_tokens:,} out"
-    if spent.cost is None:
-        why = f"the price of {', '.join(spent.unpriced)} is not known; models.prices can name it"
-        return f"cost: not known ({why}); {took}"
-    return f"cost: ${spent.cost:.4f} for {took}"
+        usage_text += (
+            f"; {side_note}: {spending.side_input_tokens:,} in, {spending.side_output_tokens:,} out"
+        )
+    if spending.cost is None:
+        price_note = (
+            f"the price of {', '.join(spending.unpriced)} is not known; models.prices can name it"
+        )
+        return f"cost: not known ({price_note}); {usage_text}"
+    return f"cost: ${spending.cost:.4f} for {usage_text}"
 
 
 def _duration(seconds: float) -> str:

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 TOKEN_SECONDS: Final = 600.0
 """A link's token works once, within this time."""
 # Not measured: far more than the browsers of one user; bounds what is compared per request.
-MOST_SIGNED_IN: Final = 64
+MAX_SIGNED_IN: Final = 64
 ALL_SCOPES: Final[frozenset[KeyScope]] = frozenset(("read", "write", "forget"))
 _COOKIE: Final = "recollect-inspector"
 _OWN_SITES: Final = frozenset({"same-origin", "none"})
-_STANDING: Final = {
+_FIXED_HEADERS: Final = {
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -55,7 +55,7 @@ def policy(nonce: str) -> dict[str, str]:
         "require-trusted-types-for 'script'",
         "trusted-types recollect",
     )
-    return {**_STANDING, "content-security-policy": "; ".join(rules)}
+    return {**_FIXED_HEADERS, "content-security-policy": "; ".join(rules)}
 
 
 def answer(text: str, status: int = 200, *, nonce: str = "") -> Response:
@@ -86,8 +86,8 @@ def refusal_of(request: Request, public_hosts: Collection[str] | None) -> Respon
     public hosts are names under which a proxy serves the pages; None: only this machine's names."""
     host = request.headers.get("host", "")
     if not is_own_host(host, public_hosts):
-        more = "" if public_hosts is None else ", its IP address or, at a node, serve.public_hosts"
-        return PlainTextResponse(FOREIGN_HOST + more, 421)
+        hint = "" if public_hosts is None else ", its IP address or, at a node, serve.public_hosts"
+        return PlainTextResponse(FOREIGN_HOST + hint, 421)
     pages = filter(None, map(request.headers.get, ("origin", "referer")))
     is_own = all(names_host(page, host, public_hosts) for page in pages)
     if is_own and request.headers.get("sec-fetch-site", "none") in _OWN_SITES:
@@ -107,7 +107,9 @@ class LocalAccess:
     def new_token(self) -> str:
         """Return a token for one link."""
         now = time.monotonic()
-        self._tokens = {one: until for one, until in self._tokens.items() if until > now}
+        self._tokens = {
+            token_text: until for token_text, until in self._tokens.items() if until > now
+        }
         token = secrets.token_urlsafe(24)
         self._tokens[token] = now + TOKEN_SECONDS
         return token
@@ -117,7 +119,7 @@ class LocalAccess:
         if token is not None and request.method == "GET":
             return self._sign_in(request, token)
         cookie = request.cookies.get(_COOKIE, "")
-        if any(is_token(cookie, known) for known in self._cookies):
+        if any(is_token(cookie, valid_cookie) for valid_cookie in self._cookies):
             return Visitor(spaces=self._spaces, secret=cookie.encode())
         return self.refuse("This browser is not signed in.")
 
@@ -127,7 +129,7 @@ class LocalAccess:
             return self.refuse("This link was used before, or is too old.")
         cookie = secrets.token_urlsafe(32)
         self._cookies[cookie] = None
-        while len(self._cookies) > MOST_SIGNED_IN:
+        while len(self._cookies) > MAX_SIGNED_IN:
             del self._cookies[next(iter(self._cookies))]
         # the cookie is strict: after a redirect from another site a browser would not send it
         home = f"{request.scope['root_path']}/"

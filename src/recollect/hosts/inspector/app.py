@@ -29,12 +29,12 @@ from recollect.hosts.inspector.view import FOLDER, Page, PageView, page_template
 from recollect.system.config import Settings
 
 # Not measured: the longest form holds one fact; a slow or endless form must not occupy the server.
-MOST_FORM_BYTES: Final = 200_000
+MAX_FORM_BYTES: Final = 200_000
 FORM_SECONDS: Final = 10.0
 LIVE_SECONDS: Final = 1.0
 """Interval at which the server checks whether the session of an open page has new turns."""
 # Not measured: an open page that no user looks at connects again once an hour.
-MOST_LIVE_SECONDS: Final = 3_600.0
+MAX_LIVE_SECONDS: Final = 3_600.0
 _FILES: Final = ("inspector.css", "inspector.js", "icon.svg")
 _TYPES: Final = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -50,20 +50,22 @@ class Inspector:
 
     def routes(self, path: str = "") -> list[BaseRoute]:
         """Return the routes, mounted at a path."""
-        found: list[BaseRoute] = []
+        routes: list[BaseRoute] = []
         for name, page in (sessions.PAGES | requests.PAGES | memory.PAGES).items():
-            found.append(Route(f"/{name}", self._answered(page)))
+            routes.append(Route(f"/{name}", self._endpoint_of(page)))
         for name, (scope, action) in (requests.ACTIONS | memory.ACTIONS).items():
-            found.append(Route(f"/{name}", self._answered(action, scope=scope), methods=["POST"]))
-        found.append(Route("/live", self._answered(self._live)))
-        found += [Route(f"/{name}", self._file) for name in _FILES]
-        return [Mount(path, routes=found)] if path else found
+            routes.append(
+                Route(f"/{name}", self._endpoint_of(action, scope=scope), methods=["POST"])
+            )
+        routes.append(Route("/live", self._endpoint_of(self._live)))
+        routes += [Route(f"/{name}", self._file) for name in _FILES]
+        return [Mount(path, routes=routes)] if path else routes
 
     def end(self) -> None:
         """End the streams of open pages, because the server stops."""
         self._ending.set()
 
-    def _answered(
+    def _endpoint_of(
         self, page: Page, *, scope: KeyScope | None = None
     ) -> Callable[[Request], Awaitable[Response]]:
         """Return the endpoint of a page. With a `scope`, the endpoint is an action and reads a
@@ -74,32 +76,32 @@ class Inspector:
             if isinstance(visitor, Response):
                 return visitor
             view = PageView(self._templates, self._timelines, request, visitor)
-            done = await attempted(self._shown(view, page, scope))
-            if not isinstance(done, Failure):
-                return done
-            if issubclass(done.error, UnknownSpace):
-                return view.notice("No such memory", done.said, 404)
-            if issubclass(done.error, RecollectError):
-                return view.notice("This does not work", done.said, 400)
-            named = done.error.__name__
-            return view.notice("The inspector failed", f"This page cannot be shown: {named}.", 500)
+            response = await attempted(self._run_page(view, page, scope))
+            if not isinstance(response, Failure):
+                return response
+            if issubclass(response.error, UnknownSpace):
+                return view.notice("No such memory", response.said, 404)
+            if issubclass(response.error, RecollectError):
+                return view.notice("This does not work", response.said, 400)
+            error_name = response.error.__name__
+            return view.notice(
+                "The inspector failed", f"This page cannot be shown: {error_name}.", 500
+            )
 
         return answer
 
-    async def _shown(self, view: PageView, page: Page, scope: KeyScope | None) -> Response:
+    async def _run_page(self, view: PageView, page: Page, scope: KeyScope | None) -> Response:
         if (scope or "read") not in view.visitor.scopes:
             return view.notice(
                 "Not allowed", f"This needs a key with the scope {scope or 'read'}.", 403
             )
         if scope is not None:
             try:
-                body = await read_body(
-                    view.request, max_bytes=MOST_FORM_BYTES, seconds=FORM_SECONDS
-                )
+                body = await read_body(view.request, max_bytes=MAX_FORM_BYTES, seconds=FORM_SECONDS)
             except HTTPException as refusal:
                 return view.notice("The form was not read", refusal.detail, refusal.status_code)
             view.form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True))
-            if not is_token(view.given("form_token"), view.visitor.form_token):
+            if not is_token(view.parameter("form_token"), view.visitor.form_token):
                 return view.notice(
                     "The form has expired", "Load its page again, then send it.", 403
                 )
@@ -114,19 +116,19 @@ class Inspector:
         return Response(text, headers=headers, media_type=_TYPES[name.rpartition(".")[2]])
 
     async def _live(self, view: PageView) -> Response:
-        known = view.number("turns")
+        known_turns = view.number("turns")
         async with view.open():
             pass  # an unknown memory is an error, not a stream that breaks off
 
         async def events() -> AsyncIterator[bytes]:
-            nonlocal known
-            until = asyncio.get_running_loop().time() + MOST_LIVE_SECONDS
+            nonlocal known_turns
+            until = asyncio.get_running_loop().time() + MAX_LIVE_SECONDS
             yield b": open\n\n"
-            async with view.open() as opened:
+            async with view.open() as opened_space:
                 while not self._ending.is_set() and asyncio.get_running_loop().time() < until:
-                    turns = len(await opened.store.turns(view.session))
-                    if turns != known:
-                        known = turns
+                    turns = len(await opened_space.store.turns(view.session))
+                    if turns != known_turns:
+                        known_turns = turns
                         yield f"event: turns\ndata: {turns}\n\n".encode()
                     try:
                         await asyncio.wait_for(self._ending.wait(), LIVE_SECONDS)

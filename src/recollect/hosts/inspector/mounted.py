@@ -50,7 +50,7 @@ class LocalInspector:
             return
         async with self._making:
             if self._app is None:  # the import would block the streams of others
-                self._app = await asyncio.to_thread(self._made)
+                self._app = await asyncio.to_thread(self._make_app)
         await self._app(scope, receive, send)
 
     def _refusal_of(self, request: Request) -> Response | None:
@@ -61,7 +61,7 @@ class LocalInspector:
             return self._access.refuse("This address is not, or no longer, in use.")
         return refusal
 
-    def _made(self) -> Starlette:
+    def _make_app(self) -> Starlette:
         from recollect.hosts.http import application
         from recollect.hosts.inspector.app import Inspector
 

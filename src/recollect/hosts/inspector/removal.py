@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from recollect.system.config.settings import Redaction
 
 _OWN_PATTERNS = "--pattern masks only data that is stored now. For later messages, run this again."
-_OFF = "redaction.enabled is off: new messages are stored unmasked; turn it on."
-_NO_PII = "redaction.pii is off: new personal data is stored unmasked; turn it on."
+_REDACTION_OFF = "redaction.enabled is off: new messages are stored unmasked; turn it on."
+_PII_OFF = "redaction.pii is off: new personal data is stored unmasked; turn it on."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class ForgetPlan:
             "records in ledger, jobs and session states": self.targets.records,
             **self.counts,
         }
-        return ", ".join(count_text(count, what) for what, count in counts.items() if count)
+        return ", ".join(count_text(count, kind) for kind, count in counts.items() if count)
 
 
 async def plan_forgetting(place: RemovalPlace, order: ForgetOrder, *, look: bool) -> ForgetPlan:
@@ -87,18 +87,22 @@ async def plan_forgetting(place: RemovalPlace, order: ForgetOrder, *, look: bool
     if look or place.workspace is not None or order.segments:
         # otherwise it is not necessary to read all messages
         targets = await find_targets(place.store, place.spools, order)
-    segments = [*(one.segment for one in targets.stored_segments), *targets.spooled_segments]
+    segments = [*(target.segment for target in targets.stored_segments), *targets.spooled_segments]
     files = FilesOrder(
         order=order,
-        said=tuple({one.text for one in segments if one.id in frozenset(order.segments)}),
-        all_said=tuple({one.text for one in segments}) if place.workspace is not None else (),
+        said=tuple(
+            {segment.text for segment in segments if segment.id in frozenset(order.segments)}
+        ),
+        all_said=tuple({segment.text for segment in segments})
+        if place.workspace is not None
+        else (),
         workspace=place.workspace,
     )
     plan = ForgetPlan(order=order, targets=targets, files=files)
     if not (look and place.has_files):
         return plan
-    seen = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
-    return replace(plan, counts=dict(seen.counts), cannot=tuple(seen.cannot))
+    file_findings = await asyncio.to_thread(forget_in_files, place.space, files, only_look=True)
+    return replace(plan, counts=dict(file_findings.counts), cannot=tuple(file_findings.cannot))
 
 
 async def forget_planned(place: RemovalPlace, plan: ForgetPlan) -> Certificate:
@@ -108,14 +112,14 @@ async def forget_planned(place: RemovalPlace, plan: ForgetPlan) -> Certificate:
     from recollect.core.upkeep.forget import forget
 
     # files first: if this is interrupted, the archive still knows the words
-    done = None
+    file_result = None
     if plan.files is not None and place.has_files:
-        done = await asyncio.to_thread(forget_in_files, place.space, plan.files)
+        file_result = await asyncio.to_thread(forget_in_files, place.space, plan.files)
     certificate = await forget(place.store, place.spools, plan.order, now=plan.order.at)
-    if done is None:
+    if file_result is None:
         return certificate
     return extend_certificate(
-        certificate, counts=done.counts, covers=done.covers, cannot=done.cannot
+        certificate, counts=file_result.counts, covers=file_result.covers, cannot=file_result.cannot
     )
 
 
@@ -148,7 +152,7 @@ async def redact_stored(
         files = await asyncio.to_thread(
             redact_in_files, place.space, masks, workspace=place.workspace, apply=apply
         )
-    done = await redact(
+    result = await redact(
         place.store,
         place.spools,
         masks,
@@ -157,19 +161,19 @@ async def redact_stored(
         progress=progress or (lambda *_: None),
     )
     if files is not None:
-        done.add(files)
-    notes = [_OWN_PATTERNS] if masks.patterns and done.applied else []
+        result.add(files)
+    notes = [_OWN_PATTERNS] if masks.patterns and result.applied else []
     if not rules.enabled:
-        notes.append(_OFF)
+        notes.append(_REDACTION_OFF)
     elif masks.pii and not rules.pii:
-        notes.append(_NO_PII)
-    noted = () if place.workspace is None else (certificates.COVERS_NOTES,)
+        notes.append(_PII_OFF)
+    notes_coverage = () if place.workspace is None else (certificates.COVERS_NOTES,)
     return certificates.RedactionReport(
         redacted_at=now,
         space=place.space,
         engine=(await place.store.stats()).engine,
         version=__version__,
-        result=done,
-        covers=certificates.COVERS + noted,
+        result=result,
+        covers=certificates.COVERS + notes_coverage,
         notes=tuple(notes),
     )

@@ -12,9 +12,9 @@ from starlette.responses import Response
 from recollect.core.rules.identity import segment_id
 from recollect.core.values.message import EntryKey
 from recollect.hosts.inspect import svg
-from recollect.hosts.inspect.sessions import SessionLine, sessions_of, stored_sessions
+from recollect.hosts.inspect.sessions import SessionLine, list_stored_sessions, sessions_of
 from recollect.hosts.inspect.timeline import SPARK_TURNS, EventKind, Timeline, TurnLine
-from recollect.hosts.inspect.turns import shown_text
+from recollect.hosts.inspect.turns import format_excerpt
 from recollect.hosts.inspector.access import policy
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Not measured: lengths of lists that a person can still read, and a browser shows at once.
 SESSIONS_PER_PAGE: Final = 50
-MOST_TURNS: Final = 2_500
+MAX_TURNS: Final = 2_500
 """The list of sessions reads at most this many turns per session, evenly sampled."""
 # Not measured: as SESSIONS_PER_PAGE.
 ROWS_PER_PAGE: Final = 100
@@ -32,124 +32,134 @@ MESSAGES_PER_PAGE: Final = 60
 
 async def sessions(view: PageView) -> Response:
     """List the sessions of all memories, newest first."""
-    spaces = [one.space for one in await view.visitor.spaces.summaries() if one.space]
-    every: list[tuple[str, SessionLine]] = []
+    spaces = [summary.space for summary in await view.visitor.spaces.summaries() if summary.space]
+    all_lines: list[tuple[str, SessionLine]] = []
     for space in spaces:
-        async with view.open(space) as opened:
-            every += [(space, line) for line in await _named_sessions(opened)]
-    every.sort(key=lambda one: one[1].changed, reverse=True)
-    query = view.given("q").strip()
+        async with view.open(space) as opened_space:
+            all_lines += [(space, line) for line in await _list_sessions(opened_space)]
+    all_lines.sort(key=lambda entry: entry[1].changed, reverse=True)
+    query = view.parameter("q").strip()
     words = query.casefold()
-    found = [
+    matching_lines = [
         (space, line)
-        for space, line in every
+        for space, line in all_lines
         if words in f"{space} {line.session_id} {line.name}".casefold()
     ]
-    shown = view.paged(found, SESSIONS_PER_PAGE, "", q=query)
+    page_lines = view.page_of(matching_lines, SESSIONS_PER_PAGE, "", q=query)
     timelines: dict[tuple[str, str], Timeline] = {}
-    left = MOST_TURNS
-    for space in dict.fromkeys(space for space, _ in shown):
-        async with view.open(space) as opened:
-            for id_ in [line.session_id for own, line in shown if own == space]:
-                most = max(left, SPARK_TURNS)
-                read = await view.timelines.read(opened.store, id_, most=most)
-                timelines[space, id_] = read
-                left -= len(read.lines)
+    turns_left = MAX_TURNS
+    for space in dict.fromkeys(space for space, _ in page_lines):
+        async with view.open(space) as opened_space:
+            for id_ in [line.session_id for line_space, line in page_lines if line_space == space]:
+                max_turns = max(turns_left, SPARK_TURNS)
+                timeline = await view.timelines.read(opened_space.store, id_, max_turns=max_turns)
+                timelines[space, id_] = timeline
+                turns_left -= len(timeline.lines)
     return view.render(
         "sessions.html",
-        rows=[(space, line, timelines[space, line.session_id]) for space, line in shown],
+        rows=[(space, line, timelines[space, line.session_id]) for space, line in page_lines],
         spaces=spaces,
-        total=len(every),
-        found=len(found),
+        total=len(all_lines),
+        found=len(matching_lines),
         query=query,
     )
 
 
-async def _named_sessions(opened: OpenSpace) -> list[SessionLine]:
-    lines = await stored_sessions(opened.store)
-    if not opened.has_files:
+async def _list_sessions(opened_space: OpenSpace) -> list[SessionLine]:
+    lines = await list_stored_sessions(opened_space.store)
+    if not opened_space.has_files:
         return lines
-    names = {one.session_id: one.name for one in await asyncio.to_thread(sessions_of, opened.space)}
+    names = {
+        line.session_id: line.name
+        for line in await asyncio.to_thread(sessions_of, opened_space.space)
+    }
     return [replace(line, name=names.get(line.session_id, "")) for line in lines]
 
 
 async def session(view: PageView) -> Response:
     """Show a session's timeline."""
-    async with view.open() as opened:
-        store = opened.store
-        found = await view.timelines.read(store, view.session)
-        known = {one.session_id: one for one in await _named_sessions(opened)}
-        stored = known.get(view.session)
-        if not found.turns and stored is None:
+    async with view.open() as opened_space:
+        store = opened_space.store
+        timeline = await view.timelines.read(store, view.session)
+        lines_by_id = {line.session_id: line for line in await _list_sessions(opened_space)}
+        session_line = lines_by_id.get(view.session)
+        if not timeline.turns and session_line is None:
             return view.notice("No such session", "No session of this memory has this name.", 404)
-        groups = view.paged(_groups(found), ROWS_PER_PAGE, "session")
-        asked = await _asked(opened, view.session, [one[0] for one in groups if len(one) == 1])
+        groups = view.page_of(_groups(timeline), ROWS_PER_PAGE, "session")
+        words_by_key = await _first_words(
+            opened_space, view.session, [group[0] for group in groups if len(group) == 1]
+        )
         compactions = len(await store.compactions(view.session))
-    lines = found.lines
+    lines = timeline.lines
     return view.render(
         "session.html",
-        name=(stored and stored.name) or view.session,
-        timeline=found,
+        name=(session_line and session_line.name) or view.session,
+        timeline=timeline,
         models=list(dict.fromkeys(line.model or "model unknown" for line in lines)),
         over=sum(line.sizes.sent_tokens > line.sizes.limit_tokens for line in lines),
         outgrown=sum(line.sizes.came_tokens > line.sizes.limit_tokens for line in lines),
-        breaks=found.counts()[EventKind.CACHE],
+        breaks=timeline.counts()[EventKind.CACHE],
         reported=sum(line.usage is not None for line in lines),
-        wide=svg.timeline(found, link=view.here("turn") + "&turn="),
-        narrow=svg.timeline(found, svg.NARROW),
+        wide=svg.timeline(timeline, link=view.session_link("turn") + "&turn="),
+        narrow=svg.timeline(timeline, svg.NARROW),
         groups=groups,
-        asked=asked,
+        asked=words_by_key,
         compactions=compactions,
-        messages=stored.messages if stored else 0,
+        messages=session_line.messages if session_line else 0,
     )
 
 
-def _groups(found: Timeline) -> list[list[TurnLine]]:
+def _groups(timeline: Timeline) -> list[list[TurnLine]]:
     """Group turns, newest first. The newest turn and each turn with events are groups of their own;
     other consecutive turns form one group."""
     groups: list[list[TurnLine]] = []
     alone = True
-    for line in reversed(found.lines):
+    for line in reversed(timeline.lines):
         if alone or line.events:
             groups.append([line])
         else:
             groups[-1].append(line)
-        alone = bool(line.events) or line is found.lines[-1]
+        alone = bool(line.events) or line is timeline.lines[-1]
     return groups
 
 
-async def _asked(
-    opened: OpenSpace, session: str, lines: Sequence[TurnLine]
+async def _first_words(
+    opened_space: OpenSpace, session: str, lines: Sequence[TurnLine]
 ) -> Mapping[EntryKey, str]:
     """Return the first words of the user messages that these turns answer."""
-    keys = dict.fromkeys(line.asked for line in lines if line.asked is not None)
+    keys = dict.fromkeys(line.asked_key for line in lines if line.asked_key is not None)
     ids = [segment_id(session, key) for key in keys]
-    stored = {one.segment.key: one.segment.text for one in await opened.store.segments(ids)}
-    return {key: shown_text(stored.get(key, "(no longer stored)")) for key in keys}
+    texts_by_key = {
+        stored_segment.segment.key: stored_segment.segment.text
+        for stored_segment in await opened_space.store.segments(ids)
+    }
+    return {key: format_excerpt(texts_by_key.get(key, "(no longer stored)")) for key in keys}
 
 
 async def picture(view: PageView) -> Response:
     """Return a session's timeline as an SVG file."""
-    async with view.open() as opened:
-        found = await view.timelines.read(opened.store, view.session)
-    text = await asyncio.to_thread(svg.exported, svg.timeline(found, legend=True))
-    saved = {"content-disposition": 'attachment; filename="timeline.svg"'}
-    return Response(text, headers=policy(view.nonce) | saved, media_type="image/svg+xml")
+    async with view.open() as opened_space:
+        timeline = await view.timelines.read(opened_space.store, view.session)
+    text = await asyncio.to_thread(svg.standalone_svg, svg.timeline(timeline, legend=True))
+    file_headers = {"content-disposition": 'attachment; filename="timeline.svg"'}
+    return Response(text, headers=policy(view.nonce) | file_headers, media_type="image/svg+xml")
 
 
 async def messages(view: PageView) -> Response:
     """List the stored messages of a session, newest first."""
-    async with view.open() as opened:
-        found = await opened.store.page(
+    async with view.open() as opened_space:
+        page_segments = await opened_space.store.page(
             after=view.number("after") or 2**62,
             limit=MESSAGES_PER_PAGE + 1,
             session=view.session,
             descending=True,
         )
-    shown = found[:MESSAGES_PER_PAGE]
-    if len(found) > MESSAGES_PER_PAGE:
-        view.older = view.here("messages", after=shown[-1].sequence)
-    return view.render("messages.html", rows=[one.segment for one in shown])
+    shown_segments = page_segments[:MESSAGES_PER_PAGE]
+    if len(page_segments) > MESSAGES_PER_PAGE:
+        view.older = view.session_link("messages", after=shown_segments[-1].sequence)
+    return view.render(
+        "messages.html", rows=[stored_segment.segment for stored_segment in shown_segments]
+    )
 
 
 PAGES: Final[dict[str, Page]] = {

@@ -78,28 +78,28 @@ class LocalSpaces:
     async def summaries(self) -> tuple[SpaceSummary, ...]:
         if self._url is None and not spaces_folder().is_dir():
             return ()
-        found = await stored_spaces(self._url, key=self.settings.store.key)
-        return tuple(reversed([one for one in found if one.space is not None]))
+        spaces = await stored_spaces(self._url, key=self.settings.store.key)
+        return tuple(reversed([space for space in spaces if space.space is not None]))
 
     @asynccontextmanager
     async def open(self, name: str) -> AsyncIterator[OpenSpace]:
         await self._require(name)
         key = self.settings.store.key
-        async with AsyncExitStack() as opened:
+        async with AsyncExitStack() as exit_stack:
             store = await open_store(self._url, space=name, create=False, key=key)
-            opened.push_async_callback(store.close)
+            exit_stack.push_async_callback(store.close)
             spool = await open_spool(self._url, space=name, key=key)
-            opened.push_async_callback(spool.close)
+            exit_stack.push_async_callback(spool.close)
             state = await spool.state()
             yield OpenSpace(
                 space=name, store=store, settings=self.settings, spools=(spool,), spool=state
             )
 
     async def _require(self, name: str) -> None:
-        known = bool(name) and is_stored(self._url, name)
-        if known and is_server(self._url):  # opening an unknown space would create it
-            known = any(one.space == name for one in await self.summaries())
-        if not known:
+        is_known = bool(name) and is_stored(self._url, name)
+        if is_known and is_server(self._url):  # opening an unknown space would create it
+            is_known = any(space.space == name for space in await self.summaries())
+        if not is_known:
             raise UnknownSpace
 
     @asynccontextmanager

@@ -30,7 +30,7 @@ from recollect.hosts.inspect.timeline import (
     cost_of,
     dollars,
 )
-from recollect.hosts.inspect.turns import shown_text
+from recollect.hosts.inspect.turns import format_excerpt
 from recollect.hosts.inspector import access
 from recollect.hosts.inspector.access import Visitor
 from recollect.hosts.inspector.spaces import OpenSpace
@@ -51,27 +51,27 @@ FATE_SIGNS: Final[Mapping[FateKind, tuple[str, str]]] = {
 
 def page_templates() -> Environment:
     """Return the templates. Every value is escaped."""
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader(__package__ or ""),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    environment.filters.update(
         n=lambda value: f"{value:,}",
         line=plain_line,
         when=when,
         short=short_tokens,
         dollars=dollars,
         size=size_text,
-        shown=shown_text,
+        shown=format_excerpt,
         cap=lambda text: text[:1].upper() + text[1:],
         share=lambda part, whole: f"{part / max(1, whole):.0%}",
         fullness=_fullness,
         drawing=Markup,  # only for pictures of `svg`, which escapes its texts
     )
-    made.globals.update(
+    environment.globals.update(
         number_of=number_of,
         fates=FATE_SIGNS,
         speakers=SPEAKERS,
@@ -82,7 +82,7 @@ def page_templates() -> Environment:
         cache_share=cache_share,
         cost_of=cost_of,
     )
-    return made
+    return environment
 
 
 def _fullness(sizes: TurnSizes) -> str:
@@ -105,58 +105,62 @@ class PageView:
     """Address of the list's previous page, with newer entries; empty on the first page."""
     older: str = ""
 
-    def given(self, name: str) -> str:
+    def parameter(self, name: str) -> str:
         """Return a parameter of the form or the address; empty if it is missing."""
         return self.form.get(name, self.request.query_params.get(name, ""))
 
     def number(self, name: str) -> int:
         """Return a parameter as a whole number; 0 if it is missing."""
-        text = self.given(name).strip() or "0"
+        text = self.parameter(name).strip() or "0"
         if not (text.isascii() and text.isdigit() and len(text) < 16):
             raise RecollectError(f"{name} must be a whole number, not {plain_line(text)!r}")
         return int(text)
 
     @property
     def space(self) -> str:
-        return self.given("space")
+        return self.parameter("space")
 
     @property
     def session(self) -> str:
-        return self.given("session")
+        return self.parameter("session")
 
     async def spaces(self) -> list[str]:
         """Return the names of the memories, and choose the one used last if none is named."""
-        found = [one.space for one in await self.visitor.spaces.summaries() if one.space]
-        if not self.space and found:
-            self.form = {**self.form, "space": found[0]}
-        return found
+        names = [
+            summary.space for summary in await self.visitor.spaces.summaries() if summary.space
+        ]
+        if not self.space and names:
+            self.form = {**self.form, "space": names[0]}
+        return names
 
     def open(self, name: str = "") -> AbstractAsyncContextManager[OpenSpace]:
         return self.visitor.spaces.open(name or self.space)
 
-    def link(self, page: str = "", /, **given: object) -> str:
+    def link(self, page: str = "", /, **values: object) -> str:
         """Return the address of a page."""
-        named = {name: str(value) for name, value in given.items() if value not in (None, "")}
-        query = f"?{urlencode(named)}" if named else ""
+        parameters = {name: str(value) for name, value in values.items() if value not in (None, "")}
+        query = f"?{urlencode(parameters)}" if parameters else ""
         return f"{self.request.scope.get('root_path', '')}/{page}{query}"
 
-    def here(self, page: str, /, **given: object) -> str:
+    def session_link(self, page: str, /, **values: object) -> str:
         """Return the address of a page of this session."""
-        return self.link(page, **{"space": self.space, "session": self.session, **given})
+        return self.link(page, **{"space": self.space, "session": self.session, **values})
 
-    def paged(self, rows: Sequence[Row], size: int, page: str, /, **given: object) -> Sequence[Row]:
+    def page_of(
+        self, rows: Sequence[Row], size: int, page: str, /, **values: object
+    ) -> Sequence[Row]:
         """Return the rows of the requested page, and set the links to the pages next to it."""
-        at = self.number("page")
-        if at:
-            self.newer = self.here(page, **given, page=at - 1 or "")
-        if (at + 1) * size < len(rows):
-            self.older = self.here(page, **given, page=at + 1)
-        return rows[at * size : (at + 1) * size]
+        page_number = self.number("page")
+        if page_number:
+            self.newer = self.session_link(page, **values, page=page_number - 1 or "")
+        if (page_number + 1) * size < len(rows):
+            self.older = self.session_link(page, **values, page=page_number + 1)
+        return rows[page_number * size : (page_number + 1) * size]
 
     def render(self, template: str, status: int = 200, /, **values: object) -> Response:
         """Render a page. A template sees `view` and these values."""
         text = self.templates.get_template(template).render(
-            view=self, link=self.link, here=self.here, **values
+            view=self, link=self.link, here=self.session_link, **values
         )
         return access.answer(text, status, nonce=self.nonce)
 
