@@ -42,7 +42,8 @@ NOTES: Final = (
     "chars: characters that a prompt gets, of those that need memory and get any",
     "brief: characters that a session gets at its start",
     "precision: share of these characters that are in a sentence with something needed",
-    "hook: milliseconds of wall clock of a prompt's hook, and of processor time of all processes",
+    "hook: milliseconds of wall clock of a prompt's hook",
+    "hook_processor: milliseconds of the daemon's processor time per prompt",
 )
 
 
@@ -115,6 +116,7 @@ def _play(
         shutil.copytree(lab.data, after_week, ignore=shutil.ignore_patterns("daemon"))
         lab.prompts.milliseconds.clear()
         lab.starts.milliseconds.clear()
+        lab.prompt_seconds = 0.0
         probes = _sample(read_probes(half)) if quick else read_probes(half)
         told = []
         for asked, probe in enumerate(probes):
@@ -129,7 +131,6 @@ def _play(
             shutil.copytree(after_week, own.data)
             with _daemon(own):
                 told.append(_ask(own, probe, cwd))
-        lab.daemon_seconds = lab.processor_seconds()
         return told, lab, messages
     finally:
         lab.stop_daemon()
@@ -186,7 +187,7 @@ def _wait_for_vectors(lab: AgentLab, project: Path, progress: Progress) -> None:
     progress("vectors")
     lab.recollect("memory", "reindex", cwd=project)
     until = time.monotonic() + _VECTOR_SECONDS
-    while b"no jobs" not in lab.recollect("memory", "jobs", cwd=project).lower():
+    while b"embed" in lab.recollect("memory", "jobs", cwd=project):
         if time.monotonic() > until:
             return
         time.sleep(1.0)
@@ -233,7 +234,5 @@ def _figures(told: Sequence[Told], lab: AgentLab) -> dict[str, float]:
         "start_p95": quantile(lab.starts.milliseconds, 0.95),
         "hook_p50": quantile(lab.prompts.milliseconds, 0.5),
         "hook_p95": quantile(lab.prompts.milliseconds, 0.95),
-        "processor_per_hook": 1_000
-        * lab.daemon_seconds
-        / max(1, len(lab.prompts.milliseconds) + len(lab.starts.milliseconds)),
+        "hook_processor": 1_000 * lab.prompt_seconds / max(1, len(lab.prompts.milliseconds)),
     }

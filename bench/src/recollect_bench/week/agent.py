@@ -74,7 +74,8 @@ class AgentLab:
     data: Path
     prompts: Timed = field(default_factory=Timed)
     starts: Timed = field(default_factory=Timed)
-    daemon_seconds: float = 0.0
+    prompt_seconds: float = 0.0
+    """Processor time of the daemon while it answered prompts."""
 
     @property
     def home(self) -> Path:
@@ -114,7 +115,7 @@ class AgentLab:
         return done.stdout
 
     def stop_daemon(self) -> None:
-        """End the daemon, and add its processor time."""
+        """End the daemon."""
         self.recollect("daemon", "stop")
 
     def processor_seconds(self) -> float:
@@ -189,7 +190,9 @@ class HookedSession:
 
     def prompt(self, text: str) -> str:
         """The user submits a prompt; return what the hooks add."""
+        used = self.lab.processor_seconds()
         added = self.run("UserPromptSubmit", prompt=text)
+        self.lab.prompt_seconds += self.lab.processor_seconds() - used
         self._user(text)
         context = str(added.get("additionalContext") or "")
         if context:
