@@ -152,6 +152,15 @@ def excerpt_around(text: str, offset: int, length: int, max_chars: int = SENTENC
     return text[start:end]
 
 
+def clipped_sentences(text: str, max_chars: int) -> str:
+    """Return the first sentences of a text that fit, or else the start of the first one."""
+    text = " ".join(text.split())
+    if len(text) <= max_chars:
+        return text
+    fitting = max((end for _, end in sentence_spans(text) if end <= max_chars), default=0)
+    return text[:fitting] or f"{text[: max_chars - 2].rpartition(' ')[0]} …"
+
+
 THINKING_OPENING = "[thinking]\n"
 THINKING_CLOSING = "\n[/thinking]"
 ERROR_MARK = "[error] "

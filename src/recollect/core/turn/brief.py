@@ -1,0 +1,195 @@
+"""Writes what earlier sessions tell a new one: the brief at a session's start, and answers to
+prompts about time and continuation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, tzinfo
+from itertools import groupby
+from typing import Final
+
+from recollect.core.formats.recalled_block import defuse_tags
+from recollect.core.rules.text import clipped_sentences
+from recollect.core.search.moments import Moment
+from recollect.core.turn.past_turns import OpenPoint, Past, PastTurn, open_points, weight_of
+from recollect.core.turn.rulings import by_weight
+from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
+
+BRIEF_TOKENS: Final = 300
+ANSWER_CHARS: Final = 900
+_REQUEST_CHARS: Final = 110
+_OUTCOME_CHARS: Final = 230
+_BRIEF_CHARS: Final = 110
+"""Limit of the last request, and of its outcome, in the brief."""
+_POINT_CHARS: Final = 170
+_LINE_CHARS: Final = 90
+_MAX_FILES: Final = 3
+_MAX_POINTS: Final = 2
+_SAME_SUBJECT: Final = 0.8
+"""The newest session continues a subject if it has this share of the best session's words."""
+_KNOWS_SUBJECT: Final = 0.5
+_RULES_NOTE: Final = "The user's standing rules:"
+_LAST_NOTE: Final = "The last session ended"
+_OPEN_NOTE: Final = "Left open:"
+
+
+def write_brief(
+    past: Past,
+    *,
+    zone: tzinfo | None,
+    count_tokens: Callable[[str], int],
+    tokens: int = BRIEF_TOKENS,
+) -> str:
+    """Return the brief for a new session; empty if there is nothing to tell."""
+    last = last_turn_of(past)
+    ending = [] if last is None else [_last_line(last, zone, _BRIEF_CHARS)]
+    left = tokens - count_tokens(_block(ending))
+    rules = rule_lines(past, count_tokens, left)
+    left -= count_tokens("\n".join(rules))
+    points = [
+        f"- {clipped_sentences(point.text, _POINT_CHARS)}"
+        for point in open_points(past)
+        if point.turn is not last
+    ][:_MAX_POINTS]
+    if points and count_tokens("\n".join([_OPEN_NOTE, *points])) < left:
+        ending += [_OPEN_NOTE, *points]
+    return _block([*rules, *ending]) if rules or ending else ""
+
+
+def write_moment(past: Past, moment: Moment, *, zone: tzinfo | None) -> str:
+    """Return what the order of the sessions answers to a prompt about time; empty if nothing."""
+    lines: Sequence[str] = ()
+    if moment.kind == "last":
+        last = last_turn_of(past)
+        lines = [] if last is None else [_last_line(last, zone), *_earlier_lines(past, last)]
+    elif moment.kind == "open":
+        lines = _open_lines(open_points(past), zone)
+    elif moment.kind == "day":
+        turns = [turn for turn in past.turns if moment.start <= turn.said_at < moment.end]
+        lines = _day_lines(turns, zone)
+    else:
+        lines = _subject_lines(past, moment.words, zone)
+    kept: list[str] = []
+    for line in lines:
+        if len(_block([*kept, line])) > ANSWER_CHARS and kept:
+            break
+        kept.append(line)
+    return _block(kept) if kept else ""
+
+
+def rules_block(past: Past, count_tokens: Callable[[str], int], tokens: int) -> str:
+    """Return a block with the user's rules alone; empty if there are none."""
+    lines = rule_lines(past, count_tokens, tokens - count_tokens(_block(())))
+    return _block(lines) if lines else ""
+
+
+def rule_lines(past: Past, count_tokens: Callable[[str], int], tokens: int) -> list[str]:
+    """Return pinned facts and the strongest and newest rules that fit, under a heading."""
+    lines: list[str] = []
+    left = tokens - count_tokens(_RULES_NOTE)
+    for line in (*past.pinned, *(rule.text for rule in by_weight(past.rules))):
+        cost = count_tokens(line) + 1
+        if cost <= left:
+            lines.append(line)
+            left -= cost
+    return [_RULES_NOTE, *lines] if lines else []
+
+
+def last_turn_of(past: Past) -> PastTurn | None:
+    """Return the last turn in which something was done or said."""
+    return next((turn for turn in reversed(past.turns) if not turn.is_small_talk), None)
+
+
+def _block(lines: Iterable[str]) -> str:
+    return "\n".join(
+        [BLOCK_OPENING, "<detail>", *map(defuse_tags, lines), "</detail>", BLOCK_CLOSING]
+    )
+
+
+def _last_line(turn: PastTurn, zone: tzinfo | None, chars: int = _OUTCOME_CHARS) -> str:
+    ended_at = turn.ended_at or turn.said_at
+    return f"{_LAST_NOTE} {_day(ended_at, zone)} {_clock(ended_at, zone)}. {_told(turn, chars)}"
+
+
+def _told(turn: PastTurn, chars: int = _OUTCOME_CHARS) -> str:
+    request = clipped_sentences(turn.request, min(chars, _REQUEST_CHARS)).rstrip(".")
+    outcome = f" Outcome: {clipped_sentences(turn.outcome, chars)}" if turn.outcome else ""
+    files = f" [edited {', '.join(turn.files[-_MAX_FILES:])}]" if turn.files else ""
+    return f"The user asked: {request}.{outcome}{files}"
+
+
+def _earlier_lines(past: Past, last: PastTurn) -> list[str]:
+    earlier = [
+        turn
+        for turn in past.turns
+        if turn.session == last.session and turn is not last and not turn.is_small_talk
+    ]
+    return [
+        f"- before that: {clipped_sentences(turn.request, _LINE_CHARS)}" for turn in earlier[:-4:-1]
+    ]
+
+
+def _open_lines(points: Sequence[OpenPoint], zone: tzinfo | None) -> list[str]:
+    lines = [
+        f"- {_day(point.turn.said_at, zone)}: {clipped_sentences(point.text, _POINT_CHARS)}"
+        for point in points
+    ]
+    return [_OPEN_NOTE, *lines] if lines else []
+
+
+def _day_lines(turns: Sequence[PastTurn], zone: tzinfo | None) -> list[str]:
+    lines: list[str] = []
+    for _, grouped in groupby(turns, key=lambda turn: turn.session):
+        session = [turn for turn in grouped if not turn.is_small_talk]
+        if not session:
+            continue
+        asked = "; ".join(clipped_sentences(turn.request, _LINE_CHARS - 10) for turn in session[:3])
+        more = f"; {len(session) - 3} more" if len(session) > 3 else ""
+        when = f"{_day(session[0].said_at, zone)} {_clock(session[0].said_at, zone)}"
+        lines.append(f"- {when}, the user asked: {asked}{more}")
+    return lines
+
+
+def _subject_lines(past: Past, words: frozenset[str], zone: tzinfo | None) -> list[str]:
+    """Return the newest session about a subject: its last request on it, and what it left open."""
+    rarity = past.rarity()
+    whole = weight_of(words, rarity)
+    sessions: dict[str, list[PastTurn]] = {}
+    for turn in past.turns:
+        sessions.setdefault(turn.session, []).append(turn)
+    covered = {
+        session: weight_of(words & frozenset().union(*(turn.words for turn in turns)), rarity)
+        for session, turns in sessions.items()
+    }
+    best = max(covered.values(), default=0.0)
+    if not whole or best < _KNOWS_SUBJECT * whole:
+        return []
+    newest = [session for session in sessions if covered[session] >= _SAME_SUBJECT * best][-1]
+    turns = [turn for turn in sessions[newest] if not turn.is_small_talk] or sessions[newest]
+    about = [turn for turn in turns if words & turn.words] or turns
+    last = about[-1]
+    lines = [f"{_day(last.said_at, zone)} {_clock(last.said_at, zone)}. {_told(last)}"]
+    points = [
+        f"- left open: {clipped_sentences(point.text, _POINT_CHARS)}"
+        for point in open_points(past)
+        if point.turn.session == newest and point.turn is not last
+    ]
+    before = [
+        f"- before that: {clipped_sentences(turn.request, _LINE_CHARS)}" for turn in about[-2:-5:-1]
+    ]
+    return [*lines, *points, *before]
+
+
+def _day(at: float, zone: tzinfo | None) -> str:
+    return f"{_local(at, zone):%a %d %b}"
+
+
+def _clock(at: float, zone: tzinfo | None) -> str:
+    return f"{_local(at, zone):%H:%M}"
+
+
+def _local(at: float, zone: tzinfo | None) -> datetime:
+    try:
+        return datetime.fromtimestamp(at, zone)
+    except (OverflowError, OSError, ValueError):
+        return datetime.fromtimestamp(0, zone)

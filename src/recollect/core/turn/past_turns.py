@@ -1,0 +1,209 @@
+"""The turns of earlier sessions, read from stored messages: request, outcome, edited files, and the
+points that the outcome left open."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import log
+from pathlib import PurePath
+from typing import Final
+
+from recollect.core.rules.noise import strip_channel_prefix, without_reminders
+from recollect.core.rules.text import one_line, sentence_spans, without_recalled_blocks
+from recollect.core.search.statements import statement_kind
+from recollect.core.search.tokenize import tokenize
+from recollect.core.turn.rulings import Ruling, standing_rules
+from recollect.core.values.recall import FILE_SESSIONS
+from recollect.core.values.segment import Segment
+
+SUBAGENT_SESSIONS: Final = "agent-"
+"""Prefix of the sessions that hold results of subagents."""
+NOT_TYPED: Final = (
+    "<task-notification>",
+    "<system-reminder>",
+    "<environment_context>",
+    "<bash-",
+    "<local-command-",
+)
+_EDITS: Final = re.compile(r"edit|write|patch|replace|create", re.IGNORECASE)
+_PATHS: Final = re.compile(
+    r'"(?:file_path|notebook_path|path)":"((?:[^"\\]|\\.){1,400})"'
+    r"|\*\*\* (?:Update|Add) File: ([^\\\n]{1,400})"
+)
+_MAX_OPEN_CHARS: Final = 240
+_OPEN: Final = re.compile(
+    r"\b(?:still\ (?:open|missing|to\ do|pending|left|need(?:s|ed)?)|left\ to\ (?:do|be)"
+    r"|not\ (?:yet\ )?(?:done|implemented|written|handled|run|finished|tested|deployed)\b"
+    r"|(?:is|are|has|have)\ (?:not|only)\b.{1,60}\b(?:yet|a\ stub|stubs|a\ draft)|next\ (?:step|up)"
+    r"|to-?do\b|remaining|remains\ to|must\ be\ .{1,60}\bbefore\b|open:|missing:|follow[- ]up)",
+    re.IGNORECASE | re.VERBOSE,
+)
+_DONE_SHARE: Final = 0.5
+"""A point is done if one later turn has half of its words, weighted by rarity."""
+_MAX_OPEN_TURNS: Final = 300
+"""Points of older turns are most likely done or dropped. Not measured; bounds the comparisons."""
+_SMALL_TALK_CHARS: Final = 60
+_MIN_WORD_CHARS: Final = 3
+
+
+@dataclass(kw_only=True)
+class PastTurn:
+    """One request of the user, and what came of it."""
+
+    session: str
+    said_at: float
+    request: str = field(repr=False)
+    outcome: str = field(default="", repr=False)
+    files: list[str] = field(default_factory=list)
+    has_tools: bool = False
+    ended_at: float = 0.0
+
+    @property
+    def is_small_talk(self) -> bool:
+        """True if nothing was done and little said."""
+        short = len(self.request) + len(self.outcome) <= 2 * _SMALL_TALK_CHARS
+        return not self.has_tools and short and not _OPEN.search(self.outcome)
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """The words of the request, the outcome and the files, once all are read."""
+        return words_of(f"{self.request}\n{self.outcome}\n{' '.join(self.files)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenPoint:
+    """Something that a turn left open and that no later turn has done."""
+
+    text: str = field(repr=False)
+    turn: PastTurn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What stored messages tell about the user's work, oldest first."""
+
+    turns: tuple[PastTurn, ...] = field(default=(), repr=False)
+    rules: tuple[Ruling, ...] = field(default=(), repr=False)
+    pinned: tuple[str, ...] = field(default=(), repr=False)
+    """Facts that the user pinned, which come before the rules."""
+
+    def rarity(self) -> dict[str, float]:
+        """Return the weight of each word: the fewer turns have it, the higher."""
+        counts = Counter(word for turn in self.turns for word in turn.words)
+        return {word: log(1 + len(self.turns) / count) for word, count in counts.items()}
+
+
+def read_past(
+    segments: Iterable[Segment],
+    *,
+    folder: str = "",
+    pinned: Sequence[str] = (),
+    lasting: Sequence[str] = (),
+) -> Past:
+    """Read the turns and rules from messages in the order in which they arrived. An agent's clock
+    may differ from ours, so only requests are sorted by time. Paths are shortened relative to
+    `folder`. `lasting` are orders of the user from before these messages."""
+    turns: list[PastTurn] = []
+    open_turn: dict[str, PastTurn] = {}
+    for segment in segments:
+        session = segment.session
+        if session.startswith((FILE_SESSIONS, SUBAGENT_SESSIONS)):
+            continue
+        if segment.role == "user" and segment.tool is None:
+            text = typed_text(segment)
+            if text:
+                turn = PastTurn(session=session, said_at=segment.said_at, request=text)
+                open_turn[session] = turn
+                turns.append(turn)
+            continue
+        current = open_turn.get(session)
+        if current is not None:
+            _add_answer(current, segment, folder)
+    turns.sort(key=lambda turn: turn.said_at)
+    said = [(0.0, text) for text in lasting]
+    said += [(turn.said_at, turn.request) for turn in turns]
+    return Past(
+        turns=tuple(turns), rules=tuple(standing_rules(said)), pinned=tuple(map(one_line, pinned))
+    )
+
+
+def typed_text(segment: Segment) -> str:
+    """Return what a person typed in a message; empty if another program wrote it."""
+    if segment.trust != "high" or segment.text.lstrip().startswith(("/", *NOT_TYPED)):
+        return ""
+    text = without_reminders(strip_channel_prefix(segment.text))
+    return without_recalled_blocks(text, any_spelling=True).strip()
+
+
+def open_points(past: Past) -> list[OpenPoint]:
+    """Return the open points that no later turn has done, the newest first."""
+    rarity = past.rarity()
+    points: list[OpenPoint] = []
+    for index, turn in enumerate(past.turns):
+        if index < len(past.turns) - _MAX_OPEN_TURNS:
+            continue
+        for sentence in _open_sentences(turn.outcome):
+            words = words_of(sentence)
+            later = past.turns[index + 1 :]
+            if not any(_covers(words, done, rarity) for done in later):
+                points.append(OpenPoint(text=sentence, turn=turn))
+    return points[::-1]
+
+
+def words_of(text: str) -> frozenset[str]:
+    return frozenset(
+        word for word in tokenize(text) if len(word) >= _MIN_WORD_CHARS or word.isdigit()
+    )
+
+
+def weight_of(words: Iterable[str], rarity: dict[str, float]) -> float:
+    """Return the sum of the words' weights. A word of no turn weighs as much as the rarest."""
+    rarest = max(rarity.values(), default=1.0)
+    return sum(rarity.get(word, rarest) for word in words)
+
+
+def _covers(words: frozenset[str], turn: PastTurn, rarity: dict[str, float]) -> bool:
+    shared = words & turn.words
+    return weight_of(shared, rarity) >= _DONE_SHARE * weight_of(words, rarity) > 0
+
+
+def _open_sentences(outcome: str) -> Sequence[str]:
+    found = []
+    for start, end in sentence_spans(outcome):
+        sentence = one_line(outcome[start:end])
+        if len(sentence) <= _MAX_OPEN_CHARS and (
+            _OPEN.search(sentence) or statement_kind(sentence, by_user=False) == "task"
+        ):
+            found.append(sentence)
+    return found
+
+
+def _add_answer(turn: PastTurn, segment: Segment, folder: str) -> None:
+    turn.ended_at = max(turn.said_at, segment.said_at)
+    if segment.tool is None:
+        if segment.role == "assistant" and segment.text.strip():
+            turn.outcome = segment.text.strip()
+        return
+    turn.has_tools = True
+    if segment.role != "assistant" or not _EDITS.search(segment.tool + segment.text[:400]):
+        return
+    for match in _PATHS.finditer(segment.text) if _is_edit(segment) else ():
+        path = _short_path(match[1] or match[2], folder)
+        if path in turn.files:
+            turn.files.remove(path)
+        turn.files.append(path)
+
+
+def _is_edit(segment: Segment) -> bool:
+    return bool(_EDITS.search(segment.tool or "")) or "*** Begin Patch" in segment.text
+
+
+def _short_path(path: str, folder: str) -> str:
+    if folder and path.startswith(f"{folder}/"):
+        return path[len(folder) + 1 :]
+    parts = PurePath(path).parts
+    return path if len(parts) <= 3 else "/".join(parts[-3:])

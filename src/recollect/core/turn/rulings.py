@@ -1,0 +1,292 @@
+"""Finds the user's standing rules in messages ("never edit proto/gen by hand"), one clause each,
+and the messages that withdraw or replace them. English only: `is_standing` (`statements.py`) marks
+lasting orders of other languages."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from recollect.core.rules.text import one_line, statement_spans
+from recollect.core.search.statements import is_standing
+from recollect.core.search.tokenize import tokenize
+
+MAX_CLAUSE_CHARS: Final = 95
+"""Whole messages in place of clauses made a brief of 300 tokens hold 7 rules in place of 9
+(bench week)."""
+_MAX_SENTENCE_CHARS: Final = 300
+_MAX_MESSAGE_CHARS: Final = 4_000
+"""Longer messages are mostly pasted. Not measured; bounds the work for one message."""
+_MIN_CLAUSE_CHARS: Final = 12
+_SAME_RULE_SHARE: Final = 0.5
+"""A rule replaces an earlier one if they share half of their words."""
+_MIN_SHARED_WORDS: Final = 2
+_FUNCTION_WORDS: Final = frozenset(
+    word
+    for text in (
+        "only always never please keep use must should not may want from now tell every each you",
+        "before after when until unless rather instead over like also very still again than done",
+    )
+    for word in tokenize(text)
+)
+"""Words that many rules share, whatever they are about."""
+
+_LASTING: Final = re.compile(
+    r"\b(?:from\ (?:now|here)\ on|going\ forward|in\ (?:the\ )?future|as\ a\ rule|every\ time"
+    r"|each\ time|whenever|always|never|under\ no\ circumstances|at\ all\ times|no\ exceptions?)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+# "It always fails", "he never came", "always worked": what happens, not what shall be done.
+_NARRATES: Final = re.compile(
+    r"\b(?:it|this|that|he|she|they|which|who|i|there|nobody|somebody|someone)['’]?(?:s|d|ve)?"
+    r"\ (?:\w+\ )?(?:always|never)\b"
+    r"|(?<!are\ )(?<!is\ )(?<!be\ )\b(?:always|never)\ \w+(?:ed|(?<![su])s)\b"
+    r"|\b(?:was|were|had|has|did|would)\ (?:always|never)\b|\bnever\ ?mind\b|\bas\ always\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FORBIDS: Final = re.compile(
+    r"^\W*(?:(?:please|also|and|but|so|you|we)\ )*"
+    r"(?:(?:do\ not|don['’]?t|avoid|stop|hands\ off|stay\ away\ from|keep\ out\ of"
+    r"|(?:may|must|can|shall|should)(?:\ not|n['’]t|not|\ never|\ only))\b"
+    r")",
+    re.IGNORECASE | re.VERBOSE,
+)
+_HAS_NO: Final = re.compile(
+    r"^\W*no\ (?!(?:one|idea|problem|need|worries|rush|way|more|longer|matter|doubt|wonder)\b)\w+",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FOR_NOW: Final = re.compile(
+    r"\b(?:yet|for\ now|right\ now|now|today|this\ time|here|worry|forget|know|think|need\ to"
+    r"|bother|mind|hurry|get\ it|understand|see|remember|care)\b"
+    r"|\b(?:do\ not|don['’]?t|stop)\ \w+\ (?:it|that|this|them)\W*$",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PERMITS: Final = re.compile(
+    r"\b(?:ask\ me|check\ with\ me|(?:need|wait\ for)s?\ my\ (?:ok|okay|go|approval|permission)"
+    r"|(?:unless|until|without|before)\ (?:i\b|me\b|asking|my\b)"
+    r"|not\ allowed|forbidden|off[- ]limits|taboo"
+    r"|i\ (?:don['’]?t|do\ not)\ want\ (?:a|an|any|to\ see))",
+    re.IGNORECASE | re.VERBOSE,
+)
+_FREEZES: Final = re.compile(
+    r"\b(?:nothing|nobody|no\ one)\ (?:gets|goes|is|may|can|must|should|touches|merges|pushes)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_ONLY: Final = re.compile(
+    r"^\W*(?:please\ )?only\ \w+|\b[a-z]{3,}s\ only\b|\bonly\W*$|\b(?:by\ hand|everywhere"
+    r"|throughout)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_PREFERS: Final = re.compile(
+    r"^\W*(?:(?:please|i|we|also)\ )*(?:really\ )?(?:prefer\b"
+    r"|(?:use|take|write|choose|stick\ (?:to|with)|keep\ to|go\ with)\b.{1,60}"
+    r"\b(?:over|rather\ than|instead\ of|not|never|by\ default"
+    r"|(?:in|for)\ (?:all|every|new|any|tests?|general)))\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_HABIT: Final = re.compile(
+    r"\bwe\ (?:always\ |only\ |never\ )?(?:use|stick|name|prefer|squash|rebase|test|commit"
+    r"|keep\ to|indent|write|spell|sign|version|measure|log|do\ not|don['’]?t)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_STYLE: Final = re.compile(
+    r"^\W*(?:(?:please|and|also)\ )*(?:keep|make|give|write|answer|reply|respond|explain|be"
+    r"|speak)\b"
+    r".{0,40}\b(?:short|brief|concise|terse|plain|bullets?|lower\ ?case|recap|emojis?"
+    r"|in\ (?:english|german|french|spanish|italian|portuguese))\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_TOPICS: Final = """
+commit commits subject subjects message messages docstring docstrings comment comments test
+tests branch branches name names file files folder folders function functions class classes
+method methods module modules import imports length indentation tabs spaces quotes unit units
+timestamp timestamps time times date dates error errors exception exceptions log logs answer
+answers reply replies language format formats encoding dependency dependencies package packages
+migration migrations request requests secret secrets key keys config configuration flag flags
+setting settings sql query queries string strings type types constant constants variable
+variables version versions changelog readme docs label labels heading headings api endpoint
+endpoints route routes fixture fixtures mock mocks snapshot snapshots schema schemas style
+colour colours color colors icon icons number numbers price prices currency column columns id
+ids url urls path paths script scripts release releases tag tags deploys
+"""
+_CONVENTION: Final = re.compile(
+    r"^\W*(?!(?:the|this|that|these|those|it|there|here|what|which|why|how|some|one|two|three"
+    r"|yesterday|today|now)\b)"
+    r"(?:(?!(?:where|which|that|those|these|this|the)\b)[\w/.'’`-]+\ ){0,4}?"
+    r"(?:" + "|".join(_TOPICS.split()) + r")"
+    r"(?:\ (?:in|of|for|on)\ [\w/.'’`-]+)?"
+    r"(?::\ (?-i:[a-z`0-9])|\ (?:(?:should|must|have\ to|need\ to|may|shall)(?:\ only|\ never"
+    r"|\ always|\ not)?\ \w+"
+    r"|belongs?|lives?|goes|go|stays?|starts?\ with|ends?\ with|use"
+    r"|(?:is|are|be)\ (?!(?:failing|broken|red|green|missing|wrong|slow|gone|done|there|too"
+    r"|not|still"
+    r"|now|flaky|late|so|all|ok|okay|fine|good|bad|empty|\w+ing)\b)\w+)\b)",
+    re.IGNORECASE | re.VERBOSE,
+)
+# Pasted output: "Error: 400 {…", "> biome check\\n".
+_PASTED: Final = re.compile(
+    r"\\n|[{}]|=>|^\W*\w*(?:error|exception)\b:|^\W*\w+:\ ['\"/]|^\s*[$>]",
+    re.IGNORECASE | re.VERBOSE,
+)
+_WITHDRAWS: Final = re.compile(
+    r"^\W*(?:(?:please|ok|okay|and|also|so|let['’]?s)\W+)*(?:drop|forget|scrap|skip|lift|cancel"
+    r"|revoke|ignore|abandon|undo|remove)\b"
+    r"|\b(?:no\ longer|not\ any\ ?more|anymore|is\ over|are\ over|after\ all"
+    r"|(?:fine|ok|okay|allowed|possible|free)\ again|(?:may|can)\b.{1,80}\b(?:now|again)"
+    r"|make\ (?:that|it)\b"
+    r"|instead|changed\ my\ mind)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_NAMES_RULE: Final = re.compile(
+    r"((?:[\w/.'’-]+\ ){1,3})(?:rules?|ban|freeze|policy|convention|restriction|requirement)\b",
+    re.IGNORECASE | re.VERBOSE,
+)
+_STATES_NEW: Final = re.compile(
+    r"\b(?:after\ all|instead|make\ (?:that|it)|from\ now\ on)\b", re.IGNORECASE | re.VERBOSE
+)
+_LEAD_IN: Final = re.compile(
+    r"^\W*(?:(?:please|also|and|so|but|ok(?:ay)?|btw|by\ the\ way|oh|yes|good|fine"
+    r"|remember(?:\ that)?"
+    r"|note(?:\ that)?|keep\ in\ mind(?:\ that)?|(?:one|another)\ (?:more\ )?thing(?:\ about|\ on)?"
+    r"|a\ word\ (?:about|on))\b[\s,:]*)+",
+    re.IGNORECASE | re.VERBOSE,
+)
+_TAIL: Final = re.compile(
+    r"[,;]?\s+(?:because|since|as\ (?:it|they|we)|so\ that|otherwise|or\ else)\b.*$",
+    re.IGNORECASE | re.VERBOSE,
+)
+# "Henrik still deploys from it", "100 is too tight": why the rule was made.
+_REASON: Final = re.compile(
+    r"(?-i:[A-Z0-9]\S*|it|they|he|she|this|that|there)\ (?:\w+\ )?(?:is|are|was|were|has|have"
+    r"|\w+s)\b"
+    r"(?!.*`)",
+    re.VERBOSE,
+)
+_POLITE: Final = re.compile(r"\s*,?\s*\b(?:please|for that|thanks)\b", re.IGNORECASE)
+_CLAUSE_ENDS: Final = re.compile(r"\s*[;,]\s+|\s+[-–—]\s+|\s*\(")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """A standing rule of the user."""
+
+    text: str = field(repr=False)
+    """The clause that rules, on one line."""
+    strength: int
+    """3 for a rule with a lasting word or a permission, 2 for an order or a convention."""
+    said_at: float = 0.0
+    words: frozenset[str] = field(default=frozenset(), repr=False)
+
+
+def find_rulings(text: str) -> tuple[Ruling, ...]:
+    """Return the standing rules that a user's message states."""
+    if len(text) > _MAX_MESSAGE_CHARS:
+        return ()
+    found = []
+    for sentence in _sentences(text):
+        strength = _strength(sentence)
+        if strength:
+            found.append(_ruling(sentence, strength))
+    return tuple(found)
+
+
+def standing_rules(messages: Iterable[tuple[float, str]]) -> list[Ruling]:
+    """Return the rules that still hold after these messages of the user, in the order in which they
+    were stated. `messages` are times and texts, oldest first."""
+    rules: list[Ruling] = []
+    for said_at, text in messages:
+        if len(text) > _MAX_MESSAGE_CHARS:
+            continue
+        for sentence in _sentences(text):
+            strength = _strength(sentence)
+            withdrawn = _withdrawn_by(sentence, rules)
+            if withdrawn:
+                rules = [rule for rule in rules if rule not in withdrawn]
+                if not strength and _STATES_NEW.search(sentence):
+                    strength = max(rule.strength for rule in withdrawn)
+            if strength and not (withdrawn and _NAMES_RULE.search(sentence)):
+                new = replace(_ruling(sentence, strength), said_at=said_at)
+                rules = [rule for rule in rules if not _is_same(rule, new)]
+                rules.append(new)
+    return rules
+
+
+def by_weight(rules: Sequence[Ruling]) -> list[Ruling]:
+    """Sort rules: the strongest first, and among these the newest."""
+    return sorted(rules, key=lambda rule: (-rule.strength, -rule.said_at))
+
+
+def _sentences(text: str) -> Iterable[str]:
+    fenced = False
+    for start, end in statement_spans(text, 0, len(text)):
+        if text.startswith("```", start):
+            fenced = not fenced
+            continue
+        sentence = one_line(text[start:end])
+        if not fenced and _MIN_CLAUSE_CHARS <= len(sentence) <= _MAX_SENTENCE_CHARS:
+            yield sentence
+
+
+def _strength(sentence: str) -> int:
+    if sentence.rstrip(" \"'”)*_").endswith(("?", "？")) or _PASTED.search(sentence):
+        return 0
+    if is_standing(sentence) and not _NARRATES.search(sentence):
+        return 3
+    plain = _LEAD_IN.sub("", sentence)
+    if _PERMITS.search(plain) or _FREEZES.search(plain):
+        return 3
+    if _LASTING.search(plain) and not _NARRATES.search(plain):
+        return 3
+    if _FORBIDS.match(plain) and not _FOR_NOW.search(plain):
+        return 3
+    weak = (_CONVENTION, _PREFERS, _STYLE, _HABIT, _ONLY, _HAS_NO)
+    return 2 if any(shape.search(plain) for shape in weak) else 0
+
+
+def _ruling(sentence: str, strength: int) -> Ruling:
+    text = _clause(sentence)
+    return Ruling(text=text, strength=strength, words=_words(sentence))
+
+
+def _clause(sentence: str) -> str:
+    text = _LEAD_IN.sub("", sentence) or sentence
+    text = _POLITE.sub("", _TAIL.sub("", text)).rstrip(" .!,;:")
+    ends = [gap.start() for gap in _CLAUSE_ENDS.finditer(text)]
+    pieces = [
+        text[start:end].lstrip(" ,;-–—(")
+        for start, end in zip([0, *ends], [*ends, len(text)], strict=True)
+    ]
+    ruling = next((index for index, piece in enumerate(pieces) if _strength(piece)), 0)
+    clause = pieces[ruling]
+    for piece in pieces[ruling + 1 :]:
+        if len(clause) + len(piece) + 2 > MAX_CLAUSE_CHARS or _REASON.match(piece):
+            break
+        clause = f"{clause}, {piece}"
+    if len(clause) > MAX_CLAUSE_CHARS:
+        clause = f"{clause[:MAX_CLAUSE_CHARS].rpartition(' ')[0]} …"
+    return clause
+
+
+def _words(sentence: str) -> frozenset[str]:
+    words = (word for word in tokenize(sentence) if len(word) > 2 or word.isdigit())
+    return frozenset(words) - _FUNCTION_WORDS
+
+
+def _withdrawn_by(sentence: str, rules: Sequence[Ruling]) -> list[Ruling]:
+    if not _WITHDRAWS.search(sentence):
+        return []
+    named = _NAMES_RULE.search(sentence)  # "the squash rule"
+    words = _words(named[1] if named else sentence)
+    shared = [len(rule.words & words) for rule in rules]
+    most = max(shared, default=0)
+    if most < (1 if named else _MIN_SHARED_WORDS):
+        return []
+    return [rule for rule, count in zip(rules, shared, strict=True) if count == most]
+
+
+def _is_same(old: Ruling, new: Ruling) -> bool:
+    shared = len(old.words & new.words)
+    fewer = min(len(old.words), len(new.words))
+    return shared >= max(_MIN_SHARED_WORDS, _SAME_RULE_SHARE * fewer)

@@ -1,0 +1,86 @@
+"""Prompts about time and continuation are told from questions with a subject."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+
+from recollect.core.search.moments import Moment, moment_asked
+
+NOW = datetime(2026, 11, 20, 10, tzinfo=UTC)  # a Friday
+
+
+def asked(prompt: str) -> Moment | None:
+    return moment_asked(prompt, now=NOW.timestamp(), zone=UTC)
+
+
+def day(text: str) -> tuple[float, float]:
+    start = datetime.fromisoformat(f"{text}T00:00:00+00:00")
+    return start.timestamp(), (start + timedelta(days=1)).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "kind"),
+    [
+        ("Where did we leave off?", "last"),
+        ("hi, where were we?", "last"),
+        ("what was the last thing we did?", "last"),
+        ("pick up where we left off", "last"),
+        ("what's left?", "open"),
+        ("What is still missing?", "open"),
+        ("any open points?", "open"),
+        ("what's next?", "open"),
+        ("Continue with the importer.", "continue"),
+        ("ok, let's get back to the theme editor", "continue"),
+        ("where did we stop with the invoices?", "continue"),
+        ("what did I do today?", "day"),
+    ],
+)
+def test_prompts_about_order(prompt: str, kind: str) -> None:
+    moment = asked(prompt)
+    assert moment is not None
+    assert moment.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("prompt", "first"),
+    [
+        ("what did we do yesterday?", "2026-11-19"),
+        ("What did we work on on Wednesday?", "2026-11-18"),
+        ("what happened last Friday?", "2026-11-13"),
+        ("remind me what we changed the day before yesterday", "2026-11-18"),
+        ("what did we get done 3 days ago?", "2026-11-17"),
+    ],
+)
+def test_days(prompt: str, first: str) -> None:
+    moment = asked(prompt)
+    assert moment is not None
+    assert (moment.start, moment.end) == day(first)
+
+
+def test_days_are_those_of_the_user() -> None:
+    tokyo = timezone(timedelta(hours=9))
+    late = datetime(2026, 11, 20, 20, tzinfo=UTC)  # already Saturday there
+    moment = moment_asked("what did we do yesterday?", now=late.timestamp(), zone=tokyo)
+    assert moment is not None
+    assert moment.start == datetime(2026, 11, 20, tzinfo=tokyo).timestamp()
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "What did we decide about retries yesterday?",
+        "Which port did we agree on last week?",
+        "Fix the bug from yesterday.",
+        "continue",
+        "looks good, go on",
+        "What is left padding in CSS?",
+        "Return the list instead of printing it, and rename the function to match what it does now",
+        "what does the continue statement do?",
+        "Is the database open?",
+        "Return early if the list is empty and log the reason why nothing was imported at all.",
+    ],
+)
+def test_other_prompts(prompt: str) -> None:
+    moment = asked(prompt)
+    # a bare order to continue has no subject, and an order to return code has too many words
+    assert moment is None or (moment.kind == "continue" and len(moment.words) > 1)

@@ -1,0 +1,92 @@
+"""Standing rules of the user: which sentences state one, in which words, and when it ends."""
+
+import pytest
+
+from recollect.core.turn.rulings import MAX_CLAUSE_CHARS, by_weight, find_rulings, standing_rules
+
+
+@pytest.mark.parametrize(
+    ("message", "clause"),
+    [
+        ("Commit messages: imperative mood, no period at the end.", "imperative mood"),
+        ("No new dependencies without asking me first please", "No new dependencies without"),
+        ("docstrings only on public functions", "docstrings only on public functions"),
+        ("Great. From now on use tabs for indentation.", "use tabs for indentation"),
+        (
+            "Never touch the generated client, because CI overwrites it.",
+            "Never touch the generated",
+        ),
+        (
+            "Please don't edit files below vendor/, Mia syncs them.",
+            "don't edit files below vendor/",
+        ),
+        ("We always squash before merging.", "always squash before merging"),
+        ("Ask me before you publish anything.", "Ask me before you publish anything"),
+        ("Answer in English, even if I write German.", "Answer in English"),
+    ],
+)
+def test_rules_in_one_clause(message: str, clause: str) -> None:
+    (ruling,) = find_rulings(message)
+    assert clause in ruling.text
+    assert len(ruling.text) <= MAX_CLAUSE_CHARS + 2
+    assert "CI overwrites" not in ruling.text
+    assert "Mia" not in ruling.text
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "It always fails on the second run.",
+        "The parser never worked with Windows paths.",
+        "Don't worry about the tests for now.",
+        "Should we always use UTC?",
+        "Add a button to the settings page and run the tests.",
+        'Error: 400 {"type": "error", "message": "must not be empty"}',
+        "the tests are failing again",
+        "No, the other one.",
+        "never mind",
+        "ok",
+    ],
+)
+def test_no_rules(message: str) -> None:
+    assert not find_rulings(message)
+
+
+def kept(*messages: str) -> list[str]:
+    return [rule.text for rule in standing_rules(enumerate(messages))]
+
+
+def test_withdrawn_rule_is_gone() -> None:
+    assert kept("Never merge into main until the freeze ends.", "the freeze rule is over") == []
+    assert (
+        kept("Nobody touches the billing folder.", "You may touch the billing folder again.") == []
+    )
+
+
+def test_new_value_replaces_a_rule() -> None:
+    rules = kept(
+        "Line length is 80 everywhere, we stick to 80.", "line length 100 after all, please"
+    )
+    assert len(rules) == 1
+    assert "100" in rules[0]
+
+
+def test_other_rules_stay() -> None:
+    rules = kept(
+        "Commits: lower case, with the ticket in front.",
+        "Always squash when you merge.",
+        "Drop the squash rule, single commits are fine.",
+    )
+    assert rules == ["Commits: lower case, with the ticket in front"]
+
+
+def test_strong_and_new_rules_come_first() -> None:
+    rules = standing_rules(
+        [
+            (1.0, "Docstrings are one line."),
+            (2.0, "Never use globals."),
+            (3.0, "prefer pathlib over os.path"),
+        ]
+    )
+    texts = [rule.text for rule in by_weight(rules)]
+    assert texts == ["Never use globals", "prefer pathlib over os.path", "Docstrings are one line"]
