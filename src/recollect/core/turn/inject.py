@@ -123,6 +123,8 @@ def _speaker(segment: Segment, candidate: Candidate, *, cited: bool) -> str:
         return f"call of {segment.tool}" if segment.role == "assistant" else f"{segment.tool} said"
     if segment.role == "tool":  # a document, a search result or a result of the provider's tool
         return SAID_BY[segment.trust]
+    if segment.role == "user" and segment.trust == "medium":  # the agent wrote it at a compaction
+        return "assistant's summary"
     name = speaker_of(segment.text) if segment.role == "user" else ""
     if not name:
         return segment.role

@@ -33,6 +33,7 @@ from recollect.core.turn.gate import (
     wants_statements,
 )
 from recollect.core.turn.inject import quote
+from recollect.core.turn.outcomes import add_outcomes
 from recollect.core.turn.query import queries_of, wanted_passages
 from recollect.core.turn.recall_facts import (
     Replaced,
@@ -265,6 +266,9 @@ class _MemorySearch:
         ranking = ranking.without(lambda candidate: candidate.segment in asking)
         if request.explicit:  # the caller of an explicit search judges the hits
             return await self._by_kind(ranking)
+        if self.settings.tool_output == "best":
+            best = ranking.passages[0] if ranking.passages else None
+            ranking = ranking.without(lambda one: one.tool is not None and one is not best)
         return enough_passages(
             ranking.without_stray_results(FIRST_SHARE, tool_output),
             request.budget_tokens,
@@ -342,6 +346,8 @@ class _MemorySearch:
         elif request.gated:
             view = Texts(request.view)
             ready = [passage for passage in ready if not _is_told(passage.text, view)]
+            if self.settings.tool_output == "best":
+                ready = await add_outcomes(ready, self.archive, request)
         return tuple(
             pack(
                 ready,
