@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
@@ -24,6 +24,8 @@ from recollect.system.places import claude_code_folder, codex_folder, data_home
 
 InstallScope: TypeAlias = Literal["user", "project"]
 COMMAND_SECONDS: Final = 15  # not measured; bounds how long an agent waits for a hook
+TASK_TOOLS: Final = "Agent|Task"
+"""Names of Claude Code's tool that starts a subagent, as a hook's matcher."""
 END_SECONDS: Final = 3
 """Codex stops a SessionEnd hook after three seconds."""
 _OUR_COMMAND: Final = re.compile(
@@ -75,18 +77,26 @@ def settings_file(agent: AgentName, scope: InstallScope, project: Path) -> Path:
 def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
     """Return Recollect's entries by event. An entry runs `command` with the agent's name."""
 
-    def run(seconds: int, **fields: Any) -> list[Any]:
-        hook = {"type": "command", "command": f"{command} {agent}", "timeout": seconds, **fields}
-        return [{"hooks": [hook]}]
+    def run(seconds: int, *, matcher: str = "", waits: bool = True) -> list[Any]:
+        hook = {"type": "command", "command": f"{command} {agent}", "timeout": seconds}
+        own = hook if waits else {**hook, "async": True}
+        return [{"matcher": matcher, "hooks": [own]} if matcher else {"hooks": [own]}]
 
     return {
         "SessionStart": run(COMMAND_SECONDS),
         "UserPromptSubmit": run(COMMAND_SECONDS),
-        "Stop": run(COMMAND_SECONDS, **({} if agent == "codex" else {"async": True})),
+        "Stop": run(COMMAND_SECONDS, waits=agent == "codex"),
         "PreCompact": run(COMMAND_SECONDS),
-        # before SessionStart(compact), only this event has the summary of Claude Code
-        **({} if agent == "codex" else {"SubagentStop": run(COMMAND_SECONDS)}),
         "SessionEnd": run(END_SECONDS),
+        **({} if agent == "codex" else _subagent_entries(run)),
+    }
+
+
+def _subagent_entries(run: Callable[..., list[Any]]) -> dict[str, list[Any]]:
+    return {
+        "PreToolUse": run(COMMAND_SECONDS, matcher=TASK_TOOLS),
+        # It also has the summary of Claude Code, before SessionStart(compact).
+        "SubagentStop": run(COMMAND_SECONDS),
     }
 
 
@@ -160,16 +170,20 @@ def installed_at(agent: AgentName) -> float:
 
 def _without_ours(path: Path, text: str) -> str | None:
     record = _record(_record_file(path))
+    known = record.get("before")
+    original = None
+    if known is not None:
+        original = base64.b64decode(known).decode("utf-8", "surrogateescape")
     if hashlib.sha256(_bytes(text)).hexdigest() == record.get("after"):
-        known = record.get("before")
-        return None if known is None else base64.b64decode(known).decode("utf-8", "surrogateescape")
+        return original
     settings = _parse(path, text)
+    own_events = _parse(path, original or "").get("hooks", {})
     hooks = settings.get("hooks", {})
     if not any(is_ours(entry) for entries in hooks.values() for entry in entries):
         return text
     for event, entries in tuple(hooks.items()):
         hooks[event] = [entry for entry in entries if not is_ours(entry)]
-        if entries and not hooks[event]:
+        if entries and not hooks[event] and event not in own_events:
             del hooks[event]
     if not hooks:
         del settings["hooks"]

@@ -35,9 +35,11 @@ from recollect.core.values.edit import Insert
 from recollect.core.values.message import MessageId
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
+from recollect.hosts.hooks.brief import moment_answer, session_brief, standing_rules_block
 from recollect.hosts.hooks.compactions import GIVEN_TOKENS, AgentCompactions, best_memories
 from recollect.hosts.hooks.install import installed_at
 from recollect.hosts.hooks.left_out import BLOCK_TOKENS as LEFT_OUT_TOKENS
+from recollect.hosts.hooks.subagents import keep_result, updated_task
 from recollect.hosts.hooks.transcript_file import AgentName, FollowedTranscript, read_whole
 from recollect.hosts.memories import MemoryPool, OpenMemory, open_space
 from recollect.system.config import Settings
@@ -46,7 +48,8 @@ from recollect.system.projects import offer_memory, project_space, stored_until
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
-BLOCK_TOKENS: Final = 1_600
+BLOCK_TOKENS: Final = 450
+"""Token limit of the memories for a prompt."""
 STANDING_TOKENS: Final = 900
 """Token limit of the standing block, which after a compaction is added with a recalled block."""
 SETTLE_SECONDS: Final = 2.0
@@ -86,6 +89,8 @@ class _HookSession:
     offer: str = ""
     """A line for the user: another memory that may belong to the session's project."""
     prompt: str = field(default="", repr=False)
+    told: frozenset[str] = field(default=frozenset(), repr=False)
+    """What the last session start added. The transcript may not have it yet."""
     context_added_at: int | None = None
     """Number of compactions when a session start last added context; None after a prompt."""
     archived: tuple[int, ...] = ()
@@ -108,11 +113,17 @@ class HookMemory:
             settings,
             window_tokens=AGENTS_OWN_WINDOW_TOKENS,
             compaction=replace(settings.compaction, enabled=False),
-            recall=replace(recall, hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS)),
+            recall=replace(
+                recall,
+                hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS),
+                standing_tokens=0,  # the brief has the rules
+                tool_output="best",
+            ),
         )
         self.spaces: MemoryPool[str, OpenMemory] = MemoryPool(
             lambda space: OpenMemory(open_space(space, self._settings))
         )
+        self._standing_tokens = min(recall.standing_tokens, STANDING_TOKENS)
         self._sessions: OrderedDict[str, _HookSession] = OrderedDict()
         self._transcripts: OrderedDict[tuple[AgentName, str], FollowedTranscript] = OrderedDict()
         self._compactions = AgentCompactions()
@@ -127,8 +138,8 @@ class HookMemory:
         if not session_id or not Path(cwd).is_absolute():
             return {}
         self._compactions.note(session_id, payload)
-        if payload.get("agent_id"):
-            return {}  # the parent's transcript contains the subagent's messages
+        if payload.get("agent_id") and event not in ("PreToolUse", "SubagentStop"):
+            return {}  # the session of a subagent gets its result alone
         added = await attempted(self._answer(agent, event, session_id, cwd, payload))
         if isinstance(added, Failure):
             LOG.warning("hook %s of %s was not answered: %s", event, agent, added.said)
@@ -137,10 +148,12 @@ class HookMemory:
         notices = [] if session is None else [session.offer]
         if session is not None:
             session.offer = ""
-        if self._settings.daemon.notices:
+        if self._settings.daemon.notices and isinstance(added, str):
             notices.append(notice_of(added))
         answer: dict[str, Any] = {}
-        if added:
+        if event == "PreToolUse" and added:
+            answer["hookSpecificOutput"] = {"hookEventName": event, "updatedInput": added}
+        elif added:
             answer["hookSpecificOutput"] = {"hookEventName": event, "additionalContext": added}
         if any(notices):
             answer["systemMessage"] = "\n".join(filter(None, notices))
@@ -148,7 +161,7 @@ class HookMemory:
 
     async def _answer(
         self, agent: AgentName, event: str, session_id: str, cwd: str, payload: Mapping[str, Any]
-    ) -> str:
+    ) -> str | dict[str, Any]:
         path = str(payload.get("transcript_path") or "")
         session = await self._session(session_id, agent, path, cwd)
         memory = await self.spaces.get(session.space)
@@ -162,6 +175,12 @@ class HookMemory:
             transcript=self._followed(agent, path),
         )
         memory.touch(session_id)
+        if event == "PreToolUse":
+            return await updated_task(memory.engine, session_id, payload) or ""
+        if event == "SubagentStop":
+            folder = Path(path).parent if Path(path).is_absolute() else None
+            await keep_result(memory.engine, agent, payload, folder)
+            return ""
         if event == "UserPromptSubmit":
             return await self._answer_prompt(hook, str(payload.get("prompt") or ""))
         if event == "SessionStart":
@@ -204,11 +223,17 @@ class HookMemory:
         look = await asyncio.to_thread(hook.transcript.look)
         body = request_with(look.session, hook.agent, prompt)
         engine = hook.memory.engine
+        has_window = look.session is not None and bool(look.session.current)
+        moment = await moment_answer(
+            engine, hook.session_id, hook.session.folder, prompt, has_window=has_window
+        )
         with hook.memory.in_use(hook.session_id):
             context = await engine.prepare(hook.session_id, body, format=_FORMATS[hook.agent])
+        if moment:
+            return moment
         if not any(isinstance(edit, Insert) for edit in context.report.new_edits):
             return ""
-        return hook.new_context(context, known=look.added)
+        return hook.new_context(context, known=look.added | hook.session.told)
 
     async def _started(self, hook: _Hook, payload: Mapping[str, Any]) -> str:
         source = payload.get("source")
@@ -222,13 +247,20 @@ class HookMemory:
         elif source in ("resume", "fork"):
             self._later(self._archive(hook))
         expired = payload.get("prompt_cache_likely_expired") is True
-        if source != "compact" and not (source == "resume" and expired):
-            return ""
         look = await asyncio.to_thread(hook.transcript.look)
         compactions = look.compactions
+        # Without a compaction, a resumed session has all its messages in the window.
+        resumes = source == "resume" and expired and compactions > 0
+        is_new = source in ("startup", "clear")
+        if not (source == "compact" or resumes or is_new):
+            return ""
         if hook.session.context_added_at == compactions:
             return ""
         hook.session.context_added_at = compactions
+        if is_new:
+            brief = await session_brief(hook.memory.engine, hook.session_id, hook.session.folder)
+            hook.session.told = frozenset(recalled_items(brief))
+            return brief
         transcript = await asyncio.to_thread(read_whole, hook.agent, hook.transcript.path)
         newest = "" if transcript is None else newest_prompt(transcript)
         engine = hook.memory.engine
@@ -249,6 +281,8 @@ class HookMemory:
             block = await self._compactions.left_out_block(
                 engine, hook.session_id, transcript, max_tokens=max_tokens
             )
+        rules = await standing_rules_block(engine, hook.session_id)
+        block = "\n".join(filter(None, (block, rules)))
         most = GIVEN_TOKENS - weigh(f"{block}\n{MORE}")
         recalled = best_memories(
             hook.new_context(context, known=frozenset(recalled_items(block))), context, most, weigh
@@ -277,7 +311,7 @@ class HookMemory:
             (),
             engine.parts.weigher,
             anchor=entries[-1].key,
-            budget_tokens=min(self._settings.recall.standing_tokens, STANDING_TOKENS),
+            budget_tokens=self._standing_tokens,
             turn=context.report.turn,
             mask=TextMask(self._settings.redaction).text,
         )

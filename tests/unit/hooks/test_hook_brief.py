@@ -1,0 +1,190 @@
+"""What a new session is told at its start, prompts about time, and the hooks of subagents."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.hooks.agent_transcripts import ClaudeTranscript
+
+from recollect.core.formats.recalled_block import recalled_items
+from recollect.core.rules.tokens import count_text
+from recollect.core.turn.brief import BRIEF_TOKENS
+from recollect.hosts.hooks.memory import HookMemory
+from recollect.system.config import load_settings
+
+RULE = "Never edit the generated parser by hand."
+IMPORTER = "The importer reads CAMT files. Not done yet: statements with several accounts."
+Work = Callable[["Agent"], Awaitable[None]]
+
+
+class Session:
+    """A session of Claude Code whose hooks are answered."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self.agent = agent
+        self.transcript = ClaudeTranscript(agent.project)
+
+    async def hook(self, event: str, **fields: Any) -> dict[str, Any]:
+        payload = {
+            "session_id": self.transcript.session_id,
+            "transcript_path": str(self.transcript.path),
+            "cwd": str(self.agent.project),
+            "hook_event_name": event,
+            **fields,
+        }
+        answer = await self.agent.memory.answer("claude-code", payload)
+        return dict(answer.get("hookSpecificOutput") or {})
+
+    async def start(self, source: str = "startup", **fields: Any) -> str:
+        answer = await self.hook("SessionStart", source=source, **fields)
+        return str(answer.get("additionalContext") or "")
+
+    async def ask(self, prompt: str) -> str:
+        answer = await self.hook("UserPromptSubmit", prompt=prompt)
+        return str(answer.get("additionalContext") or "")
+
+    async def turn(self, prompt: str, reply: str) -> None:
+        await self.ask(prompt)
+        self.transcript.user(prompt)
+        self.transcript.reply(reply)
+        await self.hook("Stop")
+
+
+class Agent:
+    """Claude Code in a project."""
+
+    def __init__(self, project: Path, memory: HookMemory) -> None:
+        self.project = project
+        self.memory = memory
+
+    async def past_session(self) -> Session:
+        session = Session(self)
+        await session.start()
+        await session.turn(RULE, "Understood, I run `make parser`.")
+        await session.turn("Write the importer for bank statements.", IMPORTER)
+        await session.hook("SessionEnd", reason="exit")
+        return session
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Work], None]:
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "agent"))
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    given = {"recall.embedder": "none", "store.url": str(tmp_path / "m.db")}
+
+    def play(work: Work) -> None:
+        async def main() -> None:
+            memory = HookMemory(load_settings(arguments=given, environment={}).settings)
+            await work(Agent(project, memory))
+            await memory.close()
+
+        asyncio.run(main())
+
+    return play
+
+
+def test_new_session_gets_rules_and_where_the_last_one_ended(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        assert await Session(agent).start() == "", "memory is empty"
+        await agent.past_session()
+        session = Session(agent)
+        brief = await session.start()
+        assert RULE.rstrip(".") in brief
+        assert "Write the importer" in brief
+        assert count_text(brief) <= BRIEF_TOKENS
+        assert await session.start() == "", "once"
+        # What the brief has is not given again with a prompt.
+        again = await session.ask("May I edit the generated parser by hand?")
+        assert set(recalled_items(brief)).isdisjoint(recalled_items(again))
+
+    play(work)
+
+
+def test_forgotten_rule_is_in_no_brief(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        await agent.past_session()
+        space = next(iter(agent.memory.spaces.keys))
+        memory = await agent.memory.spaces.get(space)
+        await memory.engine.forget(matching="generated parser")  # type: ignore[union-attr]
+        assert "generated parser" not in await Session(agent).start()
+
+    play(work)
+
+
+def test_prompts_about_time_are_answered_from_other_sessions(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        past = await agent.past_session()
+        session = Session(agent)
+        await session.start()
+        assert "several accounts" in await session.ask("where did we leave off?")
+        assert "several accounts" in await session.ask("continue with the importer")
+        # The window of a resumed session has its own end.
+        await past.start("resume")
+        assert await past.ask("where did we leave off?") == ""
+
+    play(work)
+
+
+def test_resumed_session_gets_nothing_that_is_in_its_window(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        past = await agent.past_session()
+        await agent.past_session()
+        assert await past.start("resume", prompt_cache_likely_expired=True) == ""
+
+    play(work)
+
+
+def test_subagent_gets_rules_and_its_result_is_found(play: Callable[[Work], None]) -> None:
+    async def work(agent: Agent) -> None:
+        await agent.past_session()
+        session = Session(agent)
+        await session.start()
+        given = {"description": "x", "prompt": "Add a case to the parser.", "subagent_type": "g"}
+        task = {"tool_name": "Agent", "tool_input": given, "tool_use_id": "t"}
+        answer = await session.hook("PreToolUse", **task)
+        updated = answer["updatedInput"]
+        assert updated["prompt"].startswith(given["prompt"])
+        assert RULE.rstrip(".") in updated["prompt"]
+        assert {**updated, "prompt": ""} == {**given, "prompt": ""}
+        assert "permissionDecision" not in answer, "the user's permissions decide"
+        bash = {"tool_name": "Bash", "tool_input": {"command": "ls"}}
+        assert await session.hook("PreToolUse", **bash) == {}
+
+        folder = session.transcript.path.with_suffix("") / "subagents"
+        folder.mkdir(parents=True)
+        own = folder / "agent-a1.jsonl"
+        line = {
+            "type": "user",
+            "uuid": "u",
+            "isSidechain": True,
+            "timestamp": "2026-11-17T01:00:00Z",
+        }
+        line["message"] = {"role": "user", "content": updated["prompt"]}
+        own.write_text(json.dumps(line) + "\n")
+        result = "The parser accepts nested quotes up to depth 17, see tests/parser/deep.txt."
+        ended = {
+            "agent_id": "a1",
+            "agent_type": "general-purpose",
+            "agent_transcript_path": str(own),
+            "last_assistant_message": result,
+        }
+        await session.hook("SubagentStop", **ended)
+        await session.hook("SubagentStop", **ended)
+        await session.hook("SubagentStop", **{**ended, "agent_id": "a2", "agent_type": ""})
+        space = next(iter(agent.memory.spaces.keys))
+        memory = await agent.memory.spaces.get(space)
+        stored = await memory.engine.messages("agent-a1")  # type: ignore[union-attr]
+        assert [message.role for message in stored] == ["assistant"]
+        assert stored[0].text.startswith("Task of a subagent: Add a case to the parser.")
+        assert stored[0].text.endswith(result)
+        assert RULE not in stored[0].text, "what was added to the task"
+        sessions = {one.session for one in await memory.engine.sessions()}  # type: ignore[union-attr]
+        assert "agent-a2" not in sessions, "the summary of a compaction"
+        assert "nested quotes" not in await Session(agent).start(), "not the user's last session"
+
+    play(work)
