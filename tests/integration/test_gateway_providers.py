@@ -304,6 +304,52 @@ def test_long_ids_are_not_taken_for_keys(
             assert lab.send(path, way, "page=MjAyNi0xMS0xOVQyMzoyMTowOFo") == (200, family)
 
 
+HEX = "0123456789abcdef" * 2
+CORPORATE = token_of("https://login.microsoftonline.com/7/v2.0")
+PROXIES = (
+    {"x_litellm_api_key": f"Bearer sk-{RANDOM}"},
+    {"x_litellm_key": f"sk-litellm-{RANDOM}", "x_litellm_tags": "desk"},
+    {"x_portkey_api_key": f"pk-{RANDOM}", "x_portkey_provider": "openai"},
+    {"x_portkey_virtual_key": f"openai-{RANDOM}", "x_portkey_config": "pc-desk-7f3c"},
+    {"helicone_auth": f"Bearer sk-helicone-{RANDOM}", "helicone_user_id": "joe@desk.example"},
+    {"cf_aig_authorization": f"Bearer {RANDOM}", "cf_aig_metadata": '{"team":"desk"}'},
+    {"cf_access_client_id": f"{HEX}.access", "cf_access_client_secret": HEX + HEX},
+    {"http_referer": "https://desk.example", "x_openrouter_key": f"sk-or-v1-{RANDOM}"},
+    {"ocp_apim_subscription_key": HEX, "ocp_apim_trace": "true"},
+    {"api_key": HEX},
+    {"x_ms_token_aad_access_token": CORPORATE, "x_ms_client_principal_id": RANDOM},
+    {"x_bedrock_proxy_key": f"bedrock-api-key-{RANDOM}"},
+    {"x_amzn_oidc_data": CORPORATE, "x_amzn_oidc_accesstoken": CORPORATE},
+    {"apikey": RANDOM, "x_consumer_username": "desk", "x_consumer_id": RANDOM},
+    {"x_tyk_authorization": RANDOM, "x_tyk_key": HEX},
+    {"x_apigee_api_key": RANDOM + RANDOM, "x_apigee_developer": "joe"},
+    {"x_gravitee_api_key": "8c5c2a4e-1f0d-4c8a-9b1e-0a1b2c3d4e5f"},
+    {"x_corp_gateway_secret": RANDOM, "x_employee": "4021"},
+    {"x_auth_token": CORPORATE, "x_forwarded_access_token": CORPORATE},
+    {"x_vault_token": f"hvs.{RANDOM}", "x_goog_iap_jwt_assertion": CORPORATE},
+)
+"""What proxies before a gateway add, or expect from a client, next to the provider's own key."""
+
+
+@pytest.mark.parametrize("proxy", PROXIES, ids=lambda proxy: next(iter(proxy)))
+def test_a_proxys_own_key_neither_reaches_a_provider_nor_stops_the_request(
+    proxy: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"anthropic": {"x_api_key": KEYS["anthropic"][0]}}
+    own["openai"] = {"authorization": f"Bearer {KEYS['openai'][0]}"}
+    with providers(monkeypatch) as lab:
+        for wire, path in PATHS.items():
+            family = "anthropic" if wire == "anthropic" else "openai"
+            assert lab.send(path, proxy | own[family]) == (200, family)
+            (name, key), *_ = own[family].items()
+            received = lab.servers[family].asked[-1].headers
+            assert received[name.replace("_", "-")] == key
+            for name, value in proxy.items():
+                header = name.replace("_", "-")
+                if lab.send(path, {name: value})[1] == "":  # alone it is refused
+                    assert header not in received
+
+
 AZURE_TOKEN = token_of("https://sts.windows.net/7/")
 LEGITIMATE = (
     ("https://x7.us-east-1.aws.endpoints.huggingface.cloud/v1", KEYS["huggingface"][0]),

@@ -59,7 +59,13 @@ def seconds_per_byte(unit: str, chars: int, runs: int) -> float:
 
 def is_slow(unit: str, runs: int) -> bool:
     small, large = (seconds_per_byte(unit, chars, runs) for chars in (SMALL_CHARS, LARGE_CHARS))
-    return max(small, large) * LEAST_BYTES_PER_SECOND > 1 or large > MOST_GROWTH * small
+    if max(small, large) * LEAST_BYTES_PER_SECOND > 1:
+        return True
+    # The last value of a text is cut at its end. It may be a secret in one of two sizes, and then
+    # it is masked everywhere: that takes more time, but does not grow.
+    larger = 4 * LARGE_CHARS
+    most = MOST_GROWTH * small
+    return large > most and seconds_per_byte(unit, larger, runs) > most
 
 
 @pytest.mark.timeout(at_size(ci=400, full=7200))

@@ -49,6 +49,8 @@ request is sent again. Later, the provider may already have received the request
 READ_BYTES: Final = 65_536
 """Number of bytes to read ahead for a slow client. Reading a reply pauses at twice this number."""
 
+_KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key"})
+"""Headers in which clients send a provider its key."""
 LOG: Final = logging.getLogger(__name__)
 
 
@@ -161,10 +163,25 @@ class Upstreams:
             return api  # proxies have Azure's paths too, because bodies are OpenAI's there
         if owner is None and is_this_machine(urlsplit(self._bases[family]).hostname or ""):
             return None
+        own, kept = self._issuers(family), self._without_proxy_keys(family, headers)
+        return min(credentials.key_providers(kept, query, path) - own, default=None)
+
+    def _issuers(self, family: Family) -> set[str]:
+        """The providers whose keys this upstream gets."""
+        owner = self.owner(family)
         own = {owner or family}
         if owner not in ("anthropic", "openai"):  # other servers have keys of every form
             own.add(credentials.UNKNOWN_PROVIDER)
-        return min(credentials.key_providers(headers, query, path) - own, default=None)
+        return own
+
+    def _without_proxy_keys(self, family: Family, headers: Headers) -> Headers:
+        """Leave out what a proxy before the gateway reads, if a provider gets a key of its own
+        too. A server of the user's may be the proxy that needs it."""
+        if self.owner(family) is None:
+            return headers
+        own = self._issuers(family)
+        kept = [pair for pair in headers if not credentials.is_key_of_others(*pair, own)]
+        return kept if any(name.lower() in _KEY_HEADERS for name, _ in kept) else headers
 
     def url(self, family: Family, target: str) -> str:
         """Return the URL of a request. The base URL may or may not end with the API version."""
@@ -192,7 +209,7 @@ class Upstreams:
                 response = await self._session.request(
                     method,
                     url,
-                    headers=CIMultiDict(headers),
+                    headers=CIMultiDict(self._without_proxy_keys(family, headers)),
                     data=body or None,
                     allow_redirects=False,
                     proxy=self._proxies.get(family),
