@@ -49,7 +49,7 @@ class Story:
         self.request = split_request(json.dumps(body).encode(), format_name)
         done = read(self.request.messages, self.codec, b"k" * 32, WEIGHER, LastRequest())
         key, entries = ROOT, list[Entry]()
-        for reading in done.fresh:
+        for reading in done.new_readings:
             key = chain(key, reading.id)
             entries.append(enter(reading, key))
         self.entries = tuple(entries)

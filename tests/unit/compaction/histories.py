@@ -19,7 +19,7 @@ def entries_of(messages: list[Any], format_name: FormatName = "openai-chat") -> 
     """Messages of a wire format as entries with the keys k0, k1 and so on."""
     raws = [json.dumps(message).encode() for message in messages]
     done = read(raws, CODECS[format_name], b"k" * 32, WEIGHER, LastRequest())
-    return tuple(enter(r, key(at)) for at, r in enumerate(done.fresh))
+    return tuple(enter(r, key(at)) for at, r in enumerate(done.new_readings))
 
 
 def rules_of(format_name: FormatName = "openai-chat") -> WireRules:

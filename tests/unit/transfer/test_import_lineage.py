@@ -29,7 +29,7 @@ RECORDINGS = (
 def readings(transcript: RecordedSession) -> tuple[Reading, ...]:
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
-    return read(raws, codec, space_secret(SPACE), Weigher(), LastRequest()).fresh
+    return read(raws, codec, space_secret(SPACE), Weigher(), LastRequest()).new_readings
 
 
 def lineage(transcript: RecordedSession, known: SessionState | None = None) -> PlacedItems:

@@ -50,7 +50,9 @@ def entries(
     ]
     raws = [json.dumps(message).encode() for message in spoken]
     done = read(raws, CODECS["anthropic"], b"k" * 32, Weigher(), LastRequest())
-    return tuple(enter(one, EntryKey(f"{name}{start + at}")) for at, one in enumerate(done.fresh))
+    return tuple(
+        enter(one, EntryKey(f"{name}{start + at}")) for at, one in enumerate(done.new_readings)
+    )
 
 
 def user(text: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ def ranking(scores: Sequence[float], passages: Sequence[Candidate] = ()) -> Rank
     held = passages or [candidate(NAMES[at], f"{at} " * 50) for at in range(len(scores))]
     made = rank(asking("which crane?"), found(list(held)), Surroundings(), Weighing())
     places = [(one.segment, one.ordinal) for one in made.passages]
-    made = made.chosen([places.index((one.segment, one.ordinal)) for one in held])
+    made = made.select([places.index((one.segment, one.ordinal)) for one in held])
     return replace(made, scores=tuple(scores))
 
 

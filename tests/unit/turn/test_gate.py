@@ -7,7 +7,7 @@ import pytest
 from tests.unit.search.candidates import asking, candidate, found
 
 from recollect.core.search.question import question_text
-from recollect.core.turn.gate import gate, lost_words_asked, min_nearness
+from recollect.core.turn.gate import find_lost_words, gate, min_nearness
 from recollect.core.values.reason import Cause
 from recollect.core.values.recall import (
     AskedVector,
@@ -89,7 +89,7 @@ class TestIdentifiers:
             str(opened.reason)
             == "a term of the question is in memory, but no longer in the request"
         ), "the ledger keeps this line"
-        assert set(opened.lost_words) <= set(lost_words_asked(request(ASKS_PATCH)))
+        assert set(opened.lost_words) <= set(find_lost_words(request(ASKS_PATCH)))
 
     @pytest.mark.parametrize("where", ["view", "recent"])
     def test_one_that_the_view_still_shows_does_not(self, where: str) -> None:

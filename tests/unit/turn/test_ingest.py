@@ -51,7 +51,7 @@ def entered(raws: list[bytes], format_name: FormatName) -> tuple[Entry, ...]:
     done = read(raws, CODECS[format_name], SECRET, WEIGHER, LastRequest())
     found = []
     key = ROOT
-    for reading in done.fresh:
+    for reading in done.new_readings:
         key = chain(key, reading.id)
         found.append(enter(reading, key))
     return tuple(found)

@@ -29,7 +29,7 @@ OVER = BatchMoment(kind="over-limit", reason=Reason(Cause.OVER_LIMIT, limit=100)
 def entries(messages: list[Any], format_name: FormatName = "anthropic") -> tuple[Entry, ...]:
     raws = [json.dumps(message).encode() for message in messages]
     done = read(raws, CODECS[format_name], b"k" * 32, WEIGHER, LastRequest())
-    return tuple(enter(r, EntryKey(f"k{at}")) for at, r in enumerate(done.fresh))
+    return tuple(enter(r, EntryKey(f"k{at}")) for at, r in enumerate(done.new_readings))
 
 
 def call(n: int, name: str = "read") -> dict[str, Any]:

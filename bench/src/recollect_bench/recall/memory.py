@@ -90,7 +90,7 @@ def entries_of(messages: Sequence[Said], *, space: str) -> list[Entry]:
     done = read(raws, CODECS[_FORMAT], space_secret(space), Weigher(), LastRequest())
     last: dict[str, EntryKey] = {}
     entries: list[Entry] = []
-    for message, reading in zip(messages, done.fresh, strict=True):
+    for message, reading in zip(messages, done.new_readings, strict=True):
         key = chain(last.get(message.session, ROOT), reading.id)
         last[message.session] = key
         entries.append(enter(reading, key))

@@ -112,7 +112,7 @@ def as_session(transcript: RecordedSession, *, name: str, said_at: float) -> Own
     """A recording as the archive would keep it, with what it refers back to."""
     codec = CODECS[transcript.format]
     raws = [item.raw for item in transcript.items]
-    readings = read(raws, codec, space_secret(name), Weigher(), LastRequest()).fresh
+    readings = read(raws, codec, space_secret(name), Weigher(), LastRequest()).new_readings
     entries: list[Entry] = []
     times: dict[EntryKey, float] = {}
     key, last = ROOT, said_at

@@ -83,7 +83,7 @@ def _durability_reason(kept: Persisted) -> Reason:
 async def change(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
     applied: Applied | None = None
     async with boundary.stage("pair") as stage:
-        applied = await stage.call(draft.applied, edits)
+        applied = await stage.call(draft.apply_edits, edits)
         stage.explain(*applied.reasons)
     return draft if applied is None else replace(draft, edits=edits, view=applied.view)
 
@@ -245,9 +245,9 @@ class _Moment:
             given.settings.pruning,
             given.weigher,
             moment=self.moment,
-            used_tokens=given.estimated(draft.used_tokens()),
-            window_tokens=given.estimated(limits.window_tokens),
-            target_tokens=given.estimated(target),
+            used_tokens=given.estimate(draft.used_tokens()),
+            window_tokens=given.estimate(limits.window_tokens),
+            target_tokens=given.estimate(target),
             turn=given.version,
             everything=everything,
             hidden=hidden,
@@ -256,7 +256,7 @@ class _Moment:
 
     def _pays(self, draft: Draft, edits: Sequence[Shorten], freed_tokens: int) -> bool:
         given, limits = draft.given, draft.given.limits
-        if freed_tokens < given.estimated(limits.window_tokens // WORTHWHILE_SHARE):
+        if freed_tokens < given.estimate(limits.window_tokens // WORTHWHILE_SHARE):
             self.boundary.note("prune", "skipped", Reason(Cause.FREES_TOO_LITTLE))
             return False
         anchors = {edit.anchor for edit in edits}
@@ -267,9 +267,9 @@ class _Moment:
             given.request.format,
             given.state.cache,
             freed_tokens=int(freed_tokens * given.state.calibration.ratio),
-            before_tokens=given.calibrated(before),
+            before_tokens=given.calibrate(before),
             used_tokens=draft.used_tokens(),
-            history_tokens=given.calibrated(draft.incoming_tokens),
+            history_tokens=given.calibrate(draft.incoming_tokens),
             limit_tokens=limits.limit_tokens,
             requests=requests_of(given.state),
         )
@@ -311,11 +311,11 @@ class _Moment:
             settings,
             given.weigher,
             query=self.asked.text,
-            excess_tokens=given.estimated(draft.used_tokens() - low_tokens),
+            excess_tokens=given.estimate(draft.used_tokens() - low_tokens),
             turn=given.version,
             by_exchange=not given.settings.turn.trim_first,
-            hidden=draft.hidden(),
-            pinned=self.not_durable,
+            hidden_keys=draft.hidden_keys(),
+            pinned_keys=self.not_durable,
         )
 
 
@@ -324,6 +324,6 @@ def _keys(row: Row) -> tuple[EntryKey, ...]:
 
 
 def _holds_oversized_result(draft: Draft) -> bool:
-    most = draft.given.estimated(draft.given.limits.available_tokens // 2)
+    most = draft.given.estimate(draft.given.limits.available_tokens // 2)
     rows = [row for row in draft.view.rows if row.tokens > most]
     return any(isinstance(part, ToolResult) for row in rows for part in row.parts)

@@ -357,7 +357,7 @@ class Compactor:
                 given.codec.rules,
                 window_tokens=self._model.window_tokens or given.limits.window_tokens,
                 count_tokens=given.weigher.text,
-                most_summary_tokens=given.estimated(summary_tokens(draft)),
+                most_summary_tokens=given.estimate(summary_tokens(draft)),
                 lines_tokens=lines_room(draft, plan),
                 instructions=read.instructions,
                 rules_text=rules_text,
@@ -427,7 +427,7 @@ class Compactor:
             mask.text(supplied.text),
             carried,
             rules_text,
-            most_tokens=draft.given.estimated(summary_tokens(draft)),
+            most_tokens=draft.given.estimate(summary_tokens(draft)),
             lines_tokens=lines_room(draft, plan),
             count_tokens=draft.given.weigher.text,
         )
@@ -451,7 +451,7 @@ class Compactor:
             # history.
             state, began = session.state, draft.given.state
             if (state.path, state.edits) == (began.path, began.edits):
-                state = draft.aligned_state(state)
+                state = draft.state_after_alignment(state)
             base = base_edits(state, draft)
             if base is None or plan.anchor not in state.path:
                 return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
@@ -459,7 +459,7 @@ class Compactor:
             # Blocks recalled for the newest user message remain.
             blocks = newest_exchange(draft.entries)
             edits = replace_past(base, cut, draft.entries, keep_blocks=blocks)
-            tokens_after = draft.under(edits).used_tokens()
+            tokens_after = draft.with_edits(edits).used_tokens()
             if tokens_after > WORTHWHILE_RATIO * nothing.tokens_before:
                 why = Reason(Cause.SUMMARY_AS_LONG)
                 return replace(nothing, convergence="irreducible", reason=why)
@@ -566,7 +566,7 @@ def _waiting(session: Session) -> list[asyncio.Task[CompactionResult]]:
 def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
     began = draft.given.state
     if draft.committed or state.edits != began.edits:
-        return draft if state.edits == draft.edits else draft.under(state.edits)
+        return draft if state.edits == draft.edits else draft.with_edits(state.edits)
     if state.path == began.path:
         return replace(draft, given=replace(draft.given, state=state))
     return draft

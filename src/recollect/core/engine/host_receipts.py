@@ -80,7 +80,7 @@ async def place_transcript(
         codec = CODECS[transcript.format]
         readings = read(
             raws, codec, parts.secret, parts.weigher, LastRequest(), seal=parts.seal
-        ).fresh
+        ).new_readings
         placed_items = place_items(transcript, readings, read_live_state(stored))
         pairs = zip(readings, placed_items.keys, strict=True)
         return tuple([enter(reading, key) for reading, key in pairs])

@@ -542,7 +542,7 @@ class SessionKeeper:
                 embedders=[embedder.name for embedder in self._embedders],
                 indexed="sessions" in self._settings.index.sources,
                 tool_names=names,
-                fetched=fetched,
+                fetched_ids=fetched,
                 secrets=keeping.secrets,
                 judged=keeping.judged,
             )

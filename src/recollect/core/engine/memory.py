@@ -36,7 +36,7 @@ def read_messages(
     entries = []
     for reading in read(
         raws, codec, parts.secret, parts.weigher, LastRequest(), seal=parts.seal
-    ).fresh:
+    ).new_readings:
         key = chain(key, reading.id)
         entries.append(enter(reading, key))
     return entries

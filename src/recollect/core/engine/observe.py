@@ -187,7 +187,7 @@ class Observer:
         elif usage is not None:
             used = usage.input_tokens + usage.output_tokens
         elif state.sent_estimate_tokens:
-            used = draft.given.calibrated(state.sent_estimate_tokens + reply_tokens)
+            used = draft.given.calibrate(state.sent_estimate_tokens + reply_tokens)
         settings = self._parts.settings.compaction
         due = trigger(
             used_tokens=used,

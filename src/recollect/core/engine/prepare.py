@@ -79,12 +79,14 @@ async def prepare_turn(
     reads = RecallReads()
     recall = await _recall(standing, asked, freed.moment, recaller, boundary, reads)
     if recall is not None and not recall.found.empty:
-        trimmed, quoted = standing.trims(), standing.quoted()
+        trimmed, quoted = standing.trims(), standing.quoted_names()
         freed = await _make_room(freed, asked, recall, boundary, durability)
         if freed.compact_first:
             return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
         final = freed.draft
-        if not quoted <= final.quoted():  # a block was removed, which may have quoted the answer
+        if (
+            not quoted <= final.quoted_names()
+        ):  # a block was removed, which may have quoted the answer
             if without_blocks(final.edits) != without_blocks(standing.edits):
                 reads = RecallReads()  # do not reuse results of queries
             again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
@@ -148,14 +150,14 @@ async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
 
 
 def _enter_all(done: ReadResult, alignment: Alignment) -> tuple[Entry, ...]:
-    fresh = zip(done.fresh, alignment.keys[len(done.settled) :], strict=True)
+    fresh = zip(done.new_readings, alignment.keys[len(done.settled) :], strict=True)
     return done.settled + tuple([enter(reading, key) for reading, key in fresh])
 
 
 def _align(given: TurnInput, done: ReadResult) -> Alignment:
     settled = len(done.settled)
-    ids = given.state.ids[:settled] + tuple([reading.id for reading in done.fresh])
-    weights = [reading.tokens for reading in done.fresh]
+    ids = given.state.ids[:settled] + tuple([reading.id for reading in done.new_readings])
+    weights = [reading.tokens for reading in done.new_readings]
     request = given.request
     root = root_of_continued(request.continues_from) if request.continues else ROOT
     return align(given.state, ids, weights, settled=settled, root=root)
@@ -192,10 +194,10 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
     if applied is None:
         return None
     dormant: tuple[tuple[Edit, int], ...] = ()
-    if applied.gone or lifted or state.dormant:
-        gone = set(applied.gone)
+    if applied.ended_edits or lifted or state.dormant:
+        gone = set(applied.ended_edits)
         edits = tuple([edit for edit in edits if edit not in gone])
-        rest = [edit for edit in (*applied.gone, *lifted) if edit.stage != "stand"]
+        rest = [edit for edit in (*applied.ended_edits, *lifted) if edit.stage != "stand"]
         version = draft.given.version
         resting = [*state.dormant, *((edit, version) for edit in rest)]
         dormant = _still_waiting(resting, set(edits), version)
@@ -205,7 +207,7 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
 def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
     """Return whether the client went back to before the trimmed messages, as chat clients can."""
     given = draft.given
-    if given.calibrated(draft.incoming_tokens) <= given.limits.low_water_tokens:
+    if given.calibrate(draft.incoming_tokens) <= given.limits.low_water_tokens:
         return any(edit.stage == "trim" for edit in edits)
     if not draft.changed_course():
         return False
@@ -232,7 +234,7 @@ def _extend(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
             marks=given.request.marks,
             composed=given.remembered.composed,
         )
-    return extended or draft.applied(edits)
+    return extended or draft.apply_edits(edits)
 
 
 def _still_waiting(
@@ -279,7 +281,7 @@ async def _make_room(
     # If the user asked nothing, do not break the provider's cache for a recalled block.
     if not recall.asks and freed.moment is None:
         return freed
-    wanted = draft.wanted_tokens(recall)
+    wanted = draft.full_block_tokens(recall)
     if draft.has_room(wanted):
         return freed
     reason = Reason(Cause.ROOM_WANTED, tokens=wanted, room=max(0, draft.room_tokens()))
@@ -327,12 +329,12 @@ async def _with_standing_block(
             facts,
             given.weigher,
             anchor=bare.entries[0].key,
-            budget_tokens=given.estimated_within(tokens),
+            budget_tokens=given.estimate_within(tokens),
             turn=given.version,
             among_tools=uses_tools(bare.entries),
             summary="" if cut is None else cut.summary,
             mask=given.mask.text,
-            known=given.remembered.statements,
+            statement_cache=given.remembered.statements,
         )
         stage.explain(made.reason)
     return bare if made.edit is None else await change(bare, (*rest, made.edit), boundary)
@@ -494,7 +496,7 @@ def repair_request(given: Mapping[str, Any], format_name: FormatName) -> Mapping
     that were already prepared do not change."""
     request, codec, weigher = split_request(given, format_name), CODECS[format_name], Weigher()
     entries, key = list[Entry](), ROOT
-    for reading in read(request.messages, codec, b"", weigher, LastRequest()).fresh:
+    for reading in read(request.messages, codec, b"", weigher, LastRequest()).new_readings:
         entries.append(enter(reading, key := chain(key, reading.id)))
     applied = apply(
         entries,

@@ -277,7 +277,7 @@ def check_size(
     given: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool
 ) -> None:
     """Report if the request is over its limit although all stages ran."""
-    over = given.calibrated(given.fixed_tokens + view_tokens) - given.limits.available_tokens
+    over = given.calibrate(given.fixed_tokens + view_tokens) - given.limits.available_tokens
     if over > 0:
         cause = Cause.STILL_OVER_NOT_DURABLE if not_durable else Cause.STILL_OVER
         boundary.note("check", "failed", Reason(cause, tokens=over))
@@ -315,8 +315,8 @@ def context_of(
         reserve_tokens=given.limits.reserve_tokens,
         limit_tokens=given.limits.available_tokens,
         fixed_tokens=given.fixed_tokens,
-        tokens_before=given.calibrated(incoming),
-        tokens_after=given.calibrated(given.fixed_tokens + view.tokens),
+        tokens_before=given.calibrate(incoming),
+        tokens_after=given.calibrate(given.fixed_tokens + view.tokens),
         calibration_ratio=given.state.calibration.ratio,
         moment=None if draft is None else done.moment,
         query=done.query,
@@ -354,7 +354,7 @@ def _with_shown(recalled: Recalled, shown: frozenset[str]) -> Recalled:
 def _next_state(draft: Draft) -> SessionState:
     given = draft.given
     return replace(
-        draft.aligned_state(given.state),
+        draft.state_after_alignment(given.state),
         turn=given.version,
         requests=given.number,
         edits=draft.edits,
@@ -380,7 +380,7 @@ def _pause_seconds(draft: Draft) -> float | None:
 def _marked_blocks(draft: Draft) -> tuple[str, ...]:
     known, before = draft.given.state.blocks, draft.given.state.edits
     new = [e.text for e in edits_only_in(draft.edits, before) if isinstance(e, Insert)]
-    parts = [part for reading in draft.read.fresh for part in reading.message.parts]
+    parts = [part for reading in draft.read.new_readings for part in reading.message.parts]
     results = [part for part in parts if isinstance(part, ToolResult)]
     new += [part.text for part in results if part.recalls is not None]
     marks = (block_mark(text, draft.given.secret) for text in new)

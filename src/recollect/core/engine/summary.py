@@ -209,14 +209,14 @@ def plan_cut(draft: Draft, settings: Settings) -> CutPlan | NoCut:
             draft.entries,
             draft.edits,
             given.codec.rules,
-            keep_tokens=given.estimated(int(limits.keep_recent_tokens * share)),
+            keep_tokens=given.estimate(int(limits.keep_recent_tokens * share)),
             weigher=given.weigher,
         )
         if isinstance(plan, NoCut):
             best = plan if isinstance(best, NoCut) else best
             continue
         best = plan
-        if given.calibrated(given.fixed_tokens + plan.kept_tokens) + added <= allowed:
+        if given.calibrate(given.fixed_tokens + plan.kept_tokens) + added <= allowed:
             break
     return best
 
@@ -228,7 +228,7 @@ def summary_tokens(draft: Draft) -> int:
 
 def lines_room(draft: Draft, plan: CutPlan) -> int:
     """Return the token limit of the quoted lines after the summary."""
-    window = draft.given.estimated(draft.given.limits.window_tokens)
+    window = draft.given.estimate(draft.given.limits.window_tokens)
     return min(lines_tokens(window), sum([e.tokens for e in plan.summarized]) // LINES_PART)
 
 
@@ -364,7 +364,7 @@ async def prove(
         session=given.session,
         shown=frozenset(entry.key for entry in read.plan.kept),
         now=given.now,
-        budget_tokens=given.estimated(limits.hard_cap_tokens),
+        budget_tokens=given.estimate(limits.hard_cap_tokens),
         count_tokens=given.weigher.text,
     )
     # Code writes its sections again, so only the model's text and pinned quotes are compared.
@@ -375,7 +375,7 @@ async def prove(
         without_bare_names(summary.text),
         details=sample.details,
         recall=recall,
-        pin_tokens=given.estimated(int(limits.window_tokens * pin_ratio)),
+        pin_tokens=given.estimate(int(limits.window_tokens * pin_ratio)),
         count_tokens=given.weigher.text,
     )
     text = f"{summary.text}\n\n{made.pinned_text}" if made.pinned_text else summary.text

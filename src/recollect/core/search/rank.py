@@ -69,20 +69,20 @@ def _gather_evidence(question: Question, passages: Sequence[Candidate]) -> Searc
 
 
 def _standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> list[float]:
-    standing = [at for at, passage in enumerate(passages) if STANDING_WORD in passage.counts]
+    standing = [index for index, passage in enumerate(passages) if STANDING_WORD in passage.counts]
     if not standing:
         return [0.0] * len(passages)
-    standing.sort(key=lambda at: (-round(scores[at], 6), passages[at].segment))
-    lifted = set(standing[:STANDING_MOST])
-    return [STANDING_POINTS if at in lifted else 0.0 for at in range(len(passages))]
+    standing.sort(key=lambda index: (-round(scores[index], 6), passages[index].segment))
+    lifted_indexes = set(standing[:STANDING_MOST])
+    return [STANDING_POINTS if index in lifted_indexes else 0.0 for index in range(len(passages))]
 
 
 def _date_points(evidence: SearchEvidence, passage: Candidate) -> tuple[float, str]:
-    why = _when(evidence.windows, passage)
-    return (DATE_POINTS, why) if why else (0.0, "")
+    reason = _date_reason(evidence.windows, passage)
+    return (DATE_POINTS, reason) if reason else (0.0, "")
 
 
-def _when(windows: Sequence[TimeWindow], passage: Candidate) -> str:
+def _date_reason(windows: Sequence[TimeWindow], passage: Candidate) -> str:
     for window in windows:
         if window.start <= passage.said_at <= window.end:
             return f"said {window.phrase}"
@@ -96,7 +96,7 @@ def _narrow_windows(
 ) -> tuple[TimeWindow, ...]:
     if not windows:
         return ()
-    inside = sum(1 for passage in passages if _when(windows, passage))
+    inside = sum(1 for passage in passages if _date_reason(windows, passage))
     return tuple(windows) if 0 < inside <= WIDE_SHARE * len(passages) else ()
 
 
@@ -140,12 +140,13 @@ def fuse(
     best = max(raw, default=0.0) or 1.0
     by_words = [score / best for score in raw]
     by_vectors = [
-        near if near is not None else sum(shares) * _WITHOUT_VECTOR * lexical
-        for near, lexical in zip(_by_vectors(passages, weighing), by_words, strict=True)
+        similarity if similarity is not None else sum(shares) * _WITHOUT_VECTOR * lexical
+        for similarity, lexical in zip(_by_vectors(passages, weighing), by_words, strict=True)
     ]
     text_share = 1.0 - sum(shares)
     scores = [
-        text_share * lexical + near for lexical, near in zip(by_words, by_vectors, strict=True)
+        text_share * lexical + similarity
+        for lexical, similarity in zip(by_words, by_vectors, strict=True)
     ]
     return Fused(words=by_words, vectors=by_vectors, scores=scores)
 
@@ -334,15 +335,15 @@ class Ranking:
         least = share * max(self.scores, default=0.0)
         return self._only([score >= least for score in self.scores])
 
-    def without_stray_results(self, share: float, beside: AbstractSet[SegmentId]) -> Ranking:
+    def without_stray_results(self, share: float, kept_ids: AbstractSet[SegmentId]) -> Ranking:
         """Return the ranking without tool output, except output whose words and vectors score at
         least `share` of the best, and output of the segments in `beside`."""
-        own = [points[0] + points[1] for points in self._parts]
-        least = share * max(own, default=0.0)
+        own_points = [points[0] + points[1] for points in self._parts]
+        least = share * max(own_points, default=0.0)
         return self._only(
             [
-                passage.tool is None or worth >= least or passage.segment in beside
-                for passage, worth in zip(self.passages, own, strict=True)
+                passage.tool is None or worth >= least or passage.segment in kept_ids
+                for passage, worth in zip(self.passages, own_points, strict=True)
             ]
         )
 
@@ -369,17 +370,21 @@ class Ranking:
         calls and output lowered."""
         best = max(self.scores, default=0.0)
         points = [best * _kind_share(passage, rule_strength) for passage in self.passages]
-        parts = [(*held[:-1], more) for held, more in zip(self._parts, points, strict=True)]
+        parts = [
+            (*point_parts[:-1], kind_points)
+            for point_parts, kind_points in zip(self._parts, points, strict=True)
+        ]
         scores = [
-            round(score + more, _DECIMALS) for score, more in zip(self.scores, points, strict=True)
+            round(score + kind_points, _DECIMALS)
+            for score, kind_points in zip(self.scores, points, strict=True)
         ]
         order = sorted(range(len(scores)), key=lambda index: (-scores[index], index))
-        return replace(self, scores=tuple(scores), _parts=tuple(parts)).chosen(order)
+        return replace(self, scores=tuple(scores), _parts=tuple(parts)).select(order)
 
-    def without(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
+    def without_matching(self, unwanted: Callable[[Candidate], bool]) -> Ranking:
         return self._only([not unwanted(passage) for passage in self.passages])
 
-    def chosen(self, indexes: Sequence[int]) -> Ranking:
+    def select(self, indexes: Sequence[int]) -> Ranking:
         """Return a ranking of these passages only, in this order."""
         return replace(
             self,
@@ -389,37 +394,36 @@ class Ranking:
         )
 
     def _only(self, wanted: Sequence[bool]) -> Ranking:
-        return self.chosen(list(compress(range(len(wanted)), wanted)))
+        return self.select(list(compress(range(len(wanted)), wanted)))
 
-    def hits(self, most: int) -> tuple[Hit, ...]:
+    def hits(self, max_hits: int) -> tuple[Hit, ...]:
         """Return the first passages as hits, with the reasons for their rank."""
-        return tuple([self._hit(at) for at in range(min(most, len(self.passages)))])
+        return tuple([self._hit(index) for index in range(min(max_hits, len(self.passages)))])
 
-    def _hit(self, at: int) -> Hit:
-        passage = self.passages[at]
+    def _hit(self, index: int) -> Hit:
+        passage = self.passages[index]
         parts = [
-            ScorePart(name=name, points=points, why=self._why(name, passage))
-            for name, points in zip(_PARTS, self._parts[at], strict=True)
+            ScorePart(name=name, points=points, why=self._explain_part(name, passage))
+            for name, points in zip(_PARTS, self._parts[index], strict=True)
             if points
         ]
-        return Hit(passage=passage, score=self.scores[at], parts=tuple(parts))
+        return Hit(passage=passage, score=self.scores[index], parts=tuple(parts))
 
-    def _why(self, name: PartName, passage: Candidate) -> str:
+    def _explain_part(self, name: PartName, passage: Candidate) -> str:
         match name:
             case "words":
-                asked = self._question.words
-                return (
-                    f"{sum(bool(passage.counts.get(word)) for word in asked)} of {len(asked)} words"
-                )
+                query_words = self._question.words
+                count = sum(bool(passage.counts.get(word)) for word in query_words)
+                return f"{count} of {len(query_words)} words"
             case "vector":
-                near = [
+                similarity_notes = [
                     f"{similarity:.2f} by {kind}"
                     for kind, similarity in zip(
                         self._weighing.kinds, passage.similarities, strict=False
                     )
                     if similarity is not None
                 ]
-                return ", ".join(near) or "it has no vector yet, so its words count"
+                return ", ".join(similarity_notes) or "it has no vector yet, so its words count"
             case "date":
                 return _date_points(self._evidence, passage)[1]
         return _WHY[name]
@@ -432,33 +436,37 @@ def _kind_share(passage: Candidate, rule_strength: Callable[[Candidate], float])
 
 
 def seeds(
-    question: Question, candidates: Candidates, weighing: Weighing, *, most: int
+    question: Question, candidates: Candidates, weighing: Weighing, *, max_seeds: int
 ) -> tuple[SegmentId, ...]:
     """Return the segments whose neighbors should be read: the best by words and vectors alone."""
-    fused = fuse(candidates.passages, candidates, question.words, weighing)
-    best = _best_of_segments(candidates.passages, fused.scores)
-    ordered = sorted([(-round(score, _DECIMALS), segment) for segment, score in best.items()])
-    return tuple([segment for _, segment in ordered[:most]])
+    fused_scores = fuse(candidates.passages, candidates, question.words, weighing)
+    best = _best_of_segments(candidates.passages, fused_scores.scores)
+    ordered_segments = sorted(
+        [(-round(score, _DECIMALS), segment) for segment, score in best.items()]
+    )
+    return tuple([segment for _, segment in ordered_segments[:max_seeds]])
 
 
 def rank(
-    question: Question, candidates: Candidates, around: Surroundings, weighing: Weighing
+    question: Question, candidates: Candidates, surroundings: Surroundings, weighing: Weighing
 ) -> Ranking:
     """Rank all candidates, best first."""
-    passages = _together(candidates.passages, around.passages)
-    fused = fuse(passages, candidates, question.words, weighing)
+    passages = _join_passages(candidates.passages, surroundings.passages)
+    fused_scores = fuse(passages, candidates, question.words, weighing)
     evidence = _gather_evidence(question, passages)
-    parts = _parts_of(question, candidates, around, passages, fused, evidence, weighing)
+    parts = _parts_of(
+        question, candidates, surroundings, passages, fused_scores, evidence, weighing
+    )
     scores = [round(sum(points), _DECIMALS) for points in parts]
-    scored = [
-        (-score, passage.segment, passage.ordinal, at)
-        for at, (passage, score) in enumerate(zip(passages, scores, strict=True))
+    scored_passages = [
+        (-score, passage.segment, passage.ordinal, index)
+        for index, (passage, score) in enumerate(zip(passages, scores, strict=True))
     ]
-    order = [at for *_, at in sorted(scored)]
+    order = [index for *_, index in sorted(scored_passages)]
     return Ranking(
-        passages=tuple([passages[at] for at in order]),
-        scores=tuple([scores[at] for at in order]),
-        _parts=tuple([parts[at] for at in order]),
+        passages=tuple([passages[index] for index in order]),
+        scores=tuple([scores[index] for index in order]),
+        _parts=tuple([parts[index] for index in order]),
         _evidence=evidence,
         _question=question,
         _weighing=weighing,
@@ -468,14 +476,14 @@ def rank(
 def _parts_of(
     question: Question,
     candidates: Candidates,
-    around: Surroundings,
+    surroundings: Surroundings,
     passages: Sequence[Candidate],
-    fused: Fused,
+    fused_scores: Fused,
     evidence: SearchEvidence,
     weighing: Weighing,
 ) -> list[tuple[float, ...]]:
-    best = _best_of_segments(passages, fused.scores)
-    lent = lift_neighbours(best, around.neighbours, *tools_and_users(passages))
+    best = _best_of_segments(passages, fused_scores.scores)
+    lent = lift_neighbours(best, surroundings.neighbours, *tools_and_users(passages))
     stretches = (
         _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
     )
@@ -483,8 +491,8 @@ def _parts_of(
     # One list of points per kind of evidence, because few kinds apply to a question.
     zeros = [0.0] * len(passages)
     columns = (
-        [text_share * share for share in fused.words],
-        fused.vectors,
+        [text_share * share for share in fused_scores.words],
+        fused_scores.vectors,
         [lent.get(passage.segment, 0.0) for passage in passages] if lent else zeros,
         [stretches.get(_stretch_of(passage), 0.0) for passage in passages] if stretches else zeros,
         [_speaker_points(evidence, passage) for passage in passages]
@@ -492,7 +500,7 @@ def _parts_of(
         else zeros,
         [_role_points(passage) for passage in passages] if evidence.lifts_user else zeros,
         [_date_points(evidence, passage)[0] for passage in passages] if evidence.windows else zeros,
-        _standing_points(passages, fused.scores),
+        _standing_points(passages, fused_scores.scores),
     )
     if weighing.decay_per_day >= 1.0:
         return list(zip(*columns, zeros, zeros, strict=True))
@@ -516,23 +524,23 @@ def _aged(score: float, passage: Candidate, weighing: Weighing) -> float:
     return score * (math.pow(weighing.decay_per_day, days) - 1.0)
 
 
-def _together(
-    candidates: Sequence[Candidate], around: Sequence[Candidate]
+def _join_passages(
+    candidates: Sequence[Candidate], neighbors: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
-    known = {(passage.segment, passage.ordinal) for passage in candidates}
+    known_keys = {(passage.segment, passage.ordinal) for passage in candidates}
     return (
         *candidates,
-        *[passage for passage in around if (passage.segment, passage.ordinal) not in known],
+        *[passage for passage in neighbors if (passage.segment, passage.ordinal) not in known_keys],
     )
 
 
-def tool_output_near(ranking: Ranking, around: Surroundings) -> AbstractSet[SegmentId]:
+def tool_output_near(ranking: Ranking, surroundings: Surroundings) -> AbstractSet[SegmentId]:
     """Return the tool output next to the messages that match the question best."""
     nearest = ranking.near_best(NEAREST_SHARE).passages
     tools, users = tools_and_users(ranking.passages)
     best = {candidate.segment for candidate in nearest if candidate.tool is None}
     return {
         taker
-        for taker, lender, _ in lending(around.neighbours, tools, users)
+        for taker, lender, _ in lending(surroundings.neighbours, tools, users)
         if lender in best and taker in tools
     }

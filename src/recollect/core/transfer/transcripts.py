@@ -269,7 +269,9 @@ async def import_transcript(
     before."""
     raws = [item.raw for item in transcript.items]
     codec = CODECS[transcript.format]
-    readings = read(raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal).fresh
+    readings = read(
+        raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal
+    ).new_readings
     session = await _session_name(store, session, transcript.kind, readings)
     stored_session = await store.session(session)
     live = read_live_state(stored_session)
@@ -362,7 +364,7 @@ class _Writing:
             now=self._rules.now,
             origins=self._origins,
             tool_names=self._tool_names,
-            fetched=self._fetched_ids,
+            fetched_ids=self._fetched_ids,
             secrets=self._secrets,
         )
         segments = [s for s in ingest_result.segments if not self._is_elsewhere(s.segment)]

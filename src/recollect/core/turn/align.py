@@ -70,11 +70,11 @@ class ReadResult:
     """Entries of messages that the last request had too, and readings of the new messages."""
 
     settled: tuple[Entry, ...]
-    fresh: tuple[Reading, ...]
+    new_readings: tuple[Reading, ...]
 
     @property
     def reason(self) -> Reason:
-        return Reason(Cause.MESSAGES_READ, known=len(self.settled), fresh=len(self.fresh))
+        return Reason(Cause.MESSAGES_READ, known=len(self.settled), fresh=len(self.new_readings))
 
 
 def read(
@@ -82,7 +82,7 @@ def read(
     codec: Codec,
     secret: bytes,
     weigher: Weigher,
-    remembered: LastRequest,
+    last_request: LastRequest,
     blocks: Collection[str] = (),
     answers: Mapping[str, tuple[MessageId, ...]] | None = None,
     seal: SealSecret | None = None,
@@ -90,10 +90,10 @@ def read(
     """Read messages that were not at this position in the last request. `blocks` are hashes of the
     session's recalled blocks and tool answers. `answers` maps hashes of answers of memory tools to
     the messages that each answer quotes."""
-    settled = _settled(raws, remembered)
-    fresh: list[Reading] = []
+    settled = _count_unchanged(raws, last_request)
+    new_readings: list[Reading] = []
     for raw in raws[settled:]:
-        reading = remembered.readings.get(raw)
+        reading = last_request.readings.get(raw)
         if reading is None:
             message = codec.read(raw)
             if blocks and message.role == "user":
@@ -101,17 +101,17 @@ def read(
             if _ANSWER_SIGN in raw:
                 message = _with_quotes(message, blocks, answers or {}, secret, seal)
             reading = reading_of(message, codec, secret, weigher)
-        fresh.append(reading)
-    return ReadResult(settled=remembered.entries[:settled], fresh=tuple(fresh))
+        new_readings.append(reading)
+    return ReadResult(settled=last_request.entries[:settled], new_readings=tuple(new_readings))
 
 
-def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
-    both = min(len(raws), len(remembered.raws))
+def _count_unchanged(raws: Sequence[bytes], last_request: LastRequest) -> int:
+    common_length = min(len(raws), len(last_request.raws))
     # Compare all messages in one step first, because usually none of them has changed.
-    if tuple(raws[:both]) == remembered.raws[:both]:
-        return both
+    if tuple(raws[:common_length]) == last_request.raws[:common_length]:
+        return common_length
     settled = 0
-    for raw, known in zip(raws, remembered.raws, strict=False):
+    for raw, known in zip(raws, last_request.raws, strict=False):
         if raw != known:
             break
         settled += 1
@@ -119,15 +119,15 @@ def _settled(raws: Sequence[bytes], remembered: LastRequest) -> int:
 
 
 def answers_in(
-    raws: Sequence[bytes], codec: Codec, secret: bytes, remembered: LastRequest
+    raws: Sequence[bytes], codec: Codec, secret: bytes, last_request: LastRequest
 ) -> tuple[str, ...]:
     """Return the hashes of new results that look like answers of memory tools, whichever process
     made them, and with whichever seal."""
-    fresh = [raw for raw in raws[_settled(raws, remembered) :] if _ANSWER_SIGN in raw]
+    new_raws = [raw for raw in raws[_count_unchanged(raws, last_request) :] if _ANSWER_SIGN in raw]
     return tuple(
         block_mark(part.text, secret)
-        for raw in fresh
-        if raw not in remembered.readings
+        for raw in new_raws
+        if raw not in last_request.readings
         for part in codec.read(raw).parts
         if isinstance(part, ToolResult) and part.text.startswith(TOOL_OPENING)
     )
@@ -152,25 +152,29 @@ def remember(
     before: LastRequest,
     rules: WireRules,
     entries: tuple[Entry, ...],
-    done: ReadResult,
+    read_result: ReadResult,
     last_view: LastView,
 ) -> LastRequest:
     """Return this request's messages for comparison with the next request. Messages of a branch
     that the client has just left are included."""
-    fresh = {reading.message.raw: reading for reading in done.fresh}
-    left = before.entries[len(done.settled) :]
-    readings = {entry.raw: _reading(entry) for entry in left} if left else before.readings
-    readings.update(fresh)
+    new_readings = {reading.message.raw: reading for reading in read_result.new_readings}
+    abandoned_entries = before.entries[len(read_result.settled) :]
+    readings = (
+        {entry.raw: _reading(entry) for entry in abandoned_entries}
+        if abandoned_entries
+        else before.readings
+    )
+    readings.update(new_readings)
     if len(readings) > 2 * len(entries) + 64:
-        readings = fresh
+        readings = new_readings
     composed = before.composed
     if len(composed) > len(last_view.view.rows) + SPARE_ROWS:
-        shown = {id(row) for row in last_view.view.rows}
-        composed = {slot: row for slot, row in composed.items() if id(row) in shown}
+        row_ids = {id(row) for row in last_view.view.rows}
+        composed = {slot: row for slot, row in composed.items() if id(row) in row_ids}
     return LastRequest(
         rules=rules,
-        raws=before.raws[: len(done.settled)]
-        + tuple([reading.message.raw for reading in done.fresh]),
+        raws=before.raws[: len(read_result.settled)]
+        + tuple([reading.message.raw for reading in read_result.new_readings]),
         entries=entries,
         readings=readings,
         composed=composed,
@@ -192,14 +196,14 @@ def _reading(entry: Entry) -> Reading:
 
 
 def _without_own_blocks(message: Message, blocks: Collection[str], secret: bytes) -> Message:
-    own = [
-        Flaw(part=at, reason=Reason(Cause.EARLIER_BLOCK))
-        for at, part in enumerate(message.parts)
+    flaws = [
+        Flaw(part=index, reason=Reason(Cause.EARLIER_BLOCK))
+        for index, part in enumerate(message.parts)
         if isinstance(part, Text)
         and part.text.startswith(BLOCK_OPENING)
         and block_mark(part.text, secret) in blocks
     ]
-    return replace(message, flaws=(*message.flaws, *own)) if own else message
+    return replace(message, flaws=(*message.flaws, *flaws)) if flaws else message
 
 
 def _with_quotes(
@@ -209,16 +213,16 @@ def _with_quotes(
     secret: bytes,
     seal: SealSecret | None,
 ) -> Message:
-    given: dict[int, ToolResult] = {}
-    for at, part in enumerate(message.parts):
+    results_by_index: dict[int, ToolResult] = {}
+    for index, part in enumerate(message.parts):
         if isinstance(part, ToolResult) and part.text.startswith(TOOL_OPENING):
             mark = block_mark(part.text, secret)
-            known = mark in answers or mark in blocks
-            if known or (seal is not None and is_sealed(part.text, seal())):
-                given[at] = replace(part, recalls=answers.get(mark, ()))
-    if not given:
+            is_known = mark in answers or mark in blocks
+            if is_known or (seal is not None and is_sealed(part.text, seal())):
+                results_by_index[index] = replace(part, recalls=answers.get(mark, ()))
+    if not results_by_index:
         return message
-    parts = [given.get(at, part) for at, part in enumerate(message.parts)]
+    parts = [results_by_index.get(index, part) for index, part in enumerate(message.parts)]
     return replace(message, parts=tuple(parts))
 
 
@@ -298,19 +302,19 @@ def align(
         )
     places = _rejoin(state.ids[shared:], ids[shared:], weights[shared - settled :])
     aliases = dict(state.aliases)
-    for at, identity in enumerate(ids[shared:]):
-        chained = chain(parent, identity)
-        key = aliases.get(chained, chained)
-        if at in places:
-            key = state.path[shared + places[at]]
-            if key != chained:
-                aliases[chained] = key
+    for index, identity in enumerate(ids[shared:]):
+        chained_key = chain(parent, identity)
+        key = aliases.get(chained_key, chained_key)
+        if index in places:
+            key = state.path[shared + places[index]]
+            if key != chained_key:
+                aliases[chained_key] = key
         keys.append(key)
         parent = key
     # also keep keys of branches with edits, because the client may return to such a branch
-    wanted = {*keys, *(edit.anchor for edit in state.edits)}
-    wanted.update(edit.anchor for edit, _ in state.dormant)
-    aliases = {alias: key for alias, key in aliases.items() if key in wanted}
+    used_keys = {*keys, *(edit.anchor for edit in state.edits)}
+    used_keys.update(edit.anchor for edit, _ in state.dormant)
+    aliases = {alias: key for alias, key in aliases.items() if key in used_keys}
     return Alignment(
         keys=tuple(keys),
         course="rejoined" if places else "branched",
@@ -339,21 +343,21 @@ def _behind(root: EntryKey, state: SessionState, ids: Sequence[MessageId]) -> Al
 
 
 def _rejoin(
-    old: Sequence[MessageId], new: Sequence[MessageId], weights: Sequence[int]
+    old_ids: Sequence[MessageId], new_ids: Sequence[MessageId], weights: Sequence[int]
 ) -> dict[int, int]:
-    old_counts, new_counts = Counter(old), Counter(new)
-    old_at = {identity: at for at, identity in enumerate(old)}
+    old_counts, new_counts = Counter(old_ids), Counter(new_ids)
+    old_indexes = {identity: index for index, identity in enumerate(old_ids)}
     anchors = [
-        (at, old_at[identity])
-        for at, identity in enumerate(new)
+        (index, old_indexes[identity])
+        for index, identity in enumerate(new_ids)
         if old_counts[identity] == 1 and new_counts[identity] == 1
     ]
     places: dict[int, int] = {}
     for new_index, old_index in _longest_increasing(anchors):
         if new_index in places:
             continue
-        run = _run_around(old, new, new_index, old_index)
-        if _is_enough(run, weights, len(new)):
+        run = _run_around(old_ids, new_ids, new_index, old_index)
+        if _is_enough(run, weights, len(new_ids)):
             places.update(run)
     return _increasing_only(places)
 
@@ -361,22 +365,24 @@ def _rejoin(
 def _is_enough(run: dict[int, int], weights: Sequence[int], length: int) -> bool:
     if len(run) == 1 and length - 1 in run:
         return False
-    heaviest = max(weights[at] for at in run)
-    return heaviest >= DISTINCTIVE_TOKENS or sum(weights[at] for at in run) >= TELLING_RUN_TOKENS
+    heaviest = max(weights[index] for index in run)
+    return (
+        heaviest >= DISTINCTIVE_TOKENS or sum(weights[index] for index in run) >= TELLING_RUN_TOKENS
+    )
 
 
 def _run_around(
-    old: Sequence[MessageId], new: Sequence[MessageId], new_index: int, old_index: int
+    old_ids: Sequence[MessageId], new_ids: Sequence[MessageId], new_index: int, old_index: int
 ) -> dict[int, int]:
     start = 0
     while (
         min(new_index, old_index) - start > 0
-        and new[new_index - start - 1] == old[old_index - start - 1]
+        and new_ids[new_index - start - 1] == old_ids[old_index - start - 1]
     ):
         start += 1
     run: dict[int, int] = {}
     a, b = new_index - start, old_index - start
-    while a < len(new) and b < len(old) and new[a] == old[b]:
+    while a < len(new_ids) and b < len(old_ids) and new_ids[a] == old_ids[b]:
         run[a] = b
         a, b = a + 1, b + 1
     return run
@@ -384,24 +390,24 @@ def _run_around(
 
 def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     tails: list[int] = []
-    tail_at: list[int] = []
+    tail_indexes: list[int] = []
     before: list[int] = []
-    for at, (_, old_index) in enumerate(pairs):
+    for index, (_, old_index) in enumerate(pairs):
         place = bisect_left(tails, old_index)
-        before.append(tail_at[place - 1] if place else -1)
+        before.append(tail_indexes[place - 1] if place else -1)
         if place == len(tails):
             tails.append(old_index)
-            tail_at.append(at)
+            tail_indexes.append(index)
         else:
             tails[place] = old_index
-            tail_at[place] = at
-    chosen: list[tuple[int, int]] = []
-    at = tail_at[-1] if tail_at else -1
-    while at >= 0:
-        chosen.append(pairs[at])
-        at = before[at]
-    chosen.reverse()
-    return chosen
+            tail_indexes[place] = index
+    sequence: list[tuple[int, int]] = []
+    index = tail_indexes[-1] if tail_indexes else -1
+    while index >= 0:
+        sequence.append(pairs[index])
+        index = before[index]
+    sequence.reverse()
+    return sequence
 
 
 def _increasing_only(places: dict[int, int]) -> dict[int, int]:

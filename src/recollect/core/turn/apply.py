@@ -56,19 +56,19 @@ def compose(row: Row, codec: Codec, weigh: Weigh, memory: dict[Slot, Slot]) -> R
     """Return the message to send for a row: an unedited message itself, or its edited form."""
     if isinstance(row, Entry):
         return row
-    known = memory.get(row)
-    if known is None:
-        known = memory[row] = _composed(row, codec, weigh)
-    return known
+    cached_slot = memory.get(row)
+    if cached_slot is None:
+        cached_slot = memory[row] = _compose_slot(row, codec, weigh)
+    return cached_slot
 
 
-def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Slot:
-    parts = tuple([shown_part(piece) for piece in slot.pieces])
+def _compose_slot(slot: Slot, codec: Codec, weigh: Weigh) -> Slot:
+    parts = tuple([part_to_send(piece) for piece in slot.pieces])
     notes = tuple([piece.note for piece in slot.pieces if isinstance(piece, OwnText)])
     stand_in = any(isinstance(piece, StandIn) for piece in slot.pieces)
     raw = codec.compose(slot)
-    kept = [piece.entry for piece in slot.pieces if isinstance(piece, KeptPart)]
-    is_rewritten = any(entry.message.flaws for entry in kept)  # what is sent may be longer
+    kept_entries = [piece.entry for piece in slot.pieces if isinstance(piece, KeptPart)]
+    is_rewritten = any(entry.message.flaws for entry in kept_entries)  # what is sent may be longer
     return replace(
         slot,
         parts=parts,
@@ -79,7 +79,7 @@ def _composed(slot: Slot, codec: Codec, weigh: Weigh) -> Slot:
     )
 
 
-def shown_part(piece: SlotPiece) -> Part:
+def part_to_send(piece: SlotPiece) -> Part:
     if isinstance(piece, KeptPart):
         return _under_id(piece.entry.parts[piece.part], piece.call_id)
     if isinstance(piece, OwnText):
@@ -88,10 +88,10 @@ def shown_part(piece: SlotPiece) -> Part:
         return ToolResult(call_id=piece.call.id, content=(Text(text=piece.text),), is_error=True)
     part = _under_id(piece.entry.parts[piece.part], piece.call_id)
     if isinstance(part, ToolResult):
-        rest = tuple(inner for inner in part.content if not isinstance(inner, Text))
+        other_parts = tuple(inner for inner in part.content if not isinstance(inner, Text))
         return ToolResult(
             call_id=part.call_id,
-            content=(Text(text=piece.text), *rest),
+            content=(Text(text=piece.text), *other_parts),
             name=part.name,
             is_error=part.is_error,
         )
@@ -152,10 +152,10 @@ def place(
         else:
             place = before if edit.placement == "before" else after
             place.setdefault(edit.anchor, []).append(block)
-    return _placed(rows, head, before, after, tail, rules)
+    return _place_blocks(rows, head, before, after, tail, rules)
 
 
-def _placed(
+def _place_blocks(
     rows: list[Row],
     head: list[OwnText],
     before: dict[EntryKey, list[OwnText]],
@@ -176,8 +176,8 @@ def _placed(
         if blocks and rules.alternates and row.role == "user":
             row = _with_blocks(row, blocks)
         elif blocks:
-            at = openings.last_whole(len(out))
-            out[at:at] = [_own_row(block) for block in blocks]
+            index = openings.last_whole(len(out))
+            out[index:index] = [_own_row(block) for block in blocks]
         out.append(row)
         openings.pass_by(row, len(out))
         due.extend(block for key in keys for block in after.get(key, ()))
@@ -203,7 +203,7 @@ class _Openings:
         else:
             leads = False
             for piece in row.pieces:
-                part = shown_part(piece)
+                part = part_to_send(piece)
                 leads = isinstance(part, Thinking)
                 if isinstance(part, ToolCall):
                     self.unanswered.add(part.id)
@@ -240,15 +240,15 @@ class Applied:
     """The view, and the edits whose message is not in this history."""
 
     view: View
-    gone: tuple[Edit, ...]
+    ended_edits: tuple[Edit, ...]
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         reasons = [Reason(Cause.VIEW_MADE, rows=len(self.view.rows))]
         if self.view.repairs:
             reasons.append(Reason(Cause.REPAIRED, repairs=len(self.view.repairs)))
-        if self.gone:
-            reasons.append(Reason(Cause.EDITS_REST, edits=len(self.gone)))
+        if self.ended_edits:
+            reasons.append(Reason(Cause.EDITS_REST, edits=len(self.ended_edits)))
         return tuple(reasons)
 
 
@@ -277,31 +277,36 @@ def apply(
     the messages. `composed` caches messages between turns."""
     is_marked = _is_over_marked(entries, codec.rules, marks)
     if not (edits or continues or continued or is_marked) and _as_it_should_be(entries, codec):
-        return Applied(view=_view(entries, ()), gone=())
-    standing, gone = _sorted(edits, {entry.key for entry in entries})
-    hidden = behind_cut(entries, () if standing.cut is None else (standing.cut,))
+        return Applied(view=_view(entries, ()), ended_edits=())
+    standing, ended_edits = _sort_edits(edits, {entry.key for entry in entries})
+    hidden_keys = behind_cut(entries, () if standing.cut is None else (standing.cut,))
     turns, inside = _without_system(entries) if codec.rules.system_inside else (entries, [])
-    rows, notes = _remaining(turns, standing, hidden)
-    given = list(rows)
+    rows, notes = _remaining(turns, standing, hidden_keys)
+    original_rows = list(rows)
     repairs: tuple[Repair, ...] = ()
     if continues or not _all_entries_well_formed(rows, codec):
-        paired = pair(rows, codec.rules, continues=continues)
-        rows, repairs = list(paired.rows), paired.repairs
+        pairing = pair(rows, codec.rules, continues=continues)
+        rows, repairs = list(pairing.rows), pairing.repairs
     if codec.rules.ids_unique:
-        renamed: list[Repair] = []
-        rows = make_acceptable(rows, codec.rules, renamed)
-        repairs = (*repairs, *renamed)
+        id_repairs: list[Repair] = []
+        rows = make_acceptable(rows, codec.rules, id_repairs)
+        repairs = (*repairs, *id_repairs)
     rows = place(rows, standing.cut, standing.inserts, notes, codec.rules)
     if inside:
         rows, left_out = _with_system(rows, inside, continued=continued)
         repairs = (*repairs, *left_out)
-    settled = settle(rows, codec.rules, continued=continued, thinking=thinking, original_rows=given)
-    final, unmarked = settled.rows, list[Repair]()
-    if is_marked and (most := codec.rules.most_marks):
-        final = tuple(without_excess_marks(final, marks, most, unmarked))
+    settlement = settle(
+        rows, codec.rules, continued=continued, thinking=thinking, original_rows=original_rows
+    )
+    final, mark_repairs = settlement.rows, list[Repair]()
+    if is_marked and (max_marks := codec.rules.most_marks):
+        final = tuple(without_excess_marks(final, marks, max_marks, mark_repairs))
     memory: dict[Slot, Slot] = {} if composed is None else composed
-    shown = [compose(row, codec, weigh, memory) for row in final]
-    return Applied(view=_view(shown, (*repairs, *settled.repairs, *unmarked)), gone=tuple(gone))
+    composed_rows = [compose(row, codec, weigh, memory) for row in final]
+    return Applied(
+        view=_view(composed_rows, (*repairs, *settlement.repairs, *mark_repairs)),
+        ended_edits=tuple(ended_edits),
+    )
 
 
 def _is_over_marked(entries: Sequence[Entry], rules: WireRules, marks: int) -> bool:
@@ -328,21 +333,23 @@ def _with_system(
     rows: Sequence[Row], inside: _Inside, *, continued: bool
 ) -> tuple[list[Row], list[Repair]]:
     behind: dict[int, list[Entry]] = {}
-    shown = {key: at for at, row in enumerate(rows) if row.role == "user" for key in keys_of(row)}
-    begins = next((at for at, row in enumerate(rows) if row.role == "user"), None)
+    index_by_key = {
+        key: index for index, row in enumerate(rows) if row.role == "user" for key in keys_of(row)
+    }
+    begins = next((index for index, row in enumerate(rows) if row.role == "user"), None)
     repairs: list[Repair] = []
     for count, (key, entry) in enumerate(inside):
-        at = shown.get(key) if key is not None else None
-        if at is None and count == 0 and not continued:
-            at = begins
-        if at is None or entry.odd:
-            reason = Reason(Cause.SYSTEM_ASTRAY if at is None else Cause.EMPTY_MESSAGE)
+        index = index_by_key.get(key) if key is not None else None
+        if index is None and count == 0 and not continued:
+            index = begins
+        if index is None or entry.odd:
+            reason = Reason(Cause.SYSTEM_ASTRAY if index is None else Cause.EMPTY_MESSAGE)
             repairs.append(Repair(kind="left-out", anchor=entry.key, part=None, reason=reason))
         else:
-            behind.setdefault(at, []).append(entry)
+            behind.setdefault(index, []).append(entry)
     out: list[Row] = []
-    for at, row in enumerate(rows):
-        out += [row, *behind.get(at, ())]
+    for index, row in enumerate(rows):
+        out += [row, *behind.get(index, ())]
     return out, repairs
 
 
@@ -361,15 +368,15 @@ def _all_entries_well_formed(rows: Sequence[Row], codec: Codec) -> bool:
     return len(entries) == len(rows) and is_well_formed(entries, codec.rules)
 
 
-def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, list[Edit]]:
+def _sort_edits(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, list[Edit]]:
     standing = _Standing()
-    gone: list[Edit] = []
+    ended_edits: list[Edit] = []
     out = standing.out
     for edit in edits:
         if type(edit) is LeaveOut and edit.part is None and edit.anchor in known:
             out[edit.anchor] = edit  # most edits leave out a message
         elif edit.anchor not in known and edit.anchor is not None:
-            gone.append(edit)
+            ended_edits.append(edit)
         elif isinstance(edit, LeaveOut):
             standing.parts_out.setdefault(edit.anchor, set()).add(edit.part or 0)
         elif isinstance(edit, Shorten):
@@ -378,17 +385,17 @@ def _sorted(edits: Sequence[Edit], known: set[EntryKey]) -> tuple[_Standing, lis
             standing.cut = edit  # only the newest cut applies; the edits list older ones first
         else:
             standing.inserts.append(edit)
-    return standing, gone
+    return standing, ended_edits
 
 
 def _remaining(
-    entries: Sequence[Entry], standing: _Standing, hidden: AbstractSet[EntryKey]
+    entries: Sequence[Entry], standing: _Standing, hidden_keys: AbstractSet[EntryKey]
 ) -> tuple[list[Row], dict[EntryKey | None, int]]:
     rows: list[Row] = []
     missing: dict[EntryKey | None, int] = {}
     gap = 0
     for entry in entries:
-        if entry.key in hidden:
+        if entry.key in hidden_keys:
             continue
         left_out = standing.out.get(entry.key)
         if left_out is not None:
@@ -412,13 +419,13 @@ def _with_part_edits(entry: Entry, standing: _Standing) -> Row | None:
     if not out and not texts:
         return entry
     pieces: list[SlotPiece] = []
-    for at in range(len(entry.parts)):
-        if out and at in out:
+    for index in range(len(entry.parts)):
+        if out and index in out:
             continue
-        if texts and at in texts:
-            pieces.append(RewordedPart(entry=entry, part=at, text=texts[at]))
+        if texts and index in texts:
+            pieces.append(RewordedPart(entry=entry, part=index, text=texts[index]))
         else:
-            pieces.append(KeptPart(entry=entry, part=at))
+            pieces.append(KeptPart(entry=entry, part=index))
     return Slot(role=entry.role, pieces=tuple(pieces), base=entry) if pieces else None
 
 
@@ -468,16 +475,16 @@ def extend(
     tail_edits = [edit for edit in edits if edit.anchor in keys]
     if any(isinstance(edit, Cut) for edit in tail_edits):
         return None  # the summary precedes messages of the last view
-    applied = apply(
+    tail_result = apply(
         tail, tail_edits, codec, weigh, composed=composed, continued=True, thinking=thinking
     )
-    first = applied.view.rows[0] if applied.view.rows else None
+    first = tail_result.view.rows[0] if tail_result.view.rows else None
     if isinstance(first, Slot) and not first.sources:
         return None  # Recollect added this row, which may belong before a message of the last view
-    again = {entry.key for entry in last.entries[entry_at:]}
-    repairs = [repair for repair in last.view.repairs if repair.anchor not in again]
-    rows = last.view.rows[:row_at] + applied.view.rows
-    return Applied(view=_view(rows, (*repairs, *applied.view.repairs)), gone=())
+    repeated_keys = {entry.key for entry in last.entries[entry_at:]}
+    repairs = [repair for repair in last.view.repairs if repair.anchor not in repeated_keys]
+    rows = last.view.rows[:row_at] + tail_result.view.rows
+    return Applied(view=_view(rows, (*repairs, *tail_result.view.repairs)), ended_edits=())
 
 
 # A long history is read in every turn, so avoid a Python call per message.

@@ -78,19 +78,19 @@ class TurnInput:
     def number(self) -> int:
         return requests_of(self.state) + 1
 
-    def calibrated(self, estimate_tokens: int) -> int:
+    def calibrate(self, estimate_tokens: int) -> int:
         """Correct an estimate by the token counts that providers reported in this session."""
         if not self.settings.tokens.calibrate:
             return estimate_tokens
         return self.state.calibration.apply(estimate_tokens)
 
-    def estimated(self, tokens: int) -> int:
+    def estimate(self, tokens: int) -> int:
         """Divide calibrated tokens by the calibration ratio, and round up."""
         if not self.settings.tokens.calibrate:
             return tokens
         return ceil(tokens / self.state.calibration.ratio)
 
-    def estimated_within(self, tokens: int) -> int:
+    def estimate_within(self, tokens: int) -> int:
         """Return the most uncalibrated tokens whose calibrated size is within `tokens`."""
         if not self.settings.tokens.calibrate:
             return max(0, tokens)
@@ -102,10 +102,10 @@ class TurnInput:
         limits = self.limits
         # OpenClaw limits a block's text, not the message that contains it.
         if self.settings.recall.method == "openclaw":
-            return self.estimated_within(limits.block_tokens)
-        asked = limits.hard_cap_tokens if uses_tools else limits.talk_cap_tokens
+            return self.estimate_within(limits.block_tokens)
+        cap_tokens = limits.hard_cap_tokens if uses_tools else limits.talk_cap_tokens
         wants = asks == "question" or (asks == "reference" and uses_tools)
-        return self.estimated_within((asked if wants else limits.block_tokens) - MESSAGE_TOKENS)
+        return self.estimate_within((cap_tokens if wants else limits.block_tokens) - MESSAGE_TOKENS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +133,7 @@ class Draft:
     committed: bool = False
 
     def used_tokens(self) -> int:
-        return self.given.calibrated(self.given.fixed_tokens + self.view.tokens)
+        return self.given.calibrate(self.given.fixed_tokens + self.view.tokens)
 
     def room_tokens(self) -> int:
         return self.given.limits.available_tokens - self.used_tokens()
@@ -142,21 +142,21 @@ class Draft:
         """Return whether a compaction is due and possible now."""
         return self.given.may_compact and self.used_tokens() > self.given.limits.compact_tokens
 
-    def applied(self, edits: Sequence[Edit]) -> Applied:
-        given = self.given
+    def apply_edits(self, edits: Sequence[Edit]) -> Applied:
+        turn_input = self.given
         return apply(
             self.entries,
             edits,
-            given.codec,
-            given.weigher.message,
-            continues=given.request.continues,
-            thinking=given.request.thinking,
-            marks=given.request.marks,
-            composed=given.remembered.composed,
+            turn_input.codec,
+            turn_input.weigher.message,
+            continues=turn_input.request.continues,
+            thinking=turn_input.request.thinking,
+            marks=turn_input.request.marks,
+            composed=turn_input.remembered.composed,
         )
 
-    def under(self, edits: tuple[Edit, ...]) -> Draft:
-        return replace(self, edits=edits, view=self.applied(edits).view)
+    def with_edits(self, edits: tuple[Edit, ...]) -> Draft:
+        return replace(self, edits=edits, view=self.apply_edits(edits).view)
 
     def visible(self) -> tuple[Entry, ...]:
         """The messages that are sent in full or in part, in the order of the history."""
@@ -174,7 +174,7 @@ class Draft:
         out |= behind_cut(self.entries, self.edits)
         return tuple([entry for entry in self.entries if entry.key not in out])
 
-    def hidden(self) -> set[EntryKey]:
+    def hidden_keys(self) -> set[EntryKey]:
         """The messages that only the provider's rules remove."""
         shown = {entry.key for entry in self.visible()}
         return {entry.key for entry in self.not_left_out() if entry.key not in shown}
@@ -192,8 +192,8 @@ class Draft:
                 return False
             is_new = cut is not None and state.turn - cut.turn <= VERSIONS_BETWEEN
             return is_new or without_blocks(self.edits) != without_blocks(state.edits)
-        quoted = {id_ for block in blocks for id_ in block.quotes}
-        return bool(quoted) and any(entry.id in quoted for entry in self.visible())
+        quoted_ids = {id_ for block in blocks for id_ in block.quotes}
+        return bool(quoted_ids) and any(entry.id in quoted_ids for entry in self.visible())
 
     def changed_course(self) -> bool:
         """Return whether this history is no continuation of the last one."""
@@ -201,38 +201,40 @@ class Draft:
         return branched or len(self.entries) < len(self.given.state.path)
 
     def blocks(self) -> list[Insert]:
-        inserted = [edit for edit in self.edits if type(edit) is Insert]
-        return [edit for edit in inserted if is_block(edit)]
+        inserts = [edit for edit in self.edits if type(edit) is Insert]
+        return [edit for edit in inserts if is_block(edit)]
 
-    def quoted(self) -> set[str]:
+    def quoted_names(self) -> set[str]:
         return {name for block in self.blocks() for name in block.recalled}
 
-    def wanted_tokens(self, recall: RecallResult) -> int:
+    def full_block_tokens(self, recall: RecallResult) -> int:
         """Return the size of a block with everything that was recalled."""
         if recall.found.empty:
             return 0
         tokens = min(self.given.weigher.text(block_text(recall.found)), recall.budget_tokens)
-        return self.given.calibrated(tokens + MESSAGE_TOKENS)
+        return self.given.calibrate(tokens + MESSAGE_TOKENS)
 
     def has_room(self, wanted_tokens: int) -> bool:
         """Return whether a block of this size fits the request, and all blocks fit their limit."""
         if wanted_tokens > self.room_tokens():
             return False
         standing = self._blocks_tokens()
-        most = self.given.limits.blocks_tokens
-        return not standing or self.given.calibrated(standing) + wanted_tokens <= most
+        max_tokens = self.given.limits.blocks_tokens
+        return not standing or self.given.calibrate(standing) + wanted_tokens <= max_tokens
 
     def block_budget(self, recall: RecallResult) -> int:
         """Return the limit of the block: the wanted tokens, or the space left in the request."""
-        given, room = self.given, self.room_tokens()
-        if given.settings.recall.method != "openclaw":
-            room = min(room, given.limits.blocks_tokens - given.calibrated(self._blocks_tokens()))
-        return min(recall.budget_tokens, given.estimated_within(max(0, room - MESSAGE_TOKENS)))
+        turn_input, room = self.given, self.room_tokens()
+        if turn_input.settings.recall.method != "openclaw":
+            room = min(
+                room, turn_input.limits.blocks_tokens - turn_input.calibrate(self._blocks_tokens())
+            )
+        return min(recall.budget_tokens, turn_input.estimate_within(max(0, room - MESSAGE_TOKENS)))
 
     def _blocks_tokens(self) -> int:
         return sum([text_tokens(self.given.weigher, block.text) for block in self.blocks()])
 
-    def aligned_state(self, state: SessionState) -> SessionState:
+    def state_after_alignment(self, state: SessionState) -> SessionState:
         """Return the session's state with this turn's history, before any edits."""
         return replace(
             state,

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from recollect.core.search.rank import Ranking
 from recollect.core.values.segment import SegmentId
 
-Ranked = TypeVar("Ranked")
+RankedT = TypeVar("RankedT")
 
 FIRST_SHARE: Final = 0.45
 """A passage needs this share of the best match, if the block is empty but for the best one."""
@@ -33,7 +33,7 @@ _MAX_MISFITS: Final = 200
 
 def likely_passages(ranking: Ranking, budget_tokens: int) -> Ranking:
     """Return the passages that may fit the budget, at most a few per message."""
-    return _chosen(ranking, range(len(ranking.passages)), None, budget_tokens)
+    return _choose(ranking, range(len(ranking.passages)), None, budget_tokens)
 
 
 def enough_passages(ranking: Ranking, budget_tokens: int, *, by_meaning: bool) -> Ranking:
@@ -49,10 +49,10 @@ def enough_passages(ranking: Ranking, budget_tokens: int, *, by_meaning: bool) -
             shares[index] = max(shares[index], closeness[index])
         pairs = zip_longest(order, nearest)
         order = [index for index in dict.fromkeys(chain(*pairs)) if index is not None]
-    return _chosen(ranking, order, shares, budget_tokens)
+    return _choose(ranking, order, shares, budget_tokens)
 
 
-def _chosen(
+def _choose(
     ranking: Ranking, order: Sequence[int], shares: Sequence[float] | None, budget_tokens: int
 ) -> Ranking:
     chosen: list[int] = []
@@ -71,25 +71,25 @@ def _chosen(
         chars += passage.end - passage.start
         if chars >= MAX_CHARS_PER_TOKEN * budget_tokens:
             break
-    return ranking.chosen(chosen)
+    return ranking.select(chosen)
 
 
 def pack(
-    ranked: Sequence[Ranked],
+    passages: Sequence[RankedT],
     *,
     budget_tokens: int,
-    cost: Callable[[Ranked], int],
-    sitting: Callable[[Ranked], Hashable],
-    heading_cost: Callable[[Ranked], int],
+    cost: Callable[[RankedT], int],
+    sitting: Callable[[RankedT], Hashable],
+    heading_cost: Callable[[RankedT], int],
     max_count: int | None = None,
-) -> list[Ranked]:
+) -> list[RankedT]:
     """Return the passages that fit, in order. `heading_cost` is added once per `sitting` (day of a
     session)."""
-    chosen: list[Ranked] = []
+    chosen: list[RankedT] = []
     headed: set[Hashable] = set()
     left_tokens = budget_tokens
     misfits = 0
-    for passage in ranked:
+    for passage in passages:
         if left_tokens < _NEARLY_FULL_TOKENS or misfits > _MAX_MISFITS or len(chosen) == max_count:
             break
         tokens = cost(passage)

@@ -36,16 +36,16 @@ MIN_WORDS: Final = 2
 """A message other than a question must have this many words that are about something."""
 
 
-def left_out(request: RecallRequest) -> frozenset[SegmentId]:
+def segments_in_view(request: RecallRequest) -> frozenset[SegmentId]:
     """Return the segments that the view contains in full: as a message or quoted in a block."""
-    shown = {known_id(request.session, key) for key in request.shown}
+    segment_ids = {cached_segment_id(request.session, key) for key in request.shown}
     if request.asking is not None:
-        shown.add(known_id(request.session, request.asking))
-    return frozenset(shown | request.quoted_whole)
+        segment_ids.add(cached_segment_id(request.session, request.asking))
+    return frozenset(segment_ids | request.quoted_whole)
 
 
 @lru_cache(maxsize=_KNOWN_IDS)
-def known_id(session: SessionId, key: EntryKey) -> SegmentId:
+def cached_segment_id(session: SessionId, key: EntryKey) -> SegmentId:
     """Return the segment id of a message, cached, because most messages are the same every turn."""
     return segment_id(session, key)
 
@@ -111,18 +111,18 @@ def gate(
     threshold = rule.min_certainty if min_score is None else min_score
     reason = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
     lost: Mapping[str, str] = {}
-    closed = None
+    refusal = None
     if not request.gated:
         reason = Reason(Cause.ASKED_FOR)
     else:
-        closed = _closed(request, question, candidates, certainty, rule, min_score)
-        if closed is not None:
+        refusal = _refusal_of(request, question, candidates, certainty, rule, min_score)
+        if refusal is not None:
             lost = _lost_identifiers(request, candidates)
             # The reason contains only their number, because the ledger's reports contain no message
             # content.
-            reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else closed
+            reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else refusal
     return GateVerdict(
-        open=closed is None or bool(lost),
+        open=refusal is None or bool(lost),
         reason=reason,
         score=certainty.probability,
         threshold=threshold,
@@ -162,7 +162,7 @@ def is_the_users(candidate: Candidate) -> bool:
     return candidate.role == "user" and candidate.tool is None
 
 
-def _closed(
+def _refusal_of(
     request: RecallRequest,
     question: Question,
     candidates: Candidates,
@@ -205,10 +205,16 @@ def _shares_words(
     min_known = SUBJECT_SHARE * sum([word.weight for word in weights.values() if word.known])
     likely = certainty.probability >= LIKELY
     for candidate in candidates.passages:
-        shared = [each.weight for word, each in weights.items() if candidate.counts.get(word)]
-        if len(shared) >= rule.together or (shared and sum(shared) >= min_weight):
+        shared_weights = [
+            word_weight.weight
+            for word, word_weight in weights.items()
+            if candidate.counts.get(word)
+        ]
+        if len(shared_weights) >= rule.together or (
+            shared_weights and sum(shared_weights) >= min_weight
+        ):
             return True
-        if likely and len(shared) >= _TOGETHER and sum(shared) >= min_known:
+        if likely and len(shared_weights) >= _TOGETHER and sum(shared_weights) >= min_known:
             return True
     return False
 
@@ -217,9 +223,9 @@ def _word_weights(
     request: RecallRequest, question: Question, candidates: Candidates
 ) -> Mapping[str, _WordWeight]:
     frequencies = candidates.document_frequencies
-    about = subject(question.text, question.words)
+    subject_words = subject(question.text, question.words)
     asking = set(tokenize(f"{request.refers_to}\n{asking_part(request.newest)}"))
-    asked = [word for word in about if word in asking]
+    asked_words = [word for word in subject_words if word in asking]
     return {
         word: _WordWeight(
             weight=inverse_document_frequency(
@@ -227,7 +233,7 @@ def _word_weights(
             ),
             known=bool(frequencies.get(word)),
         )
-        for word in (asked if len(asked) >= MIN_WORDS else about)
+        for word in (asked_words if len(asked_words) >= MIN_WORDS else subject_words)
     }
 
 
@@ -240,30 +246,34 @@ def _says_enough(question: Question, candidates: Candidates, min_words: int) -> 
     return any(word in words and frequencies.get(word, 0) for name in names for word in name)
 
 
-def lost_words_asked(request: RecallRequest) -> tuple[str, ...]:
+def find_lost_words(request: RecallRequest) -> tuple[str, ...]:
     """Return words that the gate searches for in addition to those of the question."""
     texts = (request.newest or request.query, *request.recent)
-    written = dict.fromkeys(each for text in texts for each in identifiers_in(text).values())
-    return tuple(dict.fromkeys(word for each in written for word in words_of(each)))
+    identifiers = dict.fromkeys(
+        identifier for text in texts for identifier in identifiers_in(text).values()
+    )
+    return tuple(dict.fromkeys(word for identifier in identifiers for word in words_of(identifier)))
 
 
 def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping[str, str]:
-    asked = identifiers_in(request.newest or request.query)
-    said = {word: text for each in request.recent for word, text in identifiers_in(each).items()}
+    asked_identifiers = identifiers_in(request.newest or request.query)
+    recent_identifiers = {
+        word: text for item in request.recent for word, text in identifiers_in(item).items()
+    }
     max_count = max(MIN_COMMON, IDENTIFIER_SHARE * candidates.documents)
-    view, beside = Texts(request.view), Texts(request.recent)
+    view, recent_texts = Texts(request.view), Texts(request.recent)
     lost: dict[str, str] = {}
-    for word, written in {**said, **asked}.items():
-        words = words_of(written)
+    for word, identifier in {**recent_identifiers, **asked_identifiers}.items():
+        words = words_of(identifier)
         if not any(all(map(candidate.counts.get, words)) for candidate in candidates.passages):
             continue
-        rarest = min(words, key=lambda each: candidates.document_frequencies.get(each, 0))
+        rarest = min(words, key=lambda item: candidates.document_frequencies.get(item, 0))
         if (
             candidates.document_frequencies.get(rarest, 0) <= max_count
-            and not view.contain(written)
-            and not (word in asked and beside.contain(written))
+            and not view.contain(identifier)
+            and not (word in asked_identifiers and recent_texts.contain(identifier))
         ):
-            lost[rarest] = written
+            lost[rarest] = identifier
     return lost
 
 
@@ -272,10 +282,10 @@ class Texts:
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
-        self._lowered: str | None = None
+        self._lowercase_text: str | None = None
 
-    def contain(self, written: str) -> bool:
+    def contain(self, text: str) -> bool:
         """Return whether one of the texts contains this string."""
-        if self._lowered is None:
-            self._lowered = "\n".join(self._texts).lower()
-        return written.lower() in self._lowered
+        if self._lowercase_text is None:
+            self._lowercase_text = "\n".join(self._texts).lower()
+        return text.lower() in self._lowercase_text

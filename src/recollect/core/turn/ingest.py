@@ -88,8 +88,8 @@ def index(segment: Segment) -> tuple[NewPassage, ...]:
         return () if segment.noise is not None else _index(segment)
     is_noisy = segment.role == "system" or is_noise(segment.text) is not None
     passages = () if is_noisy else _index(segment)
-    whole = NewPassage(start=0, end=len(segment.text), words=(), embedded=False)
-    return passages or (whole,)
+    whole_passage = NewPassage(start=0, end=len(segment.text), words=(), embedded=False)
+    return passages or (whole_passage,)
 
 
 def _index(segment: Segment) -> tuple[NewPassage, ...]:
@@ -101,8 +101,8 @@ def _index(segment: Segment) -> tuple[NewPassage, ...]:
         if passage.start < half or passage.end > len(text) - half
     ]
     is_call = segment.role == "assistant" and segment.tool is not None
-    readable = _ESCAPE.sub(_unescaped, text) if is_call and "\\" in text else text
-    embedded = _embedded(segment, passages)
+    readable = _ESCAPE.sub(_unescape, text) if is_call and "\\" in text else text
+    embedded_flags = _choose_embedded(segment, passages)
     marks = _marks(segment, passages)
     dated = segment.tool is None
     return tuple(
@@ -115,9 +115,9 @@ def _index(segment: Segment) -> tuple[NewPassage, ...]:
                     *marks,
                     *(days_meant(passage.text, segment.said_at) if dated else ()),
                 ),
-                embedded=wanted,
+                embedded=is_embedded,
             )
-            for passage, wanted in zip(passages, embedded, strict=True)
+            for passage, is_embedded in zip(passages, embedded_flags, strict=True)
         ]
     )
 
@@ -133,15 +133,15 @@ def _marks(segment: Segment, passages: list[Passage]) -> tuple[str, ...]:
 
 def _passages(segment: Segment) -> Iterator[Passage]:
     text = segment.text
-    at = 0
+    offset = 0
     if segment.role == "user" and segment.tool is None:
-        at = len(text) - len(strip_channel_prefix(text))
-    hidden = thinking_spans(text) if segment.role == "assistant" else reminder_spans(text)
-    for start, end in hidden:
-        if start >= at:
-            yield from _between(text, at, start)
-            at = end
-    yield from _between(text, at, len(text))
+        offset = len(text) - len(strip_channel_prefix(text))
+    hidden_spans = thinking_spans(text) if segment.role == "assistant" else reminder_spans(text)
+    for start, end in hidden_spans:
+        if start >= offset:
+            yield from _between(text, offset, start)
+            offset = end
+    yield from _between(text, offset, len(text))
 
 
 def _between(text: str, start: int, end: int) -> Iterator[Passage]:
@@ -152,25 +152,25 @@ def _between(text: str, start: int, end: int) -> Iterator[Passage]:
         yield Passage(start=start + passage.start, end=start + passage.end, text=passage.text)
 
 
-def _unescaped(escape: re.Match[str]) -> str:
+def _unescape(escape: re.Match[str]) -> str:
     return escape[0] if escape[0] == "\\\\" else "  "
 
 
-def _embedded(segment: Segment, passages: list[Passage]) -> list[bool]:
+def _choose_embedded(segment: Segment, passages: list[Passage]) -> list[bool]:
     is_result = segment.tool is not None and segment.role != "assistant"
     count = len(passages)
     if not is_result or count <= HEAD_PASSAGES + TAIL_PASSAGES:
         return [True] * count
-    embedded = [True] * HEAD_PASSAGES + [False] * (count - HEAD_PASSAGES)
-    embedded[-TAIL_PASSAGES:] = [True] * TAIL_PASSAGES
+    flags = [True] * HEAD_PASSAGES + [False] * (count - HEAD_PASSAGES)
+    flags[-TAIL_PASSAGES:] = [True] * TAIL_PASSAGES
     errors = 0
-    for at in range(HEAD_PASSAGES, count - TAIL_PASSAGES):
-        if _ERROR.search(passages[at].text):
-            embedded[at] = True
+    for index in range(HEAD_PASSAGES, count - TAIL_PASSAGES):
+        if _ERROR.search(passages[index].text):
+            flags[index] = True
             errors += 1
             if errors == MOST_ERROR_PASSAGES:
                 break
-    return embedded
+    return flags
 
 
 _OWN_NOTE = "[recollect]"
@@ -201,63 +201,83 @@ def ingest(
     indexed: bool = True,
     origins: Mapping[EntryKey, str] | None = None,
     tool_names: Mapping[CallId, str] | None = None,
-    fetched: Collection[CallId] = (),
+    fetched_ids: Collection[CallId] = (),
     secrets: dict[str, None] | None = None,
     judged: JudgedTexts | None = None,
 ) -> IngestResult:
     """Return what to write for these messages of a session."""
-    names = {**(tool_names or {}), **called_tools(entries)}
-    called = find_fetch_calls(part for entry in entries for part in entry.parts)
-    outside = called | frozenset(fetched)
+    names = {**(tool_names or {}), **tools_by_call(entries)}
+    fetch_calls = find_fetch_calls(part for entry in entries for part in entry.parts)
+    outside = fetch_calls | frozenset(fetched_ids)
     segments: list[NewSegment] = []
-    skipped: list[EntryKey] = []
+    skipped_keys: list[EntryKey] = []
     mask = TextMask(redaction, {} if secrets is None else secrets, judged=judged)
     for entry in entries:
-        said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
+        message_said_at = (
+            said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
+        )
         origin = None if origins is None else origins.get(entry.key)
         left = entry.tokens
         for key, message in _segment_messages(entry):
-            written = segment_text(message, names)
-            if written.only_recalled:
-                skipped.append(key)
+            segment_text_parts = segment_text(message, names)
+            if segment_text_parts.only_recalled:
+                skipped_keys.append(key)
                 continue
-            written = _masked(_of_masked_parts(message, written, names, mask), mask)
-            tokens = left if key == entry.key else min(left, len(written.text) // CHARS_PER_TOKEN)
+            segment_text_parts = _mask_text(
+                _of_masked_parts(message, segment_text_parts, names, mask), mask
+            )
+            tokens = (
+                left
+                if key == entry.key
+                else min(left, len(segment_text_parts.text) // CHARS_PER_TOKEN)
+            )
             left -= tokens
-            own = replace(entry, key=key, message=message, role=message.role, tokens=tokens)
+            segment_entry = replace(
+                entry, key=key, message=message, role=message.role, tokens=tokens
+            )
             trust = trust_of(message, names, outside)
-            new = _segment(own, written, session, source, float(said), origin, trust)
-            segments.append(new if indexed else replace(new, passages=()))
+            new_segment = _segment(
+                segment_entry,
+                segment_text_parts,
+                session,
+                source,
+                float(message_said_at),
+                origin,
+                trust,
+            )
+            segments.append(new_segment if indexed else replace(new_segment, passages=()))
     jobs: tuple[NewJob, ...] = ()
-    if embedders and any(passage.embedded for new in segments for passage in new.passages):
+    if embedders and any(
+        passage.embedded for new_segment in segments for passage in new_segment.passages
+    ):
         jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
     return IngestResult(
-        segments=tuple(segments), jobs=jobs, redacted=mask.masked, skipped=tuple(skipped)
+        segments=tuple(segments), jobs=jobs, redacted=mask.masked, skipped=tuple(skipped_keys)
     )
 
 
 def split_message(message: Message) -> tuple[Message, ...]:
     """Return documents, search results and results of the provider's tools in a message, each as a
     tool's message, and then the words of the author, if any."""
-    own: list[Part] = []
-    brought: list[Part] = []
+    own_parts: list[Part] = []
+    attached_parts: list[Part] = []
     parts = () if message.summary else message.parts
     inside = iter(attachments_in([part.text for part in parts if isinstance(part, Text)]))
     for part in parts:
         spans = next(inside) if isinstance(part, Text) else []
         if is_brought_in(part):
-            brought.append(part)
+            attached_parts.append(part)
         elif isinstance(part, Text) and message.role == "user":
             texts = [json.dumps(part.text[start:end]) for start, end in spans]
-            brought += [Other(kind="file", payload=text) for text in texts]
-            own.append(Text(text=without_spans(part.text, spans)) if spans else part)
+            attached_parts += [Other(kind="file", payload=text) for text in texts]
+            own_parts.append(Text(text=without_spans(part.text, spans)) if spans else part)
         else:
-            own.append(part)
-    if not brought:
+            own_parts.append(part)
+    if not attached_parts:
         return (message,)
-    has_words = any(not isinstance(part, Text) or part.text.strip() for part in own)
-    last = [replace(message, parts=tuple(own))] if has_words else []
-    return (*(replace(message, role="tool", parts=(part,)) for part in brought), *last)
+    has_words = any(not isinstance(part, Text) or part.text.strip() for part in own_parts)
+    last = [replace(message, parts=tuple(own_parts))] if has_words else []
+    return (*(replace(message, role="tool", parts=(part,)) for part in attached_parts), *last)
 
 
 def _segment_messages(entry: Entry) -> list[tuple[EntryKey, Message]]:
@@ -267,7 +287,7 @@ def _segment_messages(entry: Entry) -> list[tuple[EntryKey, Message]]:
     return list(zip(entry.segment_keys, messages, strict=True))
 
 
-def called_tools(entries: Sequence[Entry]) -> dict[CallId, str]:
+def tools_by_call(entries: Sequence[Entry]) -> dict[CallId, str]:
     return {
         part.id: part.name
         for entry in entries
@@ -277,14 +297,14 @@ def called_tools(entries: Sequence[Entry]) -> dict[CallId, str]:
 
 
 def _of_masked_parts(
-    message: Message, written: SegmentText, names: Mapping[CallId, str], mask: TextMask
+    message: Message, text_parts: SegmentText, names: Mapping[CallId, str], mask: TextMask
 ) -> SegmentText:
     if _is_plain(message.parts):
-        return written
+        return text_parts
     masked = segment_text(
         TextMask(mask.settings, mask.secrets, judged=mask.judged).message(message), names
     )
-    mask.masked += max(0, masked.text.count(MASK_OPENING) - written.text.count(MASK_OPENING))
+    mask.masked += max(0, masked.text.count(MASK_OPENING) - text_parts.text.count(MASK_OPENING))
     return masked
 
 
@@ -297,49 +317,53 @@ def _is_plain(parts: Sequence[Part]) -> bool:
     return isinstance(part, Text)
 
 
-def _masked(written: SegmentText, mask: TextMask) -> SegmentText:
-    text = mask.text(clean_text(written.text))
-    tool = None if written.tool is None else mask.text(clean_text(written.tool))[:_MOST_TOOL_CHARS]
-    return replace(written, text=text, tool=tool)
+def _mask_text(text_parts: SegmentText, mask: TextMask) -> SegmentText:
+    text = mask.text(clean_text(text_parts.text))
+    tool = (
+        None
+        if text_parts.tool is None
+        else mask.text(clean_text(text_parts.tool))[:_MOST_TOOL_CHARS]
+    )
+    return replace(text_parts, text=text, tool=tool)
 
 
 def _segment(
     entry: Entry,
-    written: SegmentText,
+    text_parts: SegmentText,
     session: str,
     source: Source,
     said_at: float,
     origin: str | None,
     trust: Trust,
 ) -> NewSegment:
-    text = without_thinking(written.text) if entry.role == "assistant" else written.text
-    noise = _noise(entry, written, text)
+    text = without_thinking(text_parts.text) if entry.role == "assistant" else text_parts.text
+    noise = _noise(entry, text_parts, text)
     segment = Segment(
         id=segment_id(session, entry.key),
         session=session,
         key=entry.key,
         message_id=entry.id,
-        role=written.role,
-        text=written.text,
+        role=text_parts.role,
+        text=text_parts.text,
         tokens=entry.tokens,
         said_at=said_at,
         source=source,
         trust=trust,
         noise=noise,
-        tool=written.tool,
+        tool=text_parts.tool,
         origin=origin,
     )
     return NewSegment(segment=segment, passages=index(segment))
 
 
-def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
-    if not written.says_something:
-        return "no words" if written.text.strip() else "empty"
+def _noise(entry: Entry, text_parts: SegmentText, text: str) -> str | None:
+    if not text_parts.says_something:
+        return "no words" if text_parts.text.strip() else "empty"
     if entry.role == "system":
         return "system"
     if text.removeprefix(ERROR_MARK).startswith(_OWN_NOTE):
         return "own note"
-    if written.tool is not None:
+    if text_parts.tool is not None:
         return "memory call" if _only_asks_memory(entry) else None
     reason = is_noise(text)
     if reason is None and entry.role == "assistant" and answers_nothing(text):
@@ -349,24 +373,26 @@ def _noise(entry: Entry, written: SegmentText, text: str) -> str | None:
 
 def _only_asks_memory(entry: Entry) -> bool:
     """Return whether a message contains only memory calls. It would match its own query best."""
-    said = [part for part in entry.parts if not isinstance(part, Thinking)]
-    said = [part for part in said if not (isinstance(part, Text) and not part.text.strip())]
-    return bool(said) and all(
-        isinstance(part, ToolCall) and is_memory_tool(part.name) for part in said
+    spoken_parts = [part for part in entry.parts if not isinstance(part, Thinking)]
+    spoken_parts = [
+        part for part in spoken_parts if not (isinstance(part, Text) and not part.text.strip())
+    ]
+    return bool(spoken_parts) and all(
+        isinstance(part, ToolCall) and is_memory_tool(part.name) for part in spoken_parts
     )
 
 
 def earlier_calls(
-    fresh: Sequence[Entry], history: Sequence[Entry]
+    new_entries: Sequence[Entry], history: Sequence[Entry]
 ) -> tuple[Mapping[CallId, str], frozenset[CallId]]:
     """For results in `fresh` whose calls are in `history`, return the tools' names by call, and the
     calls that fetched outside content."""
-    wanted = {call_id for entry in fresh for call_id in entry.results}
-    calling = [entry for entry in history if entry.calls and not wanted.isdisjoint(entry.calls)]
+    wanted_ids = {call_id for entry in new_entries for call_id in entry.results}
+    calling = [entry for entry in history if entry.calls and not wanted_ids.isdisjoint(entry.calls)]
     names: dict[CallId, str] = {}
     for entry in reversed(calling):
         for part in entry.parts:
-            if isinstance(part, ToolCall) and part.id in wanted:
+            if isinstance(part, ToolCall) and part.id in wanted_ids:
                 names.setdefault(part.id, part.name)
     return names, find_fetch_calls(part for entry in calling for part in entry.parts)
 

@@ -64,23 +64,25 @@ def inject(
 ) -> InjectResult:
     """Write recalled content into a block of at most `budget_tokens`, and insert it."""
     if recalled.empty:
-        return _none(Reason(Cause.NOTHING_RECALLED))
+        return _insert_nothing(Reason(Cause.NOTHING_RECALLED))
     if not entries:
-        return _none(Reason(Cause.NO_MESSAGE))
+        return _insert_nothing(Reason(Cause.NO_MESSAGE))
     last = last_turn(entries)
     if last.role == "assistant":
-        return _none(Reason(Cause.ASSISTANT_LAST))
+        return _insert_nothing(Reason(Cause.ASSISTANT_LAST))
     if calls_at_work(entries) or all(isinstance(part, Other) for part in last.parts):
-        return _none(Reason(Cause.PROVIDER_WAITS))
-    packed = _packed_openclaw if method == "openclaw" else _packed
-    text, fill, facts, details = packed(recalled, weigher, budget_tokens)
+        return _insert_nothing(Reason(Cause.PROVIDER_WAITS))
+    pack_block = _pack_openclaw_block if method == "openclaw" else _pack_block
+    text, fill, facts, details = pack_block(recalled, weigher, budget_tokens)
     if not text:
-        return _none(Reason(Cause.FACTS_DO_NOT_FIT, tokens=budget_tokens))
+        return _insert_nothing(Reason(Cause.FACTS_DO_NOT_FIT, tokens=budget_tokens))
     tokens = weigher.text(text)
     cause = Cause.RECALLED_BLOCK if fill == "everything" else Cause.RECALLED_PART
     reason = Reason(cause, tokens=tokens, fill=fill)
-    edit = replace(_placed(last, text, placement, reason, turn), quotes=_quoted(facts, details))
-    edit = replace(edit, recalled=_recalled(facts, details))
+    edit = replace(
+        _place_block(last, text, placement, reason, turn), quotes=_quoted_ids(facts, details)
+    )
+    edit = replace(edit, recalled=_names_of_recalled(facts, details))
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
 
@@ -106,10 +108,10 @@ def quote(
     )
 
 
-def day_and_minute(at: float) -> tuple[str, str]:
+def day_and_minute(epoch_seconds: float) -> tuple[str, str]:
     """Format the day and minute of a time, also of an imported time that no calendar has."""
     try:
-        said_at = datetime.fromtimestamp(at, UTC)
+        said_at = datetime.fromtimestamp(epoch_seconds, UTC)
     except (OverflowError, OSError, ValueError):
         return "time unknown", ""
     day, _, minute = said_at.isoformat(" ", "minutes").removesuffix("+00:00").partition(" ")
@@ -143,12 +145,12 @@ def block_text(recalled: Recalled) -> str:
     return write_block(recalled.facts, recalled.passages)
 
 
-def repeated_items(text: str, known: Collection[str]) -> tuple[str, ...]:
+def find_repeated_items(text: str, known_items: Collection[str]) -> tuple[str, ...]:
     """Return the passages and facts in the text's blocks whose sentences are all in `known`."""
-    held = {said for item in known for said in _without_marks(item)}
+    known_lines = {line for item in known_items for line in _without_marks(item)}
 
-    def is_held(said: str) -> bool:
-        return said in held or all(said[a:b] in held for a, b in sentence_spans(said))
+    def is_held(line: str) -> bool:
+        return line in known_lines or all(line[a:b] in known_lines for a, b in sentence_spans(line))
 
     return tuple(item for item in recalled_items(text) if any(map(is_held, _without_marks(item))))
 
@@ -156,15 +158,17 @@ def repeated_items(text: str, known: Collection[str]) -> tuple[str, ...]:
 def has_hit(text: str, hits: Sequence[Hit]) -> bool:
     """Return whether a block contains a fact or one of the best `hits`, and not only messages next
     to a hit. If `hits` is empty, return True."""
-    own = [sum(p.points for p in hit.parts if p.name in ("words", "vector")) for hit in hits]
-    least = _HIT_SHARE * max(own, default=0.0)
-    found = [
+    word_points = [
+        sum(p.points for p in hit.parts if p.name in ("words", "vector")) for hit in hits
+    ]
+    least = _HIT_SHARE * max(word_points, default=0.0)
+    hit_lines = [
         one_line(defuse_tags(hit.text))
-        for hit, worth in zip(hits, own, strict=True)
+        for hit, worth in zip(hits, word_points, strict=True)
         if worth >= least
     ]
     return not hits or any(
-        _FACT_MARKS.match(item) or any(said in one_line(item) for said in found)
+        _FACT_MARKS.match(item) or any(hit_line in one_line(item) for hit_line in hit_lines)
         for item in recalled_items(text)
     )
 
@@ -174,11 +178,11 @@ def _without_marks(item: str) -> tuple[str, str]:
     return one_line(item), one_line(item[marks.end() :] if marks else item)
 
 
-def _none(reason: Reason) -> InjectResult:
+def _insert_nothing(reason: Reason) -> InjectResult:
     return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
 
 
-def _placed(
+def _place_block(
     last: Entry, text: str, placement: PlacementSetting, reason: Reason, turn: int
 ) -> Insert:
     if placement == "after-system":
@@ -186,32 +190,37 @@ def _placed(
             anchor=last.key, placement="head", text=text, stage="inject", reason=reason, turn=turn
         )
     if last.role == "user" and spoken_text(last):
-        where: Literal["before", "after"] = "before"
+        placement_side: Literal["before", "after"] = "before"
     else:
-        where = "after"
+        placement_side = "after"
     return Insert(
-        anchor=last.key, placement=where, text=text, stage="inject", reason=reason, turn=turn
+        anchor=last.key,
+        placement=placement_side,
+        text=text,
+        stage="inject",
+        reason=reason,
+        turn=turn,
     )
 
 
-def _quoted(
+def _quoted_ids(
     facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
 ) -> tuple[MessageId, ...]:
     ids = [passage.message_id for passage in passages if passage.message_id is not None]
     return tuple(dict.fromkeys([*ids, *(id_ for fact in facts for id_ in fact.message_ids)]))
 
 
-def _recalled(
+def _names_of_recalled(
     facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
 ) -> tuple[str, ...]:
-    names = [*(passage.name for passage in passages), *(recalled.name for recalled in facts)]
+    names = [*(passage.name for passage in passages), *(fact.name for fact in facts)]
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def _packed(
+def _pack_block(
     recalled: Recalled, weigher: Weigher, budget_tokens: int
 ) -> tuple[str, Fill, Sequence[RecalledFact], Sequence[RecalledPassage]]:
-    facts = _within(
+    facts = _facts_within(
         _best_first(recalled.facts),
         weigher,
         budget_tokens * FACTS_SHARE if recalled.passages else budget_tokens,
@@ -222,8 +231,8 @@ def _packed(
         text = write_block(facts, passages[:count])
         excess = weigher.text(text) - budget_tokens
         if excess <= 0:
-            whole = count == len(passages) and len(facts) == len(recalled.facts)
-            fill: Fill = "everything" if whole else "fewer details"
+            is_whole = count == len(passages) and len(facts) == len(recalled.facts)
+            fill: Fill = "everything" if is_whole else "fewer details"
             return text, fill, facts, passages[:count]
         # remove passages from the end until the rest may fit, at least one
         while count and excess > 0:
@@ -246,11 +255,13 @@ def pack_openclaw(
     """Choose OpenClaw's content: facts up to 30% of the limit, then as many messages as fit."""
     facts_budget = floor(budget_tokens * FACTS_SHARE)
     kept_facts = _until_full(
-        facts, [count(f"- [{recalled.type}] {recalled.text}") for recalled in facts], facts_budget
+        facts, [count(f"- [{fact.type}] {fact.text}") for fact in facts], facts_budget
     )
-    ordered = _best_first(passages)
+    ordered_passages = _best_first(passages)
     details = _until_full(
-        ordered, [count(passage.text) for passage in ordered], budget_tokens - facts_budget
+        ordered_passages,
+        [count(passage.text) for passage in ordered_passages],
+        budget_tokens - facts_budget,
     )
     while details and count(write_openclaw_block(kept_facts, details)) > budget_tokens:
         details.pop()
@@ -262,38 +273,38 @@ def pack_openclaw(
 def _until_full(
     findings: Sequence[_Found], costs: Sequence[int], budget_tokens: int
 ) -> list[_Found]:
-    kept: list[_Found] = []
+    kept_items: list[_Found] = []
     used = 0
-    for one, tokens in zip(findings, costs, strict=True):
+    for item, tokens in zip(findings, costs, strict=True):
         used += tokens
-        if kept and used > budget_tokens:
+        if kept_items and used > budget_tokens:
             break
-        kept.append(one)
-    return kept
+        kept_items.append(item)
+    return kept_items
 
 
-def _packed_openclaw(
+def _pack_openclaw_block(
     recalled: Recalled, weigher: Weigher, budget_tokens: int
 ) -> tuple[str, Fill, Sequence[RecalledFact], Sequence[RecalledPassage]]:
     facts, details = pack_openclaw(recalled.facts, recalled.passages, weigher.text, budget_tokens)
     if not facts and not details:
         return "", "none", (), ()
-    whole = len(facts) == len(recalled.facts) and len(details) == len(recalled.passages)
-    fill: Fill = "everything" if whole else "fewer details" if details else "facts only"
+    is_whole = len(facts) == len(recalled.facts) and len(details) == len(recalled.passages)
+    fill: Fill = "everything" if is_whole else "fewer details" if details else "facts only"
     return write_openclaw_block(facts, details), fill, facts, details
 
 
-def _within(
+def _facts_within(
     facts: list[RecalledFact], weigher: Weigher, budget_tokens: float
 ) -> list[RecalledFact]:
-    kept: list[RecalledFact] = []
+    kept_facts: list[RecalledFact] = []
     used = 0
     for fact in facts:
         used += weigher.text(fact_line(fact)) + 1
         if used > budget_tokens:
             break
-        kept.append(fact)
-    return kept
+        kept_facts.append(fact)
+    return kept_facts
 
 
 def _best_first(findings: Sequence[_Found]) -> list[_Found]:

@@ -18,7 +18,7 @@ from recollect.core.search.bm25 import Bm25Index, KeyLines
 from recollect.core.search.openclaw import score_texts, words_of
 from recollect.core.search.tokenize import tokenize
 from recollect.core.turn.apply import gap_note
-from recollect.core.turn.ingest import called_tools
+from recollect.core.turn.ingest import tools_by_call
 from recollect.core.turn.query import LEAST_QUERY_CHARS, spoken_text
 from recollect.core.values.edit import Edit, LeaveOut, Shorten
 from recollect.core.values.history import Entry
@@ -60,7 +60,7 @@ class _Prunable:
     key: EntryKey
     message: MessageId
     part: int
-    whole: str
+    full_text: str
     text: str
     tokens: int
     hard: bool
@@ -166,8 +166,8 @@ class _Pruner:
         is short, drop the lines of the oldest results first."""
         if not self.settings.hard_clear.enabled:
             return
-        lined = deque(item for item in prunables if item.hard and item.quoted)
-        room = self.lines_tokens - sum(item.tokens for item in lined)
+        cleared_with_line = deque(item for item in prunables if item.hard and item.quoted)
+        room = self.lines_tokens - sum(item.tokens for item in cleared_with_line)
         for item in prunables:
             if self.used <= until:
                 return
@@ -175,10 +175,10 @@ class _Pruner:
                 continue
             line = self.lines.of(item, self.mask) if self.lines_tokens > 0 else ""
             if self._clear(item, line):
-                lined.append(item)
+                cleared_with_line.append(item)
                 room -= item.tokens
-            while room < 0 and lined:
-                oldest = lined.popleft()
+            while room < 0 and cleared_with_line:
+                oldest = cleared_with_line.popleft()
                 room += oldest.tokens
                 self._clear(oldest, "")
 
@@ -221,7 +221,7 @@ class _KeyLines:
     def __init__(
         self, entries: Sequence[Entry], prunables: Sequence[_Prunable], line_chars: int
     ) -> None:
-        self._entries, self._found = entries, prunables
+        self._entries, self._prunables = entries, prunables
         self._lines = KeyLines(line_chars) if line_chars else None
         self._called_for: _CalledFor | None = None
 
@@ -230,33 +230,35 @@ class _KeyLines:
         if self._lines is None:
             return ""
         if self._called_for is None:
-            self._called_for = _called_for(self._entries)
-            for each in self._found:
-                self._lines.read(each.whole)
-        return self._lines.of(mask(item.whole), self._called_for.get((item.key, item.part), set()))
+            self._called_for = _words_by_result(self._entries)
+            for item_to_read in self._prunables:
+                self._lines.read(item_to_read.full_text)
+        return self._lines.of(
+            mask(item.full_text), self._called_for.get((item.key, item.part), set())
+        )
 
 
-def _called_for(entries: Sequence[Entry]) -> _CalledFor:
+def _words_by_result(entries: Sequence[Entry]) -> _CalledFor:
     found: _CalledFor = {}
     of_calls: dict[CallId, set[str]] = {}
-    asked: set[str] = set()
+    user_words: set[str] = set()
     latest: list[set[str]] = []
     for entry in entries:
         prose = [part.text[-_PROSE_CHARS:] for part in entry.parts if isinstance(part, Text)]
-        said = set(tokenize("\n".join(prose)))
-        if entry.role == "user" and said and not entry.results:
-            asked, latest = said, []
+        entry_words = set(tokenize("\n".join(prose)))
+        if entry.role == "user" and entry_words and not entry.results:
+            user_words, latest = entry_words, []
         elif entry.role == "assistant":
             for words in latest:
-                words |= said
+                words |= entry_words
             latest = []
-        for at, part in enumerate(entry.parts):
+        for index, part in enumerate(entry.parts):
             if isinstance(part, ToolCall):
-                of_call = asked | said | set(tokenize(part.arguments[:_PROSE_CHARS]))
+                of_call = user_words | entry_words | set(tokenize(part.arguments[:_PROSE_CHARS]))
                 of_calls[part.id] = of_call  # a later call may have the same id
                 latest.append(of_call)
             elif isinstance(part, ToolResult) and part.call_id in of_calls:
-                found[entry.key, at] = of_calls[part.call_id]
+                found[entry.key, index] = of_calls[part.call_id]
     return found
 
 
@@ -265,43 +267,49 @@ def _prunable(
     edits: Sequence[Edit],
     settings: Pruning,
     weigher: Weigher,
-    hidden: AbstractSet[tuple[EntryKey | None, int | None]],
+    hidden_parts: AbstractSet[tuple[EntryKey | None, int | None]],
     *,
     everything: bool,
 ) -> list[_Prunable]:
-    shown = {(e.anchor, e.part): e for e in edits if isinstance(e, Shorten)}
-    names = called_tools(entries)
-    start = next((at for at, entry in enumerate(entries) if entry.role == "user"), len(entries))
-    end = len(entries) if everything else _protected_from(entries, settings.keep_last_assistants)
+    edit_by_part = {(e.anchor, e.part): e for e in edits if isinstance(e, Shorten)}
+    names = tools_by_call(entries)
+    start = next(
+        (index for index, entry in enumerate(entries) if entry.role == "user"), len(entries)
+    )
+    end = len(entries) if everything else _first_protected(entries, settings.keep_last_assistants)
     prunables: list[_Prunable] = []
     for entry in entries[start:end]:
         if not entry.results:
             continue
-        for at, part in enumerate(entry.parts):
-            if not isinstance(part, ToolResult) or part.has_images or (entry.key, at) in hidden:
+        for index, part in enumerate(entry.parts):
+            if (
+                not isinstance(part, ToolResult)
+                or part.has_images
+                or (entry.key, index) in hidden_parts
+            ):
                 continue
             if not _allowed(part.name or names.get(part.call_id, ""), settings):
                 continue
-            edit = shown.get((entry.key, at))
+            edit = edit_by_part.get((entry.key, index))
             text = edit.text if edit else part.text
             hard = edit.hard if edit else False
             quoted = bool(edit.quotes) if edit else True
             tokens = weigher.text(text)
             prunables.append(
-                _Prunable(entry.key, entry.id, at, part.text, text, tokens, hard, quoted)
+                _Prunable(entry.key, entry.id, index, part.text, text, tokens, hard, quoted)
             )
     return prunables
 
 
-def _protected_from(entries: Sequence[Entry], keep_last_assistants: int) -> int:
+def _first_protected(entries: Sequence[Entry], keep_last_assistants: int) -> int:
     left = keep_last_assistants
     if left == 0:
         return len(entries)
-    for at in range(len(entries) - 1, -1, -1):
-        if entries[at].role == "assistant":
+    for index in range(len(entries) - 1, -1, -1):
+        if entries[index].role == "assistant":
             left -= 1
             if left == 0:
-                return at
+                return index
     return 0
 
 
@@ -331,136 +339,138 @@ def trim(
     query: str,
     excess_tokens: int,
     turn: int,
-    pinned: frozenset[EntryKey] = frozenset(),
+    pinned_keys: frozenset[EntryKey] = frozenset(),
     by_exchange: bool = True,
-    hidden: AbstractSet[EntryKey] = frozenset(),
+    hidden_keys: AbstractSet[EntryKey] = frozenset(),
 ) -> TrimResult:
     """Leave out groups of `entries` until `excess_tokens` are freed. With `by_exchange`, a question
     is left out with its answer. Messages in `hidden` are not sent anyway."""
     if excess_tokens <= 0:
         return TrimResult(edits=(), freed_tokens=0, reason=Reason(Cause.VIEW_FITS))
     groups = group(entries, rules)
-    protected = _protected(entries, groups, settings, pinned, hidden)
+    protected_indexes = _find_protected(entries, groups, settings, pinned_keys, hidden_keys)
     if by_exchange:
-        groups = _with_answers(groups, entries, protected)
-    loose = [g for g in groups if not protected.intersection(g.entries)]
+        groups = _with_answers(groups, entries, protected_indexes)
+    loose = [g for g in groups if not protected_indexes.intersection(g.entries)]
     if not loose:
         reason = Reason(Cause.ALL_PROTECTED)
         return TrimResult(edits=(), freed_tokens=0, reason=reason)
-    shown = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
-    ordered = _ordered(loose, entries, shown, query, openclaw=not by_exchange)
-    taken = _taken(ordered, groups, entries, shown, weigher, excess_tokens, hidden)
-    made = [
+    text_by_part = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
+    ordered_groups = _order_groups(loose, entries, text_by_part, query, openclaw=not by_exchange)
+    chosen_groups = _choose_groups(
+        ordered_groups, groups, entries, text_by_part, weigher, excess_tokens, hidden_keys
+    )
+    new_edits = [
         LeaveOut(anchor=key, part=part, stage="trim", reason=reason, turn=turn)
-        for candidate, reason, _ in taken
+        for candidate, reason, _ in chosen_groups
         for key, part in candidate.members
     ]
-    if not made:
+    if not new_edits:
         reason = Reason(Cause.NOTES_COST_MORE)
         return TrimResult(edits=(), freed_tokens=0, reason=reason)
-    left = len({edit.anchor for edit in made})
+    left = len({edit.anchor for edit in new_edits})
     return TrimResult(
-        edits=tuple(made),
-        freed_tokens=sum(freed for _, _, freed in taken),
+        edits=tuple(new_edits),
+        freed_tokens=sum(freed for _, _, freed in chosen_groups),
         reason=Reason(Cause.TRIMMED, messages=left),
     )
 
 
-def _taken(
-    ordered: list[tuple[Group, Reason]],
+def _choose_groups(
+    ordered_groups: list[tuple[Group, Reason]],
     groups: Sequence[Group],
     entries: Sequence[Entry],
     shown: dict[tuple[EntryKey, int], str],
     weigher: Weigher,
     excess_tokens: int,
-    hidden: AbstractSet[EntryKey],
+    hidden_keys: AbstractSet[EntryKey],
 ) -> list[tuple[Group, Reason, int]]:
-    place = {id(candidate): at for at, candidate in enumerate(groups)}
+    place = {id(candidate): index for index, candidate in enumerate(groups)}
     note_tokens = weigher.text(gap_note(len(entries))) + MESSAGE_TOKENS
     weigh_group = cache(
-        partial(_tokens, entries=entries, shown=shown, weigher=weigher, hidden=hidden)
+        partial(_tokens, entries=entries, shown=shown, weigher=weigher, hidden_keys=hidden_keys)
     )
-    gone: set[int] = set()
-    taken: list[tuple[Group, Reason, int]] = []
+    removed_indexes: set[int] = set()
+    chosen_groups: list[tuple[Group, Reason, int]] = []
     freed = 0
-    for candidate, reason in ordered:
+    for candidate, reason in ordered_groups:
         if freed >= excess_tokens:
             break
-        at = place[id(candidate)]
-        new_gaps = 1 - (at - 1 in gone) - (at + 1 in gone)
+        index = place[id(candidate)]
+        new_gaps = 1 - (index - 1 in removed_indexes) - (index + 1 in removed_indexes)
         gain = weigh_group(candidate) - note_tokens * new_gaps
-        gone.add(at)
-        taken.append((candidate, reason, gain))
+        removed_indexes.add(index)
+        chosen_groups.append((candidate, reason, gain))
         freed += gain
-    taken = _without_losing_gaps(taken, place, note_tokens, weigh_group)
-    return taken if sum(gain for _, _, gain in taken) > 0 else []
+    chosen_groups = _without_losing_gaps(chosen_groups, place, note_tokens, weigh_group)
+    return chosen_groups if sum(gain for _, _, gain in chosen_groups) > 0 else []
 
 
 def _without_losing_gaps(
-    taken: list[tuple[Group, Reason, int]],
+    chosen_groups: list[tuple[Group, Reason, int]],
     place: dict[int, int],
     note_tokens: int,
     weigh_group: Callable[[Group], int],
 ) -> list[tuple[Group, Reason, int]]:
-    places = sorted(place[id(candidate)] for candidate, _, _ in taken)
-    by_place = {place[id(candidate)]: candidate for candidate, _, _ in taken}
+    places = sorted(place[id(candidate)] for candidate, _, _ in chosen_groups)
+    by_place = {place[id(candidate)]: candidate for candidate, _, _ in chosen_groups}
     losing: set[int] = set()
     run: list[int] = []
-    for at in [*places, None]:
-        if run and (at is None or at != run[-1] + 1):
+    for index in [*places, None]:
+        if run and (index is None or index != run[-1] + 1):
             if sum(weigh_group(by_place[inside]) for inside in run) <= note_tokens:
                 losing.update(run)
             run = []
-        if at is not None:
-            run.append(at)
-    return [one for one in taken if place[id(one[0])] not in losing]
+        if index is not None:
+            run.append(index)
+    return [choice for choice in chosen_groups if place[id(choice[0])] not in losing]
 
 
 def _with_answers(
-    groups: Sequence[Group], entries: Sequence[Entry], protected: set[int]
+    groups: Sequence[Group], entries: Sequence[Entry], protected_indexes: set[int]
 ) -> list[Group]:
-    joined: list[Group] = []
+    joined_groups: list[Group] = []
     question: Group | None = None
     for candidate in groups:
         first = entries[candidate.first]
         if first.role == "user":
-            question = candidate if not protected.intersection(candidate.entries) else None
-        elif candidate.calls or protected.intersection(candidate.entries):
+            question = candidate if not protected_indexes.intersection(candidate.entries) else None
+        elif candidate.calls or protected_indexes.intersection(candidate.entries):
             pass  # a call is left out with its result only, not with its question
         elif first.role == "assistant" and question is not None:
             question.members += candidate.members
             question.entries += candidate.entries
             question = None
             continue
-        joined.append(candidate)
-    return joined
+        joined_groups.append(candidate)
+    return joined_groups
 
 
-def _protected(
+def _find_protected(
     entries: Sequence[Entry],
     groups: Sequence[Group],
     settings: Trim,
-    pinned: frozenset[EntryKey],
-    hidden: AbstractSet[EntryKey],
+    pinned_keys: frozenset[EntryKey],
+    hidden_keys: AbstractSet[EntryKey],
 ) -> set[int]:
     safe = {
-        at
-        for at, entry in enumerate(entries)
-        if entry.role == "system" or entry.message.summary or entry.key in pinned
+        index
+        for index, entry in enumerate(entries)
+        if entry.role == "system" or entry.message.summary or entry.key in pinned_keys
     }
     first_user = _first_user(entries) if settings.protect_first_user else None
     if first_user is not None:
         safe.add(first_user)
     left = settings.protect_messages
     newest_user_seen = False
-    for at in range(len(entries) - 1, -1, -1):
-        entry = entries[at]
-        if entry.key in hidden:
+    for index in range(len(entries) - 1, -1, -1):
+        entry = entries[index]
+        if entry.key in hidden_keys:
             continue
         spoken = entry.role == "user" and bool(spoken_text(entry))
         if entry.role == "assistant" or spoken:
             if left > 0 or (spoken and not newest_user_seen):
-                safe.add(at)
+                safe.add(index)
             left -= 1
             newest_user_seen = newest_user_seen or spoken
         if left <= 0 and newest_user_seen:
@@ -475,13 +485,13 @@ def _protected(
 
 def _first_user(entries: Sequence[Entry]) -> int | None:
     total = sum(entry.tokens for entry in entries)
-    for at, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if entry.role == "user" and spoken_text(entry):
-            return at if entry.tokens * 4 <= total else None
+            return index if entry.tokens * 4 <= total else None
     return None
 
 
-def _ordered(
+def _order_groups(
     loose: list[Group],
     entries: Sequence[Entry],
     shown: dict[tuple[EntryKey, int], str],
@@ -513,12 +523,12 @@ def _place(candidate: Group) -> int:
 
 
 def _member_parts(candidate: Group, entries: Sequence[Entry]) -> list[tuple[EntryKey, int, Part]]:
-    by_key = {entries[at].key: entries[at] for at in candidate.entries}
+    by_key = {entries[index].key: entries[index] for index in candidate.entries}
     found: list[tuple[EntryKey, int, Part]] = []
     for key, part_at in candidate.members:
         parts = by_key[key].parts
         places = range(len(parts)) if part_at is None else (part_at,)
-        found.extend((key, at, parts[at]) for at in places)
+        found.extend((key, index, parts[index]) for index in places)
     return found
 
 
@@ -526,9 +536,9 @@ def _text(
     candidate: Group, entries: Sequence[Entry], shown: dict[tuple[EntryKey, int], str]
 ) -> str:
     texts: list[str] = []
-    for key, at, part in _member_parts(candidate, entries):
-        if (key, at) in shown:
-            texts.append(shown[key, at])
+    for key, index, part in _member_parts(candidate, entries):
+        if (key, index) in shown:
+            texts.append(shown[key, index])
         elif isinstance(part, Text | ToolResult):
             texts.append(part.text)
         elif isinstance(part, ToolCall):
@@ -541,14 +551,16 @@ def _tokens(
     entries: Sequence[Entry],
     shown: dict[tuple[EntryKey, int], str],
     weigher: Weigher,
-    hidden: AbstractSet[EntryKey],
+    hidden_keys: AbstractSet[EntryKey],
 ) -> int:
-    counted = {entries[at].key: entries[at].tokens for at in candidate.entries}
-    edited = {key for key, _ in shown}
-    whole = {key for key, part_at in candidate.members if part_at is None and key not in edited}
-    total = sum(counted[key] for key in whole if key not in hidden)
-    for key, at, part in _member_parts(candidate, entries):
-        if key not in whole and key not in hidden:
-            text = shown.get((key, at))
+    tokens_by_key = {entries[index].key: entries[index].tokens for index in candidate.entries}
+    edited_keys = {key for key, _ in shown}
+    whole_keys = {
+        key for key, part_at in candidate.members if part_at is None and key not in edited_keys
+    }
+    total = sum(tokens_by_key[key] for key in whole_keys if key not in hidden_keys)
+    for key, index, part in _member_parts(candidate, entries):
+        if key not in whole_keys and key not in hidden_keys:
+            text = shown.get((key, index))
             total += weigher.part(part) if text is None else weigher.text(text)
     return total

@@ -26,7 +26,7 @@ from recollect.core.search.question import (
     read_question,
     what_asks,
 )
-from recollect.core.turn.gate import left_out, lost_words_asked
+from recollect.core.turn.gate import find_lost_words, segments_in_view
 from recollect.core.turn.recall_facts import types_asked
 from recollect.core.values.edit import Cut, Edit, Insert, LeaveOut, Shorten
 from recollect.core.values.fact import FactType
@@ -86,8 +86,8 @@ def spoken_text(entry: Entry | Message) -> str:
     ]
     if not texts:
         return ""
-    own = map(without_reminders, without_attachments(texts, nearest=True))
-    return strip_channel_prefix("\n".join(own)).strip()
+    own_texts = map(without_reminders, without_attachments(texts, nearest=True))
+    return strip_channel_prefix("\n".join(own_texts)).strip()
 
 
 def uses_tools(entries: Sequence[Entry]) -> bool:
@@ -146,7 +146,7 @@ class WantedTokens(Protocol):
 
 def ask(
     visible: Sequence[Entry],
-    asked: QueryResult,
+    query_result: QueryResult,
     settings: RecallSettings,
     *,
     edits: Sequence[Edit] = (),
@@ -161,10 +161,10 @@ def ask(
     """Build a turn's request to memory. `visible` are the messages that are sent."""
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
-    recalled = [name for block in blocks if block.stage != "stand" for name in block.recalled]
+    recalled_names = [name for block in blocks if block.stage != "stand" for name in block.recalled]
     # also a message too short to search for, because "thanks" shows that the user asks nothing
     newest = next((entry for entry in reversed(visible) if _asks(entry)), None)
-    said = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
+    last_reply = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
     text = "" if newest is None else spoken_text(newest)
     asks = what_asks(text)
     to_the_model = not _to_somebody_else(text, asks, visible)
@@ -176,21 +176,21 @@ def ask(
     return RecallRequest(
         space=space,
         session=session,
-        query=asked.text,
+        query=query_result.text,
         newest=text,
         asks=asks,
         refers_to=_leant_on(visible, newest) if leans else "",
-        recent=_prose(said) if said is not None and (works or leans) else (),
+        recent=_prose(last_reply) if last_reply is not None and (works or leans) else (),
         shown=frozenset(
             [key for entry in visible if entry.key not in cut for key in entry.segment_keys]
             + _whole_messages(blocks)
         ),
-        quoted=frozenset(recalled),
+        quoted=frozenset(recalled_names),
         asking=None if newest is None else newest.key,
         uses_tools=among_tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
         view=_Texts(
-            [entry for entry in visible if entry is not said and entry is not newest],
+            [entry for entry in visible if entry is not last_reply and entry is not newest],
             cut,
             [block.text for block in blocks] + _summary(edits),
         ),
@@ -212,9 +212,9 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not any(name not in ("", speaker) and speakers[name] >= _SPEAKS for name in speakers):
         return False
     # true if the user asks what all participants agreed on
-    ours = asks == "question" and _SHARED_PAST.search(text) is not None
+    asks_all = asks == "question" and _SHARED_PAST.search(text) is not None
     to_you = asks == "question" and _YOU.search(text) is not None
-    return not ours and (to_you or _takes_note(lately))
+    return not asks_all and (to_you or _takes_note(lately))
 
 
 def _takes_note(lately: Sequence[Entry]) -> bool:
@@ -249,14 +249,14 @@ class _Texts(Sequence[str]):
         cut: Mapping[EntryKey, Mapping[int, str]],
         own: Sequence[str],
     ) -> None:
-        self._entries, self._cut, self._own = entries, cut, own
+        self._entries, self._cut, self._own_texts = entries, cut, own
         self._texts: list[str] | None = None
 
     def _all(self) -> list[str]:
         if self._texts is None:
             self._texts = [
                 text for entry in self._entries for text in _texts(entry, self._cut.get(entry.key))
-            ] + [*self._own]
+            ] + [*self._own_texts]
         return self._texts
 
     def __len__(self) -> int:
@@ -294,9 +294,9 @@ def _cut(edits: Sequence[Edit]) -> dict[EntryKey, dict[int, str]]:
 
 def _texts(entry: Entry, cut: Mapping[int, str] | None) -> list[str]:
     texts: list[str] = []
-    for at, part in enumerate(entry.parts):
-        if cut is not None and at in cut:
-            texts.append(cut[at])
+    for index, part in enumerate(entry.parts):
+        if cut is not None and index in cut:
+            texts.append(cut[index])
         elif isinstance(part, Text | ToolResult):
             texts.append(part.text)
         elif isinstance(part, ToolCall):
@@ -314,25 +314,26 @@ def queries_of(request: RecallRequest) -> Queries:
     )
     types = types_asked(request, question)
     if types:  # in "list all decisions", do not search for "list"
-        kept = tuple([word for word in question.words if word not in LISTING_WORDS])
-        question = replace(question, words=kept)
-    limit = wanted_passages(request) * _CANDIDATE_MULTIPLIER
+        kept_words = tuple([word for word in question.words if word not in LISTING_WORDS])
+        question = replace(question, words=kept_words)
+    limit = count_wanted_passages(request) * _CANDIDATE_MULTIPLIER
     # search for more passages, because some of those found are quoted in the view already
     limit += len(request.quoted) - len(request.quoted_whole)
-    lost = lost_words_asked(request) if request.gated else ()
-    asked = CandidateQuery(
-        words=tuple(dict.fromkeys((*question.words, *question.marks, *lost))),
-        lexical_limit=limit, vector_limit=limit, with_files=True, leave_out=left_out(request),
+    lost_words = find_lost_words(request) if request.gated else ()
+    candidate_query = CandidateQuery(
+        words=tuple(dict.fromkeys((*question.words, *question.marks, *lost_words))),
+        lexical_limit=limit, vector_limit=limit, with_files=True,
+        leave_out=segments_in_view(request),
         session=request.session if request.scope == "session" else None,
         said_after=request.said_after, said_before=request.said_before,
     )  # fmt: skip
-    queries = question, types, asked
+    queries = question, types, candidate_query
     if reads is not None:
         reads.queries = request, queries
     return queries
 
 
-def wanted_passages(request: RecallRequest) -> int:
+def count_wanted_passages(request: RecallRequest) -> int:
     return max(_LEAST_WANTED, request.budget_tokens // PASSAGE_TOKENS)
 
 
@@ -353,6 +354,6 @@ async def phrase(text: str, archive: Archive, next_for: RecallRequest | None = N
     speaking = [name for word, name in words.items() if frequencies.get(word, 0) >= SPEAKS_FROM]
     if not speaking:
         return text
-    named = "|".join(re.escape(name) for name in sorted(speaking, key=len, reverse=True))
-    rest = re.sub(rf"(?<!\w)(?:{named})(?:['’]s)?(?!\w)", " ", text)
-    return _SPACES.sub(" ", rest).strip() or text
+    name_pattern = "|".join(re.escape(name) for name in sorted(speaking, key=len, reverse=True))
+    text_without_names = re.sub(rf"(?<!\w)(?:{name_pattern})(?:['’]s)?(?!\w)", " ", text)
+    return _SPACES.sub(" ", text_without_names).strip() or text

@@ -34,15 +34,15 @@ from recollect.core.turn.gate import (
 )
 from recollect.core.turn.inject import quote
 from recollect.core.turn.outcomes import add_outcomes
-from recollect.core.turn.query import queries_of, wanted_passages
+from recollect.core.turn.query import count_wanted_passages, queries_of
 from recollect.core.turn.recall_facts import (
     Replaced,
     common_words,
     corrections_in,
     facts_asked,
+    find_replaced_statements,
     is_corrected,
     recall_facts,
-    replaced_statements,
 )
 from recollect.core.turn.standing_block import rule_strength, states
 from recollect.core.values.reason import Cause, Reason
@@ -98,7 +98,7 @@ async def recall(
         )
         decision = replace(decision, verdict=asked_for)
     verdict = decision.verdict
-    known = await recall_facts(
+    fact_result = await recall_facts(
         request,
         question,
         verdict,
@@ -109,24 +109,28 @@ async def recall(
         read=reads.facts,
     )
     if not verdict.open:
-        if known.opens is None:
-            if known.unsure and verdict.reason.cause is Cause.NOTHING_HELD:
+        if fact_result.opens is None:
+            if fact_result.unsure and verdict.reason.cause is Cause.NOTHING_HELD:
                 verdict = replace(verdict, reason=Reason(Cause.FACTS_UNSURE))
             return Recalled(gate=verdict)
-        return Recalled(facts=known.facts, gate=replace(verdict, open=True, reason=known.opens))
+        return Recalled(
+            facts=fact_result.facts, gate=replace(verdict, open=True, reason=fact_result.opens)
+        )
     if verdict.lost_words:
         decision = replace(decision, candidates=_holding(decision.candidates, verdict.lost_words))
         words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
         search = replace(search, question=replace(question, words=words))
-    ranking = await search.ranked(decision)
-    search = replace(search, replaced=await replaced_statements(reads.facts, archive))
-    passages = await search.packed(ranking, known.facts)
-    facts = known.beside(passages)
+    ranking = await search.rank_passages(decision)
+    search = replace(search, replacements=await find_replaced_statements(reads.facts, archive))
+    passages = await search.pack_passages(ranking, fact_result.facts)
+    facts = fact_result.not_contained_in(passages)
     # Facts that a passage contains in full were dropped. Fill their space with more passages.
-    if len(facts) < len(known.facts):
-        more = await search.packed(ranking, facts)
-        if known.beside(more) == facts:  # false if `more` lacks a dropped fact
-            passages = more
+    if len(facts) < len(fact_result.facts):
+        wider_passages = await search.pack_passages(ranking, facts)
+        if (
+            fact_result.not_contained_in(wider_passages) == facts
+        ):  # false if `more` lacks a dropped fact
+            passages = wider_passages
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
     return Recalled(
         facts=facts,
@@ -155,7 +159,7 @@ class _MemorySearch:
     settings: RecallSettings
     reads: RecallReads
     fact_query: FactQuery
-    replaced: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
+    replacements: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def segments(self) -> dict[SegmentId, Segment]:
@@ -164,16 +168,18 @@ class _MemorySearch:
     async def decide(self) -> _Decision:
         """Query the store, and ask the gate."""
         request, question = self.request, self.question
-        found = await self._candidates(self.query)
-        passages = _unquoted(found.passages, request)
+        candidates_found = await self._candidates(self.query)
+        passages = _without_quoted(candidates_found.passages, request)
         if request.gated:
-            passages = tuple([one for one in passages if not is_echo(question, one)])
-        candidates = replace(found, passages=passages)
+            passages = tuple([passage for passage in passages if not is_echo(question, passage)])
+        candidates = replace(candidates_found, passages=passages)
         among_tools = is_among_tools(request, candidates)
-        stated = wants_statements(question, among_tools=among_tools) and not request.explicit
+        wants_only_stated = (
+            wants_statements(question, among_tools=among_tools) and not request.explicit
+        )
         # An explicit search also returns the user's questions, because answers are next to them.
         if request.gated and not request.explicit:
-            candidates = await self._without_questions(candidates, stated=stated)
+            candidates = await self._without_questions(candidates, stated=wants_only_stated)
         verdict = gate(
             request,
             question,
@@ -185,22 +191,22 @@ class _MemorySearch:
             candidates=candidates,
             verdict=verdict,
             among_tools=among_tools,
-            only_stated=stated and request.gated,
+            only_stated=wants_only_stated and request.gated,
         )
 
     async def _candidates(self, query: CandidateQuery) -> Candidates:
         read = self.reads.candidates
         limits = (query.lexical_limit, query.vector_limit)
-        for earlier, found in read.items():
+        for earlier, earlier_result in read.items():
             wide = earlier.lexical_limit >= limits[0] and earlier.vector_limit >= limits[1]
             if wide and query == replace(earlier, lexical_limit=limits[0], vector_limit=limits[1]):
-                return found
+                return earlier_result
         facts = None
         try:  # a store on a server answers all of this in one round trip
-            async with asyncio.TaskGroup() as together:
-                finding = together.create_task(self.archive.candidates(query))
+            async with asyncio.TaskGroup() as task_group:
+                finding = task_group.create_task(self.archive.candidates(query))
                 if self.fact_query not in self.reads.facts:
-                    facts = together.create_task(self.archive.fact_candidates(self.fact_query))
+                    facts = task_group.create_task(self.archive.fact_candidates(self.fact_query))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         read[query] = finding.result()
@@ -213,24 +219,24 @@ class _MemorySearch:
         """Return the candidates without the user's messages that only ask, nor their words."""
         mappings, words = candidates.document_frequencies, self.question.words
         rarity = {word: 1.0 / (1 + mappings.get(word, 0)) for word in words}
-        near = sorted(
+        likely_questions = sorted(
             filter(_may_only_ask, candidates.passages),
             key=lambda candidate: (
                 -sum([worth for word, worth in rarity.items() if candidate.counts.get(word)])
             ),
         )
-        asking = await self._asking(near, stated=stated)
+        asking = await self._asking(likely_questions, stated=stated)
         if not asking:
             return candidates
         frequencies = dict(mappings)
-        for candidate in near:
+        for candidate in likely_questions:
             for word in words if candidate.segment in asking else ():
                 if candidate.counts.get(word) and frequencies.get(word):
                     frequencies[word] -= 1
-        kept = tuple(
+        kept_candidates = tuple(
             [candidate for candidate in candidates.passages if candidate.segment not in asking]
         )
-        return replace(candidates, passages=kept, document_frequencies=frequencies)
+        return replace(candidates, passages=kept_candidates, document_frequencies=frequencies)
 
     async def _asking(
         self, nearest: Sequence[Candidate], *, stated: bool = False
@@ -242,33 +248,35 @@ class _MemorySearch:
         ]
         await self._read(short)
         read = [self.segments[segment_id] for segment_id in short if segment_id in self.segments]
-        judged = self.reads.judged
+        verdicts = self.reads.judged
         for segment in read:
-            if (segment.id, stated) not in judged:
+            if (segment.id, stated) not in verdicts:
                 nothing = _only_asks(segment) or (stated and not states(segment.text))
-                judged[segment.id, stated] = nothing
-        return {segment.id for segment in read if judged[segment.id, stated]}
+                verdicts[segment.id, stated] = nothing
+        return {segment.id for segment in read if verdicts[segment.id, stated]}
 
-    async def ranked(self, decision: _Decision) -> Ranking:
+    async def rank_passages(self, decision: _Decision) -> Ranking:
         """Return the passages in the order in which the block takes them. In a turn, only those
         that the block needs."""
         question, request = self.question, self.request
-        ranking, tool_output = await self._ranked(decision.candidates)
+        ranking, tool_output = await self._rank_candidates(decision.candidates)
         if not request.gated:
             if self.settings.min_score is not None:
                 ranking = ranking.at_least(self.settings.min_score)
             return ranking
         # remove messages that repeat the question, because they answer nothing
-        ranking = ranking.without(lambda candidate: is_echo(question, candidate))
+        ranking = ranking.without_matching(lambda candidate: is_echo(question, candidate))
         if decision.only_stated:
-            ranking = ranking.without(lambda candidate: not is_the_users(candidate))
+            ranking = ranking.without_matching(lambda candidate: not is_the_users(candidate))
         asking = await self._asking(ranking.passages, stated=decision.only_stated)
-        ranking = ranking.without(lambda candidate: candidate.segment in asking)
+        ranking = ranking.without_matching(lambda candidate: candidate.segment in asking)
         if request.explicit:  # the caller of an explicit search judges the hits
             return await self._by_kind(ranking)
         if self.settings.tool_output == "best":
             best = ranking.passages[0] if ranking.passages else None
-            ranking = ranking.without(lambda one: one.tool is not None and one is not best)
+            ranking = ranking.without_matching(
+                lambda candidate: candidate.tool is not None and candidate is not best
+            )
         return enough_passages(
             ranking.without_stray_results(FIRST_SHARE, tool_output),
             request.budget_tokens,
@@ -278,8 +286,8 @@ class _MemorySearch:
     async def _by_kind(self, ranking: Ranking) -> Ranking:
         if all(candidate.tool is None for candidate in ranking.passages):
             return ranking
-        said = [one.segment for one in ranking.passages if one.tool is None]
-        await self._read(list(dict.fromkeys(said))[:_WEIGHED_BY_KIND])
+        spoken_ids = [passage.segment for passage in ranking.passages if passage.tool is None]
+        await self._read(list(dict.fromkeys(spoken_ids))[:_WEIGHED_BY_KIND])
 
         def worth(candidate: Candidate) -> float:
             segment = self.segments.get(candidate.segment)
@@ -290,34 +298,36 @@ class _MemorySearch:
 
         return ranking.by_kind(worth)
 
-    async def _ranked(self, candidates: Candidates) -> tuple[Ranking, AbstractSet[SegmentId]]:
+    async def _rank_candidates(
+        self, candidates: Candidates
+    ) -> tuple[Ranking, AbstractSet[SegmentId]]:
         """Rank the candidates and their neighbors, and name the tool output next to the best."""
         question = self.question
         weighing = weighing_of(self.query.vectors, self.settings, self.request.now)
-        near_count = round(SEEDS_SHARE * wanted_passages(self.request))
-        near = seeds(question, candidates, weighing, most=near_count)
-        around = await self._around(near)
-        ranking = rank(question, candidates, around, weighing)
-        tool_output = tool_output_near(ranking, around) if self.request.gated else frozenset()
+        near_count = round(SEEDS_SHARE * count_wanted_passages(self.request))
+        seed_ids = seeds(question, candidates, weighing, max_seeds=near_count)
+        surroundings = await self._find_surroundings(seed_ids)
+        ranking = rank(question, candidates, surroundings, weighing)
+        tool_output = tool_output_near(ranking, surroundings) if self.request.gated else frozenset()
         return ranking, tool_output
 
-    async def _around(self, ids: Sequence[SegmentId]) -> Surroundings:
-        around = await self.archive.around(ids, self.query, passages_each=_PASSAGES_EACH)
-        self.reads.stored.append(around.segments)
+    async def _find_surroundings(self, ids: Sequence[SegmentId]) -> Surroundings:
+        surroundings = await self.archive.around(ids, self.query, passages_each=_PASSAGES_EACH)
+        self.reads.stored.append(surroundings.segments)
         after, before = self.query.said_after, self.query.said_before
         passages = tuple(
             candidate
-            for candidate in _unquoted(around.passages, self.request)
+            for candidate in _without_quoted(surroundings.passages, self.request)
             if (after is None or candidate.said_at > after)
             and (before is None or candidate.said_at < before)
         )
-        return replace(around, passages=passages)
+        return replace(surroundings, passages=passages)
 
-    async def packed(
+    async def pack_passages(
         self, ranking: Ranking, facts: Sequence[RecalledFact]
     ) -> tuple[RecalledPassage, ...]:
         """Return the passages that fit in addition to the facts, best first."""
-        request, segments, cited = self.request, self.segments, self.settings.citations
+        request, segments, citations = self.request, self.segments, self.settings.citations
         count = request.count_tokens
         taken = count(write_block((), ())) + count("<detail>\n</detail>\n\n")
         if facts:
@@ -328,15 +338,24 @@ class _MemorySearch:
         corrections = [
             (candidate, value, sentence)
             for candidate in ranking.passages
-            if (said := segments.get(candidate.segment)) is not None and said.role == "user"
-            for value, sentence in corrections_in(said.text[candidate.start : candidate.end])
+            if (said_segment := segments.get(candidate.segment)) is not None
+            and said_segment.role == "user"
+            for value, sentence in corrections_in(
+                said_segment.text[candidate.start : candidate.end]
+            )
         ]
         ready = [
-            quote(segments[one.segment], one, score, cited, self._replaced_by(one, corrections))
-            for one, score in zip(ranking.passages, ranking.scores, strict=True)
-            if one.segment in segments
-            and segments[one.segment].message_id not in request.shown_messages
-            and not (request.gated and _only_asks(segments[one.segment]))
+            quote(
+                segments[passage_found.segment],
+                passage_found,
+                score,
+                citations,
+                self._correction_of(passage_found, corrections),
+            )
+            for passage_found, score in zip(ranking.passages, ranking.scores, strict=True)
+            if passage_found.segment in segments
+            and segments[passage_found.segment].message_id not in request.shown_messages
+            and not (request.gated and _only_asks(segments[passage_found.segment]))
         ]
         if request.explicit:  # skip equal texts
             once: dict[str, RecalledPassage] = {}
@@ -359,13 +378,13 @@ class _MemorySearch:
             )
         )
 
-    def _replaced_by(
+    def _correction_of(
         self, candidate: Candidate, corrections: Sequence[tuple[Candidate, str, str]]
     ) -> str:
         by = [
-            each.by
-            for each in self.replaced.get(candidate.segment, ())
-            if candidate.start <= each.span.start and each.span.end <= candidate.end
+            replacement.by
+            for replacement in self.replacements.get(candidate.segment, ())
+            if candidate.start <= replacement.span.start and replacement.span.end <= candidate.end
         ]
         text = self.segments[candidate.segment].text[candidate.start : candidate.end]
         by += [
@@ -384,23 +403,25 @@ class _MemorySearch:
         if not self.request.gated:
             await self._read([hit.passage.segment for hit in hits])
         return tuple(
-            replace(hit, text=self.segments[at.segment].text[at.start : at.end])
-            if (at := hit.passage).segment in self.segments
+            replace(hit, text=self.segments[place.segment].text[place.start : place.end])
+            if (place := hit.passage).segment in self.segments
             else hit
             for hit in hits
         )
 
-    async def _read(self, wanted: Sequence[SegmentId]) -> None:
-        for stored in self.reads.stored:
-            new = [id_ for id_ in wanted if id_ in stored and id_ not in self.segments]
-            self.segments.update((id_, stored[id_]) for id_ in new)
-        missing = [id_ for id_ in dict.fromkeys(wanted) if id_ not in self.segments]
+    async def _read(self, wanted_ids: Sequence[SegmentId]) -> None:
+        for segments_read in self.reads.stored:
+            new_ids = [
+                id_ for id_ in wanted_ids if id_ in segments_read and id_ not in self.segments
+            ]
+            self.segments.update((id_, segments_read[id_]) for id_ in new_ids)
+        missing = [id_ for id_ in dict.fromkeys(wanted_ids) if id_ not in self.segments]
         if missing:
             segments = await self.archive.segments(missing)
             self.segments.update((segment.segment.id, segment.segment) for segment in segments)
 
 
-def _unquoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
+def _without_quoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
     if not request.quoted:
         return tuple(passages)
     return tuple(
@@ -426,10 +447,10 @@ def _only_asks(segment: Segment) -> bool:
 
 
 def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
-    kept = tuple(
+    kept_candidates = tuple(
         candidate for candidate in candidates.passages if any(map(candidate.counts.get, words))
     )
-    return replace(candidates, passages=kept)
+    return replace(candidates, passages=kept_candidates)
 
 
 def _is_told(text: str, view: Texts) -> bool:
@@ -444,8 +465,8 @@ def weighing_of(vectors: Sequence[AskedVector], settings: RecallSettings, now: f
     shares = vector_shares(kinds)
     hybrid = settings.hybrid
     if kinds and (hybrid.vector_weight, hybrid.text_weight) != (None, None):
-        wanted = _vector_share(hybrid)
-        shares = tuple(share * wanted / sum(shares) for share in shares)
+        vector_weight = _vector_share(hybrid)
+        shares = tuple(share * vector_weight / sum(shares) for share in shares)
     means = tuple(0.0 if vector.scale is None else vector.scale.mean for vector in vectors)
     return Weighing(
         kinds=kinds, shares=shares, means=means, decay_per_day=settings.decay_per_day, now=now

@@ -20,7 +20,7 @@ from recollect.core.search.facts import (
 )
 from recollect.core.search.question import Question, subject
 from recollect.core.search.statements import STANDING_WORD
-from recollect.core.turn.gate import left_out
+from recollect.core.turn.gate import segments_in_view
 from recollect.core.values.fact import EvidenceSpan, Fact, FactType, fact_identity
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (
@@ -55,15 +55,15 @@ class FoundFacts:
     facts: tuple[RecalledFact, ...] = ()
     opens: Reason | None = None
     unsure: bool = False
-    said: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    evidence_texts: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
 
-    def beside(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
+    def not_contained_in(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
         """Return the facts that these passages do not contain in full."""
         texts = [passage.text for passage in passages]
         return tuple(
             fact
-            for fact, said in zip(self.facts, self.said, strict=True)
-            if not any(_holds(texts, each) for each in said)
+            for fact, texts_of_fact in zip(self.facts, self.evidence_texts, strict=True)
+            if not any(_holds(texts, evidence_text) for evidence_text in texts_of_fact)
         )
 
 
@@ -80,42 +80,47 @@ async def recall_facts(
 ) -> FoundFacts:
     """Return the facts that fit the question and are not in the view."""
     read = {} if read is None else read
-    closed = request.gated and not verdict.open
-    about = _about(question, common) if closed else ()
+    is_closed = request.gated and not verdict.open
+    subject_words = _subject_words_of(question, common) if is_closed else ()
     ranked = [
         ranked_fact
-        for ranked_fact in await _ranked(
-            request, question, types, verdict, archive, vectors, read, about=about
+        for ranked_fact in await _rank_found(
+            request, question, types, verdict, archive, vectors, read, subject_words=subject_words
         )
         if fact_name(ranked_fact.fact.id) not in request.quoted
         and _in_time(ranked_fact.fact, request)
     ]
-    listed = [ranked_fact for ranked_fact in ranked if ranked_fact.fact.type in types]
-    if closed and not listed:
+    listed_facts = [ranked_fact for ranked_fact in ranked if ranked_fact.fact.type in types]
+    if is_closed and not listed_facts:
         opening = [
             ranked_fact
             for ranked_fact in ranked
-            if _opens(ranked_fact, about, asks=question.asks == "question")
+            if _opens(ranked_fact, subject_words, asks=question.asks == "question")
         ]
-        found = _found_facts(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
-        return replace(found, unsure=any(not one.fact.sources for one in ranked) and not opening)
-    if closed:
-        ranked = listed
-    wanted = dict.fromkeys(source for ranked_fact in ranked for source in ranked_fact.fact.sources)
+        fact_result = _result_of(opening, {}, Reason(Cause.FACT_ANSWERS) if opening else None)
+        return replace(
+            fact_result,
+            unsure=any(not candidate.fact.sources for candidate in ranked) and not opening,
+        )
+    if is_closed:
+        ranked = listed_facts
+    source_ids = dict.fromkeys(
+        source for ranked_fact in ranked for source in ranked_fact.fact.sources
+    )
     segments = (
-        {segment.segment.id: segment for segment in await archive.segments(list(wanted))}
-        if wanted
+        {segment.segment.id: segment for segment in await archive.segments(list(source_ids))}
+        if source_ids
         else {}
     )
-    shown = left_out(request)
-    fresh = [
+    view_ids = segments_in_view(request)
+    new_facts = [
         ranked_fact
         for ranked_fact in ranked
-        if not _in_view(ranked_fact.fact, request, segments, shown)
+        if not _in_view(ranked_fact.fact, request, segments, view_ids)
         and not await _in_a_block(ranked_fact.fact, request, archive)
     ]
-    why = Reason(Cause.FACT_ANSWERS if request.gated else Cause.ASKED_FOR)
-    return _found_facts(fresh, segments, why if fresh and not verdict.open else None)
+    reason = Reason(Cause.FACT_ANSWERS if request.gated else Cause.ASKED_FOR)
+    return _result_of(new_facts, segments, reason if new_facts and not verdict.open else None)
 
 
 def facts_asked(
@@ -168,8 +173,10 @@ _WORDS = re.compile(r"\w(?:[\w./:@-]*\w)?")
 
 def corrections_in(text: str) -> Iterator[tuple[str, str]]:
     """Find sentences that replace a value ("9000, not 8000"): the old value, the sentence."""
-    lowered = text.lower()
-    if not any(map(lowered.__contains__, _DENIALS)):  # most texts end here, and the pattern is slow
+    lowercase_text = text.lower()
+    if not any(
+        map(lowercase_text.__contains__, _DENIALS)
+    ):  # most texts end here, and the pattern is slow
         return
     for sentence in _SENTENCE_ENDS.split(text):
         for match in _DENIED.finditer(sentence):
@@ -180,63 +187,75 @@ def corrections_in(text: str) -> Iterator[tuple[str, str]]:
 def is_corrected(text: str, value: str, sentence: str) -> bool:
     """Return whether a text contains the old value and is about the same thing."""
     words = {word.casefold() for word in _WORDS.findall(text)}
-    about = {word.casefold() for word in _WORDS.findall(sentence) if len(word) > 2}
-    return value.casefold() in words and len(words & about - {value.casefold()}) > 1
+    sentence_words = {word.casefold() for word in _WORDS.findall(sentence) if len(word) > 2}
+    return value.casefold() in words and len(words & sentence_words - {value.casefold()}) > 1
 
 
-async def replaced_statements(
+async def find_replaced_statements(
     read: Mapping[FactQuery, FactCandidates], archive: Archive
 ) -> Mapping[SegmentId, tuple[Replaced, ...]]:
     """Return the spans that newer facts replace, by message."""
     current = {
         candidate.fact.id: candidate.fact
-        for found in read.values()
-        for candidate in found.facts
+        for candidates in read.values()
+        for candidate in candidates.facts
         if candidate.fact.change == "supersede" and candidate.fact.subject
     }
     if not current:
         return {}
     subjects = {fact.subject for fact in current.values()}
     versions = {fact.id: fact for fact in await archive.facts(superseded=True, subjects=subjects)}
-    replaced: dict[SegmentId, tuple[Replaced, ...]] = {}
-    for old in versions.values():
-        now, seen = old, {old.id}
-        while now.superseded_by in versions and now.superseded_by not in seen:
+    replaced_by_segment: dict[SegmentId, tuple[Replaced, ...]] = {}
+    for old_fact in versions.values():
+        now, seen_ids = old_fact, {old_fact.id}
+        while now.superseded_by in versions and now.superseded_by not in seen_ids:
             now = versions[now.superseded_by]
-            seen.add(now.id)
-        if old.id == now.id or now.id not in current:
+            seen_ids.add(now.id)
+        if old_fact.id == now.id or now.id not in current:
             continue
-        for span in old.evidence:
-            held = Replaced(span=span, by=now.told)
-            replaced[span.segment] = (*replaced.get(span.segment, ()), held)
-    return replaced
+        for span in old_fact.evidence:
+            replacement = Replaced(span=span, by=now.told)
+            replaced_by_segment[span.segment] = (
+                *replaced_by_segment.get(span.segment, ()),
+                replacement,
+            )
+    return replaced_by_segment
 
 
 async def recall_standing(archive: Archive, session: str | None) -> tuple[RecalledFact, ...]:
     """Return pinned facts, then the user's standing instructions, newest first: those of a session,
     or of the whole space."""
-    asked = CandidateQuery(
+    candidate_query = CandidateQuery(
         words=(STANDING_WORD,), lexical_limit=_MOST_STANDING, vector_limit=0, session=session
     )
     try:
-        async with asyncio.TaskGroup() as together:  # sent in one round trip
-            finding = together.create_task(archive.candidates(asked))
-            about = FactQuery(limit=0, session=session)
-            pinned = together.create_task(archive.fact_candidates(about))
+        async with asyncio.TaskGroup() as task_group:  # sent in one round trip
+            finding = task_group.create_task(archive.candidates(candidate_query))
+            fact_query = FactQuery(limit=0, session=session)
+            pinned_task = task_group.create_task(archive.fact_candidates(fact_query))
     except ExceptionGroup as group:
         raise group.exceptions[0] from None
     candidates = finding.result()
     facts = [
-        _recalled_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
-        for candidate in pinned.result().facts
+        _recall_fact(RankedFact(fact=candidate.fact, score=1.0, shared=0), {})
+        for candidate in pinned_task.result().facts
     ]
     ids = dict.fromkeys(
         candidate.segment for candidate in candidates.passages if STANDING_WORD in candidate.counts
     )
-    held = {id_: candidates.segments[id_] for id_ in ids if id_ in candidates.segments}
-    rest = await archive.segments([*(ids.keys() - held.keys())]) if len(held) < len(ids) else ()
-    held.update((stored.segment.id, stored.segment) for stored in rest)
-    segments = sorted([held[id_] for id_ in ids if id_ in held], key=lambda one: -one.said_at)
+    segments_by_id = {id_: candidates.segments[id_] for id_ in ids if id_ in candidates.segments}
+    other_segments = (
+        await archive.segments([*(ids.keys() - segments_by_id.keys())])
+        if len(segments_by_id) < len(ids)
+        else ()
+    )
+    segments_by_id.update(
+        (stored_segment.segment.id, stored_segment.segment) for stored_segment in other_segments
+    )
+    segments = sorted(
+        [segments_by_id[id_] for id_ in ids if id_ in segments_by_id],
+        key=lambda segment: -segment.said_at,
+    )
     return (
         *facts,
         *(
@@ -253,7 +272,7 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
     )
 
 
-async def _ranked(
+async def _rank_found(
     request: RecallRequest,
     question: Question,
     types: tuple[FactType, ...],
@@ -262,26 +281,28 @@ async def _ranked(
     vectors: Sequence[AskedVector],
     read: dict[FactQuery, FactCandidates],
     *,
-    about: Sequence[str],
+    subject_words: Sequence[str],
 ) -> tuple[RankedFact, ...]:
-    asked = facts_asked(request, question, types, vectors, verdict.lost_words)
-    words = asked.words
-    if asked not in read:
-        read[asked] = await archive.fact_candidates(asked)
-    candidates = read[asked]
-    ranked = rank_facts(about or words, candidates, vectors)
+    fact_query = facts_asked(request, question, types, vectors, verdict.lost_words)
+    words = fact_query.words
+    if fact_query not in read:
+        read[fact_query] = await archive.fact_candidates(fact_query)
+    candidates = read[fact_query]
+    ranked = rank_facts(subject_words or words, candidates, vectors)
     if types:
-        known = {ranked_fact.fact.id for ranked_fact in ranked}
-        listed = list_facts(question, types, candidates)
+        known_ids = {ranked_fact.fact.id for ranked_fact in ranked}
+        listed_facts = list_facts(question, types, candidates)
         return (
             *ranked,
-            *(ranked_fact for ranked_fact in listed if ranked_fact.fact.id not in known),
+            *(ranked_fact for ranked_fact in listed_facts if ranked_fact.fact.id not in known_ids),
         )
     if not verdict.lost_words:
         return ranked
     # the gate opened because of these words, so return only facts that contain one
-    lost = set(verdict.lost_words)
-    return tuple(ranked_fact for ranked_fact in ranked if lost.intersection(ranked_fact.fact.words))
+    lost_words = set(verdict.lost_words)
+    return tuple(
+        ranked_fact for ranked_fact in ranked if lost_words.intersection(ranked_fact.fact.words)
+    )
 
 
 def _in_time(fact: Fact, request: RecallRequest) -> bool:
@@ -289,46 +310,46 @@ def _in_time(fact: Fact, request: RecallRequest) -> bool:
     return (after is None or fact.at > after) and (before is None or fact.at < before)
 
 
-def _about(question: Question, common: Container[str]) -> tuple[str, ...]:
+def _subject_words_of(question: Question, common: Container[str]) -> tuple[str, ...]:
     words = subject(question.text, question.words)
     return tuple(word for word in words if len(word) > 1 and word not in common)
 
 
-def _opens(ranked: RankedFact, about: Sequence[str], *, asks: bool) -> bool:
+def _opens(ranked_fact: RankedFact, subject_words: Sequence[str], *, asks: bool) -> bool:
     """Return whether a fact fits well enough without a message that supports it. A fact that the
     user stated or pinned must contain one word of the question. Other facts need a high score."""
-    fact = ranked.fact
-    if not about or not set(about).intersection(fact.words):
+    fact = ranked_fact.fact
+    if not subject_words or not set(subject_words).intersection(fact.words):
         return False
     if fact.pinned or (fact.made_by == "user" and not fact.sources):
         return True
-    if fact.sources or ranked.score < OPENS_AT:
+    if fact.sources or ranked_fact.score < OPENS_AT:
         return False
-    return asks or ranked.nearness >= OPENS_NEAR or ranked.shared >= OPENS_WITH_WORDS
+    return asks or ranked_fact.nearness >= OPENS_NEAR or ranked_fact.shared >= OPENS_WITH_WORDS
 
 
 def _in_view(
     fact: Fact,
     request: RecallRequest,
     segments: Mapping[SegmentId, StoredSegment],
-    shown: frozenset[SegmentId],
+    view_ids: frozenset[SegmentId],
 ) -> bool:
     """Return whether the view contains a message that states the fact. A joint fact needs all of
     its messages in the view."""
-    seen = [
-        source in shown
+    in_view_flags = [
+        source in view_ids
         or (source in segments and segments[source].segment.message_id in request.shown_messages)
         for source in fact.sources
     ]
-    return bool(seen) and (all(seen) if fact.joint else any(seen))
+    return bool(in_view_flags) and (all(in_view_flags) if fact.joint else any(in_view_flags))
 
 
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
     """Return whether a block quotes any of the fact's evidence (for a joint fact: all of it)."""
     if not fact.evidence:
         return False
-    seen = [await _is_quoted(span, request, archive) for span in fact.evidence]
-    return all(seen) if fact.joint else any(seen)
+    quoted_flags = [await _is_quoted(span, request, archive) for span in fact.evidence]
+    return all(quoted_flags) if fact.joint else any(quoted_flags)
 
 
 async def _is_quoted(span: EvidenceSpan, request: RecallRequest, archive: Archive) -> bool:
@@ -342,24 +363,30 @@ async def _is_quoted(span: EvidenceSpan, request: RecallRequest, archive: Archiv
     )
 
 
-def _found_facts(
-    chosen: Sequence[RankedFact], segments: Mapping[SegmentId, StoredSegment], opens: Reason | None
+def _result_of(
+    ranked_facts: Sequence[RankedFact],
+    segments: Mapping[SegmentId, StoredSegment],
+    opens: Reason | None,
 ) -> FoundFacts:
     return FoundFacts(
-        facts=tuple(_recalled_fact(ranked, segments) for ranked in chosen),
+        facts=tuple(_recall_fact(ranked_fact, segments) for ranked_fact in ranked_facts),
         opens=opens,
-        said=tuple(_evidence_texts(ranked.fact, segments) for ranked in chosen),
+        evidence_texts=tuple(
+            _evidence_texts(ranked_fact.fact, segments) for ranked_fact in ranked_facts
+        ),
     )
 
 
-def _recalled_fact(ranked: RankedFact, segments: Mapping[SegmentId, StoredSegment]) -> RecalledFact:
-    fact = ranked.fact
+def _recall_fact(
+    ranked_fact: RankedFact, segments: Mapping[SegmentId, StoredSegment]
+) -> RecalledFact:
+    fact = ranked_fact.fact
     said_by = [segments[source].segment.message_id for source in fact.sources if source in segments]
     return RecalledFact(
         id=fact.id,
         type=fact.type,
         text=fact.told,
-        score=1.0 if fact.pinned else ranked.score,
+        score=1.0 if fact.pinned else ranked_fact.score,
         trust=fact.trust,
         said_on=_day(fact.at),
         message_ids=tuple(dict.fromkeys((*said_by, fact_identity(fact.id)))),
@@ -379,12 +406,12 @@ def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> 
     return (_TOGETHER.join(texts),) if fact.joint else tuple(texts)
 
 
-def _holds(texts: Sequence[str], said: str) -> bool:
-    return all(any(part in text for text in texts) for part in said.split(_TOGETHER))
+def _holds(texts: Sequence[str], evidence_text: str) -> bool:
+    return all(any(part in text for text in texts) for part in evidence_text.split(_TOGETHER))
 
 
-def _day(at: float) -> str:
+def _day(epoch_seconds: float) -> str:
     try:
-        return datetime.fromtimestamp(at, UTC).date().isoformat()
+        return datetime.fromtimestamp(epoch_seconds, UTC).date().isoformat()
     except (OverflowError, OSError, ValueError):
         return ""

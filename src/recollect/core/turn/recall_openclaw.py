@@ -21,7 +21,7 @@ from recollect.core.search.openclaw import (
     search_facts,
     widen,
 )
-from recollect.core.turn.gate import left_out
+from recollect.core.turn.gate import segments_in_view
 from recollect.core.turn.inject import day_and_minute, pack_openclaw
 from recollect.core.values.fact import Fact, fact_identity
 from recollect.core.values.reason import Cause, Reason
@@ -45,7 +45,7 @@ _SEARCHES: Final = 3  # not measured; each leaves out forgotten messages
 
 def warm_message(segment: Segment) -> WarmMessage | None:
     """Return a stored message as OpenClaw archives it; None if OpenClaw would not."""
-    text = _spoken_text(segment)
+    text = _text_as_spoken(segment)
     if not text.strip() or segment.noise is not None:
         return None
     return WarmMessage(
@@ -57,7 +57,7 @@ def warm_message(segment: Segment) -> WarmMessage | None:
     )
 
 
-def _spoken_text(segment: Segment) -> str:
+def _text_as_spoken(segment: Segment) -> str:
     if segment.source == "file" or segment.role not in ("user", "assistant"):
         return ""
     if segment.role == "user":
@@ -79,7 +79,7 @@ async def recall_openclaw(
     """Return the content to add to this request, found among the messages of `index`."""
     weights = _weights(settings)
     limit = hit_limit(request.budget_tokens)
-    near = await _near(archive, request, vectors, limit)
+    cosine_by_id = await _near(archive, request, vectors, limit)
     vector = vectors[0].values if vectors else None
     hits: list[WarmHit] = []
     segments: dict[SegmentId, StoredSegment] = {}
@@ -90,8 +90,8 @@ async def recall_openclaw(
             now=request.now,
             limit=limit,
             weights=weights,
-            leave_out=left_out(request),
-            cosine_by_id=near,
+            leave_out=segments_in_view(request),
+            cosine_by_id=cosine_by_id,
         )
         hits = widen(warm_hits, timeline)
         segments = {
@@ -107,9 +107,9 @@ async def recall_openclaw(
         for hit in hits
         if hit.id in segments and segments[hit.id].segment.message_id not in request.shown_messages
     ][: settings.max_results]
-    passages = [_quoted(segments[hit.id], hit) for hit in hits]
+    passages = [_quote(segments[hit.id], hit) for hit in hits]
     facts = [
-        _recalled_fact(fact) for fact in search_facts(request.query, await _facts(archive, request))
+        _recall_fact(fact) for fact in search_facts(request.query, await _facts(archive, request))
     ]
     kept_facts, kept = pack_openclaw(facts, passages, request.count_tokens, request.budget_tokens)
     reason = Reason(Cause.ASKED_FOR)
@@ -148,7 +148,7 @@ async def _near(
             lexical_limit=0,
             vector_limit=8 * limit,
             session=request.session if request.scope == "session" else None,
-            leave_out=left_out(request),
+            leave_out=segments_in_view(request),
         )
     )
     near: dict[SegmentId, float] = {}
@@ -167,7 +167,7 @@ async def _facts(archive: Archive, request: RecallRequest) -> list[Fact]:
     ]
 
 
-def _recalled_fact(fact: Fact) -> RecalledFact:
+def _recall_fact(fact: Fact) -> RecalledFact:
     return RecalledFact(
         id=fact.id,
         type=fact.type,
@@ -178,38 +178,38 @@ def _recalled_fact(fact: Fact) -> RecalledFact:
     )
 
 
-def _quoted(stored: StoredSegment, hit: WarmHit) -> RecalledPassage:
-    segment = stored.segment
+def _quote(stored_segment: StoredSegment, hit: WarmHit) -> RecalledPassage:
+    segment = stored_segment.segment
     return RecalledPassage(
-        text=_spoken_text(segment),
+        text=_text_as_spoken(segment),
         role=segment.role,
         said_at=" ".join(day_and_minute(segment.said_at)).strip(),
         score=hit.score,
         message_id=segment.message_id,
         segment=segment.id,
         session=segment.session,
-        order=(segment.said_at, stored.sequence, 0),
+        order=(segment.said_at, stored_segment.sequence, 0),
     )
 
 
-def _explain(stored: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
-    segment = stored.segment
-    near, words = weights.vector * hit.cosine, weights.text * hit.words
+def _explain(stored_segment: StoredSegment, hit: WarmHit, weights: Weights) -> Hit:
+    segment = stored_segment.segment
+    vector_points, words = weights.vector * hit.cosine, weights.text * hit.words
     if hit.distance:
         away = "beside a hit" if hit.distance == 1 else f"{hit.distance} messages from a hit"
         parts = [ScorePart(name="neighbors", points=hit.score, why=away)]
     else:
         parts = [
             ScorePart(name="words", points=words, why=f"BM25 {hit.words:.2f} of the best"),
-            ScorePart(name="vector", points=near, why=f"cosine {hit.cosine:.2f}"),
-            ScorePart(name="age", points=hit.score - near - words, why="OpenClaw's decay"),
+            ScorePart(name="vector", points=vector_points, why=f"cosine {hit.cosine:.2f}"),
+            ScorePart(name="age", points=hit.score - vector_points - words, why="OpenClaw's decay"),
         ]
     passage = Candidate(
         segment=segment.id,
         ordinal=0,
         key=segment.key,
         session=segment.session,
-        sequence=stored.sequence,
+        sequence=stored_segment.sequence,
         role=segment.role,
         said_at=segment.said_at,
         trust=segment.trust,

@@ -112,7 +112,7 @@ class _Statement:
 
 
 def stand(
-    left: Sequence[Entry],
+    left_entries: Sequence[Entry],
     facts: Sequence[RecalledFact],
     weigher: Weigher,
     *,
@@ -122,37 +122,40 @@ def stand(
     among_tools: bool = True,
     summary: str = "",
     mask: Callable[[str], str] = str,
-    known: StatementCache | None = None,
+    statement_cache: StatementCache | None = None,
 ) -> StandResult:
     """Build the standing block of a request without these messages. Without tools, the block
     includes only rules and decisions. Text of `summary` is not repeated. `mask` masks secrets in
     stored texts. `known` caches statements. The edit names messages repeated in full."""
-    known = {} if known is None else known
-    quoted = one_line(summary).casefold()
-    for key in known.keys() - {entry.key for entry in left}:
-        del known[key]
+    statement_cache = {} if statement_cache is None else statement_cache
+    summary_line = one_line(summary).casefold()
+    for key in statement_cache.keys() - {entry.key for entry in left_entries}:
+        del statement_cache[key]
     chosen_facts = list(facts)
     while chosen_facts and weigher.text(write_standing(chosen_facts, ())) > budget_tokens:
         chosen_facts.pop()
     statements = [
         statement
-        for statement in _statements(() if _between_people(left) else left, mask, known)
-        if (among_tools or _states_rule(statement.text)) and statement.text.casefold() not in quoted
+        for statement in _statements(
+            () if _between_people(left_entries) else left_entries, mask, statement_cache
+        )
+        if (among_tools or _states_rule(statement.text))
+        and statement.text.casefold() not in summary_line
     ]
-    chosen = [  # a cached text may contain text that is now known to be a secret
+    chosen_statements = [  # a cached text may contain text that is now known to be a secret
         replace(statement, text=mask(statement.text))
         for statement in _fitting(statements, chosen_facts, weigher, budget_tokens)
     ]
-    text = _written(chosen_facts, chosen)
+    text = _write_block(chosen_facts, chosen_statements)
     # Joined lines have slightly more tokens than their sum.
-    while chosen and weigher.text(text) > budget_tokens:
-        chosen.pop()
-        text = _written(chosen_facts, chosen)
-    if not chosen and not chosen_facts:
+    while chosen_statements and weigher.text(text) > budget_tokens:
+        chosen_statements.pop()
+        text = _write_block(chosen_facts, chosen_statements)
+    if not chosen_statements and not chosen_facts:
         return StandResult(edit=None, reason=Reason(Cause.NOTHING_STANDS))
-    reason = Reason(Cause.STANDING_BLOCK, facts=len(chosen_facts), lines=len(chosen))
+    reason = Reason(Cause.STANDING_BLOCK, facts=len(chosen_facts), lines=len(chosen_statements))
     sources = [
-        *(statement.source for statement in chosen),
+        *(statement.source for statement in chosen_statements),
         *(i for f in chosen_facts for i in f.message_ids),
     ]
     edit = Insert(
@@ -163,7 +166,7 @@ def stand(
         reason=reason,
         turn=turn,
         quotes=tuple(dict.fromkeys(sources)),
-        recalled=tuple(_whole_messages(left, chosen)),
+        recalled=tuple(_whole_messages(left_entries, chosen_statements)),
     )
     return StandResult(edit=edit, reason=reason)
 
@@ -174,7 +177,7 @@ def _fitting(
     weigher: Weigher,
     budget_tokens: int,
 ) -> Iterator[_Statement]:
-    known = {" ".join(fact.text.casefold().split()) for fact in facts}
+    fact_texts = {" ".join(fact.text.casefold().split()) for fact in facts}
     tokens = weigher.text(write_standing(facts, ())) + weigher.text("<detail>\n</detail>")
     errors, advice = 0, 0
     for statement in sorted(statements, key=lambda each: (-each.worth, -each.place)):
@@ -186,7 +189,7 @@ def _fitting(
         if statement.speaker == "assistant" and advice + cost > _ASSISTANT_TOKENS * budget_tokens:
             continue
         if tokens + cost > budget_tokens or any(
-            statement.text.casefold() in fact for fact in known
+            statement.text.casefold() in fact for fact in fact_texts
         ):
             continue
         tokens += cost
@@ -195,24 +198,24 @@ def _fitting(
         yield statement
 
 
-def _written(facts: Sequence[RecalledFact], chosen: Sequence[_Statement]) -> str:
-    in_order = sorted(chosen, key=lambda statement: (statement.place, statement.sentence))
+def _write_block(facts: Sequence[RecalledFact], statements: Sequence[_Statement]) -> str:
+    in_order = sorted(statements, key=lambda statement: (statement.place, statement.sentence))
     return write_standing(facts, [(statement.speaker, statement.text) for statement in in_order])
 
 
 def _statements(
-    left: Sequence[Entry], mask: Callable[[str], str], known: StatementCache
+    left_entries: Sequence[Entry], mask: Callable[[str], str], statement_cache: StatementCache
 ) -> Iterator[_Statement]:
     seen: set[str] = set()
-    for place, entry in enumerate(left):
-        if entry.key not in known:
-            known[entry.key] = tuple(
+    for place, entry in enumerate(left_entries):
+        if entry.key not in statement_cache:
+            statement_cache[entry.key] = tuple(
                 [
                     (speaker, sentence, worth, _shape(speaker, sentence, worth))
                     for speaker, sentence, worth in _in_message(entry, mask)
                 ]
             )
-        for number, (speaker, sentence, worth, shape) in enumerate(known[entry.key]):
+        for number, (speaker, sentence, worth, shape) in enumerate(statement_cache[entry.key]):
             if shape not in seen:
                 seen.add(shape)
                 yield _Statement(
@@ -230,10 +233,10 @@ def _shape(speaker: str, sentence: str, worth: float) -> str:
     return shape if speaker == "user" and worth > _LEAST_WORTH else _VARIES.sub("", shape)
 
 
-def _between_people(left: Sequence[Entry]) -> bool:
+def _between_people(left_entries: Sequence[Entry]) -> bool:
     texts = [
         part.text
-        for entry in left
+        for entry in left_entries
         if entry.role == "user"
         for part in entry.parts[:1]
         if isinstance(part, Text)
@@ -241,28 +244,33 @@ def _between_people(left: Sequence[Entry]) -> bool:
     return 2 * sum(bool(speaker_of(text)) for text in texts) > len(texts)
 
 
-def _whole_messages(left: Sequence[Entry], chosen: Sequence[_Statement]) -> Iterator[EntryKey]:
+def _whole_messages(
+    left_entries: Sequence[Entry], statements: Sequence[_Statement]
+) -> Iterator[EntryKey]:
     lengths: dict[int, int] = {}
-    for statement in chosen:
+    for statement in statements:
         lengths[statement.place] = lengths.get(statement.place, 0) + len(statement.text)
     for place, length in lengths.items():
-        texts = [part.text for part in left[place].parts if isinstance(part, Text)]
-        if len(texts) == len(left[place].parts) and sum(map(len, texts)) <= length + _SPACES_CHARS:
-            yield left[place].key
+        texts = [part.text for part in left_entries[place].parts if isinstance(part, Text)]
+        if (
+            len(texts) == len(left_entries[place].parts)
+            and sum(map(len, texts)) <= length + _SPACES_CHARS
+        ):
+            yield left_entries[place].key
 
 
 def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str, str, float]]:
     if is_summary(entry.role, entry.parts):  # a client wrote this text, not the user
         return
     texts = [part.text for part in entry.parts if isinstance(part, Text)]
-    own = iter(texts if entry.role == "assistant" else without_attachments(texts))
+    own_texts = iter(texts if entry.role == "assistant" else without_attachments(texts))
     for part in entry.parts:
-        said = next(own) if isinstance(part, Text) else ""
+        part_text = next(own_texts) if isinstance(part, Text) else ""
         if isinstance(part, Text) and entry.role in ("user", "assistant"):
             if part.text.lstrip().startswith("/"):  # a command, which was executed already
                 continue
-            said = said if entry.role == "assistant" else without_reminders(said)
-            text = mask(_first(without_recalled_blocks(said, any_spelling=True)))
+            part_text = part_text if entry.role == "assistant" else without_reminders(part_text)
+            text = mask(_first(without_recalled_blocks(part_text, any_spelling=True)))
             for sentence, worth in _sentences_worth(text, by_user=entry.role == "user"):
                 once = entry.role == "user" and asks_once(sentence)
                 yield EARLIER_ORDER if once else entry.role, sentence, worth

@@ -55,9 +55,9 @@ def row_kinds(row: Row, weigher: Weigher) -> Iterator[tuple[Part | None, TokenKi
     left = row.tokens
     for part in row.parts:
         for kind, tokens in _weigh(part, row, weigher):
-            kept = min(tokens, left)
-            left -= kept
-            yield part, "summaries" if summary else kind, kept
+            part_tokens = min(tokens, left)
+            left -= part_tokens
+            yield part, "summaries" if summary else kind, part_tokens
     yield None, "summaries" if summary else lead, left
 
 
@@ -75,16 +75,16 @@ def _weigh(part: Part, row: Row, weigher: Weigher) -> list[tuple[TokenKind, int]
     return [(kinds.get(type(part), "other" if row.role == "tool" else row.role), tokens)]
 
 
-def apportioned(estimates: Sequence[int], total: int) -> list[int]:
+def apportion(estimates: Sequence[int], total: int) -> list[int]:
     """Scale the estimates to integers whose sum is `total` (largest remainders)."""
-    whole = sum(estimates)
-    if whole <= 0:
+    estimate_sum = sum(estimates)
+    if estimate_sum <= 0:
         return [0] * len(estimates)
-    shares = [estimate * total // whole for estimate in estimates]
-    remainders = [estimate * total % whole for estimate in estimates]
-    by_remainder = sorted(range(len(estimates)), key=lambda at: -remainders[at])
-    for at in by_remainder[: total - sum(shares)]:
-        shares[at] += 1
+    shares = [estimate * total // estimate_sum for estimate in estimates]
+    remainders = [estimate * total % estimate_sum for estimate in estimates]
+    by_remainder = sorted(range(len(estimates)), key=lambda index: -remainders[index])
+    for index in by_remainder[: total - sum(shares)]:
+        shares[index] += 1
     return shares
 
 
@@ -126,7 +126,7 @@ class TurnFigures:
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> TurnFigures:
-        messages, rows, before, same, same_tokens = record["rows"]
+        messages, rows, before, same_rows, same_tokens = record["rows"]
         counts = record.get("usage")
         return cls(
             came=record["came"],
@@ -134,7 +134,7 @@ class TurnFigures:
             messages=messages,
             rows=rows,
             before=before,
-            same=same,
+            same=same_rows,
             same_tokens=same_tokens,
             # earlier versions did not store `reports_cache`
             usage=None if counts is None else Usage(**dict(zip(_USAGE, counts, strict=False))),
@@ -153,31 +153,35 @@ class RowTotals:
     def of(self, rows: Sequence[Row], weigher: Weigher) -> RowTotals:
         pairs = enumerate(zip(self.rows, rows, strict=False))
         least = min(len(self.rows), len(rows))
-        shared = next((at for at, (old, new) in pairs if not _is_same(old, new)), least)
+        shared_count = next(
+            (index for index, (old_row, new_row) in pairs if not _is_same(old_row, new_row)), least
+        )
         totals = Counter(self.totals)
-        for gone in self.kinds[shared:]:
-            totals.subtract(dict(gone))
-        added = []
-        for row in rows[shared:]:
+        for removed_kinds in self.kinds[shared_count:]:
+            totals.subtract(dict(removed_kinds))
+        added_kinds = []
+        for row in rows[shared_count:]:
             kinds: Counter[TokenKind] = Counter()
             for _, kind, tokens in row_kinds(row, weigher):
                 is_summary = kind == "ours" and isinstance(row, Slot) and "summary" in row.notes
                 kinds["summaries" if is_summary else kind] += tokens
             totals.update(kinds)
-            added.append(tuple(kinds.items()))
-        return RowTotals(rows=tuple(rows), kinds=(*self.kinds[:shared], *added), totals=totals)
+            added_kinds.append(tuple(kinds.items()))
+        return RowTotals(
+            rows=tuple(rows), kinds=(*self.kinds[:shared_count], *added_kinds), totals=totals
+        )
 
-    def scaled(self, fixed_tokens: int, total: int) -> dict[TokenKind, int]:
+    def scale_to(self, fixed_tokens: int, total: int) -> dict[TokenKind, int]:
         """Return the tokens by kind, scaled so that their sum is the calibrated `total`."""
         raw = Counter(self.totals)
         raw["system"] += fixed_tokens
         present = [kind for kind in KINDS if raw[kind] > 0]
-        scaled = apportioned([raw[kind] for kind in present], total)
-        return dict(zip(present, scaled, strict=True))
+        scaled_tokens = apportion([raw[kind] for kind in present], total)
+        return dict(zip(present, scaled_tokens, strict=True))
 
 
-def _is_same(old: Row, new: Row) -> bool:
-    return old is new or (type(old) is type(new) and old.raw == new.raw)
+def _is_same(old_row: Row, new_row: Row) -> bool:
+    return old_row is new_row or (type(old_row) is type(new_row) and old_row.raw == new_row.raw)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,27 +201,31 @@ class LastFigures:
         rows = report.view.rows
         came, sent = self.came.of(report.entries, weigher), self.sent.of(rows, weigher)
         marks = tuple([row.id if isinstance(row, Entry) else row.raw for row in rows])
-        same = 0
+        same_rows = 0
         if self.marks is not None and same_head:
             pairs = enumerate(zip(self.marks, marks, strict=False))
             least = min(len(self.marks), len(marks))
-            same = next((at for at, (old, new) in pairs if old != new), least)
-        kept = report.fixed_tokens * same_head + sum([row.tokens for row in rows[:same]])
-        whole = report.fixed_tokens + report.view.tokens
+            same_rows = next(
+                (index for index, (old_mark, new_mark) in pairs if old_mark != new_mark), least
+            )
+        kept_tokens = report.fixed_tokens * same_head + sum(
+            [row.tokens for row in rows[:same_rows]]
+        )
+        total_tokens = report.fixed_tokens + report.view.tokens
         figures = TurnFigures(
-            came=came.scaled(report.fixed_tokens, report.tokens_before),
-            sent=sent.scaled(report.fixed_tokens, report.tokens_after),
+            came=came.scale_to(report.fixed_tokens, report.tokens_before),
+            sent=sent.scale_to(report.fixed_tokens, report.tokens_after),
             messages=len(report.entries),
             rows=len(rows),
             before=None if self.marks is None else len(self.marks),
-            same=same,
-            same_tokens=kept * report.tokens_after // max(1, whole),
+            same=same_rows,
+            same_tokens=kept_tokens * report.tokens_after // max(1, total_tokens),
             usage=usage,
             asked=next(
                 (
-                    one.key
-                    for one in reversed(report.entries)
-                    if one.role == "user" and not one.results
+                    entry.key
+                    for entry in reversed(report.entries)
+                    if entry.role == "user" and not entry.results
                 ),
                 None,
             ),

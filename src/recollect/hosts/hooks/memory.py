@@ -29,7 +29,7 @@ from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.tokens import count_text
 from recollect.core.transfer.agent_histories import first_folder
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
-from recollect.core.turn.inject import has_hit, repeated_items
+from recollect.core.turn.inject import has_hit, find_repeated_items
 from recollect.core.turn.standing_block import stand
 from recollect.core.values.edit import Insert
 from recollect.core.values.message import MessageId
@@ -488,7 +488,7 @@ class _Hook:
         for edit in (*before, *context.report.new_edits):
             if not isinstance(edit, Insert):
                 continue
-            repeated = repeated_items(edit.text, known)
+            repeated = find_repeated_items(edit.text, known)
             left = without_items(edit.text, repeated)
             # leave out the neighbors of a hit that the window already contains
             if left and not (repeated and edit.stage == "inject" and not has_hit(left, hits)):

@@ -15,7 +15,7 @@ from recollect.core.formats.json_text import encode
 from recollect.core.formats.turn_records import write_report
 from recollect.core.rules.price import read_prices
 from recollect.core.rules.tokens import Weigher
-from recollect.core.turn.token_kinds import KINDS, LastFigures, TokenKind, apportioned, row_kinds
+from recollect.core.turn.token_kinds import KINDS, LastFigures, TokenKind, apportion, row_kinds
 from recollect.core.values.batch import TurnRecord
 from recollect.core.values.history import Row
 from recollect.core.values.message import CallId, ToolResult
@@ -506,16 +506,16 @@ def _shares(
         totals.kinds["system"] += fixed_parts.system_tokens
         totals.kinds["tools"] += fixed_parts.tools_tokens
         totals.kinds["not recorded"] += fixed_parts.unrecorded_tokens
-    came_tokens = apportioned([received_totals.kinds[kind] for kind in KINDS], report.tokens_before)
-    sent_tokens = apportioned([sent_totals.kinds[kind] for kind in KINDS], report.tokens_after)
+    came_tokens = apportion([received_totals.kinds[kind] for kind in KINDS], report.tokens_before)
+    sent_tokens = apportion([sent_totals.kinds[kind] for kind in KINDS], report.tokens_after)
     kinds = tuple(
         KindShare(kind=kind, came_tokens=came_tokens[index], sent_tokens=sent_tokens[index])
         for index, kind in enumerate(KINDS)
     )
     results = KINDS.index("tool results")
     tools = [tool for tool, _ in received_totals.tools.most_common()]
-    tool_came = apportioned([received_totals.tools[tool] for tool in tools], came_tokens[results])
-    tool_sent = apportioned([sent_totals.tools[tool] for tool in tools], sent_tokens[results])
+    tool_came = apportion([received_totals.tools[tool] for tool in tools], came_tokens[results])
+    tool_sent = apportion([sent_totals.tools[tool] for tool in tools], sent_tokens[results])
     return kinds, tuple(
         ToolShare(
             tool=plain_line(tool),
