@@ -77,7 +77,7 @@ def ask(
 
 def records(running: BackgroundGateway, count: int) -> list[dict[str, Any]]:
     """The newest records, once there are so many."""
-    newest = running.gateway.activity.newest
+    newest = running.gateway.activity.newest_records
     wait_until(lambda: len(newest(100)) >= count)
     found = [record.to_dict() for record in newest(100)]
     return sorted(found, key=lambda record: record["number"])

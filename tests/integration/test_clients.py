@@ -78,7 +78,7 @@ def test_what_was_captured_of_real_agents_passes_as_it_is(data: Path) -> None:
 
 def _kinds(running: BackgroundGateway, count: int) -> list[str]:
     """What the newest requests were taken for, once their replies are read."""
-    newest = running.gateway.activity.newest
+    newest = running.gateway.activity.newest_records
     wait_until(lambda: len(newest(1_000)) >= count)
     assert not [record.failed for record in newest(1_000) if record.failed]
     return [record.kind for record in newest(1_000)]

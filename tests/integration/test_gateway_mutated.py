@@ -64,7 +64,7 @@ def test_a_block_whose_type_is_no_text_is_removed_because_providers_refuse_it() 
 def _check_records(running: BackgroundGateway, number: int, recent: Sequence[Mutated]) -> None:
     """No stage stumbled over the requests of late."""
     numbers = set(range(number + 2 - len(recent), number + 2))
-    newest = running.gateway.activity.newest
+    newest = running.gateway.activity.newest_records
     wait_until(lambda: numbers <= {one.number for one in newest(MOST_RECORDS)})
     for one in newest(MOST_RECORDS):
         for line in one.failed:

@@ -20,7 +20,7 @@ from tests.sizes import at_size
 
 from recollect.errors import FormatError
 from recollect.hosts.gateway.caller import RequestKind
-from recollect.hosts.gateway.upstream import MOST_BYTES, KeptReply, Upstreams, decoded
+from recollect.hosts.gateway.upstream import MOST_BYTES, KeptReply, Upstreams, decompress
 from recollect.system.config import load_settings
 from recollect.testing.scripted_model import Fails
 
@@ -86,7 +86,7 @@ def test_a_small_body_costs_little_whatever_it_unpacks_to(body: bytes, coding: s
     began = time.process_time()
     try:
         with pytest.raises(FormatError):
-            decoded(body, coding)
+            decompress(body, coding)
         assert tracemalloc.get_traced_memory()[1] < RAM_BYTES
     finally:
         tracemalloc.stop()
@@ -100,13 +100,13 @@ def test_ordinary_bodies_are_unpacked_as_before(coding: str) -> None:
     ]
     for text in (TEXT, json.dumps({"messages": history}).encode(), b"", b"x" * 900_000):
         body, _ = pack(text, *(part.strip().lower() for part in coding.split(",")))
-        assert decoded(body, coding) == text
+        assert decompress(body, coding) == text
 
 
 def test_a_body_whose_second_part_only_the_provider_would_read_is_not_read() -> None:
     for coding in ("gzip", "zstd", "deflate"):
         with pytest.raises(FormatError):
-            decoded(PACK[coding](TEXT) + PACK[coding](TEXT), coding)
+            decompress(PACK[coding](TEXT) + PACK[coding](TEXT), coding)
 
 
 def test_a_reply_that_does_not_end_is_kept_up_to_a_limit() -> None:
@@ -198,7 +198,7 @@ async def test_a_summary_that_does_not_end_is_given_up() -> None:
         await upstreams.open()
         reply = await upstreams.send("openai", "POST", "/v1/chat/completions", [], b"{}")
         with pytest.raises(FormatError, match="larger than"):
-            await reply.whole()
+            await reply.read_whole()
         reply.close()
         await upstreams.close()
 

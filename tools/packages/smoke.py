@@ -225,7 +225,7 @@ def use_remote(_: Path) -> None:
 
 
 def use_gateway(_: Path) -> None:
-    from recollect.hosts.gateway.upstream import decoded
+    from recollect.hosts.gateway.upstream import decompress
 
     os.environ["RECOLLECT_GATEWAY_TOKEN"] = "t" * 40
     with provider() as url:
@@ -235,8 +235,8 @@ def use_gateway(_: Path) -> None:
             target = f"{address}/~{'t' * 40}/v1/messages"
             reply = post(target, {"x-api-key": "k"}, model="x", max_tokens=9, messages=rows)
             assert reply["content"][0]["text"] == "Aye.", reply
-    assert decoded(b"\x0b\x00\x80a\x03", "br") == b"a"
-    assert decoded(_packed(b"a"), "zstd") == b"a"
+    assert decompress(b"\x0b\x00\x80a\x03", "br") == b"a"
+    assert decompress(_packed(b"a"), "zstd") == b"a"
 
 
 def _packed(data: bytes) -> bytes:

@@ -117,7 +117,7 @@ def converse_through_gateway(
                 talk.planted_asked += len(turn.asks)
                 talk.planted_there += sum(one.exact in sent for one in turn.asks)
                 tell(f"turn {talk.turns}/{len(turns)}: {talk.said_tokens} tokens said")
-            records = gateway.gateway.activity.newest(10_000)
+            records = gateway.gateway.activity.newest_records(10_000)
             talk.shaped = sum(one.handling == "shaped" for one in records)
             talk.overflows = sum(one.status == 400 for one in hop.exchanges())
     talk.seconds = round(time.monotonic() - begun, 1)

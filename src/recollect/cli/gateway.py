@@ -79,7 +79,7 @@ def gateway(*, port: int | None) -> None:
     running = access.RunningGateway(address=address, token=token, project=project)
     # After the server has shut down, it raises the signal again. SIGTERM then acts like SIGINT.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), access.announced(running):
+    with suppress(KeyboardInterrupt), access.announce(running):
         server.run(sockets=[server_socket])
 
 

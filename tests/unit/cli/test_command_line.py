@@ -109,18 +109,18 @@ def test_undo_needs_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_two_gateways_share_what_was_spent_and_what_was_given_back(tmp_path: Path) -> None:
     first, second = DaySpending(tmp_path / "day.json"), DaySpending(tmp_path / "day.json")
     for spending in (first, second) * 5:
-        assert spending.charge(17_500, most=100_000)
+        assert spending.charge(17_500, max_tokens=100_000)
         assert spending.charge(5_000 - 17_500)
-    assert not first.charge(60_000, most=100_000)
-    assert second.charge(50_000, most=100_000)
-    assert not first.charge(1, most=100_000)
+    assert not first.charge(60_000, max_tokens=100_000)
+    assert second.charge(50_000, max_tokens=100_000)
+    assert not first.charge(1, max_tokens=100_000)
 
 
 def test_what_is_given_back_after_midnight_makes_no_debt(tmp_path: Path) -> None:
     spending = DaySpending(tmp_path / "day.json")
     spending.charge(-5_000)
-    assert spending.charge(100, most=100)
-    assert not spending.charge(1, most=100)
+    assert spending.charge(100, max_tokens=100)
+    assert not spending.charge(1, max_tokens=100)
 
 
 async def test_summaries_at_the_clients_expense_have_a_limit_without_a_setting(

@@ -64,8 +64,8 @@ def socket_path() -> str:
         above = "/tmp"  # noqa: S108 - whose the folder in it is, is looked at
     folder = os.path.join(above, f"recollect-{os.getuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = os.lstat(folder)
-    if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o077:
+    status = os.lstat(folder)
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode) or status.st_mode & 0o077:
         raise DaemonAway(f"{folder} is not a folder of this user alone: remove it")
     return os.path.join(folder, f"{name}.sock")
 
@@ -168,7 +168,7 @@ def _start(seconds: float) -> None:
 
     log = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        started = subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", "recollect", "daemon", "run", "--detach"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -179,7 +179,7 @@ def _start(seconds: float) -> None:
     finally:
         os.close(log)
     try:
-        code = started.wait(max(0.1, seconds))
+        code = process.wait(max(0.1, seconds))
     except subprocess.TimeoutExpired:
         raise DaemonAway(f"the daemon did not start in time: see {log_path()}") from None
     if code:
@@ -221,12 +221,12 @@ def log_path() -> str:
 def note(text: str) -> None:
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"{stamp} {os.getpid()} hook: {text}\n"
-    opened = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(log_path(), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if os.fstat(opened).st_size < 2 * MOST_LOG_BYTES:
-            os.write(opened, line.encode("utf-8", "replace"))
+        if os.fstat(descriptor).st_size < 2 * MOST_LOG_BYTES:
+            os.write(descriptor, line.encode("utf-8", "replace"))
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def main() -> None:
@@ -253,7 +253,7 @@ def _guard(agent: AgentName, work: Callable[[], None]) -> None:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - the boundary of a hook; the engine's loads for long
-        why = f"{agent} was not answered: {_said(error)}"
+        why = f"{agent} was not answered: {_describe_error(error)}"
         try:
             note(why)
         except Exception as unwritten:  # noqa: BLE001 - RECOLLECT_HOME names no folder of the user
@@ -262,10 +262,10 @@ def _guard(agent: AgentName, work: Callable[[], None]) -> None:
 
 def is_older(version: str) -> bool:
     """Return True if this version must replace a daemon of the given version."""
-    return bool(version) and _age(version) < _age(installed_version())
+    return bool(version) and _age(version) < _age(version_on_disk())
 
 
-def installed_version() -> str:
+def version_on_disk() -> str:
     """Return the version and the time of its installation, because builds of a checkout share a
     version. An installer writes every file again, so the time of one file is enough."""
     try:
@@ -281,8 +281,8 @@ def _age(version: str) -> tuple[list[int], bool, str, int]:
     version, _, installed_at = version.partition("+")
     parts = version.split(".")
     numbers = [int(part) for part in parts if part.isdigit()]
-    built = int(installed_at) if installed_at.isdigit() else 0
-    return numbers, len(numbers) == len(parts), version, built
+    build_time = int(installed_at) if installed_at.isdigit() else 0
+    return numbers, len(numbers) == len(parts), version, build_time
 
 
 def _try(work: Callable[[], None]) -> None:
@@ -292,7 +292,7 @@ def _try(work: Callable[[], None]) -> None:
         pass
 
 
-def _said(error: BaseException) -> str:
+def _describe_error(error: BaseException) -> str:
     is_shown = isinstance(error, OSError | ValueError)
     return f"{type(error).__name__}: {error}" if is_shown else type(error).__name__
 
@@ -304,16 +304,16 @@ def _answer(agent: AgentName, output: int) -> None:
         2
     ):  # ask again: the daemon may just have ended, and messages are stored only once
         try:
-            reply = _asked(agent, payload)
+            reply = _ask_daemon(agent, payload)
         except TimeoutError as error:
-            why = _said(error)
+            why = _describe_error(error)
             _try(end_hung)
             break
         except DaemonAway as error:
-            why = _said(error)
+            why = _describe_error(error)
             break
         except OSError as error:
-            why = _said(error)
+            why = _describe_error(error)
         else:
             _print(output, reply.body if reply.status == 200 else b"")
             if is_older(reply.version):
@@ -373,7 +373,7 @@ def _read_answer(agent: AgentName, pipe: int) -> bytes:
     return b""
 
 
-def _asked(agent: AgentName, payload: bytes) -> DaemonReply:
+def _ask_daemon(agent: AgentName, payload: bytes) -> DaemonReply:
     try:
         return ask("POST", f"/hooks/{agent}", payload)
     except (FileNotFoundError, ConnectionRefusedError):
@@ -399,6 +399,6 @@ def _input() -> bytes:
     raise ValueError("the event is too large")
 
 
-def _print(output: int, told: bytes) -> None:
-    while told and told != b"{}":
-        told = told[os.write(output, told) :]
+def _print(output: int, unwritten: bytes) -> None:
+    while unwritten and unwritten != b"{}":
+        unwritten = unwritten[os.write(output, unwritten) :]

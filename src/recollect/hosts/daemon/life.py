@@ -111,11 +111,11 @@ def serve(place: DaemonPlace) -> int:
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
-        ended = guarded(lambda: _serve(place))
+        result = guarded(lambda: _serve(place))
     finally:
         place.leave()
-    if isinstance(ended, Failure):
-        LOG.error("the daemon stopped: %s", ended.said)
+    if isinstance(result, Failure):
+        LOG.error("the daemon stopped: %s", result.said)
         return 2
     LOG.info("ended")
     return 0

@@ -26,7 +26,7 @@ from recollect.hosts.daemon.client import (
     AGENTS,
     HOOK_SECONDS,
     MOST_BYTES,
-    installed_version,
+    version_on_disk,
 )
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.hosts.hooks.openclaw import CALLS, OpenClawMemory
@@ -73,7 +73,7 @@ class Daemon:
                 ],
                 lifespan=self._lifespan,
             ),
-            headers={"x-recollect-version": installed_version()},
+            headers={"x-recollect-version": version_on_disk()},
             loop="asyncio",
         )
 
@@ -124,9 +124,9 @@ class Daemon:
             self._pages = await asyncio.to_thread(pages.__enter__)
         return JsonAnswer({"link": self._inspector.link(self._pages.url)})
 
-    def _end(self, why: str) -> None:
+    def _end(self, reason: str) -> None:
         """Hide the daemon from clients, finish open work, and stop."""
-        LOG.info("stopping: %s", why)
+        LOG.info("stopping: %s", reason)
         self._leave()
         self.server.should_exit = True
 
@@ -137,8 +137,10 @@ class Daemon:
         answer: Mapping[str, Any] = {}
         payload = await self._payload(request, agent)
         if payload is not None:
-            what = f"{payload.get('hook_event_name')} of {agent}"
-            answer = await self._answer(self._memory.answer(agent, payload), what, HOOK_SECONDS)
+            description = f"{payload.get('hook_event_name')} of {agent}"
+            answer = await self._answer(
+                self._memory.answer(agent, payload), description, HOOK_SECONDS
+            )
         # Agents may show a hook's answer to the user, even an empty object.
         return JsonAnswer(answer) if answer else Response(media_type="application/json")
 
@@ -167,27 +169,27 @@ class Daemon:
         return None
 
     async def _answer(
-        self, answering: Coroutine[Any, Any, dict[str, Any]], what: str, seconds: float
+        self, answering: Coroutine[Any, Any, dict[str, Any]], description: str, seconds: float
     ) -> Mapping[str, Any]:
         # Run the work as its own task, so that messages are stored even if the agent has ended.
         work = self._memories.ask(attempted(answering))
         self._running.add(work)
-        work.add_done_callback(self._finished)
-        done, _ = await asyncio.wait({work}, timeout=seconds)
-        if not done:
+        work.add_done_callback(self._forget_work)
+        finished_work, _ = await asyncio.wait({work}, timeout=seconds)
+        if not finished_work:
             LOG.warning(
                 "%s is still running after %g s: answered without it, finishing in the background",
-                what,
+                description,
                 seconds,
             )
             return {}
         answer = work.result()
         if isinstance(answer, Failure):
-            LOG.warning("%s failed: %s", what, answer.said)
+            LOG.warning("%s failed: %s", description, answer.said)
             return {}
         return answer
 
-    def _finished(self, work: asyncio.Future[Any]) -> None:
+    def _forget_work(self, work: asyncio.Future[Any]) -> None:
         self._running.discard(work)
         self._used = time.monotonic()
 

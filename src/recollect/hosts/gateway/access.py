@@ -42,8 +42,8 @@ def without_token(path: str) -> tuple[str, str]:
     """Split a path, and return its rest and the token at its start, which may be empty."""
     if not path.startswith(TOKEN_PATH):
         return path, ""
-    token, slash, rest = path.removeprefix(TOKEN_PATH).partition("/")
-    return f"{slash}{rest}" or "/", token
+    token, slash, path_rest = path.removeprefix(TOKEN_PATH).partition("/")
+    return f"{slash}{path_rest}" or "/", token
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ def _folder() -> Path:
 
 
 @contextmanager
-def announced(gateway: RunningGateway) -> Iterator[None]:
+def announce(gateway: RunningGateway) -> Iterator[None]:
     """Announce a gateway to this user's other processes while the block runs."""
     folder = _folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -82,18 +82,18 @@ def announced(gateway: RunningGateway) -> Iterator[None]:
 
 def running_gateways() -> tuple[RunningGateway, ...]:
     """List this user's gateways, newest first. Delete the files of gateways that have ended."""
-    found: list[RunningGateway] = []
+    gateways: list[RunningGateway] = []
     for file in _folder().glob("*.json"):
         try:
             gateway = RunningGateway(**json.loads(file.read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
             continue  # the file is incomplete, or not from Recollect
         if _lives(gateway.pid):
-            found.append(gateway)
+            gateways.append(gateway)
         else:
             with suppress(OSError):
                 file.unlink()
-    return tuple(sorted(found, key=lambda one: one.started_at, reverse=True))
+    return tuple(sorted(gateways, key=lambda gateway: gateway.started_at, reverse=True))
 
 
 def _lives(pid: int) -> bool:

@@ -104,12 +104,12 @@ class Exchange:
         path, token = without_token(scope["path"])
         query = bytes(scope.get("query_string") or b"").decode("latin-1")
         headers = [(_text(name), _text(value)) for name, value in scope["headers"]]
-        sent = next((value for name, value in headers if name == TOKEN_HEADER), "")
+        header_token = next((value for name, value in headers if name == TOKEN_HEADER), "")
         record = ExchangeRecord(
             number=number,
             at=time.time(),
             method=scope["method"],
-            path=shown_path(path),
+            path=mask_path(path),
             client="other",
             kind="",
         )
@@ -119,7 +119,7 @@ class Exchange:
             target=raw_path + (f"?{query}" if query else ""),
             query=query,
             headers=headers,
-            token=token or sent,
+            token=token or header_token,
             record=record,
         )
 
@@ -143,7 +143,7 @@ def _text(raw: bytes) -> str:
         return raw.decode("latin-1")
 
 
-def shown_path(path: str) -> str:
+def mask_path(path: str) -> str:
     """Return a path for records and logs, with parts masked that may be a key."""
     return "/".join("…" if _may_be_key(part) else part for part in path.split("/"))
 
@@ -204,15 +204,15 @@ class Activity:
         ending = (key for key in reversed(self._reports) if key[1].endswith(name))
         return self._reports.get(next(ending, ("", "")))
 
-    def newest(self, most: int) -> tuple[ExchangeRecord, ...]:
-        return tuple(self._records)[-most:] if most else ()
+    def newest_records(self, max_records: int) -> tuple[ExchangeRecord, ...]:
+        return tuple(self._records)[-max_records:] if max_records else ()
 
-    async def follow(self, most: int = 0) -> AsyncGenerator[ExchangeRecord]:
+    async def follow(self, max_records: int = 0) -> AsyncGenerator[ExchangeRecord]:
         """Yield the newest `most` records, then each new record when its request ends."""
         queue: asyncio.Queue[ExchangeRecord | None] = asyncio.Queue(MAX_UNREAD)
         self._watchers.add(queue)
         try:
-            for record in self.newest(most):
+            for record in self.newest_records(max_records):
                 yield record
             while (next_record := await queue.get()) is not None:
                 yield next_record

@@ -119,7 +119,7 @@ def read_caller(
         fields = _FIELDS.decode(body)
     except _UNREADABLE:
         return Caller(client=client, kind=RequestKind.UNREADABLE)
-    turn_metadata, model = _json(headers.get("x-codex-turn-metadata")), _plain(fields.model)
+    turn_metadata, model = _json(headers.get("x-codex-turn-metadata")), _decode_value(fields.model)
     named_betas = [name.strip() for name in headers.get("anthropic-beta", "").split(",")]
     session, scope = _session(client, header_list, query, fields, format_name, secret)
     return Caller(
@@ -158,11 +158,11 @@ def _session(
     """Return the session's name and scope. An agent's random id is the name, so that hooks and
     imports use the same session. Any other name is combined with the caller's credentials and, if
     others could guess it, with all other places that may identify the caller."""
-    credentials, others = identity_places(header_list, query)
+    credentials, other_places = identity_places(header_list, query)
     credential, headers = caller_mark(credentials, secret), dict(reversed(header_list))
     key = headers.get(SESSION_HEADER)
     if not key and client == "claude-code":
-        metadata = _plain(fields.metadata)
+        metadata = _decode_value(fields.metadata)
         user = _json(metadata.get("user_id") if isinstance(metadata, Mapping) else None)
         key = headers.get("x-claude-code-session-id") or user.get("session_id")
     if not key and client == "codex":
@@ -170,14 +170,14 @@ def _session(
     if not key:
         key = headers.get("x-session-id") or headers.get("session_id")
     if not key and format_name == "openai-responses":
-        key = _plain(fields.prompt_cache_key)
+        key = _decode_value(fields.prompt_cache_key)
     if not isinstance(key, str) or not 0 < len(key) <= LONGEST_KEY:
         return None, credential
     agent = headers.get("x-claude-code-agent-id")
     name = f"{key}/{agent}" if agent else key
     if _RANDOM_ID.fullmatch(key):
         return name if client != "other" else f"{client}:{credential}:{name}", None
-    caller = caller_mark((*credentials, *others), secret)
+    caller = caller_mark((*credentials, *other_places), secret)
     return f"{client}:{caller}:{name}", f"{client}:{credential}:{name}"
 
 
@@ -208,7 +208,7 @@ def _folder(turn_metadata: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _plain(raw: msgspec.Raw) -> Any:
+def _decode_value(raw: msgspec.Raw) -> Any:
     try:
         return decode(bytes(raw)) if bytes(raw) else None
     except FormatError:
@@ -272,31 +272,31 @@ class History:
     request: object = field(default_factory=object, repr=False)
     """Stands for this request, so that a session need not keep its history."""
 
-    def asked(self, count: int | None = None) -> str:
+    def mark_of_request(self, count: int | None = None) -> str:
         """Return the mark of the system prompt and the first `count` messages (default: all)."""
         return self._mark(b"asked", self.ids[:count], self.system)
 
-    def begun(self, count: int | None = None) -> str:
+    def mark_of_beginning(self, count: int | None = None) -> str:
         return self._mark(b"begun", self.ids[:count])
 
-    def replied(self, reply: ReplyWords) -> str:
+    def mark_with_reply(self, reply: ReplyWords) -> str:
         """Return the mark of this history followed by `reply`."""
-        return self._replied(len(self.ids), reply)
+        return self._mark_with_reply(len(self.ids), reply)
 
     @property
     def repeats(self) -> str | None:
         """Return the mark of the session that this history continues; None without a reply."""
-        return None if self.reply is None else self._replied(self.before_reply, self.reply)
+        return None if self.reply is None else self._mark_with_reply(self.before_reply, self.reply)
 
-    def _replied(self, count: int | None, reply: ReplyWords) -> str:
+    def _mark_with_reply(self, count: int | None, reply: ReplyWords) -> str:
         words = "\0".join((reply.text, *reply.calls)).encode("utf-8", "surrogatepass")
         return self._mark(b"reply", self.ids[:count], hashlib.blake2b(words).digest())
 
-    def _mark(self, kind: bytes, ids: Sequence[MessageId], more: bytes = b"") -> str:
+    def _mark(self, kind: bytes, ids: Sequence[MessageId], suffix: bytes = b"") -> str:
         mark = hashlib.blake2b(key=self.secret, digest_size=_DIGEST_BYTES)
         mark.update(b"%s\0%s\0%d\0" % (kind, self.start.encode(), len(ids)))
         mark.update("".join(ids).encode())
-        mark.update(more)
+        mark.update(suffix)
         return mark.hexdigest()
 
 
@@ -318,7 +318,7 @@ class SessionRecognition:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._sessions: OrderedDict[str, _Known] = OrderedDict()
         """Sessions by name. The session that was seen longest ago is first."""
         self._marked: dict[str, dict[str, None]] = {}
         self._messages: OrderedDict[tuple[FormatName, bytes], tuple[MessageId, Role]] = (
@@ -330,12 +330,14 @@ class SessionRecognition:
         """Read a request's messages, but parse only messages that were not seen before."""
         request = split_request(body, format_name)
         raws = request.messages
-        known = [self._read(format_name, raw) for raw in raws]
-        roles = [role for _, role in known]
-        lead = next((at for at, role in enumerate(roles) if role != "system"), len(roles))
-        first = known[lead][0] if lead < len(known) else ""
+        identities = [self._read(format_name, raw) for raw in raws]
+        roles = [role for _, role in identities]
+        lead = next((index for index, role in enumerate(roles) if role != "system"), len(roles))
+        first = identities[lead][0] if lead < len(identities) else ""
         key = f"{caller.scope}\0{request.continues_from}".encode()
-        end = next((at for at in range(len(roles), 0, -1) if roles[at - 1] == "assistant"), 0)
+        end = next(
+            (index for index in range(len(roles), 0, -1) if roles[index - 1] == "assistant"), 0
+        )
         begin = end
         while begin and roles[begin - 1] == "assistant":
             begin -= 1
@@ -344,7 +346,7 @@ class SessionRecognition:
             owner=caller.session,
             start=prefix_of_unnamed_session(format_name, first),
             secret=hashlib.blake2b(key, key=self._secret, digest_size=32).digest(),
-            ids=tuple(identity for identity, _ in known),
+            ids=tuple(identity for identity, _ in identities),
             system=hashlib.blake2b(request.system or b"").digest(),
             before_reply=begin if end else None,
             after_reply=end,
@@ -353,83 +355,94 @@ class SessionRecognition:
 
     def _read(self, format_name: FormatName, raw: bytes) -> tuple[MessageId, Role]:
         digest = hashlib.blake2b(raw, digest_size=16).digest()
-        known = self._messages.get((format_name, digest))
-        if known is None:
+        identity = self._messages.get((format_name, digest))
+        if identity is None:
             message = CODECS[format_name].read(raw)
-            known = identify(message, self._secret), message.role
-            self._messages[format_name, digest] = known
+            identity = identify(message, self._secret), message.role
+            self._messages[format_name, digest] = identity
             if len(self._messages) > MOST_MESSAGES:
                 self._messages.popitem(last=False)
-        return known
+        return identity
 
-    def awaited(self, history: History) -> tuple[str, ...]:
+    def find_awaited(self, history: History) -> tuple[str, ...]:
         """Return the sessions that may still be receiving the reply which this history repeats."""
         if history.before_reply is None:
             return ()
-        found = self._with(history.begun(history.before_reply))
-        return tuple(name for name in found if not self._known[name].answered)
+        candidates = self._with(history.mark_of_beginning(history.before_reply))
+        return tuple(name for name in candidates if not self._sessions[name].answered)
 
-    def continued(
+    def find_continued(
         self, history: History, running: Collection[str]
     ) -> tuple[str | None, bool, bool]:
         """Return the session that this history continues, if this process knows it, whether its
         last request came from the same places, and whether the history repeats it."""
-        repeated, owned = self._repeated(history, running), self._with(history.owner)
-        whole = [name for name in repeated if self._known[name].is_whole]
-        found = [name for name in repeated if name in owned] or owned or whole
-        name = found[-1] if found else None
-        return name, name in owned, name in repeated
+        repeated_sessions, owned_sessions = (
+            self._find_repeated(history, running),
+            self._with(history.owner),
+        )
+        whole_sessions = [name for name in repeated_sessions if self._sessions[name].is_whole]
+        candidates = (
+            [name for name in repeated_sessions if name in owned_sessions]
+            or owned_sessions
+            or whole_sessions
+        )
+        name = candidates[-1] if candidates else None
+        return name, name in owned_sessions, name in repeated_sessions
 
-    def _repeated(self, history: History, running: Collection[str]) -> list[str]:
+    def _find_repeated(self, history: History, running: Collection[str]) -> list[str]:
         """Return the sessions whose last request and reply this history repeats."""
-        whole = len(history.ids)
-        for count in range(whole, history.after_reply - 1, -1):
-            found = self._unanswered(history, count, running, has_reply=count < whole)
-            if found:
-                return found
+        message_count = len(history.ids)
+        for count in range(message_count, history.after_reply - 1, -1):
+            candidates = self._find_unanswered(
+                history, count, running, has_reply=count < message_count
+            )
+            if candidates:
+                return candidates
         if history.before_reply is None:
             return []
         exact = self._with(history.repeats)
-        return exact or self._unanswered(history, history.before_reply, running, has_reply=True)
+        return exact or self._find_unanswered(
+            history, history.before_reply, running, has_reply=True
+        )
 
-    def _unanswered(
+    def _find_unanswered(
         self, history: History, count: int, running: Collection[str], *, has_reply: bool
     ) -> list[str]:
         return [
             name
-            for name in self._with(history.asked(count))
-            if name not in running and (self._known[name].has_reply or not has_reply)
+            for name in self._with(history.mark_of_request(count))
+            if name not in running and (self._sessions[name].has_reply or not has_reply)
         ]
 
     def _with(self, mark: str | None) -> list[str]:
         return [] if mark is None else list(self._marked.get(mark, ()))
 
-    def stored_marks(self, history: History) -> tuple[str, ...]:
+    def marks_to_search(self, history: History) -> tuple[str, ...]:
         """Return the marks for the search in the store, the most likely one first."""
         mark = history.repeats
-        return () if mark is None else tuple(_slot(mark, at) for at in range(MAX_ALIKE))
+        return () if mark is None else tuple(_slot(mark, index) for index in range(MAX_ALIKE))
 
-    def passed_on_mark(self, session: str) -> str:
+    def mark_of_passing_on(self, session: str) -> str:
         """Return the mark of a stored session that a request with other places has continued."""
         return block_mark(session, self._secret)
 
     def new_name(self, history: History, *, is_passed_on: bool) -> str:
         """Return the name for a new session, or for one that began meanwhile."""
-        owner, owned = history.owner, self._with(history.owner)
-        if owned:
-            return owned[-1]
-        if owner is None or is_passed_on or owner in self._known:
+        owner, owned_sessions = history.owner, self._with(history.owner)
+        if owned_sessions:
+            return owned_sessions[-1]
+        if owner is None or is_passed_on or owner in self._sessions:
             return f"{owner or history.start}-{secrets.token_hex(4)}"
         return owner
 
     def knows(self, session: str) -> bool:
         """Return True if this process knows the session, so that the store is not asked."""
-        return session in self._known
+        return session in self._sessions
 
-    def stored_before(self, session: str) -> EntryKey | None:
+    def newest_stored(self, session: str) -> EntryKey | None:
         """Return the session's newest message from when the store found the session."""
-        known = self._known.get(session)
-        return None if known is None else known.stored
+        session_record = self._sessions.get(session)
+        return None if session_record is None else session_record.stored
 
     def remember(
         self,
@@ -442,20 +455,27 @@ class SessionRecognition:
     ) -> None:
         """Record the session's last request. `has_reply`: the session received a reply before.
         `is_repeated`: the request contains the whole session, or begins it."""
-        known = self._known.get(session)
+        session_record = self._sessions.get(session)
         self.forget(session)
-        marks = [mark for mark in (history.asked(), history.begun(), history.owner) if mark]
-        if known is not None:
-            has_reply, stored = has_reply or known.has_reply, stored or known.stored
-            is_repeated = is_repeated and known.is_whole
-        self._known[session] = _Known(history.request, has_reply, marks, stored, is_repeated)
+        marks = [
+            mark
+            for mark in (history.mark_of_request(), history.mark_of_beginning(), history.owner)
+            if mark
+        ]
+        if session_record is not None:
+            has_reply, stored = (
+                has_reply or session_record.has_reply,
+                stored or session_record.stored,
+            )
+            is_repeated = is_repeated and session_record.is_whole
+        self._sessions[session] = _Known(history.request, has_reply, marks, stored, is_repeated)
         self._mark(session, marks)
-        while len(self._known) > MAX_SESSIONS:
-            self.forget(next(iter(self._known)))
+        while len(self._sessions) > MAX_SESSIONS:
+            self.forget(next(iter(self._sessions)))
 
     def forget(self, session: str) -> None:
-        known = self._known.pop(session, None)
-        for mark in () if known is None else known.marks:
+        session_record = self._sessions.pop(session, None)
+        for mark in () if session_record is None else session_record.marks:
             self._marked[mark].pop(session, None)
             if not self._marked[mark]:
                 del self._marked[mark]
@@ -464,23 +484,29 @@ class SessionRecognition:
         self, session: str, history: History, messages: Sequence[Message]
     ) -> tuple[str, ...]:
         """Record a session's complete reply. Return the marks under which to store the reply."""
-        known, reply = self._known.get(session), reply_words(messages)
-        if known is None or known.request is not history.request or reply is None:
+        session_record, reply = self._sessions.get(session), reply_words(messages)
+        if session_record is None or session_record.request is not history.request or reply is None:
             return ()
         self.forget(session)
-        mark = history.replied(reply)
-        at = len(self._with(mark))
-        known.has_reply = known.answered = True
-        known.marks = [mark for mark in (mark, history.begun(), history.owner) if mark]
-        self._known[session] = known
-        self._mark(session, known.marks)
-        marks = (_slot(mark, at),) if at < MAX_ALIKE and known.is_whole else ()
-        return marks if history.owner in (None, session) else (*marks, self.passed_on_mark(session))
+        mark = history.mark_with_reply(reply)
+        index = len(self._with(mark))
+        session_record.has_reply = session_record.answered = True
+        session_record.marks = [
+            mark for mark in (mark, history.mark_of_beginning(), history.owner) if mark
+        ]
+        self._sessions[session] = session_record
+        self._mark(session, session_record.marks)
+        marks = (_slot(mark, index),) if index < MAX_ALIKE and session_record.is_whole else ()
+        return (
+            marks
+            if history.owner in (None, session)
+            else (*marks, self.mark_of_passing_on(session))
+        )
 
     def _mark(self, session: str, marks: Iterable[str]) -> None:
         for mark in marks:
             self._marked.setdefault(mark, {})[session] = None
 
 
-def _slot(mark: str, at: int) -> str:
-    return f"{mark}-{at}"
+def _slot(mark: str, index: int) -> str:
+    return f"{mark}-{index}"

@@ -113,8 +113,8 @@ def identity_places(headers: Headers, query: str) -> tuple[Places, Places]:
     """Return the places of a request that may identify its caller, with their values: first the
     credentials, which a caller keeps, and then all others. Header names are in lower case."""
     credentials: list[tuple[str, str]] = []
-    others: list[tuple[str, str]] = []
-    for name, value in _named_values([*headers, ("query", query)]):
+    other_places: list[tuple[str, str]] = []
+    for name, value in _values_with_names([*headers, ("query", query)]):
         is_kept = _CREDENTIAL.fullmatch(name) is not None
         if is_kept and _SIGNED.match(value):
             signer = _SIGNER.search(value)
@@ -124,10 +124,10 @@ def identity_places(headers: Headers, query: str) -> tuple[Places, Places]:
         elif name in _HOSTS:
             host = host_of(value if "//" in value else f"//{value}") or value
             if ip_of(host) is None and not is_this_machine(host):
-                others.append((name, host))
+                other_places.append((name, host))
         elif not _identifies_no_caller(name, value):
-            others.append((name, value))
-    return tuple(sorted(credentials)), tuple(sorted(others))
+            other_places.append((name, value))
+    return tuple(sorted(credentials)), tuple(sorted(other_places))
 
 
 def _identifies_no_caller(name: str, value: str) -> bool:
@@ -136,7 +136,7 @@ def _identifies_no_caller(name: str, value: str) -> bool:
     return bool(_NUMBERED.fullmatch(name) and _GENERATED.fullmatch(value))
 
 
-def _named_values(headers: Headers) -> Iterator[tuple[str, str]]:
+def _values_with_names(headers: Headers) -> Iterator[tuple[str, str]]:
     """The values of headers, cookies and the query. A word without a value is its own value."""
     for name, value in headers:
         if name not in _LISTS or len(value) > MAX_LIST_CHARS:
@@ -200,16 +200,16 @@ def key_providers(headers: Headers, query: str, path: str) -> set[str]:
     """Return the providers to which the keys in a request belong, as far as their form and place
     show it. A key may be anywhere, also in the name of a header or of a query value."""
     texts = (path, query, *(text for pair in headers for text in pair))
-    clear, issuers = _decoded("\0".join(texts))
+    clear, issuers = _decode_text("\0".join(texts))
     found = {provider for provider in issuers if provider != UNKNOWN_PROVIDER}
     found |= {match.lastgroup or "" for match in _KEYS.finditer(clear)}
-    for name, value in _named_values([*headers, ("query", query)]):
+    for name, value in _values_with_names([*headers, ("query", query)]):
         if name == "x-goog-api-key":
             found.add("google")
         elif name == "api-key":
             found.add(UNKNOWN_PROVIDER)
         elif _KEY_NAME.fullmatch(name) and not _SIGNED.match(value):
-            clear, issuers = _decoded(value)
+            clear, issuers = _decode_text(value)
             words = [word for word in _LONG_WORD.findall(clear) if not _KEYS.search(word)]
             found |= issuers
             found |= {"openai" if _LOGIN.match(word) else UNKNOWN_PROVIDER for word in words}
@@ -229,13 +229,13 @@ def api_of(path: str) -> str | None:
     return None if match is None else match.lastgroup
 
 
-def _decoded(text: str) -> tuple[str, set[str]]:
+def _decode_text(text: str) -> tuple[str, set[str]]:
     """Return a text without percent-encodings, with user and password in place of their base64,
     and without its JSON web tokens, and the providers that issued these."""
     for _ in range(MAX_ENCODINGS):
-        if "%" not in text or (decoded := unquote(text)) == text:
+        if "%" not in text or (unquoted_text := unquote(text)) == text:
             break
-        text = decoded
+        text = unquoted_text
     text = _BASIC.sub(lambda match: _from_base64(match[1]) or match[0], text)
     issuers = {_issuer(match[1]) for match in _JWT.finditer(text)}
     return _JWT.sub(" ", text), issuers
@@ -246,9 +246,9 @@ def _issuer(payload: str) -> str:
     return UNKNOWN_PROVIDER if match is None else match.lastgroup or ""
 
 
-def _from_base64(encoded: str) -> str:
+def _from_base64(base64_text: str) -> str:
     """The text; empty if it is none."""
     with suppress(ValueError):
-        plain = encoded.replace("+", "-").replace("/", "_").rstrip("=")
+        plain = base64_text.replace("+", "-").replace("/", "_").rstrip("=")
         return urlsafe_b64decode(plain + "=" * (-len(plain) % 4)).decode()
     return ""

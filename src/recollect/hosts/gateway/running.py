@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from recollect.core.engine import Engine
-from recollect.hosts.gateway.access import RunningGateway, announced, gateway_token, with_token
+from recollect.hosts.gateway.access import RunningGateway, announce, gateway_token, with_token
 from recollect.hosts.gateway.server import Gateway
 from recollect.hosts.http import BackgroundServer, HttpServer
 from recollect.system.config import Settings
@@ -51,13 +51,13 @@ class BackgroundGateway(BackgroundServer):
         self.url: str = with_token(self.address, token)
         project = project_space(str(Path.cwd()), keep=False)
         running = RunningGateway(address=self.address, token=token, project=project, agent=agent)
-        self._announced = announced(running)
+        self._announcement = announce(running)
 
     def __enter__(self) -> Self:
         super().__enter__()
-        self._announced.__enter__()
+        self._announcement.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._announced.__exit__(None, None, None)
+        self._announcement.__exit__(None, None, None)
         super().__exit__()

@@ -50,8 +50,8 @@ from recollect.hosts.gateway.upstream import (
     UpstreamReply,
     Upstreams,
     begin_reading,
-    decoded,
-    forwarded,
+    decompress,
+    headers_to_forward,
 )
 from recollect.hosts.http import (
     JsonAnswer,
@@ -204,8 +204,8 @@ class Gateway:
         allowed = is_token(exchange.token, self._token)
         allowed = allowed and (not self._own_user_only or is_own_user(scope))
         if exchange.path == _HEALTH or (allowed and exchange.path.startswith(OWN_PATH)):
-            own = {**scope, "path": exchange.path, "state": {"allowed": allowed}}
-            await self._own_pages(own, receive, send)
+            own_scope = {**scope, "path": exchange.path, "state": {"allowed": allowed}}
+            await self._own_pages(own_scope, receive, send)
             return
         try:
             refusal = self._refusal(exchange) if allowed else (401, _NOT_LET_IN)
@@ -228,7 +228,7 @@ class Gateway:
         setting = f"gateway.upstream.{family}"
         if not self.upstreams.serves(family):
             return 404, f"no upstream is configured for {exchange.record.path}: set {setting}"
-        headers = forwarded(exchange.headers)
+        headers = headers_to_forward(exchange.headers)
         if stranger := self.upstreams.stranger(family, headers, exchange.query, exchange.path):
             return 400, (
                 f"the key or the path belongs to {stranger}, but {setting} is another server: set "
@@ -242,17 +242,19 @@ class Gateway:
         if route is not None:
             return route.family
         headers, path = exchange.headers, exchange.path
-        named = key_providers(forwarded(headers), exchange.query, path)
+        named_providers = key_providers(headers_to_forward(headers), exchange.query, path)
         is_claude = exchange.header("user-agent").startswith("claude-cli/")
         is_claude = is_claude or _CLAUDE_PATHS.match(path) is not None
         has_sign = any(name.startswith("anthropic-") or name == "x-api-key" for name, _ in headers)
-        is_anthropic = "anthropic" in named or ("openai" not in named and (is_claude or has_sign))
+        is_anthropic = "anthropic" in named_providers or (
+            "openai" not in named_providers and (is_claude or has_sign)
+        )
         is_anthropic = is_anthropic or path.startswith("/v1/messages")
         family: Family = "anthropic" if is_anthropic else "openai"
-        other: Family = "openai" if is_anthropic else "anthropic"
-        if self.upstreams.serves(family) or not self.upstreams.serves(other):
+        other_family: Family = "openai" if is_anthropic else "anthropic"
+        if self.upstreams.serves(family) or not self.upstreams.serves(other_family):
             return family
-        return other if self.upstreams.owner(other) is None else family
+        return other_family if self.upstreams.owner(other_family) is None else family
 
     async def _take(self, exchange: Exchange, request: Request, send: Send) -> None:
         self._running += 1
@@ -318,21 +320,21 @@ class Gateway:
             session=caller.session,
             model=caller.model,
         )
-        shaped = await self._shaped(exchange, caller, route, body)
-        memory, session = shaped.memory, shaped.session
+        shaped_request = await self._shape(exchange, caller, route, body)
+        memory, session = shaped_request.memory, shaped_request.session
         with nullcontext() if memory is None or session is None else memory.in_use(session):
-            await self._converse(exchange, caller, route, shaped, send, body)
+            await self._converse(exchange, caller, route, shaped_request, send, body)
 
     async def _readable(self, exchange: Exchange) -> bytes | None:
         coding = exchange.header("content-encoding")
         if not coding:
             return exchange.body
         try:
-            return await asyncio.to_thread(decoded, exchange.body, coding)
+            return await asyncio.to_thread(decompress, exchange.body, coding)
         except FormatError:
             return None
 
-    async def _shaped(
+    async def _shape(
         self, exchange: Exchange, caller: Caller, route: ServedRoute, body: bytes | None
     ) -> ShapedRequest:
         if body is None or caller.kind is RequestKind.UNREADABLE:
@@ -345,9 +347,11 @@ class Gateway:
             work = self.shaper.shape_side_request(caller, route.format, body)
         else:
             return ShapedRequest(body=body, handling=Handling.PASSED)
-        return await self._asked(work, body)
+        return await self._ask_memory(work, body)
 
-    async def _asked(self, work: Coroutine[Any, Any, ShapedRequest], body: bytes) -> ShapedRequest:
+    async def _ask_memory(
+        self, work: Coroutine[Any, Any, ShapedRequest], body: bytes
+    ) -> ShapedRequest:
         """Wait for the view of a request while memory's thread works: a summary takes time."""
         if self.memories.is_stuck:
             work.close()
@@ -358,24 +362,28 @@ class Gateway:
                 await asyncio.wait({shaping}, timeout=CHECK_INTERVAL_SECONDS)
                 if not shaping.done() and not await self.memories.responds():
                     return _as_it_came(body, WithoutMemory.STUCK)
-            done = await attempted(shaping)
+            result = await attempted(shaping)
         finally:
             shaping.cancel()
-        return _as_it_came(body, WithoutMemory.FAILED) if isinstance(done, Failure) else done
+        return _as_it_came(body, WithoutMemory.FAILED) if isinstance(result, Failure) else result
 
     async def _converse(
         self,
         exchange: Exchange,
         caller: Caller,
         route: ServedRoute,
-        shaped: ShapedRequest,
+        shaped_request: ShapedRequest,
         send: Send,
         body: bytes | None,
     ) -> None:
-        self._note_shaped(exchange, shaped)
+        self._note_shaped(exchange, shaped_request)
         exchange.note(added_ms=round((time.perf_counter() - exchange.began) * 1000, 2))
         for tries in range(1, MOST_TRIES + 1):
-            outgoing = exchange.body if body is None or shaped.body == body else shaped.body
+            outgoing = (
+                exchange.body
+                if body is None or shaped_request.body == body
+                else shaped_request.body
+            )
             reply = await self._send(exchange, route.family, outgoing)
             try:
                 report = exchange.report
@@ -386,23 +394,25 @@ class Gateway:
                 if error is None or body is None or route.counts or tries == MOST_TRIES:
                     copy = KeptReply(reply.header("content-type"), reply.header("content-encoding"))
                     try:
-                        kept = copy if reply.status < 400 else None
-                        await self._relay(exchange, send, reply, chunks, shaped, kept)
+                        kept_reply = copy if reply.status < 400 else None
+                        await self._relay(exchange, send, reply, chunks, shaped_request, kept_reply)
                     finally:
-                        self._observe(exchange, shaped, copy, reply.status)
+                        self._observe(exchange, shaped_request, copy, reply.status)
                     return
             finally:
                 reply.close()
             exchange.note(overflows=tries)
             smaller = self.shaper.shape_again(
-                shaped, caller, route.format, body, error, tries=tries
+                shaped_request, caller, route.format, body, error, tries=tries
             )
-            shaped = await self._asked(smaller, body)
-            self._note_shaped(exchange, shaped)
+            shaped_request = await self._ask_memory(smaller, body)
+            self._note_shaped(exchange, shaped_request)
 
     async def _send(self, exchange: Exchange, family: Family, body: bytes) -> UpstreamReply:
-        same = body is exchange.body
-        headers = forwarded(exchange.headers, without=() if same else ("content-encoding",))
+        is_unchanged = body is exchange.body
+        headers = headers_to_forward(
+            exchange.headers, removed_names=() if is_unchanged else ("content-encoding",)
+        )
         return await self.upstreams.send(family, exchange.method, exchange.target, headers, body)
 
     async def _relay(
@@ -411,13 +421,19 @@ class Gateway:
         send: Send,
         reply: UpstreamReply,
         chunks: AsyncIterator[bytes],
-        shaped: ShapedRequest | None,
-        kept: KeptReply | None = None,
+        shaped_request: ShapedRequest | None,
+        kept_reply: KeptReply | None = None,
     ) -> None:
         head = list(reply.raw_headers)
-        if shaped is not None and shaped.context is not None and shaped.memory is not None:
-            assert shaped.session is not None
-            report = f"{quote(shaped.session, safe=':')}/{shaped.context.report.turn}"
+        if (
+            shaped_request is not None
+            and shaped_request.context is not None
+            and shaped_request.memory is not None
+        ):
+            assert shaped_request.session is not None
+            report = (
+                f"{quote(shaped_request.session, safe=':')}/{shaped_request.context.report.turn}"
+            )
             head.append((b"x-recollect-report", report.encode()))
         await send({"type": "http.response.start", "status": reply.status, "headers": head})
         exchange.has_started = True
@@ -426,20 +442,22 @@ class Gateway:
         async for chunk in chunks:
             exchange.ending = chunk[-ENDING_BYTES:]
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            if kept is not None:
-                kept.add(chunk)
+            if kept_reply is not None:
+                kept_reply.add(chunk)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _observe(
-        self, exchange: Exchange, shaped: ShapedRequest, kept: KeptReply, status: int
+        self, exchange: Exchange, shaped_request: ShapedRequest, kept_reply: KeptReply, status: int
     ) -> None:
         exchange.note(seconds=round(time.perf_counter() - exchange.began, 3))
-        if status < 400 and shaped.memory is not None and not self.memories.is_stuck:
-            assert shaped.session is not None
-            shaped.memory.begin(shaped.session)
-            exchange.reading = self.memories.ask(self.shaper.observe(shaped, kept))
+        if status < 400 and shaped_request.memory is not None and not self.memories.is_stuck:
+            assert shaped_request.session is not None
+            shaped_request.memory.begin(shaped_request.session)
+            exchange.reading = self.memories.ask(self.shaper.observe(shaped_request, kept_reply))
         elif status < 400:
-            exchange.reading = asyncio.ensure_future(attempted(asyncio.to_thread(_used, kept)))
+            exchange.reading = asyncio.ensure_future(
+                attempted(asyncio.to_thread(_read_usage_of, kept_reply))
+            )
 
     def _conclude(self, exchange: Exchange) -> None:
         """Complete a request's record once its reply was read, and add the record to the list."""
@@ -447,9 +465,9 @@ class Gateway:
         async def conclude() -> None:
             await self._note_reply(exchange)
             if exchange.report is not None:
-                fields, whole = await asyncio.to_thread(describe_report, exchange.report)
+                fields, full_report = await asyncio.to_thread(describe_report, exchange.report)
                 if exchange.in_memory:
-                    self.activity.keep_report(exchange.record.space or "", whole)
+                    self.activity.keep_report(exchange.record.space or "", full_report)
                 fields["session"] = exchange.record.session or fields["session"]
                 fields["failed"] = (*fields["failed"], *exchange.record.failed)
                 exchange.note(**fields)
@@ -462,14 +480,16 @@ class Gateway:
         task.add_done_callback(self._concluding.discard)
 
     async def _note_reply(self, exchange: Exchange) -> None:
-        seen = None if exchange.reading is None else await exchange.reading
-        if isinstance(seen, Failure):
-            exchange.note(failed=(f"the reply: {seen.said}",))
-        elif seen is not None:
-            exchange.note(failed=tuple(f"{line.stage}: {line.said}" for line in seen.failures))
-            if seen.usage is not None:
-                counts = {name: getattr(seen.usage, name) for name in _USAGE}
-                exchange.note(usage=counts, dollars=self._dollars(exchange, seen.usage))
+        observation = None if exchange.reading is None else await exchange.reading
+        if isinstance(observation, Failure):
+            exchange.note(failed=(f"the reply: {observation.said}",))
+        elif observation is not None:
+            exchange.note(
+                failed=tuple(f"{line.stage}: {line.said}" for line in observation.failures)
+            )
+            if observation.usage is not None:
+                counts = {name: getattr(observation.usage, name) for name in _USAGE}
+                exchange.note(usage=counts, dollars=self._dollars(exchange, observation.usage))
 
     def _dollars(self, exchange: Exchange, usage: Usage) -> float | None:
         price = model_price(exchange.record.model, self._prices)
@@ -480,20 +500,22 @@ class Gateway:
             for line in exchange.report.lines:
                 if line.cause is Cause.MODELS_ASKED:
                     numbers = line.reasons[0].numbers
-                    asked, answered = (
+                    input_tokens, output_tokens = (
                         int(str(numbers[name])) for name in ("input_tokens", "output_tokens")
                     )
-                    dollars += price.of(Usage(input_tokens=asked, output_tokens=answered))
+                    dollars += price.of(
+                        Usage(input_tokens=input_tokens, output_tokens=output_tokens)
+                    )
         return round(dollars, 6)
 
-    def _note_shaped(self, exchange: Exchange, shaped: ShapedRequest) -> None:
-        exchange.report = None if shaped.context is None else shaped.context.report
-        exchange.in_memory = shaped.memory is not None
+    def _note_shaped(self, exchange: Exchange, shaped_request: ShapedRequest) -> None:
+        exchange.report = None if shaped_request.context is None else shaped_request.context.report
+        exchange.in_memory = shaped_request.memory is not None
         exchange.note(
-            session=shaped.session or exchange.record.session,
-            space=shaped.space,
-            handling=shaped.handling.value,
-            why=shaped.why,
+            session=shaped_request.session or exchange.record.session,
+            space=shaped_request.space,
+            handling=shaped_request.handling.value,
+            why=shaped_request.why,
         )
 
     async def _answer(self, exchange: Exchange, send: Send, status: int, message: str) -> None:
@@ -509,8 +531,8 @@ class Gateway:
 
     async def _health(self, request: Request) -> Response:
         tasks = len(asyncio.all_tasks())
-        more = {"running": self._running, "tasks": tasks} if request.state.allowed else {}
-        return JsonAnswer({"ok": True, **more})
+        details = {"running": self._running, "tasks": tasks} if request.state.allowed else {}
+        return JsonAnswer({"ok": True, **details})
 
     async def _report(self, request: Request) -> Response:
         report = self.activity.report(request.path_params["name"])
@@ -521,7 +543,7 @@ class Gateway:
     async def _follow(self, request: Request) -> Response:
         kind = "application/x-ndjson"
         if request.query_params.get("follow") == "0":
-            lines = b"".join(map(_line, self.activity.newest(SHOWN_RECORDS)))
+            lines = b"".join(map(_line, self.activity.newest_records(SHOWN_RECORDS)))
             return Response(lines, media_type=kind)
 
         async def follow() -> AsyncIterator[bytes]:
@@ -536,11 +558,11 @@ def _line(record: ExchangeRecord) -> bytes:
     return encode(record.to_dict()) + b"\n"
 
 
-def _used(kept: KeptReply) -> Observation:
-    read = kept.read()
+def _read_usage_of(kept_reply: KeptReply) -> Observation:
+    read = kept_reply.read()
     reply = StreamedReply(read).reply() if isinstance(read, list) else decode(read)
     return Observation(usage=read_usage(reply), calibration_ratio=1.0, learned_window_tokens=None)
 
 
-def _as_it_came(body: bytes, why: WithoutMemory) -> ShapedRequest:
-    return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
+def _as_it_came(body: bytes, cause: WithoutMemory) -> ShapedRequest:
+    return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=cause.value)

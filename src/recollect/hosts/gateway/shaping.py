@@ -143,33 +143,33 @@ class Shaper:
         format_name: FormatName,
         body: bytes,
         *,
-        known: NamedSession | None = None,
+        known_session: NamedSession | None = None,
     ) -> ShapedRequest:
         """Return the view of a turn. `known` is the turn's session, if it was recognized before."""
         space = self.space_of(caller)
-        memory = await attempted(self._within(self.spaces.get(space)))
+        memory = await attempted(self._wait_for_memory(self.spaces.get(space)))
         if isinstance(memory, Failure):
             return await self.without_memory(
-                caller, format_name, body, why=WithoutMemory.NOT_OPENED
+                caller, format_name, body, cause=WithoutMemory.NOT_OPENED
             )
-        done = await attempted(self._turn(memory, caller, format_name, body, known))
-        if isinstance(done, Failure):
-            if issubclass(done.error, FormatError):
-                return ShapedRequest(body=body, handling=Handling.PASSED, why=done.said)
-            self._component.fail(done.said, whose=space)
-            late = issubclass(done.error, TimeoutError)
-            why = WithoutMemory.LATE if late else WithoutMemory.FAILED
-            return await self.without_memory(caller, format_name, body, why=why)
+        result = await attempted(self._turn(memory, caller, format_name, body, known_session))
+        if isinstance(result, Failure):
+            if issubclass(result.error, FormatError):
+                return ShapedRequest(body=body, handling=Handling.PASSED, why=result.said)
+            self._component.fail(result.said, whose=space)
+            late = issubclass(result.error, TimeoutError)
+            cause = WithoutMemory.LATE if late else WithoutMemory.FAILED
+            return await self.without_memory(caller, format_name, body, cause=cause)
         self._component.recover(whose=space)
-        named, context = done
-        same = context.request == body
+        named_session, context = result
+        is_unchanged = context.request == body
         return ShapedRequest(
             body=context.request,
-            handling=Handling.AS_IT_CAME if same else Handling.SHAPED,
+            handling=Handling.AS_IT_CAME if is_unchanged else Handling.SHAPED,
             context=context,
             memory=memory,
             space=space,
-            named=named,
+            named=named_session,
         )
 
     async def _turn(
@@ -178,37 +178,37 @@ class Shaper:
         caller: Caller,
         format_name: FormatName,
         body: bytes,
-        known: NamedSession | None,
+        known_session: NamedSession | None,
     ) -> tuple[NamedSession, Context]:
-        if known is None and caller.session is not None and caller.scope is None:
-            known = NamedSession(session=caller.session)
-        named = known or await self._recognise(memory, caller, format_name, body)
-        session = named.session
+        if known_session is None and caller.session is not None and caller.scope is None:
+            known_session = NamedSession(session=caller.session)
+        named_session = known_session or await self._recognise(memory, caller, format_name, body)
+        session = named_session.session
         memory.touch(session)
         with memory.in_use(session):
-            await self._observed(memory, session)
+            await self._wait_for_reading(memory, session)
             prepare = partial(
                 memory.engine.prepare, session, body, format=format_name, betas=caller.betas
             )
             try:
-                return named, await self._within(prepare())
+                return named_session, await self._wait_for_memory(prepare())
             except StaleSession:
-                return named, await self._within(prepare())
+                return named_session, await self._wait_for_memory(prepare())
 
     async def shape_side_request(
         self, caller: Caller, format_name: FormatName, body: bytes
     ) -> ShapedRequest:
         """Return the view of a side request that contains a conversation's history."""
         space = self.space_of(caller)
-        memory = await attempted(self._within(self.spaces.get(space)))
+        memory = await attempted(self._wait_for_memory(self.spaces.get(space)))
         if isinstance(memory, Failure) or caller.session is None:
             return ShapedRequest(body=body, handling=Handling.PASSED)
-        named = NamedSession(session=caller.session)
-        session = named.session
+        named_session = NamedSession(session=caller.session)
+        session = named_session.session
         memory.touch(session)
-        await self._observed(memory, session)
+        await self._wait_for_reading(memory, session)
         context = await attempted(
-            self._within(
+            self._wait_for_memory(
                 memory.engine.preview(
                     session,
                     body,
@@ -223,13 +223,13 @@ class Shaper:
             return ShapedRequest(
                 body=body, handling=Handling.PASSED, why=WithoutMemory.FAILED.value
             )
-        same = context.request == body
+        is_unchanged = context.request == body
         return ShapedRequest(
             body=context.request,
-            handling=Handling.PASSED if same else Handling.SHAPED,
+            handling=Handling.PASSED if is_unchanged else Handling.SHAPED,
             context=context,
             space=space,
-            named=named,
+            named=named_session,
         )
 
     async def without_memory(
@@ -238,7 +238,7 @@ class Shaper:
         format_name: FormatName,
         body: bytes,
         *,
-        why: WithoutMemory,
+        cause: WithoutMemory,
         error: Any = None,
         tries: int = 0,
     ) -> ShapedRequest:
@@ -255,17 +255,17 @@ class Shaper:
                 context = await prepare()
             return context
 
-        context = await attempted(self._within(view()))
+        context = await attempted(self._wait_for_memory(view()))
         engine.end(name)
         if isinstance(context, Failure):  # send the request unchanged: the provider decides
-            return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=why.value)
+            return ShapedRequest(body=body, handling=Handling.WITHOUT_MEMORY, why=cause.value)
         return ShapedRequest(
-            body=context.request, handling=Handling.WITHOUT_MEMORY, why=why.value, context=context
+            body=context.request, handling=Handling.WITHOUT_MEMORY, why=cause.value, context=context
         )
 
     async def shape_again(
         self,
-        shaped: ShapedRequest,
+        last_shaped: ShapedRequest,
         caller: Caller,
         format_name: FormatName,
         body: bytes,
@@ -274,18 +274,22 @@ class Shaper:
         tries: int,
     ) -> ShapedRequest:
         """Return a smaller view after the provider refused the last one as too large."""
-        if shaped.memory is not None and shaped.session is not None:
-            engine = shaped.memory.engine
-            learned = await attempted(self._within(engine.observe(shaped.session, error)))
-            if not isinstance(learned, Failure):
-                again = await self.shape(caller, format_name, body, known=shaped.named)
-                if len(again.body) < len(shaped.body):
-                    return again
+        if last_shaped.memory is not None and last_shaped.session is not None:
+            engine = last_shaped.memory.engine
+            observation = await attempted(
+                self._wait_for_memory(engine.observe(last_shaped.session, error))
+            )
+            if not isinstance(observation, Failure):
+                next_shaped = await self.shape(
+                    caller, format_name, body, known_session=last_shaped.named
+                )
+                if len(next_shaped.body) < len(last_shaped.body):
+                    return next_shaped
                 # The provider refuses even the smallest view with memory. Trim only this request.
-        made = await self.without_memory(
-            caller, format_name, body, why=WithoutMemory.TOO_LARGE, error=error, tries=tries
+        trimmed_request = await self.without_memory(
+            caller, format_name, body, cause=WithoutMemory.TOO_LARGE, error=error, tries=tries
         )
-        return replace(made, why=shaped.why or made.why)
+        return replace(trimmed_request, why=last_shaped.why or trimmed_request.why)
 
     def space_of(self, caller: Caller) -> str:
         """Return the space that a request names, else the folder's space, else the default."""
@@ -296,27 +300,29 @@ class Shaper:
             return project_space(caller.folder)  # the hooks use the same name
         return settings.space
 
-    async def observe(self, shaped: ShapedRequest, reply: KeptReply) -> Observation | Failure:
+    async def observe(
+        self, shaped_request: ShapedRequest, reply: KeptReply
+    ) -> Observation | Failure:
         """Read a reply that the client received, after `SpaceMemory.begin` for its session."""
-        memory, session = shaped.memory, shaped.session
-        assert memory is not None and session is not None and shaped.context is not None
-        assert shaped.named is not None
+        memory, session = shaped_request.memory, shaped_request.session
+        assert memory is not None and session is not None and shaped_request.context is not None
+        assert shaped_request.named is not None
         task = asyncio.current_task()
         assert task is not None
         memory.observing[session] = task
         try:
-            turn = shaped.context.report.turn
-            return await attempted(self._observe(memory, shaped.named, reply, turn))
+            turn = shaped_request.context.report.turn
+            return await attempted(self._observe(memory, shaped_request.named, reply, turn))
         finally:
             if memory.observing.get(session) is task:
                 del memory.observing[session]
             memory.end(session)
 
     async def _observe(
-        self, memory: SpaceMemory, named: NamedSession, reply: KeptReply, turn: int
+        self, memory: SpaceMemory, named_session: NamedSession, reply: KeptReply, turn: int
     ) -> Observation:
         read = reply.read() if reply.is_short else await asyncio.to_thread(reply.read)
-        session, history = named.session, named.history
+        session, history = named_session.session, named_session.history
         mark = None if history is None else partial(memory.recognition.add_reply, session, history)
         return await memory.engine.observe(session, read, turn=turn, wait=False, mark=mark)
 
@@ -329,19 +335,19 @@ class Shaper:
         )
         until = time.monotonic() + REPLY_SECONDS
         while time.monotonic() < until and any(  # noqa: ASYNC110 - another thread ends it
-            session in memory.running for session in recognition.awaited(history)
+            session in memory.running for session in recognition.find_awaited(history)
         ):
             await asyncio.sleep(POLL_SECONDS)
         # Do not await from here to `remember`, so that no other request takes the same session.
-        name, is_owned, is_repeated = recognition.continued(history, memory.running)
+        name, is_owned, is_repeated = recognition.find_continued(history, memory.running)
         if name is not None:
             recognition.remember(name, history, is_repeated=is_repeated)
             if is_owned or await self._is_ours(memory, name):
                 return NamedSession(session=name, history=history)
             recognition.forget(name)
-        found, newest, is_passed_on = await self._find_stored(memory, history)
-        name = found or recognition.new_name(history, is_passed_on=is_passed_on)
-        has_reply, is_repeated = found is not None, found is not None or newest is None
+        stored_name, newest, is_passed_on = await self._find_stored(memory, history)
+        name = stored_name or recognition.new_name(history, is_passed_on=is_passed_on)
+        has_reply, is_repeated = stored_name is not None, stored_name is not None or newest is None
         recognition.remember(
             name, history, has_reply=has_reply, stored=newest, is_repeated=is_repeated
         )
@@ -349,16 +355,16 @@ class Shaper:
 
     async def _is_ours(self, memory: SpaceMemory, session: str) -> bool:
         """Return False if another gateway continued the session with a different conversation."""
-        newest = await self._newest(memory, session)
-        if newest is None or newest == memory.recognition.stored_before(session):
+        newest = await self._newest_key(memory, session)
+        if newest is None or newest == memory.recognition.newest_stored(session):
             return True
-        await self._within(memory.engine.parts.sessions.load(session))
+        await self._wait_for_memory(memory.engine.parts.sessions.load(session))
         handle = memory.engine.session(session)
         return newest in handle.keeping.durable or newest in handle.state.path
 
-    async def _newest(self, memory: SpaceMemory, session: str) -> EntryKey | None:
+    async def _newest_key(self, memory: SpaceMemory, session: str) -> EntryKey | None:
         work = memory.engine.parts.store.page(limit=1, session=session, descending=True)
-        page = await attempted(self._within(work))
+        page = await attempted(self._wait_for_memory(work))
         return None if isinstance(page, Failure) or not page else page[0].segment.key
 
     async def _find_stored(
@@ -367,35 +373,39 @@ class Shaper:
         """Return the stored session that the history repeats, and its newest message; else the
         newest message of the session with the request's name, or True if others continued it."""
         recognition, owner = memory.recognition, history.owner
-        marks = recognition.stored_marks(history)
-        passed_on = "" if owner is None else recognition.passed_on_mark(owner)
+        marks = recognition.marks_to_search(history)
+        passed_on = "" if owner is None else recognition.mark_of_passing_on(owner)
         work = memory.engine.parts.store.call(find_sessions, [*marks, passed_on])
-        found = await attempted(self._within(work))
-        if isinstance(found, Failure):
+        stored_by_mark = await attempted(self._wait_for_memory(work))
+        if isinstance(stored_by_mark, Failure):
             return None, None, False
         for mark in marks:
-            stored = found.get(mark)
-            if stored is None or recognition.knows(stored.session):
+            stored_session = stored_by_mark.get(mark)
+            if stored_session is None or recognition.knows(stored_session.session):
                 continue
-            newest = await self._newest(memory, stored.session)
-            await self._within(memory.engine.parts.sessions.load(stored.session))
-            state = memory.engine.session(stored.session).state
-            if requests_of(state) == stored.turn and not recognition.knows(stored.session):
-                return stored.session, newest, False
-        if owner is None or passed_on in found:
+            newest = await self._newest_key(memory, stored_session.session)
+            await self._wait_for_memory(memory.engine.parts.sessions.load(stored_session.session))
+            state = memory.engine.session(stored_session.session).state
+            if requests_of(state) == stored_session.turn and not recognition.knows(
+                stored_session.session
+            ):
+                return stored_session.session, newest, False
+        if owner is None or passed_on in stored_by_mark:
             return None, None, owner is not None
-        return None, await self._newest(memory, owner), False
+        return None, await self._newest_key(memory, owner), False
 
-    async def _observed(self, memory: SpaceMemory, session: str) -> None:
+    async def _wait_for_reading(self, memory: SpaceMemory, session: str) -> None:
         reading = memory.observing.get(session)
         if reading is not None:
             await asyncio.wait({reading}, timeout=OBSERVED_SECONDS)
 
-    async def _within(self, work: Awaitable[ResultT]) -> ResultT:
+    async def _wait_for_memory(self, work: Awaitable[ResultT]) -> ResultT:
         """Wait for memory for a limited time. Memory's work continues if the client disconnects."""
         task = asyncio.ensure_future(work)
         try:
             return await asyncio.wait_for(asyncio.shield(task), self._seconds)
         except (TimeoutError, asyncio.CancelledError):
-            task.add_done_callback(lambda one: one.cancelled() or one.exception())
+            task.add_done_callback(
+                lambda finished_task: finished_task.cancelled() or finished_task.exception()
+            )
             raise

@@ -21,7 +21,7 @@ from recollect.core.formats.replies import read_usage
 from recollect.core.values.model import Answer, FormatName, Prompt
 from recollect.errors import FormatError, ModelRefused, ModelUnavailable, TranscriptError
 from recollect.hosts.gateway.credentials import Headers
-from recollect.hosts.gateway.upstream import Family, Upstreams, decoded
+from recollect.hosts.gateway.upstream import Family, Upstreams, decompress
 from recollect.system.durable import make_folder, replace_file
 from recollect.system.places import data_home
 
@@ -59,8 +59,8 @@ def crossing_of(
     """Return the parts of a request that a summary needs; None if the request names no model."""
     if not model or format_name not in _ROUTES:
         return None
-    forwarded = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
-    return CrossingRequest(format=format_name, model=model, headers=forwarded)
+    kept_headers = [(name, value) for name, value in headers if name.lower() in _KEPT_HEADERS]
+    return CrossingRequest(format=format_name, model=model, headers=kept_headers)
 
 
 class DaySpending:
@@ -68,36 +68,36 @@ class DaySpending:
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path or data_home() / "gateway" / "summary_spending.json"
-        self._day, self._own = "", 0
+        self._day, self._own_tokens = "", 0
 
-    def charge(self, tokens: int, *, most: int | None = None) -> bool:
+    def charge(self, tokens: int, *, max_tokens: int | None = None) -> bool:
         """Add to today's tokens. If the sum would exceed `most`, add nothing and return False."""
         today = datetime.now(UTC).date().isoformat()
         if today != self._day:
-            self._day, self._own = today, 0
+            self._day, self._own_tokens = today, 0
         try:
             make_folder(self._path.parent)
             with hold_lock(self._path.with_suffix(".lock"), seconds=LOCK_SECONDS):
-                self._own = self._read()
-                fits = self._add(tokens, most)
+                self._own_tokens = self._read()
+                fits = self._add(tokens, max_tokens)
                 if fits:
-                    replace_file(self._path, encode({"day": today, "tokens": self._own}))
+                    replace_file(self._path, encode({"day": today, "tokens": self._own_tokens}))
         except (OSError, TranscriptError):
-            return self._add(tokens, most)
+            return self._add(tokens, max_tokens)
         return fits
 
-    def _add(self, tokens: int, most: int | None) -> bool:
-        fits = most is None or self._own + tokens <= most
-        self._own = max(0, self._own + tokens) if fits else self._own
+    def _add(self, tokens: int, max_tokens: int | None) -> bool:
+        fits = max_tokens is None or self._own_tokens + tokens <= max_tokens
+        self._own_tokens = max(0, self._own_tokens + tokens) if fits else self._own_tokens
         return fits
 
     def _read(self) -> int:
         try:
-            stored = decode(self._path.read_bytes())
+            record = decode(self._path.read_bytes())
         except (FileNotFoundError, FormatError):
             return 0
-        known = isinstance(stored, dict) and stored.get("day") == self._day
-        return int(stored["tokens"]) if known and isinstance(stored.get("tokens"), int) else 0
+        known = isinstance(record, dict) and record.get("day") == self._day
+        return int(record["tokens"]) if known and isinstance(record.get("tokens"), int) else 0
 
 
 class ClientModel:
@@ -116,9 +116,11 @@ class ClientModel:
         request = crossing.get()
         if request is None:
             raise ModelUnavailable("no client request is open whose model could write the summary")
-        charged = len(prompt.text) // 4 + prompt.max_output_tokens
+        charged_tokens = len(prompt.text) // 4 + prompt.max_output_tokens
         # Charge before the call, because other calls may run at the same time.
-        if not await asyncio.to_thread(self._spending.charge, charged, most=self._day_tokens):
+        if not await asyncio.to_thread(
+            self._spending.charge, charged_tokens, max_tokens=self._day_tokens
+        ):
             raise ModelUnavailable(
                 f"summaries may use {self._day_tokens:,} tokens per day, and today's are used up: "
                 "set jobs.day_tokens to a higher number"
@@ -127,9 +129,9 @@ class ClientModel:
         try:
             answer = await self._send(request, prompt)
             usage = answer.usage
-            used = charged if usage is None else usage.input_tokens + usage.output_tokens
+            used = charged_tokens if usage is None else usage.input_tokens + usage.output_tokens
         finally:
-            await asyncio.to_thread(self._spending.charge, used - charged)
+            await asyncio.to_thread(self._spending.charge, used - charged_tokens)
         return answer
 
     async def _send(self, request: CrossingRequest, prompt: Prompt) -> Answer:
@@ -138,7 +140,7 @@ class ClientModel:
         headers = [*request.headers, ("content-type", "application/json")]
         reply = await self._upstreams.send(family, "POST", path, headers, body)
         try:
-            raw = decoded(await reply.whole(), reply.header("content-encoding"))
+            raw = decompress(await reply.read_whole(), reply.header("content-encoding"))
         finally:
             reply.close()
         if reply.status >= 500 or reply.status == 429:
@@ -146,10 +148,10 @@ class ClientModel:
         if reply.status >= 400:
             raise ModelRefused(f"the client's model refused the summary ({reply.status})")
         fields = decode(raw)
-        parsed = kind.wire.parse(fields) if isinstance(fields, dict) else None
-        if parsed is None:
+        parsed_reply = kind.wire.parse(fields) if isinstance(fields, dict) else None
+        if parsed_reply is None:
             raise ModelUnavailable("the answer of the client's model cannot be read")
-        return Answer(text=parsed.text, stop=parsed.stop, usage=read_usage(fields))
+        return Answer(text=parsed_reply.text, stop=parsed_reply.stop, usage=read_usage(fields))
 
     async def open(self) -> None:
         await self._upstreams.open()

@@ -54,17 +54,19 @@ _KEY_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key"})
 LOG: Final = logging.getLogger(__name__)
 
 
-def forwarded(headers: Iterable[tuple[str, str]], *, without: Sequence[str] = ()) -> Headers:
-    listed = {
+def headers_to_forward(
+    headers: Iterable[tuple[str, str]], *, removed_names: Sequence[str] = ()
+) -> Headers:
+    listed_names = {
         name.strip().lower()
         for key, value in (pair for pair in headers if pair[0].lower() == "connection")
         for name in value.split(",")
     }
-    dropped = _HOP_BY_HOP | listed | set(without)
+    dropped_names = _HOP_BY_HOP | listed_names | set(removed_names)
     return [
         (name, value)
         for name, value in headers
-        if name.lower() not in dropped and not name.lower().startswith(OWN_HEADERS)
+        if name.lower() not in dropped_names and not name.lower().startswith(OWN_HEADERS)
     ]
 
 
@@ -74,11 +76,11 @@ class UpstreamReply:
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
         self.status: int = response.status
-        dropped = _HOP_BY_HOP - {"content-length"}
+        dropped_names = _HOP_BY_HOP - {"content-length"}
         self.raw_headers: list[tuple[bytes, bytes]] = [
             (name, value)
             for name, value in response.raw_headers
-            if name.decode("latin-1").lower() not in dropped
+            if name.decode("latin-1").lower() not in dropped_names
         ]
 
     def header(self, name: str) -> str:
@@ -96,7 +98,7 @@ class UpstreamReply:
                 f"the provider's reply broke off ({failure_reason(error)})"
             ) from error
 
-    async def whole(self) -> bytes:
+    async def read_whole(self) -> bytes:
         """Return the whole body, for short replies such as summaries."""
         body, is_whole = await _begin(self.chunks(), MOST_BYTES)
         if not is_whole:
@@ -118,9 +120,12 @@ class Upstreams:
         self._notify = notify or LOG.warning
         self._any_key = settings.upstream.any_key
         self._away: set[str] = set()
-        given = {"anthropic": settings.upstream.anthropic, "openai": settings.upstream.openai}
+        url_by_family = {
+            "anthropic": settings.upstream.anthropic,
+            "openai": settings.upstream.openai,
+        }
         self._bases: dict[str, str] = {
-            family: _checked(family, url) for family, url in given.items() if url
+            family: _require_url(family, url) for family, url in url_by_family.items() if url
         }
         # Read proxies from the environment, but no passwords from .netrc: clients send their keys.
         self._proxies = {family: _proxy(url) for family, url in self._bases.items()}
@@ -232,11 +237,13 @@ class Upstreams:
 
     def _unreachable(self, family: Family, error: BaseException) -> UpstreamUnreachable:
         host = self._host(family)
-        said = f"{host} cannot be reached ({failure_reason(error)})"
+        reason = f"{host} cannot be reached ({failure_reason(error)})"
         if host not in self._away:
             self._away.add(host)
-            self._notify(f"the provider at {said}: requests are answered with 502 until it is back")
-        return UpstreamUnreachable(said)
+            self._notify(
+                f"the provider at {reason}: requests are answered with 502 until it is back"
+            )
+        return UpstreamUnreachable(reason)
 
 
 def failure_reason(error: BaseException) -> str:
@@ -268,7 +275,7 @@ def _proxy(url: str) -> str | None:
     return getproxies().get(parts.scheme)
 
 
-def _checked(family: str, url: str) -> str:
+def _require_url(family: str, url: str) -> str:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
         raise SettingsError(
@@ -324,7 +331,7 @@ class KeptReply:
             raise FormatError(
                 f"the provider's reply is larger than {MOST_BYTES:,} bytes, so it is not stored"
             )
-        body = decoded(b"".join(self._chunks), self._coding, whole=not self.streamed)
+        body = decompress(b"".join(self._chunks), self._coding, must_be_complete=not self.streamed)
         return events_of(body) if self.streamed else body
 
 
@@ -344,7 +351,9 @@ def events_of(body: bytes) -> list[Any]:
     return events
 
 
-def decoded(body: bytes, coding: str, *, whole: bool = True, most: int = MOST_BYTES) -> bytes:
+def decompress(
+    body: bytes, coding: str, *, must_be_complete: bool = True, max_bytes: int = MOST_BYTES
+) -> bytes:
     """Decompress a body. Raise FormatError for a damaged body, or with `whole` a cut one, and for
     one that unpacks to more than `most` bytes."""
     names = [name.strip() for name in coding.lower().split(",") if name.strip()]
@@ -353,20 +362,20 @@ def decoded(body: bytes, coding: str, *, whole: bool = True, most: int = MOST_BY
     for name in reversed(names):
         if name not in _CODINGS:
             raise FormatError(f"the content coding {name!r} is not supported")
-        limit = min(most, max(FREE_BYTES, MAX_RATIO * len(body)))
-        unpacked = guarded(partial(_unpack, body, name, limit))
-        if not isinstance(unpacked, Failure):
-            body = unpacked
+        limit = min(max_bytes, max(FREE_BYTES, MAX_RATIO * len(body)))
+        unpacked_body = guarded(partial(_unpack, body, name, limit))
+        if not isinstance(unpacked_body, Failure):
+            body = unpacked_body
             if len(body) > limit:
                 raise FormatError(f"a body of more than {limit:,} bytes is not decompressed")
-        elif whole:
+        elif must_be_complete:
             raise FormatError(f"a body is marked as {name}, but cannot be decoded as such")
         else:
             return b""
     return body
 
 
-def _unpack(body: bytes, coding: str, most: int) -> bytes:
+def _unpack(body: bytes, coding: str, max_bytes: int) -> bytes:
     """Return the decompressed body, or if it is too large, a little more than `most` bytes of it.
     The provider would also read what follows a body's end, so nothing may."""
     if coding == "identity":
@@ -374,7 +383,7 @@ def _unpack(body: bytes, coding: str, most: int) -> bytes:
     if coding == "br":
         import brotli  # type: ignore[import-untyped]
 
-        return bytes(brotli.Decompressor().process(body, output_buffer_limit=most + 1))
+        return bytes(brotli.Decompressor().process(body, output_buffer_limit=max_bytes + 1))
     bits = 31  # for data with a gzip header
     if coding == "deflate":
         bits = -zlib.MAX_WBITS if body[:1] and body[0] & 0x0F != 8 else zlib.MAX_WBITS
@@ -384,19 +393,19 @@ def _unpack(body: bytes, coding: str, most: int) -> bytes:
         zstd = import_module(f"{package}.zstd")
         largest = {zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG}
         stream = zstd.ZstdDecompressor(options=largest)
-    unpacked = bytes(stream.decompress(body, most + 1))
+    unpacked_body = bytes(stream.decompress(body, max_bytes + 1))
     if stream.unused_data:
         raise FormatError("data follows the end of a compressed body")
-    return unpacked
+    return unpacked_body
 
 
-def first_event(begun: bytes, *, after: Collection[str] = ()) -> Any:
+def first_event(first_bytes: bytes, *, after: Collection[str] = ()) -> Any:
     """Return the first complete event whose type is not in `after`; None if there is none yet. A
     comment counts as an event."""
-    whole, end, _ = begun.replace(b"\r\n", b"\n").rpartition(b"\n\n")
-    if end and begun[:1] == b":":
+    complete_events, end, _ = first_bytes.replace(b"\r\n", b"\n").rpartition(b"\n\n")
+    if end and first_bytes[:1] == b":":
         return {}
-    for event in events_of(whole) if end else ():
+    for event in events_of(complete_events) if end else ():
         if not (isinstance(event, dict) and str(event.get("type")) in after):
             return event
     return None
@@ -423,37 +432,37 @@ async def begin_reading(
         event = first_event(received, after=_OPENING_EVENTS if nearly_full else ())
         if event is not None or len(received) > LARGEST_PEEK:
             break
-    return _after(received, chunks), _refused_for_size(event, None)
+    return _after(received, chunks), _size_refusal(event, None)
 
 
-async def _begin(chunks: AsyncIterator[bytes], most: int) -> tuple[bytes, bool]:
+async def _begin(chunks: AsyncIterator[bytes], max_bytes: int) -> tuple[bytes, bool]:
     """Return a body up to its first chunk beyond `most` bytes, and whether that is all of it."""
-    begun = bytearray()
+    first_bytes = bytearray()
     async for chunk in chunks:
-        begun += chunk
-        if len(begun) > most:
-            return bytes(begun), False
-    return bytes(begun), True
+        first_bytes += chunk
+        if len(first_bytes) > max_bytes:
+            return bytes(first_bytes), False
+    return bytes(first_bytes), True
 
 
-async def _after(begun: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    if begun:
-        yield begun
+async def _after(first_bytes: bytes, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    if first_bytes:
+        yield first_bytes
     async for chunk in chunks:
         yield chunk
 
 
 def _overflow(status: int, body: bytes, coding: str) -> dict[str, Any] | None:
     try:
-        fields = decode(decoded(body, coding, most=FREE_BYTES))
+        fields = decode(decompress(body, coding, max_bytes=FREE_BYTES))
     except FormatError:
         fields = {"error": {"message": body[:LARGEST_PEEK].decode("utf-8", "replace")}}
-    return _refused_for_size(fields, status)
+    return _size_refusal(fields, status)
 
 
-def _refused_for_size(fields: Any, status: int | None) -> dict[str, Any] | None:
+def _size_refusal(fields: Any, status: int | None) -> dict[str, Any] | None:
     error = read_error(fields)
     if error is None:
         return None
-    found = recognize_overflow(status=status, message=error.message, body=error.body)
-    return dict(fields) if found is not None else None
+    overflow = recognize_overflow(status=status, message=error.message, body=error.body)
+    return dict(fields) if overflow is not None else None

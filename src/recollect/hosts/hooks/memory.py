@@ -29,7 +29,7 @@ from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.tokens import count_text
 from recollect.core.transfer.agent_histories import first_folder
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
-from recollect.core.turn.inject import has_hit, find_repeated_items
+from recollect.core.turn.inject import find_repeated_items, has_hit
 from recollect.core.turn.standing_block import stand
 from recollect.core.values.edit import Insert
 from recollect.core.values.message import MessageId
