@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from recollect.core.formats.codec import CODECS
-from recollect.core.formats.json_text import encode
+from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.request import fill_frame
 from recollect.core.formats.turn_records import combine_outcomes, read_outcomes, read_report
 from recollect.core.ports import Ledger
@@ -15,6 +15,7 @@ from recollect.core.turn.query import spoken_text
 from recollect.core.values.batch import LedgerPiece, PieceHash, RebuiltTurn, TurnRecord, piece_hash
 from recollect.core.values.history import SessionId
 from recollect.core.values.model import FormatName
+from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.errors import FormatError
 
 GONE = encode({"recollect": "this message is no longer stored: it was forgotten or has expired"})
@@ -34,6 +35,16 @@ class Rebuilt:
     """Parts in which a secret was masked, or whose stored bytes have changed."""
     record: TurnRecord
     report: bytes | None = field(default=None, repr=False)
+
+    @property
+    def is_reconstructed(self) -> bool:
+        """True if a hook recorded the turn: Recollect never saw the agent's own request."""
+        return self.report is not None and is_reconstructed(decode(self.report))
+
+
+def is_reconstructed(report: Mapping[str, Any]) -> bool:
+    """Return whether a hook recorded the turn of a stored report."""
+    return int(report.get("window_tokens") or 0) >= AGENTS_OWN_WINDOW_TOKENS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -132,5 +132,7 @@ class RecordedSession:
     """JSON of the tool schemas, if the recording holds them."""
     compactions: int = 0
     host_compactions: tuple[HostCompaction, ...] = ()
+    added_texts: tuple[str, ...] = ()
+    """Text that hooks of Recollect added, which no item contains."""
     current: Sequence[int] = ()
     passed_over: tuple[str, ...] = ()

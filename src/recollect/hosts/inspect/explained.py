@@ -330,6 +330,11 @@ class Recording:
     messages: int
     requests: int
     compactions: int
+    is_reconstructed: bool
+    """True if the agent sends its requests itself: the file has messages, but no requests."""
+    added_blocks: int
+    """Number of blocks that hooks of Recollect added, which the replay leaves out."""
+    added_tokens: int
     passed_over: tuple[str, ...]
 
 
@@ -453,9 +458,10 @@ def explain_session(
         for fate in turn_fates.messages
     )
     messages = [fate for fate in fates if fate.number is not None]
-    kinds, tools = _shares(replay_result, Weigher(settings.tokens.counter))
+    weigher = Weigher(settings.tokens.counter)
+    kinds, tools = _shares(replay_result, weigher)
     return Explained(
-        recording=_recording(transcript, file, runs),
+        recording=_recording(transcript, file, runs, weigher),
         turn=turn,
         turns=len(requests_of(transcript)),
         next_request=not transcript.requests,
@@ -481,7 +487,7 @@ def explain_session(
     )
 
 
-def _recording(transcript: RecordedSession, file: str, runs: int) -> Recording:
+def _recording(transcript: RecordedSession, file: str, runs: int, weigher: Weigher) -> Recording:
     return Recording(
         file=plain_line(file),
         kind=transcript.kind,
@@ -491,6 +497,9 @@ def _recording(transcript: RecordedSession, file: str, runs: int) -> Recording:
         messages=len(transcript.items),
         requests=len(transcript.requests),
         compactions=transcript.compactions,
+        is_reconstructed=transcript.kind in ("claude-code", "codex"),
+        added_blocks=len(transcript.added_texts),
+        added_tokens=sum(map(weigher.text, transcript.added_texts)),
         passed_over=tuple(format_excerpt(line) for line in transcript.passed_over),
     )
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from recollect.core.engine.rebuild import is_reconstructed
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.turn_records import (
     OutcomeChanges,
@@ -68,6 +69,11 @@ class TurnRequest:
     @property
     def turn(self) -> int:
         return self.rebuilt.record.number
+
+    @property
+    def is_prompt(self) -> bool:
+        """True if a hook recorded the turn: Recollect never saw the agent's own request."""
+        return is_reconstructed(self.report)
 
     def row_of(self, message: MessageFate) -> PieceHash | None:
         """Return the stored row of a message; None if the message was not sent."""

@@ -97,6 +97,14 @@ def _recording_lines(explanation: Explained, width: int) -> Iterator[str]:
         number_of(recording.requests, "request"),
         *([number_of(recording.compactions, "compaction")] if recording.compactions else []),
     ]
+    if recording.is_reconstructed:
+        text = (
+            "a reconstruction: the agent sends its requests itself, and this file has only messages"
+        )
+        if recording.added_blocks:
+            text += f"; Recollect's hooks added {number_of(recording.added_blocks, 'block')}, "
+            text += f"{recording.added_tokens:,} tokens, which are not part of this replay"
+        yield from wrap(text, width)
     source = _SOURCES.get(window.source, f"assumed for {recording.model}")
     yield from wrap(", ".join(facts), width)
     yield from wrap(

@@ -237,7 +237,7 @@ def _with_price(line: TurnLine, next_line: TurnLine | None, prices: PriceList) -
         and next_line.sizes.figures is not None
     ):
         reported_usage = next_line.sizes.figures.usage
-    price = model_price(line.model, prices)
+    price = None if line.sizes.is_prompt else model_price(line.model, prices)
     usage = reported_usage
     if usage is None:
         sent_tokens = line.sizes.sent_tokens
@@ -294,9 +294,10 @@ def _line(
             events.append(
                 Event(kind=EventKind.CLIENT, text=f"{missing_text} fewer than the turn before")
             )
-        if figures.before is not None:
+        if figures.before is not None and not sizes.is_prompt:
             cached_tokens = 0 if uncached else figures.same_tokens
-        if figures.breaks_cache and not uncached:
+        # Recollect neither sent nor saw the request of an agent with hooks.
+        if figures.breaks_cache and not (uncached or sizes.is_prompt):
             own_kinds = {EventKind.EDITED, EventKind.COMPACTED, EventKind.RECALLED} & {
                 event.kind for event in events
             }

@@ -351,6 +351,8 @@ def describe_request(rebuilt: Rebuilt) -> str:
     record = rebuilt.record
     text = f"turn {record.number}, {when(record.at)}, {record.format}, {len(rebuilt.body):,} bytes"
     reasons = ["exact" if rebuilt.exact else "not exact"]
+    if rebuilt.is_reconstructed:
+        reasons = ["reconstructed from the agent's transcript, with what the hook added"]
     if rebuilt.redacted:
         reasons.append(f"masked, or changed in the store: {_join_names(rebuilt.redacted)}")
     if rebuilt.missing:

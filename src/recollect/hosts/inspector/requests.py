@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from recollect.hosts.inspector.view import Page, PageView
 
 _FILTERS: Final[Mapping[str, str]] = {
-    "edited": "Changed",
-    "changed": "Shortened",
+    "edited": "All changes",
+    "changed": "Rewritten",
     "left out": "Dropped",
     "summarized": "Summarized",
     "inserted": "Inserted",
@@ -130,9 +130,10 @@ async def message(view: PageView) -> Response:
         session = view.session if segment is None else segment.session
         records = await opened_space.store.records(session)
         turn_number = number or (records[-1].number if records else 0)
-        place, body, is_reply = None, "", False
+        place, body, is_reply, is_prompt = None, "", False, False
         if turn_number:
             recorded = await read_turn(opened_space.store, session, turn_number)
+            is_prompt = recorded.is_prompt
             reader = RequestReader(opened_space.store, recorded)
             sent_row = row if view.parameter("row") else None
             if segment is not None:
@@ -155,6 +156,7 @@ async def message(view: PageView) -> Response:
         turn=turn_number,
         place=place,
         is_reply=is_reply,
+        is_prompt=is_prompt,
     )
 
 

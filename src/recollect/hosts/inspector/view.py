@@ -30,7 +30,7 @@ from recollect.hosts.inspect.timeline import (
     cost_of,
     dollars,
 )
-from recollect.hosts.inspect.turns import format_excerpt
+from recollect.hosts.inspect.turns import MessageFate, Stretch, format_excerpt
 from recollect.hosts.inspector import access
 from recollect.hosts.inspector.access import Visitor
 from recollect.hosts.inspector.spaces import OpenSpace
@@ -47,6 +47,13 @@ FATE_SIGNS: Final[Mapping[FateKind, tuple[str, str]]] = {
     "inserted": ("inserted", "Inserted"),
 }
 """The style and the word of each outcome."""
+
+
+def outcome_sign(outcome: MessageFate | Stretch) -> tuple[str, str]:
+    """Return the style and the word of an outcome. A changed message may have gained a block."""
+    if outcome.fate == "changed" and outcome.tokens_after > outcome.tokens_before:
+        return "inserted", "Extended"
+    return FATE_SIGNS[outcome.fate]
 
 
 def page_templates() -> Environment:
@@ -73,7 +80,7 @@ def page_templates() -> Environment:
     )
     environment.globals.update(
         number_of=number_of,
-        fates=FATE_SIGNS,
+        outcome_sign=outcome_sign,
         speakers=SPEAKERS,
         event_words=EVENT_WORDS,
         kinds_shown=SHOWN_KINDS,

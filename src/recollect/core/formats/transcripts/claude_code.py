@@ -202,6 +202,7 @@ class ClaudeCodeReader:
             model=next((m.model for m in reversed(session.messages) if m.model), None),
             compactions=max(boundaries, summaries),
             host_compactions=tuple(_compactions(session, parents)),
+            added_texts=tuple(part.text for part in session.attached if part.by_recollect),
             current=contexts.newest,
             passed_over=(*session.passed_over, *orphans),
         )
