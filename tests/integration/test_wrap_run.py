@@ -121,3 +121,12 @@ def test_an_agent_that_is_stopped_gives_the_terminal_back_and_goes_on(tmp_path: 
         _, status = os.waitpid(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert (process.returncode, output.read_text()) == (3, "back\n")
+
+
+def test_a_run_of_which_nothing_passed_through_says_so(home: Path) -> None:
+    with nobody() as address:
+        quiet = wrap(home, "claude", "--", "0", ANTHROPIC_BASE_URL=f"http://{address}")
+        busy = wrap(home, "claude", "--", "1", ANTHROPIC_BASE_URL=f"http://{address}")
+    said = "no model request passed through Recollect in this run"
+    assert said in quiet.stderr.partition("[agent ends]")[2]
+    assert said not in busy.stderr

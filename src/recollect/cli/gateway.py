@@ -30,6 +30,7 @@ from recollect.system.telemetry import logging_to
 
 if TYPE_CHECKING:
     from recollect.hosts.gateway.access import RunningGateway
+    from recollect.hosts.gateway.agent_routes import Routes
     from recollect.hosts.gateway.agents import WrappedAgent
 
 AGENT_NAMES = ("claude", "codex", "opencode", "pi")
@@ -126,25 +127,32 @@ def wrap(
     }
     if summaries:
         arguments_of_gateway["gateway.summaries"] = "client"
-    settings, notice = settings_for_wrap(wrapped_agent, arguments_of_gateway)
+    settings, notice, routes = settings_for_wrap(wrapped_agent, arguments_of_gateway, arguments)
     offer_model(settings, download)
-    code = run_wrapped(wrapped_agent, settings, arguments)
+    code = run_wrapped(wrapped_agent, settings, arguments, routes)
     if notice:  # the agent's screen hid the line that was logged before
         _report(notice)
     sys.exit(code)
 
 
-def settings_for_wrap(agent: WrappedAgent, arguments: dict[str, Any]) -> tuple[Settings, str]:
-    """Return the settings of an agent's gateway, and the ignored part of the project's file. The
-    gateway sends requests to the first URL that exists: `gateway.upstream`, the URL in the agent's
-    configuration or environment, or the provider's usual URL. The command prints an unusual URL."""
+def settings_for_wrap(
+    agent: WrappedAgent, arguments: dict[str, Any], agent_arguments: Sequence[str] = ()
+) -> tuple[Settings, str, Routes]:
+    """Return the settings of an agent's gateway, the ignored part of the project's file, and the
+    providers to redirect. The gateway sends requests to the first URL that exists:
+    `gateway.upstream`, the URL in the agent's configuration or environment, or the provider's usual
+    URL. The command prints an unusual URL."""
     loaded_settings = load_settings(arguments=arguments)
-    agent_upstreams = agent.upstreams()
+    named = {one for one in agent.families if loaded_settings.sources[_key(one)].kind != "default"}
+    routes = agent.read_routes(agent_arguments, named)
+    agent_upstreams = agent.upstreams(routes)
     upstreams: dict[str, Any] = {}
-    for family in agent.families:
-        key = f"gateway.upstream.{family}"
+    for line in routes.direct:
+        _report(line)
+    for family in routes.redirected:
+        key = _key(family)
         url, named_by = getattr(loaded_settings.settings.gateway.upstream, family), ""
-        if loaded_settings.sources[key].kind != "default":
+        if family in named:
             named_by = key
         elif family in agent_upstreams:
             upstreams[key] = url = agent_upstreams[family].url
@@ -158,26 +166,36 @@ def settings_for_wrap(agent: WrappedAgent, arguments: dict[str, Any]) -> tuple[S
             )
     settings = load_settings(arguments={**arguments, **upstreams}).settings
     # The project belongs to one person: recall decisions of its other sessions, as hooks do.
-    return settings.across_sessions(), loaded_settings.project_notice
+    return settings.across_sessions(), loaded_settings.project_notice, routes
 
 
-def run_wrapped(agent: WrappedAgent, settings: Settings, arguments: Sequence[str]) -> int:
+def _key(family: str) -> str:
+    return f"gateway.upstream.{family}"
+
+
+def run_wrapped(
+    agent: WrappedAgent, settings: Settings, arguments: Sequence[str], routes: Routes
+) -> int:
     """Run an agent through its own gateway, and return the exit code. Messages are printed before
     and after the run, because the agent uses the screen meanwhile."""
     require_extra("gateway")
     from recollect.hosts.gateway.agents import launched
     from recollect.hosts.gateway.running import BackgroundGateway
 
-    delayed_messages = DelayedMessages()
-    gateway = BackgroundGateway(settings, notify=delayed_messages.add, agent=agent.name)
-    with logging_to(delayed_messages), gateway as running, launched(agent, running.url) as launch:
+    delayed = DelayedMessages()
+    gateway = BackgroundGateway(settings, notify=delayed.add, agent=agent.name)
+    with logging_to(delayed), gateway as running, launched(agent, running.url, routes) as launch:
         space = settings.gateway.space
         name = shown_space(space)
         _report(f"memory of {name} (--space {shlex.quote(name)}); to watch: recollect tail")
         command = [agent.program, *launch.arguments, *arguments]
         code = run_agent(command, {**os.environ, **launch.environment})
-    for text in delayed_messages.texts:
+    for text in delayed.texts:
         _report(text)
+    if not gateway.gateway.activity.has_model_requests:
+        _report(
+            "no model request passed through Recollect in this run: nothing was stored or recalled"
+        )
     return code
 
 

@@ -166,7 +166,7 @@ def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
     monkeypatch.chdir(project / "src")
     spaces: list[str] = []
 
-    def run(_agent: Any, settings: Settings, _arguments: Any) -> int:
+    def run(_agent: Any, settings: Settings, *_: Any) -> int:
         spaces.append(settings.gateway.space)
         return 0
 
@@ -175,3 +175,140 @@ def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
     assert CliRunner().invoke(main, ["wrap", "claude"]).exit_code == 0
     assert CliRunner().invoke(main, ["wrap", "claude", "--space", "mine"]).exit_code == 0
     assert spaces == [str(project), "mine"]
+
+
+CODEX = """
+model_provider = "lab"
+[model_providers.lab]
+base_url = "http://lab/v1"
+env_key = "LAB_KEY"
+[model_providers."with space"]
+base_url = "http://other/v1"
+[profiles.local]
+model_provider = "ollama"
+"""
+PI = {
+    "providers": {
+        "lab": {"baseUrl": "http://lab", "api": "anthropic-messages", "models": [{"id": "m"}]},
+        "lab-o": {"baseUrl": "http://lab/v1", "models": [{"id": "m", "api": "openai-responses"}]},
+        "lab-g": {"baseUrl": "http://lab", "api": "google-generative-ai"},
+    }
+}
+OWN_OPENCODE = {
+    "model": "lab/m",
+    "provider": {
+        "lab": {
+            "npm": "@ai-sdk/openai-compatible",
+            "options": {"baseURL": "{env:LAB_URL}", "apiKey": "k"},
+        }
+    },
+}
+
+
+def _write(path: str, content: object) -> None:
+    file = Path(os.environ["HOME"]) / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "redirected", "direct"),
+    [
+        ((), {"openai": ("lab", "http://lab/v1")}, ""),
+        (("-c", 'model_provider="openai"'), {"openai": ("openai", "")}, ""),
+        (("-c", 'model_provider="with space"'), {}, "with space"),
+        (("--profile", "local"), {}, "ollama"),
+        (("--oss",), {}, "oss"),
+    ],
+)
+def test_codex_is_redirected_at_the_provider_that_it_uses(
+    arguments: tuple[str, ...], redirected: dict[str, tuple[str, str]], direct: str
+) -> None:
+    _write(".codex/config.toml", CODEX)
+    routes = AGENTS["codex"].read_routes(arguments, ())
+    assert {f: (one.provider, one.url) for f, one in routes.redirected.items()} == redirected
+    assert all(direct in line and "do not pass through" in line for line in routes.direct)
+    assert bool(direct) == bool(routes.direct)
+    with launched(AGENTS["codex"], URL, routes) as launch:
+        keys = {"lab": "model_providers.lab.base_url", "openai": "openai_base_url"}
+        wanted = [f'{keys[name]}="{URL}/v1"' for name, _ in redirected.values()]
+        assert list(launch.arguments) == (["-c", *wanted] if wanted else [])
+
+
+@pytest.mark.parametrize(
+    ("default", "arguments", "redirected", "direct"),
+    [
+        ("lab", (), {"anthropic": ("lab", "http://lab"), "openai": ("openai", "")}, ""),
+        (
+            "lab",
+            ("--provider", "lab-o"),
+            {"anthropic": ("anthropic", ""), "openai": ("lab-o", "http://lab/v1")},
+            "",
+        ),
+        ("lab-g", (), {"anthropic": ("anthropic", ""), "openai": ("openai", "")}, "lab-g"),
+        (
+            "openrouter",
+            (),
+            {"anthropic": ("anthropic", ""), "openai": ("openai", "")},
+            "openrouter",
+        ),
+        ("openai", (), {"anthropic": ("anthropic", ""), "openai": ("openai", "")}, ""),
+    ],
+)
+def test_pi_is_redirected_at_the_provider_that_it_uses(
+    default: str,
+    arguments: tuple[str, ...],
+    redirected: dict[str, tuple[str, str]],
+    direct: str,
+) -> None:
+    _write(".pi/agent/models.json", PI)
+    _write(".pi/agent/settings.json", {"defaultProvider": default})
+    routes = AGENTS["pi"].read_routes(arguments, ())
+    assert {f: (one.provider, one.url) for f, one in routes.redirected.items()} == redirected
+    assert [direct in line for line in routes.direct] == [True] * bool(direct)
+    with launched(AGENTS["pi"], URL, routes) as launch:
+        file = Path(launch.environment["PI_CODING_AGENT_DIR"]) / "models.json"
+        shown = json.loads(file.read_text())["providers"]
+    for family, (name, _) in redirected.items():
+        assert shown[name]["baseUrl"] == (URL if family == "anthropic" else f"{URL}/v1")
+    changed = {name for name, _ in redirected.values()}
+    assert all(shown[name] == own for name, own in PI["providers"].items() if name not in changed)
+
+
+def test_opencode_is_redirected_at_the_provider_that_it_uses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LAB_URL", "http://lab/v1")
+    monkeypatch.setenv("OPENCODE_CONFIG_CONTENT", '{"theme": "dark"}')
+    _write(".config/opencode/opencode.json", OWN_OPENCODE)
+    agent = AGENTS["opencode"]
+    routes = agent.read_routes((), ())
+    assert agent.upstreams(routes)["openai"].url == "http://lab/v1"
+    with launched(agent, URL, routes) as launch:
+        content = json.loads(launch.environment["OPENCODE_CONFIG_CONTENT"])
+    assert content["theme"] == "dark", "the user's own settings stay"
+    base = {"options": {"baseURL": f"{URL}/v1"}}
+    assert content["provider"] == {"anthropic": base, "lab": base}, "nothing for openai: its key"
+
+
+def test_an_address_in_a_projects_opencode_file_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    (project / "src").mkdir()
+    base = {"options": {"baseURL": "http://lab/v1"}}
+    (project / "opencode.json").write_text(json.dumps({"provider": {"openai": base}}))
+    monkeypatch.chdir(project / "src")
+    agent = AGENTS["opencode"]
+    settings, _, routes = settings_for_wrap(agent, {})
+    assert settings.gateway.upstream.openai != "http://lab/v1"
+    with launched(agent, URL, routes) as launch:
+        content = json.loads(launch.environment["OPENCODE_CONFIG_CONTENT"])
+    assert list(content["provider"]) == ["anthropic"], "opencode goes where it went"
+    told = capsys.readouterr().err
+    assert "do not pass through Recollect" in told
+    assert "gateway.upstream.openai" in told
+    settings, _, routes = settings_for_wrap(agent, {"gateway.upstream.openai": "http://lab/v1"})
+    assert routes.redirected["openai"].provider == "openai"
+    assert settings.gateway.upstream.openai == "http://lab/v1"

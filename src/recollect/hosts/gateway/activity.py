@@ -169,6 +169,9 @@ def describe_report(report: Report) -> tuple[dict[str, Any], dict[str, Any]]:
     return lines, {**report.to_dict(), "summary": report.summary()}
 
 
+_MODEL_PATHS: Final = ("/messages", "/chat/completions", "/responses")
+
+
 class Activity:
     """The newest records, and the clients that watch them."""
 
@@ -177,9 +180,11 @@ class Activity:
         self._watchers: set[asyncio.Queue[ExchangeRecord | None]] = set()
         self._reports: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
         self.numbers: Iterator[int] = count(1)
+        self.has_model_requests: bool = False
 
     def add(self, record: ExchangeRecord) -> None:
         self._records.append(record)
+        self.has_model_requests |= record.path.endswith(_MODEL_PATHS)
         self._announce(record)
 
     def end(self) -> None:

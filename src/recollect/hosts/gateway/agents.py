@@ -5,31 +5,35 @@ this module, and to `caller`, which recognizes the agent's requests."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import tempfile
-import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from recollect.core.formats.json_text import encode
-from recollect.errors import RecollectError
+from recollect.hosts.gateway.agent_routes import (
+    FAMILIES,
+    Routes,
+    claude_routes,
+    codex_routes,
+    json_object,
+    merge_objects,
+    opencode_routes,
+    pi_routes,
+)
 from recollect.hosts.gateway.upstream import Family
 from recollect.system.durable import replace_file
-from recollect.system.places import claude_code_folder, codex_folder, pi_folder
+from recollect.system.places import pi_folder
 
-FAMILIES: Final[tuple[Family, ...]] = ("anthropic", "openai")
 URL_VARIABLES: Final[Mapping[Family, str]] = {
     "anthropic": "ANTHROPIC_BASE_URL",
     "openai": "OPENAI_BASE_URL",
 }
 """Variables that Claude Code 2.1.325 and opencode 1.18.33 read; Codex and pi do not."""
-CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
-"""Codex's provider if the user signed in with ChatGPT."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,22 +58,24 @@ class WrappedAgent:
 
     name: str
     program: str
-    launch: Callable[[str], Launch]
-    configured_urls: Callable[[], Mapping[Family, str]]
-    """Reads the base URLs in the user's configuration. Recollect never reads a project's
-    configuration, because the project's author could redirect the user's key."""
+    launch: Callable[[str, Routes], Launch]
+    read_routes: Callable[[Sequence[str], Collection[Family]], Routes]
+    """Reads the providers in use. Recollect uses no URL of a project's configuration, because the
+    project's author could redirect the user's key."""
     families: tuple[Family, ...] = FAMILIES
     reads_variables: bool = True
     """True if the agent reads a base URL from environment variables."""
 
-    def upstreams(self) -> dict[Family, OwnUpstream]:
+    def upstreams(self, routes: Routes | None = None) -> dict[Family, OwnUpstream]:
         """Return the unusual provider URLs that the agent would use without the gateway."""
+        routes = self.read_routes((), ()) if routes is None else routes
         found = {
-            family: OwnUpstream(url=url, named_by=f"{self.name}'s configuration")
-            for family, url in self.configured_urls().items()
+            family: OwnUpstream(url=route.url, named_by=f"{self.name}'s configuration")
+            for family, route in routes.redirected.items()
+            if route.url
         }
         for family, variable, url in self._variables():
-            if self.reads_variables and family not in found:
+            if self.reads_variables and family in routes.redirected and family not in found:
                 found[family] = OwnUpstream(url=url, named_by=variable)
         return found
 
@@ -84,57 +90,42 @@ class WrappedAgent:
                 yield family, variable, url
 
 
-def _claude_urls() -> Mapping[Family, str]:
-    settings = _json_object(_text_of(claude_code_folder() / "settings.json")).get("env") or {}
-    return _named_urls({"anthropic": settings.get("ANTHROPIC_BASE_URL")})
-
-
-def _codex_urls() -> Mapping[Family, str]:
-    try:
-        url = tomllib.loads(_text_of(codex_folder() / "config.toml")).get("openai_base_url")
-    except tomllib.TOMLDecodeError:
-        raise RecollectError("Codex's config.toml is not valid TOML: fix it first") from None
-    if url:
-        return {"openai": str(url)}
-    signed_in = _json_object(_text_of(codex_folder() / "auth.json"))
-    chatgpt = signed_in.get("tokens") and not signed_in.get("OPENAI_API_KEY")
-    return {"openai": CHATGPT} if chatgpt else {}
-
-
-def _pi_urls() -> Mapping[Family, str]:
-    providers = _json_object(_text_of(pi_folder() / "models.json")).get("providers") or {}
-    return _named_urls({name: (providers.get(name) or {}).get("baseUrl") for name in FAMILIES})
-
-
-def _pi_launch(url: str) -> Launch:
+def _pi_launch(url: str, routes: Routes) -> Launch:
     own, shown = pi_folder(), Path(tempfile.mkdtemp(prefix="recollect-pi-"))
     own.mkdir(parents=True, exist_ok=True)
     (own / "sessions").mkdir(exist_ok=True)
     for path in own.iterdir():
         if path.name != "models.json":
             (shown / path.name).symlink_to(path)
-    models = _json_object(_text_of(own / "models.json"))
+    file = own / "models.json"
+    models = json_object(file.read_text(encoding="utf-8") if file.exists() else "")
     providers = dict(models.get("providers") or {})
-    for name, base in (("anthropic", url), ("openai", f"{url}/v1")):
-        providers[name] = {**(providers.get(name) or {}), "baseUrl": base}
+    for family, route in routes.redirected.items():
+        base = url if family == "anthropic" else f"{url}/v1"
+        provider = {**(providers.get(route.provider) or {}), "baseUrl": base}
+        for model in provider.get("models") or []:
+            model.pop("baseUrl", None)
+        providers[route.provider] = provider
     (shown / "models.json").write_bytes(encode({**models, "providers": providers}))
     return Launch(environment={"PI_CODING_AGENT_DIR": str(shown)})
 
 
-def _opencode_urls() -> Mapping[Family, str]:
-    folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "opencode"
-    found: dict[Family, str | None] = {}
-    for file in ("config.json", "opencode.json", "opencode.jsonc"):
-        providers = _json_object(_text_of(folder / file)).get("provider") or {}
-        for name in FAMILIES:
-            options = (providers.get(name) or {}).get("options") or {}
-            found[name] = options.get("baseURL") or found.get(name)
-    return _named_urls(found)
-
-
-def _opencode_fields(url: str) -> dict[str, Any]:
+def _opencode_launch(url: str, routes: Routes) -> Launch:
+    # JSON in this variable comes last, and may hold settings of the user
+    content = json_object(os.environ.get("OPENCODE_CONFIG_CONTENT", ""))
     base = {"options": {"baseURL": f"{url}/v1"}}
-    return {"provider": {"anthropic": base, "openai": base}}
+    providers = {route.provider: base for route in routes.redirected.values()}
+    fields = encode(merge_objects(content, {"provider": providers} if providers else {}))
+    return Launch(environment={"OPENCODE_CONFIG_CONTENT": fields.decode()} if providers else {})
+
+
+def _codex_launch(url: str, routes: Routes) -> Launch:
+    names = [route.provider for route in routes.redirected.values()]
+    keys = [
+        "openai_base_url" if name == "openai" else f"model_providers.{name}.base_url"
+        for name in names
+    ]
+    return Launch(arguments=tuple(part for key in keys for part in ("-c", f'{key}="{url}/v1"')))
 
 
 AGENTS: Final[Mapping[str, WrappedAgent]] = {
@@ -143,15 +134,15 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
         WrappedAgent(
             name="claude",
             program="claude",
-            launch=lambda url: Launch(environment={"ANTHROPIC_BASE_URL": url}),
-            configured_urls=_claude_urls,
+            launch=lambda url, _: Launch(environment={"ANTHROPIC_BASE_URL": url}),
+            read_routes=claude_routes,
             families=("anthropic",),
         ),
         WrappedAgent(
             name="codex",
             program="codex",
-            launch=lambda url: Launch(arguments=("-c", f'openai_base_url="{url}/v1"')),
-            configured_urls=_codex_urls,
+            launch=_codex_launch,
+            read_routes=codex_routes,
             families=("openai",),
             reads_variables=False,
         ),
@@ -159,25 +150,23 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
             name="pi",
             program="pi",
             launch=_pi_launch,
-            configured_urls=_pi_urls,
+            read_routes=pi_routes,
             reads_variables=False,
         ),
         WrappedAgent(
             name="opencode",
             program="opencode",
-            launch=lambda url: Launch(
-                environment={"OPENCODE_CONFIG_CONTENT": encode(_opencode_fields(url)).decode()}
-            ),
-            configured_urls=_opencode_urls,
+            launch=_opencode_launch,
+            read_routes=opencode_routes,
         ),
     )
 }
 
 
 @contextmanager
-def launched(agent: WrappedAgent, url: str) -> Iterator[Launch]:
+def launched(agent: WrappedAgent, url: str, routes: Routes | None = None) -> Iterator[Launch]:
     """Prepare an agent's command and environment, and delete temporary files afterwards."""
-    launch = agent.launch(url)
+    launch = agent.launch(url, agent.read_routes((), ()) if routes is None else routes)
     try:
         yield launch
     finally:
@@ -198,36 +187,3 @@ def write_configuration(path: Path, content: bytes) -> None:
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o600
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, content, mode=mode)
-
-
-def _named_urls(urls: Mapping[Family, str | None]) -> dict[Family, str]:
-    return {family: url for family, url in urls.items() if url}
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-
-
-def _json_object(text: str) -> dict[str, Any]:
-    if not text.strip():
-        return {}
-    value = read_configuration(text)
-    if not isinstance(value, dict):
-        raise RecollectError("the agent's configuration must be a JSON object: fix it first")
-    return value
-
-
-def read_configuration(text: str) -> Any:
-    """Parse JSON with comments and trailing commas; return None if it is invalid."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        import json5  # this import is slow, and rarely needed
-
-    try:
-        return json5.loads(text)
-    except ValueError:
-        return None
