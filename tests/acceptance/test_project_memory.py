@@ -218,3 +218,12 @@ def test_every_command_on_a_memory_reads_creates_or_refuses() -> None:
     tested = {"undo" if name.startswith("undo") else name for name in tested}
     shared = {name for name, text in commands(main, "") if "this folder's project" in text}
     assert shared == tested | CREATES | READS
+
+
+def test_a_session_is_listed_with_its_first_prompt(project: Path) -> None:
+    _say(str(project), "hooked-1", "<system-reminder>Today is Monday.</system-reminder>")
+    _say(str(project), "hooked-1", "Fix the importer,\nplease." + " It is slow." * 20)
+    listed = _run("memory", "sessions")[0].splitlines()
+    assert any("hooked-1 Fix the importer, please. It is slow." in line for line in listed)
+    assert any(f"s {SAID[:60]}" in line for line in listed), "as imported"
+    assert max(len(line) for line in listed) < 140

@@ -27,7 +27,12 @@ from recollect.core.search.tokenize import tokenize
 from recollect.core.values.segment import SegmentId
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import search_memory
-from recollect.hosts.inspect.sessions import SessionLine, resolve_session, sessions_of
+from recollect.hosts.inspect.sessions import (
+    SessionLine,
+    resolve_session,
+    sessions_of,
+    with_titles,
+)
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:
@@ -125,10 +130,15 @@ def _use_line(uses: Sequence[ModelUse]) -> str:
 @click.command("sessions")
 @memory_options
 async def memory_sessions(*, memory: Memory) -> None:
-    """List the sessions of a memory, oldest first. Chat sessions show their key and name."""
+    """List the sessions of a memory, oldest first, each with its name or first prompt."""
     async with memory.open(spool="reported") as store:
         sessions = await store.sessions()
-    chats = {line.session_id: line for line in sessions_of(memory.space)}
+        chats = {line.session_id: line for line in sessions_of(memory.space)}
+        session_lines = [
+            chats.get(stored.session, SessionLine(session_id=stored.session))
+            for stored in reversed(sessions)  # the newest ones get a title
+        ]
+        chats = {line.session_id: line for line in await with_titles(store, session_lines)}
     no_chat = SessionLine(session_id="")
     pairs = [
         (stored_session, chats.get(stored_session.session, no_chat)) for stored_session in sessions

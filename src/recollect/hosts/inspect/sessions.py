@@ -42,6 +42,10 @@ _MESSAGE_MARKS: Final = tuple(
 # Not measured: shorter prefixes match by chance, and more ids make an error hard to read.
 _MIN_PREFIX_CHARS: Final = 4
 _MAX_NAMED: Final = 5
+# Not measured: what fits a line of a list, and queries that a page waits for.
+TITLE_CHARS: Final = 70
+MAX_TITLES: Final = 200
+_TITLE_MESSAGES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +111,26 @@ async def list_stored_sessions(store: Store) -> list[SessionLine]:
         if not session.session.startswith(FILE_SESSIONS)
     ]
     return sorted(lines, key=lambda line: line.changed, reverse=True)
+
+
+async def with_titles(store: Store, lines: Sequence[SessionLine]) -> list[SessionLine]:
+    """Give sessions without a name their first prompt as the name; only the first lines, because
+    each takes a query."""
+    named_lines = [
+        line if line.name else replace(line, name=await _first_prompt(store, line.session_id))
+        for line in lines[:MAX_TITLES]
+    ]
+    return [*named_lines, *lines[MAX_TITLES:]]
+
+
+async def _first_prompt(store: Store, session: str) -> str:
+    for stored in await store.page(session=session, limit=_TITLE_MESSAGES):
+        text = stored.segment.text.strip()
+        is_typed = stored.segment.role == "user" and not stored.segment.noise
+        if text and is_typed and not text.startswith("<"):  # agents' own notes begin with a tag
+            title = plain_line(text[: 4 * TITLE_CHARS])
+            return title if len(title) <= TITLE_CHARS else f"{title[: TITLE_CHARS - 1].rstrip()}…"
+    return ""
 
 
 def find_sessions(lines: Sequence[SessionLine], name: str) -> list[SessionLine]:

@@ -12,7 +12,12 @@ from starlette.responses import Response
 from recollect.core.rules.identity import segment_id
 from recollect.core.values.message import EntryKey
 from recollect.hosts.inspect import svg
-from recollect.hosts.inspect.sessions import SessionLine, list_stored_sessions, sessions_of
+from recollect.hosts.inspect.sessions import (
+    SessionLine,
+    list_stored_sessions,
+    sessions_of,
+    with_titles,
+)
 from recollect.hosts.inspect.timeline import SPARK_TURNS, EventKind, Timeline, TurnLine
 from recollect.hosts.inspect.turns import format_excerpt
 from recollect.hosts.inspector.access import policy
@@ -68,12 +73,13 @@ async def sessions(view: PageView) -> Response:
 async def _list_sessions(opened_space: OpenSpace) -> list[SessionLine]:
     lines = await list_stored_sessions(opened_space.store)
     if not opened_space.has_files:
-        return lines
+        return await with_titles(opened_space.store, lines)
     names = {
         line.session_id: line.name
         for line in await asyncio.to_thread(sessions_of, opened_space.space)
     }
-    return [replace(line, name=names.get(line.session_id, "")) for line in lines]
+    named_lines = [replace(line, name=names.get(line.session_id, "")) for line in lines]
+    return await with_titles(opened_space.store, named_lines)
 
 
 async def session(view: PageView) -> Response:
