@@ -40,6 +40,28 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
+def test_the_figures_of_the_readme_are_those_of_the_benchmarks() -> None:
+    measured = (ROOT / "docs/contributing/benchmarks.md").read_text().splitlines()
+    rows = re.findall(
+        r"^\| \[(.+?)\]\(docs/contributing/benchmarks\.md#.+?\) \| (\S+) \| (\S+) .*\|$",
+        (ROOT / "README.md").read_text(),
+        flags=re.MULTILINE,
+    )
+    starts = (
+        "| questions with all their evidence, window of 16,000",
+        "| LoCoMo, chats",
+        "| 128,000",
+    )
+    assert len(rows) == len(starts)
+    for (text, ours, other), start in zip(rows, starts, strict=True):
+        row = next(line for line in measured if line.startswith(start))
+        cells = [cell.strip() for cell in row.split("|")]
+        assert ours in cells, row
+        assert other in cells, row
+        named = re.search(r"(\S+) times the cost", text)
+        assert named is None or named[1] in cells, row
+
+
 def test_every_public_name_has_a_docstring() -> None:
     for name in recollect.__all__:
         assert name == "__version__" or inspect.getdoc(getattr(recollect, name)), name

@@ -391,7 +391,17 @@ def use_pydantic_ai(place: Path) -> None:
         assert memory.messages("s")
 
 
+AGENT_PARTS: Final = ("gateway", "hooks", "mcp", "ui")
+"""The extras that `agent` contains."""
+
+
+def use_agent(place: Path) -> None:
+    for part in AGENT_PARTS:
+        USES[part](place / part)
+
+
 USES: Final[dict[str, Callable[[Path], None]]] = {
+    "agent": use_agent,
     "postgres": use_postgres,
     "encrypted": use_encrypted,
     "static": use_static,
@@ -416,7 +426,8 @@ def check_extra(name: str, place: Path, *, installed: bool, alone: bool) -> str:
     except MissingExtra as missing:
         if installed:
             return f"{name}: is installed, and reported as missing: {missing}"
-        return "" if missing.extra == name else f"{name}: the error names {missing.extra}"
+        named = (name, *(AGENT_PARTS if name == "agent" else ()))
+        return "" if missing.extra in named else f"{name}: the error names {missing.extra}"
     except Exception as error:  # noqa: BLE001 - a list of all problems helps more than the first
         return f"{name}: {type(error).__name__}: {error}"
     return f"{name}: works without the extra" if alone else ""
