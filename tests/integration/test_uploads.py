@@ -248,3 +248,23 @@ async def test_an_upload_that_comes_again_is_not_stored_again(tmp_path: Path) ->
         await memory.settle()
         assert await memory.messages("s") == before
     assert [one.role for one in before] == ["tool", "user"]
+
+
+async def test_a_document_is_forgotten_with_its_message_and_the_preview_says_so(
+    tmp_path: Path,
+) -> None:
+    body = {
+        "model": "m",
+        "max_tokens": 10,
+        "messages": [{"role": "user", "content": [DOCUMENT, {"type": "text", "text": OWN}]}],
+    }
+    async with open_memory(store=tmp_path / "m.db", embedders=[]) as memory:
+        await memory.prepare("s", body)
+    recollect = Recollect(tmp_path, str(tmp_path / "m.db"))
+    preview = recollect.run("memory", "forget", "--matching", HOW, space="default").stdout.decode()
+    assert OWN in preview
+    assert "forgotten with its documents" in preview
+    other = recollect.run(
+        "memory", "forget", "--matching", "port 9", space="default"
+    ).stdout.decode()
+    assert "documents" not in other

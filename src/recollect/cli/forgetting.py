@@ -186,6 +186,12 @@ def _target_lines(targets: ForgetTargets) -> Iterator[str]:
     unlisted_count = max(len(messages) - _MAX_LISTED, 0) + max(len(facts) - _MAX_LISTED, 0)
     if unlisted_count:
         yield f"… and {unlisted_count:,} more"
+    texts: dict[str, set[str]] = {}
+    for stored_segment in targets.stored_segments:
+        segment = stored_segment.segment
+        texts.setdefault(segment.message_id, set()).add(segment.text)
+    if any(len(parts) > 1 for parts in texts.values()):
+        yield "A message is forgotten with its documents: both are one message to the client."
 
 
 def _report_nothing(cannot: Sequence[str]) -> None:
