@@ -7,6 +7,7 @@ means that the session's start offers A."""
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -575,3 +576,37 @@ def test_finding_a_memory_starts_no_process(
     monkeypatch.setattr(os, "posix_spawn", None)
     assert disk.memory("a") == A
     assert find_match(str(tmp_path / "a")).reason == "repository"
+
+
+def test_without_birth_times_a_project_is_found_by_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on some network file systems; nothing is written again and again."""
+    monkeypatch.setattr(projects, "_birth_time", lambda _: 0)
+    disk = Disk(tmp_path)
+    disk.session(disk.repository("a"))
+    disk.git("worktree", "add", "-q", "../wt", folder="a")
+    assert disk.memory("wt") == A
+    disk.session(disk.folder("plain"))
+    disk.move("plain", "moved")
+    assert (disk.memory("moved"), disk.memory("a")) == ("new", A)
+    monkeypatch.setattr(projects, "replace_file", None)
+    for name in ("a", "wt", "moved"):
+        disk.memory(name)
+
+
+def test_two_processes_that_meet_a_project_first_agree(tmp_path: Path) -> None:
+    disk = Disk(tmp_path)
+    disk.repository("a")
+    disk.git("worktree", "add", "-q", "../wt", folder="a")
+    script = (
+        "import sys; from recollect.system.projects import *; print(project_space(sys.argv[1]))"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path / name)], stdout=subprocess.PIPE, text=True
+        )
+        for name in ("a", "wt") * 4
+    ]
+    assert {process.communicate()[0].strip() for process in processes} == {str(tmp_path / "a")}
+    assert len(projects._read().projects) == 1

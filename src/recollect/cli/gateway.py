@@ -25,7 +25,7 @@ from recollect.errors import RecollectError
 from recollect.hosts import require_extra
 from recollect.system.config import Settings, load_settings
 from recollect.system.plain_text import harmless, number_of
-from recollect.system.projects import project_space, shown_space, space_named
+from recollect.system.projects import offer_memory, project_space, shown_space, space_named
 from recollect.system.telemetry import logging_to
 
 if TYPE_CHECKING:
@@ -127,6 +127,8 @@ def wrap(
     }
     if summaries:
         arguments_of_gateway["gateway.summaries"] = "client"
+    if space is None and (offer := offer_memory(str(Path.cwd()))):
+        _report(offer.removeprefix("Recollect: "))
     settings, notice, routes = settings_for_wrap(wrapped_agent, arguments_of_gateway, arguments)
     offer_model(settings, download)
     code = run_wrapped(wrapped_agent, settings, arguments, routes)

@@ -232,8 +232,8 @@ def _match(registry: Registry, found: ProjectFolder, folder: str) -> tuple[Match
                 return Match(project.space, _reason(project, found), project), True
     before = _project_at(registry, place.path)
     if before is not None and _continues(before, found):
-        _update(before, found)
-        return Match(before.space, "path" if place.inode else "folder", before), bool(place.inode)
+        is_changed = _update(before, found)
+        return Match(before.space, "path" if place.inode else "folder", before), is_changed
     project = _add(registry, found, own_space)
     if before is not None:
         project.joinable = before.space
@@ -241,6 +241,8 @@ def _match(registry: Registry, found: ProjectFolder, folder: str) -> tuple[Match
 
 
 def _is_same_folder(known: Place, now: Place) -> bool:
+    if known.path == now.path and not (known.born and now.born):
+        return bool(now.inode)  # this file system keeps no birth times
     if not known.is_at(now):
         return False
     if known.path == now.path:
