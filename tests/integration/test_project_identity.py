@@ -297,6 +297,14 @@ def a_clone_is_offered_once(disk: Disk) -> dict[str, str]:
 
 
 @case
+def a_clone_of_a_folder_that_was_renamed(disk: Disk) -> dict[str, str]:
+    disk.session(disk.repository("a"))
+    disk.git("clone", "-q", "a", "b")
+    disk.move("a", "c")
+    return {"c": A, "b": OFFER}
+
+
+@case
 def a_clone_with_a_packed_history(disk: Disk) -> dict[str, str]:
     disk.session(disk.repository("a", origin=URL, commits=30))
     disk.git("clone", "-q", f"file://{disk.root}/a", "b")

@@ -12,6 +12,7 @@ import logging
 import os
 import struct
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -82,6 +83,11 @@ class Project(msgspec.Struct):
     """A memory that may belong to this project, whatever its history."""
     stored_until: dict[str, float] = {}
     """Sessions that came with a joined memory, and the time of their last message in it."""
+
+    @property
+    def paths(self) -> frozenset[str]:
+        """Where its folders are, and were."""
+        return frozenset([*self.earlier_paths, *(place.path for place in self.folders)])
 
     @property
     def name(self) -> str:
@@ -272,8 +278,7 @@ def _project_at(registry: Registry, path: str) -> Project | None:
     if os.path.exists(path):
         return None
     for project in registry.projects:  # a deleted folder, of which a transcript speaks
-        tops = [*(place.path for place in project.folders), *project.earlier_paths]
-        if any(path == top or path.startswith(f"{top}/") for top in tops):
+        if any(path == top or path.startswith(f"{top}/") for top in project.paths):
             return project
     return None
 
@@ -383,17 +388,16 @@ def learn_history(folder: str, *, seconds: float = HISTORY_SECONDS) -> None:
 def find_joinable(folder: str) -> Project | None:
     """Return an older project whose memory may belong to this folder: one with the same origin and
     the same first commit, the repository of this worktree, or the last folder at this path."""
-    project = find_match(folder).project
+    project, until = find_match(folder).project, time.monotonic() + HISTORY_SECONDS
     for other in _read().projects if project.first_commit else ():
-        if not other.first_commit and other.folders:
+        if not other.first_commit and other.folders and time.monotonic() < until:
             learn_history(other.folders[0].path)
     registry = _read()
-    own_paths = {place.path for place in project.folders}
     for other in registry.projects:
         if other.space == project.space:
             break
-        has_origin = other.origin == project.origin or other.origin in own_paths
-        has_origin |= project.origin in {place.path for place in other.folders}
+        has_origin = other.origin == project.origin
+        has_origin |= project.origin in other.paths or other.origin in project.paths
         has_history = project.first_commit and other.first_commit == project.first_commit
         has_history = has_history and other.inside == project.inside
         if other.space == project.joinable or (has_origin and has_history):
