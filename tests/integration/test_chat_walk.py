@@ -155,7 +155,7 @@ def test_every_command_and_every_memory_tool(tmp_path: Path) -> None:
         )
         says("/context list", "tool schemas", "history")
         says("/why", "No failures")
-        says("/why note 3", "user .*note 3.*: kept")
+        says("/why note 3", "kept: ")
         says("/memory add The stone is 3 cm thick.", "Stored")
         says("/memory show", "3 cm thick", "Stored: [0-9]+ messages")
         says("/memory search stone", "3 cm thick")

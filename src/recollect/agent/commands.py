@@ -19,7 +19,7 @@ from recollect.core.engine.engine import Engine
 from recollect.core.values.compaction import CompactionResult
 from recollect.core.values.recall import FILE_SESSIONS
 from recollect.errors import RecollectError, TranscriptError
-from recollect.hosts.inspect.turns import find_messages, turn_of, turn_text
+from recollect.hosts.inspect.turns import find_messages, turn_of
 from recollect.hosts.tools.answers import fact_line
 from recollect.hosts.tools.handler import Confirm, MemoryTools
 from recollect.system.durable import sync_file
@@ -49,6 +49,8 @@ TERMINAL_COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "exit": ("/exit", "end the chat (in a terminal)"),
 }
 _LINE = re.compile(r"/([A-Za-z][\w:-]*)(?:\s+(.*))?", re.DOTALL)
+ANSWER_CELLS: Final = 80
+"""The width of most terminals. Not measured: a pipe has no width."""
 _WITHOUT_ARGUMENT: Final = frozenset({"undo", "new", "reset", "help", "status"})
 _FOLDER = re.compile("bin|boot|dev|etc|home|lib|media|mnt|opt|proc|root|run|srv|sys|tmp|usr|var")
 """Names of folders in `/`: "/tmp is full" is a message."""
@@ -111,10 +113,15 @@ def compaction_text(result: CompactionResult) -> str:
 
 def why_text(report: Report, argument: str, *, request_name: str) -> str:
     """Explain the outcome of each message of a request, or of those that `wanted` names."""
-    turn = turn_of(report)
+    from recollect.hosts.inspect.text import message_lines, stretch_lines
+
+    fates = turn_of(report).messages
     if argument:
-        return turn_text(turn, find_messages(report, argument))
-    return f"The {request_name} request.\n{report.summary()}\n{turn_text(turn)}"
+        numbers = find_messages(report, argument)
+        lines = message_lines([fate for fate in fates if fate.number in numbers], ANSWER_CELLS)
+        return "\n".join(lines)
+    lines = stretch_lines(fates, ANSWER_CELLS)
+    return "\n".join([f"The {request_name} request.", report.summary(), *lines])
 
 
 async def receipt_text(engine: Engine, session: str, number: str) -> str:
@@ -129,7 +136,7 @@ async def receipt_text(engine: Engine, session: str, number: str) -> str:
     if not receipts.records:
         return "This session has no stored compaction."
     page = receipts.page(int(number or 0) or None)
-    return "\n".join(receipt_lines(page, 80))  # this many columns fit most terminals
+    return "\n".join(receipt_lines(page, ANSWER_CELLS))
 
 
 MemoryAction: TypeAlias = Literal["show", "add", "search", "forget"]

@@ -495,10 +495,8 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
         "totals": _totals(outcomes),
     }
     sums = f"in all: {number_of(len(outcomes), 'file')}, {_count(_sum(outcomes))}"
-    has_unreadable = may_import and any(
-        left_out_file.reason is LeftOutReason.UNREADABLE
-        for left_out_file in found_histories.left_out
-    )
+    reasons = {file.reason for file in found_histories.left_out}
+    has_unreadable = may_import and LeftOutReason.UNREADABLE in reasons
     failed = has_unreadable or any(outcome.problem for outcome in outcomes)
     memory.show(value, [sums] if may_import else [], failed=failed)
 
@@ -561,17 +559,11 @@ def _lines_for_left_out(found_histories: FoundHistories) -> list[str]:
 
     lines: list[str] = []
     for reason in LeftOutReason:
-        files = [
-            left_out_file
-            for left_out_file in found_histories.left_out
-            if left_out_file.reason is reason
-        ]
+        files = [file for file in found_histories.left_out if file.reason is reason]
         if reason is LeftOutReason.UNREADABLE:
-            names_and_reasons = [
-                (plain_line(_short(left_out_file.name)), plain_line(left_out_file.detail))
-                for left_out_file in files
-            ]
-            lines += [f"not read: {name}: {detail}" for name, detail in names_and_reasons]
+            for file in files:
+                name, detail = plain_line(_short(file.name)), plain_line(file.detail)
+                lines.append(f"not read: {name}: {detail}")
         elif files:
             lines.append(f"left out: {number_of(len(files), 'file')}: {reason.value}")
     return lines

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
     from recollect.core.values.model import ModelUse
     from recollect.core.values.recall import Hit
-    from recollect.core.values.segment import StoredSegment
+    from recollect.core.values.segment import Segment, StoredSegment
     from recollect.core.values.upkeep import Stats
 
 ModelUses: TypeAlias = "dict[str, tuple[ModelUse, ...]]"
@@ -120,10 +121,8 @@ def _use_line(uses: Sequence[ModelUse]) -> str:
         return "nothing"
     calls = number_of(sum(use.calls for use in uses), "call")
     purposes = ", ".join(f"{use.purpose} {use.calls:,}" for use in uses)
-    input_tokens, output_tokens = (
-        sum(use.input_tokens for use in uses),
-        sum(use.output_tokens for use in uses),
-    )
+    input_tokens = sum(use.input_tokens for use in uses)
+    output_tokens = sum(use.output_tokens for use in uses)
     return f"{calls} ({purposes}), {input_tokens:,} tokens in, {output_tokens:,} out"
 
 
@@ -140,27 +139,25 @@ async def memory_sessions(*, memory: Memory) -> None:
         ]
         chats = {line.session_id: line for line in await with_titles(store, session_lines)}
     no_chat = SessionLine(session_id="")
-    pairs = [
-        (stored_session, chats.get(stored_session.session, no_chat)) for stored_session in sessions
-    ]
-    rows = [
-        {
-            "session": stored_session.session,
-            "segments": stored_session.segments,
-            "first_said_at": instant(stored_session.first_said_at),
-            "last_said_at": instant(stored_session.last_said_at),
-            "keys": list(chat.keys),
-            "name": chat.name,
-        }
-        for stored_session, chat in pairs
-    ]
+    rows: list[dict[str, Any]] = []
     # Print the whole name last, because people copy it and grep for it.
     lines = [f"{'first':16}  {'last':16}  {'messages':>8}  session"]
-    for stored_session, chat in pairs:
+    for session in sessions:
+        chat = chats.get(session.session, no_chat)
+        times = {name: getattr(session, name) for name in ("first_said_at", "last_said_at")}
+        rows.append(
+            {
+                "session": session.session,
+                "segments": session.segments,
+                **{name: instant(time) for name, time in times.items()},
+                "keys": list(chat.keys),
+                "name": chat.name,
+            }
+        )
         chat_name = "  ".join(filter(None, (", ".join(chat.keys), chat.name)))
-        name = plain_line(f"{stored_session.session}  {chat_name}".rstrip())
-        first, last = when(stored_session.first_said_at), when(stored_session.last_said_at)
-        lines.append(f"{first:16}  {last:16}  {stored_session.segments:>8,}  {name}")
+        name = plain_line(f"{session.session}  {chat_name}".rstrip())
+        first, last = map(when, times.values())
+        lines.append(f"{first:16}  {last:16}  {session.segments:>8,}  {name}")
     memory.show({"sessions": rows}, lines if rows else ["This memory has no sessions yet."])
 
 
@@ -178,20 +175,12 @@ async def memory_show(*, id_or_session: str, limit: int, memory: Memory) -> None
     """Show a message and the messages around it, or the newest messages of a session."""
     asked_id = None
     async with memory.open(spool="reported") as store:
-        segments = (
-            await store.segments([SegmentId(id_or_session)]) if _ID.fullmatch(id_or_session) else ()
-        )
-        if segments:
-            asked_id, session, sequence = (
-                segments[0].segment.id,
-                segments[0].segment.session,
-                segments[0].sequence,
-            )
-            before = await store.page(
-                after=sequence, limit=_NEIGHBOURS, session=session, descending=True
-            )
-            after = await store.page(after=sequence, limit=_NEIGHBOURS, session=session)
-            shown_segments = [*reversed(before), segments[0], *after]
+        ids = [SegmentId(id_or_session)] if _ID.fullmatch(id_or_session) else []
+        if segments := await store.segments(ids) if ids else ():
+            asked_id, session = segments[0].segment.id, segments[0].segment.session
+            page = partial(store.page, after=segments[0].sequence, session=session)
+            before = await page(limit=_NEIGHBOURS, descending=True)
+            shown_segments = [*reversed(before), segments[0], *await page(limit=_NEIGHBOURS)]
         else:
             name = await resolve_session(store, id_or_session)
             newest = await store.page(session=name, limit=max(limit, 1), descending=True)
@@ -201,22 +190,16 @@ async def memory_show(*, id_or_session: str, limit: int, memory: Memory) -> None
             f"{plain_line(id_or_session)!r} is neither a message nor a session of this memory; "
             "`recollect memory sessions` lists the sessions, `search` finds messages"
         )
-    value = {
-        "asked": asked_id,
-        "segments": [segment_as_json(segment) for segment in shown_segments],
-    }
+    messages = [stored_segment.segment for stored_segment in shown_segments]
+    value = {"asked": asked_id, "segments": list(map(segment_as_json, shown_segments))}
     memory.show(
-        value,
-        (
-            _message_text(stored_segment, is_whole=stored_segment.segment.id == asked_id)
-            for stored_segment in shown_segments
-        ),
+        value, (_message_text(segment, is_whole=segment.id == asked_id) for segment in messages)
     )
 
 
-def _message_text(stored_segment: StoredSegment, *, is_whole: bool) -> str:
+def _message_text(segment: Segment, *, is_whole: bool) -> str:
     lines = []
-    for line in stored_segment.segment.text.split("\n"):
+    for line in segment.text.split("\n"):
         indent = len(line) - len(line.lstrip(" "))
         plain = plain_line(line)
         lines.append(" " * min(indent, 40) + plain if plain else "")
@@ -224,7 +207,7 @@ def _message_text(stored_segment: StoredSegment, *, is_whole: bool) -> str:
     if not is_whole and len(text) > _EXCERPT_CHARS:
         hidden_chars = len(text) - _EXCERPT_CHARS
         text = f"{text[:_EXCERPT_CHARS].rstrip()}… ({hidden_chars:,} more characters)"
-    return f"{heading(stored_segment.segment)}\n{text}\n"
+    return f"{heading(segment)}\n{text}\n"
 
 
 @click.command("search")
@@ -261,44 +244,33 @@ async def memory_search(
         if cold:
             settings = replace(settings, recall=replace(settings.recall, method="recollect"))
         name = None if session is None else await resolve_session(store, session)
-        search_result = await search_memory(
+        result = await search_memory(
             store, settings, memory.space, query_text, limit=limit, session=name
         )
-    gate = search_result.gate
+    gate = result.gate
     value = {
         "query": query_text,
-        "embedders": search_result.embedders,
-        "notes": [str(note) for note in search_result.notes],
+        "embedders": result.embedders,
+        "notes": [str(note) for note in result.notes],
         "spool_waiting": memory.spool_waiting,
         "certainty": None if gate is None or gate.score is None else round(gate.score, 4),
         "needed": None if gate is None else gate.threshold,
         "a_turn_would_recall": gate is not None and gate.open,
         "reason": "" if gate is None else str(gate.reason),
         "assumed_view": "empty",
-        "facts": [
-            {"score": round(ranked_fact.score, 4), **fact_as_json(ranked_fact.fact)}
-            for ranked_fact in search_result.facts
-        ],
-        "hits": [
-            _hit_json(stored_segment, hit, explain=explain)
-            for stored_segment, hit in search_result.hits
-        ],
+        "facts": [{"score": round(hit.score, 4), **fact_as_json(hit.fact)} for hit in result.facts],
+        "hits": [_hit_json(segment, hit, explain=explain) for segment, hit in result.hits],
     }
-    for note in search_result.notes if not memory.as_json else ():
+    for note in result.notes if not memory.as_json else ():
         click.echo(note, err=True)
-    facts = [click.style("facts", bold=True)] if search_result.facts else []
-    for ranked_fact in search_result.facts:
+    facts = [click.style("facts", bold=True)] if result.facts else []
+    for ranked_fact in result.facts:
         fact = ranked_fact.fact
         facts.append(f"     {ranked_fact.score:.2f}  {fact_line(fact)}  {format_id(fact.id)}")
         facts.append(f"     {statement(fact)}")
-    lines = [
-        *facts,
-        *_hit_lines(search_result.hits, query_text, explain=explain, after=bool(facts)),
-    ]
-    if explain and search_result.verdict and lines:
-        lines.append(
-            f"{search_result.verdict} {_EMPTY_VIEW} Vectors: {search_result.embedders or 'none'}."
-        )
+    lines = [*facts, *_hit_lines(result.hits, query_text, explain=explain, after=bool(facts))]
+    if explain and result.verdict and lines:
+        lines.append(f"{result.verdict} {_EMPTY_VIEW} Vectors: {result.embedders or 'none'}.")
     memory.show(value, lines or ["Nothing matches that query."])
 
 

@@ -411,13 +411,8 @@ def serve(
 
         click.echo(json.dumps(openapi(), indent=2, ensure_ascii=False))
         return
-    values = {
-        "serve.host": host,
-        "serve.port": port,
-        "serve.processes": processes,
-        "store.url": url,
-    }
-    arguments = {name: value for name, value in values.items() if value is not None}
+    flags = {"serve.host": host, "serve.port": port, "serve.processes": processes, "store.url": url}
+    arguments = {name: value for name, value in flags.items() if value is not None}
     settings = config.load_settings(arguments=arguments).settings
 
     # Report wrong settings before imports that take seconds.

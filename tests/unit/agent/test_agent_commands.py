@@ -82,7 +82,7 @@ def test_context_lists_what_each_file_takes_and_which_are_truncated(tmp_path: Pa
 def test_why_tells_what_became_of_a_message(tmp_path: Path) -> None:
     harness = talking(tmp_path)
     assert "sent unchanged" in told(harness, *TALK, "/why")
-    assert "kept, " in told(harness, "again", "/why 1")
+    assert "kept: " in told(harness, "again", "/why 1")
     answer = told(harness, "/compact", "/why harbour 0")
     assert "summarized" in answer
     assert "compaction 1" in answer

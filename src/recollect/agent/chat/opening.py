@@ -195,11 +195,11 @@ def _choose_model(settings: Settings, provider: str | None, model: str | None) -
     chosen_provider = PROVIDERS[provider]
     is_same_server = models.provider == chosen_provider.wire and models.base_url is None
     model_name = model or (models.main if is_same_server else None) or chosen_provider.model
-    return {
-        "models.provider": chosen_provider.wire,
-        "models.main": model_name,
-        "models.base_url": None,
-    }
+    return _model_arguments(chosen_provider.wire, model_name, None)
+
+
+def _model_arguments(wire: ProviderFormat, model: str, url: str | None) -> dict[str, Any]:
+    return {"models.provider": wire, "models.main": model, "models.base_url": url}
 
 
 def _server(url: str, model: str | None) -> dict[str, Any]:
@@ -212,19 +212,14 @@ def _server(url: str, model: str | None) -> dict[str, Any]:
             f"--provider {url}: the server does not list its models; check that it runs, or pass "
             "--model NAME"
         )
-    return {"models.provider": "openai-chat", "models.base_url": url, "models.main": model_name}
+    return _model_arguments("openai-chat", model_name, url)
 
 
 def _local(model: str | None) -> dict[str, Any]:
     served_model = find_served_model(LOCAL_URL, seconds=PROBE_SECONDS)
     if served_model is None:
         raise SettingsError(NO_MODEL)
-    model_name = model or served_model
-    return {
-        "models.provider": "openai-chat",
-        "models.base_url": LOCAL_URL,
-        "models.main": model_name,
-    }
+    return _model_arguments("openai-chat", model or served_model, LOCAL_URL)
 
 
 def find_served_model(url: str, *, seconds: float) -> str | None:

@@ -25,6 +25,7 @@ from recollect.core.turn.token_kinds import TurnFigures
 from recollect.core.values.model import FormatName
 from recollect.core.values.reason import Cause
 from recollect.core.values.report import Fate
+from recollect.core.values.segment import SegmentId
 from recollect.errors import FormatError, RecollectError
 from recollect.hosts.inspect.turns import (
     MessageFate,
@@ -41,7 +42,7 @@ from recollect.hosts.inspect.turns import (
 if TYPE_CHECKING:
     from recollect.core.ports import Store
     from recollect.core.values.batch import PieceHash, RebuiltTurn
-    from recollect.core.values.segment import Segment, SegmentId, StoredSegment
+    from recollect.core.values.segment import Segment
 
 # Not measured: bounds the bodies in RAM, and the text of one side of a diff on a page.
 _BODIES_PER_QUERY: Final = 400
@@ -209,65 +210,44 @@ class RequestReader:
 
     async def _read(
         self, messages: Sequence[MessageFate]
-    ) -> tuple[dict[PieceHash | None, bytes], dict[str | None, StoredSegment]]:
+    ) -> tuple[dict[PieceHash | None, bytes], dict[str | None, Segment]]:
         """Return the sent bytes by row, and the stored messages by key."""
-        names = [row for message in messages if (row := self._turn.row_of(message)) is not None]
-        pieces = await self._store.pieces(names)
-        ids = [
-            segment_id(self._turn.session, message.key)
-            for message in messages
-            if message.key is not None
-        ]
+        rows = [row for message in messages if (row := self._turn.row_of(message)) is not None]
+        pieces = await self._store.pieces(rows)
+        keys = [message.key for message in messages if message.key is not None]
+        ids = [segment_id(self._turn.session, key) for key in keys]
         stored_segments = await self._store.segments(ids) if ids else ()
-        bodies: dict[PieceHash | None, bytes] = {name: piece.body for name, piece in pieces.items()}
-        return bodies, {
-            stored_segment.segment.key: stored_segment for stored_segment in stored_segments
-        }
+        bodies: dict[PieceHash | None, bytes] = {row: piece.body for row, piece in pieces.items()}
+        return bodies, {stored.segment.key: stored.segment for stored in stored_segments}
 
     async def with_excerpts(
         self, messages: Sequence[MessageFate], words: str = ""
     ) -> list[MessageFate]:
         """Return these messages with their first words, or with the text around `words`."""
-        bodies, stored_by_key = await self._read(messages)
-        read = {name: self._codec.read(body) for name, body in bodies.items()}
-        names_by_call = tool_names(read.values())
+        bodies, segments = await self._read(messages)
+        read_messages = {row: self._codec.read(body) for row, body in bodies.items()}
+        tools = tool_names(read_messages.values())
         shown_messages = []
-        for chosen_message in messages:
-            message, stored_segment = (
-                read.get(self._turn.row_of(chosen_message)),
-                stored_by_key.get(chosen_message.key),
-            )
-            title, excerpt, size = (
-                chosen_message.role or "message",
-                "(no longer stored)",
-                chosen_message.tokens_after,
-            )
-            if stored_segment is not None:
-                tool = (
-                    stored_segment.segment.tool if stored_segment.segment.role == "tool" else None
-                )
-                title = f"{tool} result" if tool else stored_segment.segment.role
-                excerpt = format_excerpt(stored_segment.segment.text)
+        for fate in messages:
+            message, segment = read_messages.get(self._turn.row_of(fate)), segments.get(fate.key)
+            title, excerpt, size = fate.role or "message", "(no longer stored)", fate.tokens_after
+            if segment is not None:
+                is_result = segment.role == "tool" and segment.tool
+                title = f"{segment.tool} result" if is_result else segment.role
+                excerpt = format_excerpt(segment.text)
             elif message is not None:
-                title = (
-                    "Recollect"
-                    if chosen_message.fate == "inserted"
-                    else name_message(message, names_by_call)
-                )
+                title = "Recollect" if fate.fate == "inserted" else name_message(message, tools)
                 excerpt = excerpt_of(message.parts)
             if words:
-                texts = ["" if stored_segment is None else stored_segment.segment.text]
+                texts = ["" if segment is None else segment.text]
                 texts += [] if message is None else [all_words(message.parts)]
                 hits = (text for text in texts if words.casefold() in text.casefold())
                 excerpt = format_around(next(hits, excerpt), words)
-            if chosen_message.fate == "kept" and message is not None:
+            if fate.fate == "kept" and message is not None:
                 size = round(self._weigher.message(message.parts) * self._turn.ratio)
-            segment = None if stored_segment is None else stored_segment.segment.id
-            title = format_excerpt(title, 40)
+            id_, title = None if segment is None else segment.id, format_excerpt(title, 40)
             shown_messages.append(
-                replace(
-                    chosen_message, what=title, excerpt=excerpt, tokens_after=size, segment=segment
-                )
+                replace(fate, what=title, excerpt=excerpt, tokens_after=size, segment=id_)
             )
         return shown_messages
 
@@ -276,13 +256,10 @@ class RequestReader:
         lowercase_words, matches = words.casefold(), []
         for start in range(0, len(messages), _BODIES_PER_QUERY):
             part = messages[start : start + _BODIES_PER_QUERY]
-            bodies, stored_by_key = await self._read(part)
+            bodies, segments = await self._read(part)
             for message in part:
-                body, stored_segment = (
-                    bodies.get(self._turn.row_of(message)),
-                    stored_by_key.get(message.key),
-                )
-                text = "" if stored_segment is None else stored_segment.segment.text
+                body, segment = bodies.get(self._turn.row_of(message)), segments.get(message.key)
+                text = "" if segment is None else segment.text
                 if body is not None:
                     text += "\n" + all_words(self._codec.read(body).parts)
                 if lowercase_words in text.casefold():
@@ -306,73 +283,53 @@ class RequestReader:
 
     async def diffs(self, messages: Sequence[MessageFate]) -> list[Diff]:
         """Compare what the client sent with what was sent."""
-        bodies, stored_by_key = await self._read(messages)
-        originals = await self._originals(stored_by_key)
-        same_count, before = 0, dict[int, int]()
+        bodies, segments = await self._read(messages)
+        originals = await self._originals(segments.values())
+        same_count, same_before = 0, dict[int, int]()
         for message in self._turn.messages:
-            before[id(message)] = same_count
+            same_before[id(message)] = same_count
             same_count = same_count + 1 if message.fate == "kept" else 0
         diffs = []
-        for message, shown_message in zip(
-            messages, await self.with_excerpts(messages), strict=True
-        ):
-            was, stored_segment = originals.get(message.key), stored_by_key.get(message.key)
-            is_text = was is None and stored_segment is not None
-            if was is None and stored_segment is not None:
-                was = stored_segment.segment.text.encode()
-            old_side, new_side = compare_bytes(was, bodies.get(self._turn.row_of(message)))
-            same_count = before[id(message)]
+        for message, shown in zip(messages, await self.with_excerpts(messages), strict=True):
+            original, segment = originals.get(message.key), segments.get(message.key)
+            is_text = original is None and segment is not None
+            if original is None and segment is not None:
+                original = segment.text.encode()
+            before, after = compare_bytes(original, bodies.get(self._turn.row_of(message)))
+            same = same_before[id(message)]
             diffs.append(
-                Diff(
-                    message=shown_message,
-                    same_count=same_count,
-                    before=old_side,
-                    after=new_side,
-                    is_text=is_text,
-                )
+                Diff(message=shown, same_count=same, before=before, after=after, is_text=is_text)
             )
         return diffs
 
-    async def _originals(
-        self, stored_by_key: Mapping[str | None, StoredSegment]
-    ) -> dict[str | None, bytes]:
+    async def _originals(self, segments: Iterable[Segment]) -> dict[str | None, bytes]:
         """Return the bytes of messages as an earlier request contained them, by key."""
-        segment_by_message = {
-            stored_segment.segment.message_id: stored_segment.segment
-            for stored_segment in stored_by_key.values()
-        }
+        segment_by_message = {segment.message_id: segment for segment in segments}
         sent_rows = frozenset(self._turn.rebuilt.rows)
-        names = [
-            name
-            for name in await self._store.quoting(list(segment_by_message))
-            if name not in sent_rows
-        ]
-        bodies_by_key: dict[str | None, bytes] = {}
-        for start in range(0, len(names) if segment_by_message else 0, _BODIES_PER_QUERY):
-            for piece in (
-                await self._store.pieces(names[start : start + _BODIES_PER_QUERY])
-            ).values():
+        rows = await self._store.quoting(list(segment_by_message)) if segment_by_message else ()
+        earlier_rows = [row for row in rows if row not in sent_rows]
+        body_by_key: dict[str | None, bytes] = {}
+        for start in range(0, len(earlier_rows), _BODIES_PER_QUERY):
+            pieces = await self._store.pieces(earlier_rows[start : start + _BODIES_PER_QUERY])
+            for piece in pieces.values():
                 segment = segment_by_message.get(piece.about[0]) if piece.about else None
-                if segment is None or len(piece.body) <= len(bodies_by_key.get(segment.key, b"")):
+                if segment is None or len(piece.body) <= len(body_by_key.get(segment.key, b"")):
                     continue
                 words = all_words(self._codec.read(piece.body).parts)
                 # with a mark of its own, the piece is a block that quotes the message
                 if not any(mark in words and mark not in segment.text for mark in OWN_MARKS):
-                    bodies_by_key[segment.key] = piece.body
-        return bodies_by_key
+                    body_by_key[segment.key] = piece.body
+        return body_by_key
 
 
 async def list_recalled(store: Store, turn: TurnRequest) -> list[tuple[float, Segment | None]]:
     """Return the recalled messages of a turn by score, best first; None for a removed message."""
-    scores = {
-        cast("SegmentId", pair[0]): float(pair[1]) for pair in turn.report.get("recalled") or ()
-    }
-    segment_by_id = {
-        stored_segment.segment.id: stored_segment.segment
-        for stored_segment in await store.segments(list(scores))
-    }
-    ranked_scores = sorted(scores.items(), key=lambda pair: -pair[1])
-    return [(score, segment_by_id.get(id_)) for id_, score in ranked_scores]
+    scores = {SegmentId(id_): float(score) for id_, score, *_ in turn.report.get("recalled") or ()}
+    stored_segments = await store.segments(list(scores))
+    segments = {stored.segment.id: stored.segment for stored in stored_segments}
+    return [
+        (scores[id_], segments.get(id_)) for id_ in sorted(scores, key=lambda id_: -scores[id_])
+    ]
 
 
 def compare_bytes(

@@ -31,6 +31,7 @@ _MAX_STRETCHES: Final = 16
 # Not measured: the most that a person reads at once; `--json` has all.
 _MAX_LISTED: Final = 40
 _MAX_TOOLS: Final = 6
+_MAX_MATCHES: Final = 5
 _FILE_KINDS: Final = {
     "pi": "pi session",
     "claude-code": "Claude Code session",
@@ -74,7 +75,7 @@ def session_lines(explanation: Explained, width: int, *, lists_all: bool = False
     if lists_all:
         yield from (_message_line(fate, width, reason=True) for fate in explanation.fates)
     else:
-        yield from _stretch_lines(explanation.fates, width)
+        yield from stretch_lines(explanation.fates, width)
     yield ""
     yield from wrap(turn_line(explanation), width)
     for stage in explanation.stages:
@@ -155,7 +156,17 @@ def _message_line(fate: MessageFate, width: int, *, reason: bool = False) -> str
     return clip_text(start + reason_words + fate.excerpt, width).rstrip()
 
 
-def _stretch_lines(fates: Sequence[MessageFate], width: int) -> Iterator[str]:
+def message_lines(fates: Sequence[MessageFate], width: int) -> Iterator[str]:
+    """Describe a few messages, each with its reason."""
+    for fate in fates[:_MAX_MATCHES]:
+        yield _message_line(fate, width)
+        yield from _hanging(f"{'':8}{fate.fate}: ", reason_text(fate.reasons), width)
+    if len(fates) > _MAX_MATCHES:
+        yield f"… and {len(fates) - _MAX_MATCHES} more contain these words."
+
+
+def stretch_lines(fates: Sequence[MessageFate], width: int) -> Iterator[str]:
+    """Describe all messages of a request: those with the same outcome and reason in one line."""
     found_stretches = stretches(fates)
     for stretch in (
         found_stretches

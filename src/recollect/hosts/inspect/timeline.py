@@ -230,13 +230,10 @@ def timeline_of(
 
 def _with_price(line: TurnLine, next_line: TurnLine | None, prices: PriceList) -> TurnLine:
     """Add the cost and the usage to a turn's line. The next turn's record contains the usage."""
-    reported_usage = None
-    if (
-        next_line is not None
-        and next_line.turn == line.turn + 1
-        and next_line.sizes.figures is not None
-    ):
-        reported_usage = next_line.sizes.figures.usage
+    figures = None
+    if next_line is not None and next_line.turn == line.turn + 1:
+        figures = next_line.sizes.figures
+    reported_usage = None if figures is None else figures.usage
     price = None if line.sizes.is_prompt else model_price(line.model, prices)
     usage = reported_usage
     if usage is None:

@@ -275,7 +275,6 @@ def all_words(parts: Sequence[Part]) -> str:
 # Not measured: the answer of a command fits a screen.
 MAX_LISTED: Final = 20
 _MAX_MATCHES: Final = 5
-_EXCERPT_LINE_CHARS: Final = 60
 
 
 def reason_text(reasons: tuple[Reason, ...]) -> str:
@@ -303,34 +302,6 @@ def why_text(stretch: Stretch) -> str:
             Reason(reason.cause, **{**reason.numbers, "score": ends}) for reason in stretch.reasons
         )
     )
-
-
-def turn_text(turn: TurnFates, numbers: Sequence[int] = ()) -> str:
-    """Format the outcomes of a request's messages. With `numbers`, list only these messages."""
-    if not numbers:
-        lines = [
-            f"  {stage.stage}: {stage.outcome}: {reason_text(stage.reasons)}"
-            for stage in turn.stages
-            if stage.outcome not in ("done", "nothing")
-        ]
-        for stretch in stretches(turn.messages)[-MAX_LISTED:]:
-            sizes = f"{stretch.tokens_before:>7,} → {stretch.tokens_after:<7,}"
-            lines.append(
-                f"  {span_text(stretch):>11}  {stretch.fate:<10} {sizes} {why_text(stretch)}"
-            )
-        return "\n".join(lines)
-    listed_fates = [fate for fate in turn.messages if fate.number in numbers]
-    lines = [_fate_line(fate) for fate in listed_fates[:_MAX_MATCHES]]
-    if len(listed_fates) > _MAX_MATCHES:
-        lines.append(f"… and {len(listed_fates) - _MAX_MATCHES} more contain these words.")
-    return "\n".join(lines)
-
-
-def _fate_line(fate: MessageFate) -> str:
-    sizes = f"{fate.tokens_before:,} → {fate.tokens_after:,} tokens"
-    excerpt = format_excerpt(fate.excerpt, _EXCERPT_LINE_CHARS)
-    reason_words = reason_text(fate.reasons)
-    return f"{fate.number:>4} {fate.role} »{excerpt}«: {fate.fate}, {sizes}: {reason_words}"
 
 
 def turns_text(kept_turns: Sequence[KeptTurn]) -> list[str]:

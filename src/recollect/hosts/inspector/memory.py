@@ -20,11 +20,10 @@ from recollect.core.values.tenant import KeyScope
 from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.checks import Check, check_machine
-from recollect.hosts.inspect.searching import fact_book, search_memory
+from recollect.hosts.inspect.searching import search_memory
 from recollect.hosts.inspect.turns import format_excerpt
 from recollect.hosts.inspector.access import policy
 from recollect.hosts.inspector.removal import (
-    RemovalPlace,
     forget_planned,
     plan_forgetting,
     redact_stored,
@@ -59,13 +58,9 @@ async def search(view: PageView) -> Response:
     max_hits = max(3, MAX_HITS // max(1, len(searched_spaces)))
     for space in searched_spaces if query else ():
         async with view.open(space) as opened_space:
+            store, settings, name = opened_space.store, opened_space.settings, opened_space.space
             results_by_space[space] = await search_memory(
-                opened_space.store,
-                opened_space.settings,
-                opened_space.space,
-                query,
-                limit=MAX_HITS,
-                session=None,
+                store, settings, name, query, limit=MAX_HITS, session=None
             )
     # scores compare only within one memory
     hits: dict[str, dict[str, list[tuple[StoredSegment, Hit]]]] = {}
@@ -90,16 +85,12 @@ async def search(view: PageView) -> Response:
 
 async def facts(view: PageView) -> Response:
     """List the facts of a memory."""
-    spaces, past, words = (
-        await view.spaces(),
-        bool(view.parameter("past")),
-        view.parameter("q").strip(),
-    )
-    found_facts = []
+    spaces, found_facts = await view.spaces(), []
+    past, words = bool(view.parameter("past")), view.parameter("q").strip()
     if spaces:
         async with view.open() as opened_space:
-            book = fact_book(opened_space.store, opened_space.settings)
-            found_facts = list(await book.list(FactFilter(superseded=past, search=words)))
+            fact_filter = FactFilter(superseded=past, search=words)
+            found_facts = list(await opened_space.facts.list(fact_filter))
     return view.render(
         "facts.html",
         spaces=spaces,
@@ -113,7 +104,7 @@ async def facts(view: PageView) -> Response:
 async def fact(view: PageView) -> Response:
     """Show a fact, its source messages, its versions, and the actions on it."""
     async with view.open() as opened_space:
-        book = fact_book(opened_space.store, opened_space.settings)
+        book = opened_space.facts
         fact_why, history = (
             await book.why(view.parameter("id")),
             await book.history(view.parameter("id")),
@@ -141,7 +132,7 @@ async def write_fact(view: PageView) -> Response:
     """Add or correct a fact, pin it, or end its validity."""
     id_, text, act = view.parameter("id"), view.parameter("text").strip(), view.parameter("act")
     async with view.open() as opened_space:
-        book = fact_book(opened_space.store, opened_space.settings)
+        book = opened_space.facts
         if act == "expire":
             await book.expire(id_)
         elif act:
@@ -161,9 +152,7 @@ async def forget(view: PageView) -> Response:
     spaces, plan, segments = await view.spaces(), None, []
     if any(view.parameter(name) for name in _FORGET_FIELDS):
         async with view.open() as opened_space:
-            plan = await plan_forgetting(
-                _place(opened_space), await _order(view, opened_space), look=True
-            )
+            plan = await plan_forgetting(opened_space, await _order(view, opened_space), look=True)
         segments = [
             *(target.segment for target in plan.targets.stored_segments),
             *plan.targets.spooled_segments,
@@ -182,14 +171,13 @@ async def forget(view: PageView) -> Response:
 async def forget_now(view: PageView) -> Response:
     """Forget what the preview showed, and show the certificate."""
     async with view.open() as opened_space:
-        place = _place(opened_space)
-        plan = await plan_forgetting(place, await _order(view, opened_space), look=True)
+        plan = await plan_forgetting(opened_space, await _order(view, opened_space), look=True)
         if plan.said != view.parameter("expected"):
             fields = {name: view.parameter(name) for name in _FORGET_FIELDS}
             back = (view.link("forget", space=view.space, **fields), "Look at the preview again")
             text = "What would be forgotten has changed since the preview: nothing was forgotten."
             return view.notice("Not forgotten", text, 409, back=back)
-        certificate = await forget_planned(place, plan)
+        certificate = await forget_planned(opened_space, plan)
     await view.visitor.spaces.note("messages forgotten", view.space)
     block = plain_block(certificate_text(certificate, standing=standing_limits()))
     text = "This is the certificate. It contains no message content. Copy it to keep it."
@@ -197,40 +185,27 @@ async def forget_now(view: PageView) -> Response:
     return view.notice("Forgotten", text, back=back, block=block)
 
 
-def _place(opened_space: OpenSpace) -> RemovalPlace:
-    return RemovalPlace(
-        store=opened_space.store,
-        space=opened_space.space,
-        spools=opened_space.spools,
-        has_files=opened_space.has_files,
-    )
-
-
 async def _order(view: PageView, opened_space: OpenSpace) -> ForgetOrder:
     from recollect.adapters.session.clean_files import resolve_sessions
 
     order = ForgetOrder(at=time.time())
     if id_ := view.parameter("fact"):
-        return await fact_book(opened_space.store, opened_space.settings).order_to_forget(
-            [id_], versions=bool(view.parameter("versions"))
-        )
+        versions = bool(view.parameter("versions"))
+        return await opened_space.facts.order_to_forget([id_], versions=versions)
     if id_ := view.parameter("segment"):
         order = replace(order, segments=(SegmentId(id_),))
     if name := view.parameter("forget_session"):
-        session_names = (
-            resolve_sessions(opened_space.space, [name]) if opened_space.has_files else (name,)
-        )
-        order = replace(order, sessions=session_names)
+        has_files = opened_space.has_files
+        sessions = resolve_sessions(opened_space.space, [name]) if has_files else (name,)
+        order = replace(order, sessions=sessions)
     if text := view.parameter("matching").strip():
         order = replace(order, matching=text)
     if age_text := view.parameter("older_days").strip():
-        age = read_age(
-            f"{age_text}d" if age_text.isdecimal() else age_text if age_text[-1].isalpha() else ""
-        )
+        age_text += "d" * age_text.isdecimal()
+        age = read_age(age_text) if age_text[-1].isalpha() else None
         if not age:
-            raise RecollectError(
-                f"Older than {plain_line(age_text)!r}: give days such as 90, or 12h"
-            )
+            text = plain_line(view.parameter("older_days"))
+            raise RecollectError(f"Older than {text!r}: give days such as 90, or 12h")
         # rounded, so that preview and confirmed request have the same time
         order = replace(order, said_before=time.time() // 3600 * 3600 - age)
     return order
@@ -268,7 +243,7 @@ async def _redact_memory(view: PageView, *, apply: bool) -> RedactionReport:
     async with view.open() as opened_space:
         rules = opened_space.settings.redaction
         masks = Masks(pii=bool(view.parameter("pii")) or rules.pii, patterns=own_patterns)
-        return await redact_stored(_place(opened_space), masks, rules, apply=apply)
+        return await redact_stored(opened_space, masks, rules, apply=apply)
 
 
 async def health(view: PageView) -> Response:

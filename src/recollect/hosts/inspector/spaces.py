@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Protocol
 from recollect.adapters.wiring import is_server, open_spool, open_store, stored_spaces
 from recollect.adapters.wiring.stores import is_stored
 from recollect.errors import RecollectError
+from recollect.hosts.inspect.searching import fact_book
 from recollect.hosts.inspect.sessions import engine_without_models
+from recollect.hosts.inspector.removal import RemovalPlace
 from recollect.system.places import spaces_folder
 
 if TYPE_CHECKING:
     from recollect.core.engine import Engine
-    from recollect.core.ports import Spool, Store
+    from recollect.core.facts.book import FactBook
     from recollect.core.values.upkeep import SpaceSummary, SpoolState
     from recollect.system.config import Settings
 
@@ -29,18 +31,17 @@ class UnknownSpace(RecollectError):  # noqa: N818 - says what it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenSpace:
-    """A memory that a page reads."""
+class OpenSpace(RemovalPlace):
+    """A memory that a page reads, and that its actions change."""
 
-    space: str
-    store: Store
     settings: Settings
-    spools: tuple[Spool, ...] = ()
-    """This machine's spool of the memory; a service has no spool."""
     spool: SpoolState | None = None
     """State of this machine's spool; None if there is no spool."""
-    has_files: bool = True
-    """True if chat transcripts of this machine belong to the memory."""
+
+    @property
+    def facts(self) -> FactBook:
+        """The facts, to read and change them."""
+        return fact_book(self.store, self.settings)
 
 
 class Spaces(Protocol):
