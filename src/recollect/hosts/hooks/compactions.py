@@ -74,13 +74,18 @@ class AgentCompactions:
         self,
         engine: Engine,
         session_id: str,
-        transcript: RecordedSession,
-        *,
+        transcript: RecordedSession | None,
+        window: RecordedSession | None,
         max_tokens: int,
     ) -> str:
-        """Return the block of what the summary left out of all messages so far."""
+        """Return the block of what the summary left out of all messages so far. `window` is what a
+        resumed session still has; None right after the compaction."""
+        if transcript is None:
+            return ""
         placed = await place_transcript(engine.parts, session_id, transcript)
         compaction = _unanswered(transcript)
+        if window is not None and transcript.host_compactions:
+            compaction = transcript.host_compactions[-1]
         summary = self._session(session_id).summary if compaction is None else compaction.summary
         entries = [
             entry
@@ -93,7 +98,10 @@ class AgentCompactions:
         ]
         if not entries:
             return ""
-        if compaction is not None:
+        if window is not None:
+            shown = [placed.entries[index] for index in transcript.current]
+            texts = [t for entry in shown for t in texts_of_entry(entry)] + [*window.added_texts]
+        elif compaction is not None:
             kept = [placed.entries[index] for index in sorted(compaction.kept_items)]
             texts = [compaction.kept_text, *(t for entry in kept for t in texts_of_entry(entry))]
         else:
@@ -102,7 +110,7 @@ class AgentCompactions:
             write_left_out,
             entries,
             VisibleText(summary, *texts),
-            open_request=_open_request(entries),
+            open_request="" if window else _open_request(entries),
             max_tokens=max_tokens,
             count_tokens=engine.parts.weigher.text,
             mask=TextMask(engine.settings.redaction).text,

@@ -24,15 +24,12 @@ from recollect.core.engine.lookup import embed_missing
 from recollect.core.formats.blocks import texts_of
 from recollect.core.formats.json_text import decode_outer, encode
 from recollect.core.formats.recalled_block import join_blocks, recalled_items, without_items
-from recollect.core.rules.identity import segment_id, space_secret
-from recollect.core.rules.message_redaction import TextMask
+from recollect.core.rules.identity import space_secret
 from recollect.core.rules.tokens import count_text
 from recollect.core.transfer.agent_histories import first_folder
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.turn.inject import find_repeated_items, has_hit
-from recollect.core.turn.standing_block import stand
 from recollect.core.values.edit import Insert
-from recollect.core.values.message import MessageId
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
 from recollect.hosts.hooks.brief import moment_answer, session_brief, standing_rules_block
@@ -50,8 +47,6 @@ MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_5
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
 BLOCK_TOKENS: Final = 450
 """Token limit of the memories for a prompt."""
-STANDING_TOKENS: Final = 900
-"""Token limit of the standing block, which after a compaction is added with a recalled block."""
 SETTLE_SECONDS: Final = 2.0
 MORE: Final = (
     "More is in memory: search it with Recollect's memory tools, or with the command "
@@ -123,7 +118,6 @@ class HookMemory:
         self.spaces: MemoryPool[str, OpenMemory] = MemoryPool(
             lambda space: OpenMemory(open_space(space, self._settings))
         )
-        self._standing_tokens = min(recall.standing_tokens, STANDING_TOKENS)
         self._sessions: OrderedDict[str, _HookSession] = OrderedDict()
         self._transcripts: OrderedDict[tuple[AgentName, str], FollowedTranscript] = OrderedDict()
         self._compactions = AgentCompactions()
@@ -266,56 +260,18 @@ class HookMemory:
         engine = hook.memory.engine
         body = request_with(None, hook.agent, hook.session.prompt or newest or "Go on.")
         context = await engine.preview(hook.session_id, body, format=_FORMATS[hook.agent])
-        if source == "compact":
-            return await self._compacted(hook, transcript, context)
-        standing = await self._standing_block(hook, transcript)
-        return hook.new_context(context, standing, known=look.added)
-
-    async def _compacted(
-        self, hook: _Hook, transcript: RecordedSession | None, context: Context
-    ) -> str:
-        """Return what the agent's summary left out, and the best memories for the prompt."""
-        block, engine, weigh = "", hook.memory.engine, hook.memory.engine.parts.weigher.text
-        max_tokens = LEFT_OUT_TOKENS - weigh(MORE)
-        if transcript is not None:
-            block = await self._compactions.left_out_block(
-                engine, hook.session_id, transcript, max_tokens=max_tokens
-            )
-        rules = await standing_rules_block(engine, hook.session_id)
-        block = "\n".join(filter(None, (block, rules)))
-        most = GIVEN_TOKENS - weigh(f"{block}\n{MORE}")
-        recalled = best_memories(
-            hook.new_context(context, known=frozenset(recalled_items(block))), context, most, weigh
+        weigh = engine.parts.weigher.text
+        window = look.session if source == "resume" else None
+        block = await self._compactions.left_out_block(
+            engine, hook.session_id, transcript, window, LEFT_OUT_TOKENS - weigh(MORE)
         )
+        rules = await standing_rules_block(engine, hook.session_id) if window is None else ""
+        block = "\n".join(filter(None, (block, rules)))
+        known = frozenset(recalled_items(block)) | (look.added if window else frozenset())
+        most = GIVEN_TOKENS - weigh(f"{block}\n{MORE}")
+        recalled = best_memories(hook.new_context(context, known=known), context, most, weigh)
         texts = [text for text in (block, recalled.removesuffix(f"\n{MORE}")) if text]
         return "\n".join([*texts, MORE]) if texts else ""
-
-    async def _standing_block(
-        self, hook: _Hook, transcript: RecordedSession | None
-    ) -> list[Insert]:
-        if transcript is None or not transcript.items:
-            return []
-        body = request_of([item.raw for item in transcript.items], hook.agent)
-        engine = hook.memory.engine
-        context = await engine.preview(
-            hook.session_id, body, format=_FORMATS[hook.agent], recall=False
-        )
-        entries = context.report.entries
-        segments = {entry.key: segment_id(hook.session_id, entry.key) for entry in entries}
-        ids = [*map(MessageId, segments.values()), *(entry.id for entry in entries)]
-        forgotten = await attempted(engine.parts.store.tombstoned(ids))
-        if not entries or isinstance(forgotten, Failure):
-            return []
-        stood = stand(
-            [entry for entry in entries if forgotten.isdisjoint((entry.id, segments[entry.key]))],
-            (),
-            engine.parts.weigher,
-            anchor=entries[-1].key,
-            budget_tokens=self._standing_tokens,
-            turn=context.report.turn,
-            mask=TextMask(self._settings.redaction).text,
-        )
-        return [] if stood.edit is None else [stood.edit]
 
     async def _archive(self, hook: _Hook, *, ended: bool = False) -> None:
         """Store the messages that memory lacks. After a compaction, and for a session that is new
@@ -480,12 +436,10 @@ class _Hook:
     memory: OpenMemory
     transcript: FollowedTranscript
 
-    def new_context(
-        self, context: Context, before: Sequence[Insert] = (), *, known: frozenset[str]
-    ) -> str:
+    def new_context(self, context: Context, *, known: frozenset[str]) -> str:
         fresh: list[str] = []
         hits = () if context.recalled is None else context.recalled.hits
-        for edit in (*before, *context.report.new_edits):
+        for edit in context.report.new_edits:
             if not isinstance(edit, Insert):
                 continue
             repeated = find_repeated_items(edit.text, known)
