@@ -137,20 +137,17 @@ def test_a_compaction_of_claude_code_in_the_midst_of_a_request(
     assert told.index(OPEN_NOTE) < told.index(f"user: {asked}") < told.index(f"user: {RULE}")
     assert EARLIER_ORDER not in given
 
-    def receipt(*words: str) -> Any:
-        words = ("receipt", str(talk.session), *words, "--json")
-        return json.loads(run_recollect(recollect_home, agent.project, *words))
-
-    (row,) = receipt("--list")["compactions"]
+    session = str(talk.session)
+    (row,) = receipts_of(recollect_home, agent.project, session, "--list")["compactions"]
     sizes = boundary["compactMetadata"]
     assert row["tokens_before"] == sizes["preTokens"]
     assert row["tokens_after"] == sizes["postTokens"]
     assert (row["host"], row["undone"]) == ("Claude Code", False)
-    found = receipt()
+    found = receipts_of(recollect_home, agent.project, session)
     assert "SUMMARY-MARK" in found["summary"]
     pinned = [one["text"] for one in found["receipt"]["findings"] if one["pinned"]]
     assert {DECISION, RULE} <= set(pinned)
-    listed = run_recollect(recollect_home, agent.project, "receipt", str(talk.session))
+    listed = run_recollect(recollect_home, agent.project, "receipt", session)
     assert "Claude Code compacted by itself" in listed
     assert "given back" in listed
     assert_nothing_left(recollect_home, agent.project)
@@ -235,9 +232,26 @@ def test_a_decision_outlasts_the_compaction_of_codex(tmp_path: Path, recollect_h
     assert "environment_context" not in _recalled(compacted), "nobody laid that down"
     assert "port 5433" in _recalled(asked)
     assert "port 5433" in _recalled(forked)
+    rollouts = sorted(agent.home.rglob("rollout-*.jsonl"))
+    first = json.loads(rollouts[0].read_bytes().split(b"\n")[0])["payload"]["id"]
+    found = receipts_of(recollect_home, agent.project, first)
+    assert found["host"] == "Codex"
+    assert "SUMMARY-MARK" in found["summary"]
+    assert DECISION in [one["text"] for one in found["receipt"]["findings"] if one["pinned"]]
     run_recollect(recollect_home, agent.project, "uninstall", "codex", "--project")
     assert not (agent.project / ".codex").exists()
     assert_nothing_left(recollect_home, agent.project)
+
+
+def receipts_of(home: Path, folder: Path, session: str, *words: str) -> Any:
+    """Return what `recollect receipt` says, once there is one: it is made in the background."""
+    text = ""
+    for _ in range(100):
+        text = run_recollect(home, folder, "receipt", session, *words, "--json")
+        if text and '"compactions": []' not in text:
+            break
+        time.sleep(0.2)
+    return json.loads(text)
 
 
 def _recalled(request: str) -> str:
