@@ -4,7 +4,10 @@ import asyncio
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -12,14 +15,18 @@ from tests.unit.hooks.agent_transcripts import ClaudeTranscript
 
 from recollect import open_memory
 from recollect.adapters.wiring import merge, open_store
+from recollect.agent.chat.opening import ChatOrder
 from recollect.cli import main
 from recollect.core.values.segment import Segment
+from recollect.hosts.gateway.shaping import Shaper
 from recollect.hosts.hooks.memory import HookMemory
 from recollect.system import projects
 from recollect.system.config import load_settings
+from recollect.system.config.settings import GatewaySettings
 from recollect.system.places import space_file
 
 PORT = "We decided to run the staging API on port 8443."
+BY_FOLDER = GatewaySettings(by_folder=True)
 KESTREL = "Invoices are printed by the Kestrel service."
 
 
@@ -160,3 +167,50 @@ def test_install_names_the_memory(clones: Path, monkeypatch: pytest.MonkeyPatch)
     run("install", "claude-code", "--space", "", "--no-download-model")
     assert projects.project_space(str(clones / "first")) == str(clones / "first")
     shutil.rmtree(clones / "second")
+
+
+def test_every_way_in_has_the_same_memory_for_a_folder(
+    clones: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a worktree, in a renamed folder and in a joined clone: hooks, gateway, wrap, MCP, chat,
+    commands and imports."""
+    run("project", "join", "--yes")
+    wanted = str(clones / "first")
+    subprocess.run(
+        ["git", "worktree", "add", "-q", "../wt"], cwd=clones / "first", check=True, timeout=60
+    )
+    projects.project_space(str(clones / "wt"))
+    (clones / "first").rename(clones / "renamed")
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    settings = load_settings(environment={}).settings
+    for name in ("renamed", "wt", "second"):
+        folder = clones / name
+        monkeypatch.chdir(folder)
+        seen: dict[str, str] = {}
+
+        async def hook(folder: Path = folder, seen: dict[str, str] = seen) -> None:
+            memory = HookMemory(settings)
+            payload = {"cwd": str(folder), "session_id": "s", "hook_event_name": "SessionStart"}
+            await memory.answer("claude-code", payload)
+            seen["hooks"] = memory._sessions["s"].space
+            await memory.close()
+
+        asyncio.run(hook())
+        shaper = SimpleNamespace(_settings=replace(settings, gateway=BY_FOLDER))
+        caller = SimpleNamespace(space=None, folder=str(folder))
+        seen["gateway"] = Shaper.space_of(cast(Any, shaper), cast(Any, caller))
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "recollect.cli.gateway.run_wrapped",
+                lambda _, given, *__, seen=seen: seen.update(wrap=given.gateway.space) or 0,
+            )
+            run("wrap", "claude")
+            patch.setattr(
+                "recollect.hosts.mcp.stdio.serve_stdio",
+                lambda order, seen=seen: seen.update(mcp=order.space),
+            )
+            run("mcp")
+        seen["chat"] = ChatOrder(workspace=folder, settings=settings).space_name
+        seen["commands"] = json.loads(run("project", "--json"))["space"]
+        assert set(seen.values()) == {wanted}, (name, seen)
+        assert "Kestrel" in run("memory", "search", "who prints invoices?")

@@ -208,17 +208,16 @@ def chat_space(folder: str) -> str:
 
 def find_match(folder: str, *, keep: bool = True) -> Match:
     """Return the memory of a folder and the reason, as `project_space` does."""
-    found = find_project(folder)
-    match, is_changed = _match(_read(), found, folder)
+    found, registry = find_project(folder), _read()
+    match, is_changed = _match(registry, found, folder)
     if is_changed and (keep or space_file(match.space).exists()):
         try:
             with changing() as registry:
                 match, _ = _match(registry, found, folder)
         except OSError as error:  # a session continues without the record
             LOG.warning("the list of projects cannot be written: %s", error)
-    everywhere = _read().everywhere
-    if everywhere and match.project.reason not in ("chosen", "joined", "split"):
-        return Match(everywhere, "everywhere", match.project)
+    if registry.everywhere and match.project.reason not in ("chosen", "joined", "split"):
+        return Match(registry.everywhere, "everywhere", match.project)
     return match
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial
 from io import BytesIO
@@ -66,11 +66,8 @@ class AgentHistory:
     size_bytes: int
     last_at: float
     read: Callable[[], bytes] = field(repr=False)
-
-    @property
-    def space(self) -> str:
-        """The space that hooks and the gateway use in this folder."""
-        return project_space(self.project, keep=False)
+    space: str = ""
+    """The space that hooks and the gateway use in this folder."""
 
 
 @dataclass(slots=True)
@@ -88,6 +85,9 @@ def find_histories() -> FoundHistories:
     _find_codex(result)
     _find_files(result, "pi", pi_folder() / "sessions", "*/*.jsonl")
     _find_openclaw(result)
+    folders = {history.project for history in result.histories}
+    spaces = {folder: project_space(folder, keep=False) for folder in folders}
+    result.histories = [replace(one, space=spaces[one.project]) for one in result.histories]
     result.histories.sort(key=lambda history: (history.space, history.last_at, history.name))
     return result
 
