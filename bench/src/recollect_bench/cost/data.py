@@ -32,7 +32,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
-from recollect.cli.import_ import Recorded, find_sources
+from recollect.cli.import_run import Recorded, find_sources
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import array_items, object_fields
 from recollect.core.formats.transcripts import read_transcripts

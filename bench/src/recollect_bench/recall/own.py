@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from recollect.cli.import_ import Recorded, find_sources
+from recollect.cli.import_run import Recorded, find_sources
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.transcripts import read_transcripts
 from recollect.core.ports import Store
