@@ -145,8 +145,9 @@ def settings_for_wrap(
     `gateway.upstream`, the URL in the agent's configuration or environment, or the provider's usual
     URL. The command prints an unusual URL."""
     loaded_settings = load_settings(arguments=arguments)
-    named = {one for one in agent.families if loaded_settings.sources[_key(one)].kind != "default"}
-    routes = agent.read_routes(agent_arguments, named)
+    sources = loaded_settings.sources
+    set_families = {name for name in agent.families if sources[_key(name)].kind != "default"}
+    routes = agent.read_routes(agent_arguments, set_families)
     agent_upstreams = agent.upstreams(routes)
     upstreams: dict[str, Any] = {}
     for line in routes.direct:
@@ -154,7 +155,7 @@ def settings_for_wrap(
     for family in routes.redirected:
         key = _key(family)
         url, named_by = getattr(loaded_settings.settings.gateway.upstream, family), ""
-        if family in named:
+        if family in set_families:
             named_by = key
         elif family in agent_upstreams:
             upstreams[key] = url = agent_upstreams[family].url
@@ -184,15 +185,15 @@ def run_wrapped(
     from recollect.hosts.gateway.agents import launched
     from recollect.hosts.gateway.running import BackgroundGateway
 
-    delayed = DelayedMessages()
-    gateway = BackgroundGateway(settings, notify=delayed.add, agent=agent.name)
-    with logging_to(delayed), gateway as running, launched(agent, running.url, routes) as launch:
+    messages = DelayedMessages()
+    gateway = BackgroundGateway(settings, notify=messages.add, agent=agent.name)
+    with logging_to(messages), gateway as running, launched(agent, running.url, routes) as launch:
         space = settings.gateway.space
         name = shown_space(space)
         _report(f"memory of {name} (--space {shlex.quote(name)}); to watch: recollect tail")
         command = [agent.program, *launch.arguments, *arguments]
         code = run_agent(command, {**os.environ, **launch.environment})
-    for text in delayed.texts:
+    for text in messages.texts:
         _report(text)
     if not gateway.gateway.activity.has_model_requests:
         _report(
