@@ -472,7 +472,7 @@ def test_a_daemon_that_ends_right_after_a_hook_loses_nothing(lab: Lab, end: str)
         wait_until(lambda: not lab.processes())
 
     def all_are_stored() -> bool:
-        assert lab.hook(other.event(lab, "SessionStart", source="startup"), **environment) == {}
+        lab.hook(other.event(lab, "SessionStart", source="startup"), **environment)
         return asyncio.run(in_store(lab)).total() == 2 * len(pages)
 
     wait_until(all_are_stored)
