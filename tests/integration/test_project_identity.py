@@ -372,6 +372,22 @@ def a_git_file_that_names_the_worktree_of_another(disk: Disk) -> dict[str, str]:
 
 
 @case
+def a_hard_link_to_the_git_file_of_a_worktree(disk: Disk) -> dict[str, str]:
+    disk.session(disk.repository("a"))
+    disk.git("worktree", "add", "-q", "../wt", folder="a")
+    (disk.root / disk.folder("evil") / ".git").hardlink_to(disk.root / "wt/.git")
+    return {"evil": NEW, "wt": A}
+
+
+@case
+def a_git_file_that_names_a_link_to_another_repository(disk: Disk) -> dict[str, str]:
+    disk.session(disk.repository("a"))
+    disk.write("evil/.git", "gitdir: ./x\n")
+    (disk.root / "evil/x").symlink_to(disk.root / "a/.git")
+    return {"evil": NEW}
+
+
+@case
 def a_git_folder_with_a_common_folder_elsewhere(disk: Disk) -> dict[str, str]:
     disk.session(disk.repository("a"))
     disk.repository("evil", text="another")

@@ -78,12 +78,20 @@ def _linked_repository(top: str, mark: str) -> Repository | None:
         common = os.path.realpath(os.path.join(own, read_text(os.path.join(own, "commondir"))))
         back = os.path.join(own, read_text(os.path.join(own, "gitdir")))
         belongs = os.path.dirname(own) == os.path.join(common, "worktrees")
-        if belongs and _is_repository(common) and os.path.samefile(back, mark):
+        if belongs and _is_repository(common) and _names_this(back, mark):
             return Repository(common, _top_of(common), is_linked=True)
         return None
     back = next(_config_values(own, "core", "worktree"), "")
     is_submodule = back and os.path.samefile(os.path.join(own, back), top)
     return Repository(own, top) if is_submodule and _is_repository(own) else None
+
+
+def _names_this(path: str, file: str) -> bool:
+    """Return True if the path names this file, maybe in other letters. A hard link to the file of
+    another worktree is not named by it."""
+    if os.path.realpath(path) == file:
+        return True
+    return os.path.samefile(path, file) and os.stat(file).st_nlink == 1
 
 
 def _top_of(common: str) -> str:
