@@ -16,10 +16,10 @@ def test_a_keyword_sets_its_bit_wherever_it_stands_and_ends_with_its_sign() -> N
     assert keywords_in("all my passphrases") & phrase == phrase
     assert keywords_in("é login—“密码”") & (login | han) == login | han
     rules = Keywords([("session=", 1), (" -q", 2), ("vault login", 3)])
-    held = [rule for _, rule in rules.held(keywords_in("my_session=1"))]
+    held = [rule for _, rule in rules.find_held(keywords_in("my_session=1"))]
     assert held == [1]
-    assert rules.held(keywords_in("sessions a-q login vaults")) == []
-    assert [rule for _, rule in rules.held(keywords_in("vault login -q"))] == [2, 3]
+    assert rules.find_held(keywords_in("sessions a-q login vaults")) == []
+    assert [rule for _, rule in rules.find_held(keywords_in("vault login -q"))] == [2, 3]
 
 
 def test_runs_read_are_forgotten_before_they_fill_memory(monkeypatch: pytest.MonkeyPatch) -> None:

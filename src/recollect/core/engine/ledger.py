@@ -63,7 +63,7 @@ def session_write(
         shared = next((at for at, (old, new) in pairs if old != new), len(state.path))
 
     def mask(text: str) -> str:
-        return redact(text, pii=redaction.pii, judged=keeping.judged).text
+        return redact(text, pii=redaction.pii, judged_texts=keeping.judged).text
 
     def masked(edit: Edit) -> Edit:
         return _masked(edit, mask) if redaction.enabled else edit

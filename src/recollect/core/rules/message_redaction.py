@@ -62,21 +62,29 @@ def redact_json(raw: bytes, *, pii: bool = False) -> tuple[bytes, bool]:
 
 
 def redact_json_text(
-    text: str, *, pii: bool = False, known: Collection[str] = (), judged: JudgedTexts | None = None
+    text: str,
+    *,
+    pii: bool = False,
+    known_secrets: Collection[str] = (),
+    judged_texts: JudgedTexts | None = None,
 ) -> tuple[str, dict[str, None]]:
     """Mask JSON text. Also return the masked secrets that can be recognized without a label."""
     of_json = is_json(text.encode("utf-8", "surrogatepass"))
-    looked_for = dict.fromkeys(known)
+    searched_secrets = dict.fromkeys(known_secrets)
     for _ in range(_MOST_PASSES):  # a mask changes the context of the text around it, so repeat
         if of_json:
-            spans = _json_spans(text, pii=pii, known=looked_for, judged=judged)
+            spans = _json_spans(
+                text, pii=pii, known_secrets=searched_secrets, judged_texts=judged_texts
+            )
         else:
-            spans = redact(text, pii=pii, known=looked_for, judged=judged).spans
+            spans = redact(
+                text, pii=pii, known_secrets=searched_secrets, judged_texts=judged_texts
+            ).spans
         if not spans:
             break
-        looked_for.update(secrets_in(text, spans))
+        searched_secrets.update(secrets_in(text, spans))
         text = splice(text, spans)
-    return text, looked_for
+    return text, searched_secrets
 
 
 def is_json(raw: bytes) -> bool:
@@ -95,102 +103,111 @@ def _as_space(escape: re.Match[str]) -> str:
 
 
 def _json_spans(
-    text: str, *, pii: bool, known: Collection[str], judged: JudgedTexts | None
+    text: str, *, pii: bool, known_secrets: Collection[str], judged_texts: JudgedTexts | None
 ) -> Sequence[RedactedSpan]:
     """Find the spans to mask. Each is inside one JSON string and splits no escape."""
     # also search the whole text, because secrets in nested JSON are between escaped escapes
-    written = _SPACE_ESCAPES.sub(_as_space, text)
-    in_place = redact(written, pii=pii, known=known, judged=judged).spans
+    escaped_text = _SPACE_ESCAPES.sub(_as_space, text)
+    in_place = redact(
+        escaped_text, pii=pii, known_secrets=known_secrets, judged_texts=judged_texts
+    ).spans
     ends = [span.end for span in in_place]
     spans: list[RedactedSpan] = []
     read: dict[str, Sequence[RedactedSpan]] = {}  # a cache: reports repeat strings
     for string in _STRING.finditer(text):
-        at, written = string.start("inside"), string["inside"]
-        if len(written) < _LEAST_STRING_CHARS:
+        offset, escaped_text = string.start("inside"), string["inside"]
+        if len(escaped_text) < _LEAST_STRING_CHARS:
             continue
-        beside = bisect_right(ends, at)
-        own: list[RedactedSpan] = []
-        is_data = _BASE64.fullmatch(written) is not None
-        while beside < len(in_place) and in_place[beside].start < at + len(written):
-            if not is_data or in_place[beside].rule.startswith(_BY_NAME):
-                own.append(_within(in_place[beside], at, written))
-            beside += 1
+        span_index = bisect_right(ends, offset)
+        string_spans: list[RedactedSpan] = []
+        is_data = _BASE64.fullmatch(escaped_text) is not None
+        while span_index < len(in_place) and in_place[span_index].start < offset + len(
+            escaped_text
+        ):
+            if not is_data or in_place[span_index].rule.startswith(_BY_NAME):
+                string_spans.append(_cut_to_string(in_place[span_index], offset, escaped_text))
+            span_index += 1
         if not is_data:
-            if written not in read:
-                read[written] = _decoded_spans(written, pii=pii, judged=judged)
-            own += [
-                replace(span, start=span.start + at, end=span.end + at) for span in read[written]
+            if escaped_text not in read:
+                read[escaped_text] = _spans_in_escaped(
+                    escaped_text, pii=pii, judged_texts=judged_texts
+                )
+            string_spans += [
+                replace(span, start=span.start + offset, end=span.end + offset)
+                for span in read[escaped_text]
             ]
-        spans += _merged(own)
+        spans += _merge_overlaps(string_spans)
     return spans
 
 
-def _within(span: RedactedSpan, at: int, written: str) -> RedactedSpan:
+def _cut_to_string(span: RedactedSpan, offset: int, escaped_text: str) -> RedactedSpan:
     """Cut the span to the JSON string `written` (at `at`), without splitting an escape."""
-    start, end = max(span.start - at, 0), min(span.end - at, len(written))
-    if "\\" in written:
-        first, last = _escape_over(written, start), _escape_over(written, end)
+    start, end = max(span.start - offset, 0), min(span.end - offset, len(escaped_text))
+    if "\\" in escaped_text:
+        first, last = _escape_over(escaped_text, start), _escape_over(escaped_text, end)
         start = start if first is None else first.start()
         end = end if last is None else last.end()
-    return replace(span, start=at + start, end=at + end)
+    return replace(span, start=offset + start, end=offset + end)
 
 
-def _escape_over(written: str, at: int) -> re.Match[str] | None:
-    begin = max(0, at - _ESCAPE_CHARS)
+def _escape_over(escaped_text: str, offset: int) -> re.Match[str] | None:
+    begin = max(0, offset - _ESCAPE_CHARS)
     # Go back to the start of a run of backslashes: no escape spans it.
-    while begin > 0 and written[begin - 1] == "\\":
+    while begin > 0 and escaped_text[begin - 1] == "\\":
         begin -= 1
-    for escape in _ESCAPE.finditer(written, begin):
-        if escape.end() > at:
-            return escape if escape.start() < at else None
+    for escape in _ESCAPE.finditer(escaped_text, begin):
+        if escape.end() > offset:
+            return escape if escape.start() < offset else None
     return None
 
 
-def _decoded_spans(
-    written: str, *, pii: bool, judged: JudgedTexts | None
+def _spans_in_escaped(
+    escaped_text: str, *, pii: bool, judged_texts: JudgedTexts | None
 ) -> Sequence[RedactedSpan]:
-    if "\\" not in written:
-        if _BESIDE.search(written) is None:
+    if "\\" not in escaped_text:
+        if _BESIDE.search(escaped_text) is None:
             return ()  # a single word gives the same result in any context
-        return redact(written, pii=pii, judged=judged).spans
-    decoded, _ = scanstring(f'{written}"', 0, False)
-    spans = redact(decoded, pii=pii, judged=judged).spans
+        return redact(escaped_text, pii=pii, judged_texts=judged_texts).spans
+    plain_text, _ = scanstring(f'{escaped_text}"', 0, False)
+    spans = redact(plain_text, pii=pii, judged_texts=judged_texts).spans
     if not spans:
         return ()
-    shifts = _shifts(written)
+    shifts = _shifts(escaped_text)
     return [
-        replace(span, start=_written_at(span.start, shifts), end=_written_at(span.end, shifts))
+        replace(
+            span, start=_escaped_offset(span.start, shifts), end=_escaped_offset(span.end, shifts)
+        )
         for span in spans
     ]
 
 
-def _shifts(written: str) -> list[tuple[int, int]]:
+def _shifts(escaped_text: str) -> list[tuple[int, int]]:
     """Return for each escape the position after it in the decoded text, and how many characters
     longer the JSON text is up to there."""
     shifts: list[tuple[int, int]] = []
     longer = 0
-    for escape in _ESCAPE.finditer(written):
+    for escape in _ESCAPE.finditer(escaped_text):
         longer += escape.end() - escape.start() - 1
         shifts.append((escape.end() - longer, longer))
     return shifts
 
 
-def _written_at(decoded_at: int, shifts: list[tuple[int, int]]) -> int:
+def _escaped_offset(decoded_at: int, shifts: list[tuple[int, int]]) -> int:
     before = bisect_right(shifts, (decoded_at, len(shifts) * 12))
     return decoded_at + (shifts[before - 1][1] if before else 0)
 
 
-def _merged(spans: list[RedactedSpan]) -> list[RedactedSpan]:
+def _merge_overlaps(spans: list[RedactedSpan]) -> list[RedactedSpan]:
     spans.sort(key=lambda span: (span.start, -span.end))
-    merged: list[RedactedSpan] = []
+    joined_spans: list[RedactedSpan] = []
     for span in spans:
         if span.end <= span.start:
             continue
-        if merged and span.start < merged[-1].end:
-            merged[-1] = replace(merged[-1], end=max(merged[-1].end, span.end))
+        if joined_spans and span.start < joined_spans[-1].end:
+            joined_spans[-1] = replace(joined_spans[-1], end=max(joined_spans[-1].end, span.end))
         else:
-            merged.append(span)
-    return merged
+            joined_spans.append(span)
+    return joined_spans
 
 
 _ENTRY_PASSES = 2
@@ -211,29 +228,31 @@ class TextMask:
     def text(self, text: str) -> str:
         if not self.settings.enabled or not text:
             return text
-        done = redact(text, pii=self.settings.pii, known=tuple(self.secrets), judged=self.judged)
-        if done.spans:
-            self.masked += len(done.spans)
-            self._remember(secrets_in(text, done.spans))
-        return done.text
+        result = redact(
+            text, pii=self.settings.pii, known_secrets=tuple(self.secrets), judged_texts=self.judged
+        )
+        if result.spans:
+            self.masked += len(result.spans)
+            self._remember(secrets_in(text, result.spans))
+        return result.text
 
     def json(self, text: str) -> str:
         """Mask JSON for storage. Invalid JSON is masked as text."""
         if not self.settings.enabled or not text:
             return text
-        changed, found = redact_json_text(
-            text, pii=self.settings.pii, known=tuple(self.secrets), judged=self.judged
+        masked_text, found = redact_json_text(
+            text, pii=self.settings.pii, known_secrets=tuple(self.secrets), judged_texts=self.judged
         )
         self._remember(found)
-        return changed
+        return masked_text
 
     def body(self, raw: bytes) -> tuple[bytes, bool]:
         """Mask a JSON body for storage. Also return true if nothing was masked."""
         text = raw.decode("utf-8", "surrogateescape")
-        changed = self.json(text)
-        if changed is text:
+        masked_text = self.json(text)
+        if masked_text is text:
             return raw, True
-        return changed.encode("utf-8", "surrogateescape"), False
+        return masked_text.encode("utf-8", "surrogateescape"), False
 
     def message(self, message: Message) -> Message:
         """Mask the parts of a message and its JSON."""
@@ -270,13 +289,13 @@ def redact_entries(entries: Sequence[Entry], mask: TextMask) -> tuple[Entry, ...
     masked = tuple(entries)
     for _ in range(_ENTRY_PASSES):
         known = len(mask.secrets)
-        masked = tuple([_masked(entry, mask) for entry in masked])
+        masked = tuple([_mask_entry(entry, mask) for entry in masked])
         if len(mask.secrets) == known:
             break
     return masked
 
 
-def _masked(entry: Entry, mask: TextMask) -> Entry:
+def _mask_entry(entry: Entry, mask: TextMask) -> Entry:
     message = mask.message(entry.message)
     if message is entry.message:
         return entry
@@ -313,10 +332,10 @@ class RepeatedWords:
         """Return whether an earlier message that is still unmasked may have a secret of this
         one."""
         for core in self._cores[key]:
-            for other in self._keys_by_core[core]:
-                if other == key:
+            for earlier_key in self._keys_by_core[core]:
+                if earlier_key == key:
                     break
-                if other in unmasked:
+                if earlier_key in unmasked:
                     return True
         return False
 

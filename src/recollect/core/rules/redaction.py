@@ -44,14 +44,14 @@ _PHONE_DIGITS = range(8, 16)
 
 
 def _find_personal_data(text: str) -> Iterator[SecretMatch]:
-    at = text.find("@")
-    while at >= 0:
-        domain = _DOMAIN.match(text, at)
-        mailbox = _MAILBOX.search(text, max(0, at - 64), at)
+    offset = text.find("@")
+    while offset >= 0:
+        domain = _DOMAIN.match(text, offset)
+        mailbox = _MAILBOX.search(text, max(0, offset - 64), offset)
         if domain is not None and mailbox is not None:
             start = mailbox.start()
             yield SecretMatch("email", start, domain.end(), start, domain.end())
-        at = text.find("@", at + 1)
+        offset = text.find("@", offset + 1)
     for match in _CARD.finditer(text):
         if _passes_luhn(match.group()):
             yield SecretMatch("payment-card", *match.span(), *match.span())
@@ -63,8 +63,8 @@ def _find_personal_data(text: str) -> Iterator[SecretMatch]:
 def _passes_luhn(number: str) -> bool:
     """Check Luhn's checksum. A number of only zeros passes it, but is refused."""
     digits = [int(c) for c in number if c.isdigit()]
-    doubled = [d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2]]
-    return any(digits) and (sum(digits[-1::-2]) + sum(doubled)) % 10 == 0
+    doubled_digits = [d * 2 - 9 if d > 4 else d * 2 for d in digits[-2::-2]]
+    return any(digits) and (sum(digits[-1::-2]) + sum(doubled_digits)) % 10 == 0
 
 
 KNOWN_RULE = "known-secret"
@@ -101,22 +101,28 @@ class Redacted:
 
 
 def redact(
-    text: str, *, pii: bool = False, known: Collection[str] = (), judged: JudgedTexts | None = None
+    text: str,
+    *,
+    pii: bool = False,
+    known_secrets: Collection[str] = (),
+    judged_texts: JudgedTexts | None = None,
 ) -> Redacted:
     """Mask every secret in the text. With `pii`, also mask e-mail addresses, phone and card
     numbers. `known` are secrets that were masked elsewhere (`recognisable_secrets`). `judged` is a
     cache of findings."""
     if len(text) < _LEAST_SECRET_CHARS:
         return Redacted(text=text)
-    found = _matches(text, pii=pii) if judged is None else judged.find(text, pii=pii)
-    matches = list(found)
+    findings = _matches(text, pii=pii) if judged_texts is None else judged_texts.find(text, pii=pii)
+    matches = list(findings)
     if MASK_OPENING in text:
         matches = _away_from_masks(text, matches)
-    if matches or known:
+    if matches or known_secrets:
         certain = (match for match in matches if match.rule not in _UNCERTAIN_RULES)
         values = recognisable_secrets(text[match.start : match.end] for match in certain)
-        matches += _again(
-            text, values if not known else {**values, **dict.fromkeys(known)}, matches
+        matches += _find_repeated(
+            text,
+            values if not known_secrets else {**values, **dict.fromkeys(known_secrets)},
+            matches,
         )
     if not matches:
         return Redacted(text=text)
@@ -145,10 +151,13 @@ def _looks_random(secret: str) -> bool:
 
 def secrets_in(text: str, spans: Iterable[RedactedSpan]) -> dict[str, None]:
     """Return the secrets in these spans that are recognizable without a label. Never store them."""
-    masked = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
+    masked_texts = [text[s.start : s.end] for s in spans if s.rule not in _UNCERTAIN_RULES]
     # in JSON a span includes whole escapes, so remove them
     return recognisable_secrets(
-        [*masked, *(text for held in masked for text in _ESCAPES.split(held))]
+        [
+            *masked_texts,
+            *(text for masked_text in masked_texts for text in _ESCAPES.split(masked_text)),
+        ]
     )
 
 
@@ -163,21 +172,25 @@ def splice(text: str, spans: Iterable[RedactedSpan]) -> str:
     return "".join(pieces)
 
 
-def _again(text: str, values: Iterable[str], matches: list[SecretMatch]) -> list[SecretMatch]:
-    taken = sorted({(match.start, match.end) for match in matches})
-    starts = [start for start, _ in taken]
-    counts = Counter([text[start:end] for start, end in taken])
-    more: list[SecretMatch] = []
-    for value in sorted(values, key=lambda one: (-len(one), one))[:MOST_KNOWN_SECRETS]:
-        at = text.find(value) if text.count(value) > counts[value] else -1
-        while at >= 0:
-            end = at + len(value)
-            before = bisect_right(starts, at) - 1
-            free = before < 0 or taken[before][1] < end
-            if free and _stands_alone(text, at, end):
-                more.append(SecretMatch(KNOWN_RULE, at, end, at, end))
-            at = text.find(value, end)
-    return more
+def _find_repeated(
+    text: str, values: Iterable[str], matches: list[SecretMatch]
+) -> list[SecretMatch]:
+    taken_spans = sorted({(match.start, match.end) for match in matches})
+    starts = [start for start, _ in taken_spans]
+    counts = Counter([text[start:end] for start, end in taken_spans])
+    repeats: list[SecretMatch] = []
+    for value in sorted(values, key=lambda value_text: (-len(value_text), value_text))[
+        :MOST_KNOWN_SECRETS
+    ]:
+        offset = text.find(value) if text.count(value) > counts[value] else -1
+        while offset >= 0:
+            end = offset + len(value)
+            before = bisect_right(starts, offset) - 1
+            free = before < 0 or taken_spans[before][1] < end
+            if free and _stands_alone(text, offset, end):
+                repeats.append(SecretMatch(KNOWN_RULE, offset, end, offset, end))
+            offset = text.find(value, end)
+    return repeats
 
 
 def _stands_alone(text: str, start: int, end: int) -> bool:
@@ -204,14 +217,14 @@ class JudgedTexts:
             return _matches(text, pii=pii)
         raw, person = text.encode("utf-8", "surrogatepass"), b"pii" if pii else b""
         name = blake2b(raw, digest_size=16, person=person).digest()
-        found = self._found.pop(name, None)
-        if found is None:
-            found = _matches(text, pii=pii)
-        self._found[name] = found  # move the entry to the newest position
+        matches = self._found.pop(name, None)
+        if matches is None:
+            matches = _matches(text, pii=pii)
+        self._found[name] = matches  # move the entry to the newest position
         if len(self._found) > _MOST_REMEMBERED:
             with suppress(KeyError, RuntimeError):
                 del self._found[next(iter(self._found))]
-        return found
+        return matches
 
 
 # Order matters: if two rules find the same secret, the first rule names the mask. A text without
@@ -251,12 +264,12 @@ def _away_from_masks(text: str, matches: list[SecretMatch]) -> list[SecretMatch]
     """Drop findings that touch a mask in the text: the secret in them is masked already."""
     masks = [match.span() for match in MASK.finditer(text)]
     ends = [end for _, end in masks]
-    kept: list[SecretMatch] = []
+    kept_matches: list[SecretMatch] = []
     for candidate in matches:
         following = bisect_right(ends, candidate.first - 1)
         if following == len(masks) or masks[following][0] > candidate.last:
-            kept.append(candidate)
-    return kept
+            kept_matches.append(candidate)
+    return kept_matches
 
 
 def _merge(matches: list[SecretMatch]) -> list[RedactedSpan]:

@@ -50,9 +50,17 @@ _RULE, _ARGUMENT = "command-password", r"[ \t=]{1,4}" + _VALUE
 
 
 def _flag(programs: str, flag: str, value: str = _ARGUMENT, line: str = "") -> Row:
-    near, at = re.compile(line or programs), f" {flag.lower()}"
+    near_pattern, sought_text = re.compile(line or programs), f" {flag.lower()}"
     pattern = f" {flag}{value}"
-    return Row(_RULE, programs, pattern, is_literal, at=at, near=near, around=BEFORE_ON_LINE)
+    return Row(
+        _RULE,
+        programs,
+        pattern,
+        is_literal,
+        sought_text=sought_text,
+        near_pattern=near_pattern,
+        reach=BEFORE_ON_LINE,
+    )
 
 
 def _program(name: str, grammar: str) -> Row:
@@ -63,13 +71,15 @@ def _call(
     names: str,
     grammar: str,
     judge: Callable[[str], bool] = is_literal,
-    near: re.Pattern[str] | None = None,
-    around: tuple[int, int] = (0, 0),
+    near_pattern: re.Pattern[str] | None = None,
+    reach: tuple[int, int] = (0, 0),
 ) -> Row:
-    return Row(_RULE, names, grammar, judge, RowPlace.BEHIND, near=near, around=around)
+    return Row(
+        _RULE, names, grammar, judge, RowPlace.BEHIND, near_pattern=near_pattern, reach=reach
+    )
 
 
-def _piped(programs: str, grammar: str, judge: Callable[[str], bool], reach: int) -> Row:
+def _pipe(programs: str, grammar: str, judge: Callable[[str], bool], reach: int) -> Row:
     pattern = rf"{grammar}[ \t]{{0,8}}\|[^\n|]{{0,{reach}}}\Z"
     return Row(_RULE, programs, pattern, judge, RowPlace.BEFORE, back=400)
 
@@ -132,9 +142,9 @@ _ROWS = by_keywords(
             "passwd|cryptsetup|kinit",
             r"<<<[ \t]*[\"']?(?:[\w.-]{1,32}:)?(?P<bare>[^\s\"']{4,200})",
             is_literal,
-            at="<<<",
-            near=re.compile(r"(?:ht|ch|smb|vnc)passwd|\b(?:passwd|cryptsetup|kinit)\b"),
-            around=BEFORE_ON_LINE,
+            sought_text="<<<",
+            near_pattern=re.compile(r"(?:ht|ch|smb|vnc)passwd|\b(?:passwd|cryptsetup|kinit)\b"),
+            reach=BEFORE_ON_LINE,
         ),
         _program(
             "net use|net.exe use",
@@ -161,16 +171,16 @@ _ROWS = by_keywords(
             "convertto-securestring",
             r"(?i)(?:[\s`]{1,40}-(?:string|asplain\w{0,4}|force)\b){0,3}"
             r"(?:[\s`]{1,40}(?![(-])|[ \t]?\((?=[\"']))" + _VALUE,
-            near=re.compile("asplain"),
-            around=(60, 120),
+            near_pattern=re.compile("asplain"),
+            reach=(60, 120),
         ),
-        _piped(
+        _pipe(
             "convertto-securestring|secret create|secret set|chpasswd",
             r"(?P<quote>[\"'])(?P<bare>[^\"'\n]{4,200})(?P=quote)",
             _looks_chosen,
             200,
         ),
-        _piped(
+        _pipe(
             "chpasswd",
             r"[\"' \t][\w.-]{1,80}:(?P<bare>[^\s\"':|\\]{4,200})(?:\\n)?[\"']?",
             is_literal,
@@ -179,8 +189,8 @@ _ROWS = by_keywords(
         _call(
             " pass:|=pass:|'pass:|\"pass:",
             _VALUE,
-            near=re.compile(r"\bopenssl\b|\bapksigner\b"),
-            around=BEFORE_ON_LINE,
+            near_pattern=re.compile(r"\bopenssl\b|\bapksigner\b"),
+            reach=BEFORE_ON_LINE,
         ),
         _call(" --value| --secret-string", _ARGUMENT, _looks_chosen, _ABOUT_SECRETS, ON_LINE),
         Row(
@@ -189,8 +199,8 @@ _ROWS = by_keywords(
             r"(?:echo[ \t]+(?:-n[ \t]+)?|printf[ \t]+(?:[\"']?%s(?:\\n)?[\"']?[ \t]+)?)"
             rf"{_VALUE}(?=[ \t]*\|)",
             _looks_chosen,
-            near=_ABOUT_SECRETS,
-            around=ON_LINE,
+            near_pattern=_ABOUT_SECRETS,
+            reach=ON_LINE,
         ),
     )
 )

@@ -44,7 +44,7 @@ class TokenFormat:
     name: str
     pattern: re.Pattern[str]
     prefixes: tuple[str, ...]
-    rest: str = ""
+    common_body: str = ""
     """Pattern of the rest of the token, if many words begin with its prefixes."""
     public: bool = False
     """True if tokens may be in public code, where samples such as an alphabet are common."""
@@ -55,16 +55,16 @@ _NAMED = {"<alnum>": _ALNUM, "<word>": _WORD, "<hex>": _HEX, "<base64>": _BASE64
 
 def _read_format(line: str) -> TokenFormat:
     name, prefixes, body, *words = line.split()
-    for named, signs in _NAMED.items():
-        body = body.replace(named, signs)
-    listed = tuple(prefixes.split(","))
-    starts = "|".join(map(re.escape, listed))
+    for class_name, signs in _NAMED.items():
+        body = body.replace(class_name, signs)
+    prefix_list = tuple(prefixes.split(","))
+    starts = "|".join(map(re.escape, prefix_list))
     end = f"{_ALNUM}_" if "letters" in words else _WORD
     return TokenFormat(
         name=name,
-        prefixes=listed,
+        prefixes=prefix_list,
         pattern=re.compile(rf"(?:{starts})(?P<body>{body})(?![{end}])", re.ASCII),
-        rest=body if "common" in words else "",
+        common_body=body if "common" in words else "",
         public="public" in words,
     )
 
@@ -114,7 +114,7 @@ def _infix(name: str, keyword: str, run: str) -> Row:
     return Row(name, keyword, pattern, place=RowPlace.TEXT, check=_is_live)
 
 
-def _spelled(name: str, keyword: str, token: str) -> Row:
+def _exact_rule(name: str, keyword: str, token: str) -> Row:
     """Return the rule of a token that contains characters other than `_WORD`."""
     return Row(name, keyword, f"(?a){token}", judge=_is_no_filler)
 
@@ -126,8 +126,8 @@ _ROWS = by_keywords(
         _infix("maxmind-key", "_mmk", rf"[{_ALNUM}]{{6}}_[{_ALNUM}]{{29}}_mmk"),
         _infix("newrelic-key", "nral", r"(?:[a-z]{2}\d\dx*)?[0-9a-f]{32,36}(?:FFFF)?NRAL"),
         _infix("mailchimp-key", "-us", r"[0-9a-f]{32}-us\d{1,2}"),
-        _spelled("google-oauth", "1//0", rf"{_START}1//0[{_WORD}]{{40,120}}(?![{_WORD}])"),
-        _spelled(
+        _exact_rule("google-oauth", "1//0", rf"{_START}1//0[{_WORD}]{{40,120}}(?![{_WORD}])"),
+        _exact_rule(
             "slack-webhook",
             "hooks.slack.com/",
             rf"{_START}hooks\.slack\.com/"
@@ -144,23 +144,23 @@ _ROWS = by_keywords(
         _below_aws_id(
             r"[A-Za-z0-9+/]{40}[^A-Za-z0-9+/]{1,40}+(?P<value>[A-Za-z0-9+/]{100,2000}+={0,2})"
         ),
-        _spelled("wallet-key", "xprv", rf"{_START}xprv[1-9A-Za-z]{{90,120}}(?!\w)"),
-        _spelled("nostr-key", "nsec1", rf"{_START}nsec1[a-z0-9]{{58}}(?!\w)"),
-        _spelled(
+        _exact_rule("wallet-key", "xprv", rf"{_START}xprv[1-9A-Za-z]{{90,120}}(?!\w)"),
+        _exact_rule("nostr-key", "nsec1", rf"{_START}nsec1[a-z0-9]{{58}}(?!\w)"),
+        _exact_rule(
             "tailscale-key",
             "tskey-",
             rf"{_START}tskey-[a-z]{{2,12}}-[{_ALNUM}]{{6,40}}-[{_ALNUM}]{{16,64}}",
         ),
-        _spelled("mapbox-token", "sk.eyj", rf"{_START}sk\.eyJ[\w-]{{20,400}}\.[\w-]{{16,64}}"),
-        _spelled(
+        _exact_rule("mapbox-token", "sk.eyj", rf"{_START}sk\.eyJ[\w-]{{20,400}}\.[\w-]{{16,64}}"),
+        _exact_rule(
             "jenkins-secret",
             "{aqaaabaaaa",
             rf"\{{(?P<value>AQAAABAAAA[{_BASE64}]{{16,2000}}={{0,2}})\}}",
         ),
-        _spelled(
+        _exact_rule(
             "discord-webhook", "/api/webhooks/", r"/api/webhooks/(?P<value>\d{15,22}/[\w-]{50,80})"
         ),
-        _spelled(
+        _exact_rule(
             "teams-webhook",
             ".webhook.office.com/",
             r"\.webhook\.office\.com/(?P<value>webhookb2/[\w@/-]{60,240})",
@@ -175,7 +175,7 @@ for _one in RUN_FORMATS:
     for _prefix in _one.prefixes:
         if _one not in _BY_FIRST[_prefix[0]]:
             _BY_FIRST[_prefix[0]].append(_one)
-        _rests_of_first[_prefix[0]].add(re.escape(_prefix[1:]) + _one.rest)
+        _rests_of_first[_prefix[0]].add(re.escape(_prefix[1:]) + _one.common_body)
 _OPENINGS = "|".join(  # grouped by the first character, so that few are tried
     f"{first}(?:{'|'.join(sorted(rests, reverse=True))})"
     for first, rests in sorted(_rests_of_first.items())
@@ -203,26 +203,26 @@ _NUMBERED = (
 def find_tokens(reading: SearchedText) -> Iterator[SecretMatch]:
     text, done = reading.text, 0
     starts = [_START_OF_TEXT.match(text), *_STARTS.finditer(text)] if reading.found & _RUN else []
-    for at in [start.end() for start in starts if start is not None]:
-        while at >= done:
-            for token_format in _BY_FIRST[text[at]]:
-                match = token_format.pattern.match(text, at)
+    for offset in [start.end() for start in starts if start is not None]:
+        while offset >= done:
+            for token_format in _BY_FIRST[text[offset]]:
+                match = token_format.pattern.match(text, offset)
                 if match is None:
                     continue
                 done = max(done, match.end())
                 if _is_live(match, match["body"], public=token_format.public):
                     # Signs directly before the token, such as dots, belong to the match.
-                    lead = text[max(0, at - _LEAD_CHARS) : at]
-                    first = at - len(lead) + len(lead.rstrip(".~+/-"))
+                    lead = text[max(0, offset - _LEAD_CHARS) : offset]
+                    first = offset - len(lead) + len(lead.rstrip(".~+/-"))
                     yield SecretMatch(token_format.name, *match.span(), first, match.end())
-            joined = _JOINED.match(text, done) if done > at else None
-            if joined is None:
+            separator = _JOINED.match(text, done) if done > offset else None
+            if separator is None:
                 break
-            at = joined.end()
+            offset = separator.end()
     yield from find_by_rows(_ROWS, reading)
     for name, sign, most_digits, pattern in _NUMBERED:
-        for rest in pattern.finditer(text) if sign in text else ():
-            lead = text[max(0, rest.start() - most_digits) : rest.start()]
-            start = rest.start() - len(lead) + len(lead.rstrip("0123456789"))
-            if not is_filler(text[start : rest.end()]):
-                yield SecretMatch(name, start, rest.end(), start, rest.end())
+        for number_end in pattern.finditer(text) if sign in text else ():
+            lead = text[max(0, number_end.start() - most_digits) : number_end.start()]
+            start = number_end.start() - len(lead) + len(lead.rstrip("0123456789"))
+            if not is_filler(text[start : number_end.end()]):
+                yield SecretMatch(name, start, number_end.end(), start, number_end.end())

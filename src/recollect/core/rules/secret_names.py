@@ -93,16 +93,16 @@ NAME_BITS = _NAMES.bits
 
 def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every value that is assigned to a name such as `password`."""
-    text, lowered = reading.text, reading.lowered
+    text, lowercase_text = reading.text, reading.lowercase_text
     done = 0
-    hints = [hint for hint, _ in _NAMES.held(reading.found)]
-    for at in sorted([at + len(hint) for hint in hints for at in reading.places(hint)]):
-        match = None if at < done else _ASSIGNMENT.match(lowered, at)
+    hints = [hint for hint, _ in _NAMES.find_held(reading.found)]
+    for offset in sorted([offset + len(hint) for hint in hints for offset in reading.places(hint)]):
+        match = None if offset < done else _ASSIGNMENT.match(lowercase_text, offset)
         if match is None:
             continue
         done = match.start("sign") + 1  # the other hints of this name promise the same
-        name_start = _name_start(text, at)
-        kind = _promised(reading, match, name_start)
+        name_start = _name_start(text, offset)
+        kind = _kind_of_assignment(reading, match, name_start)
         if kind is None:
             continue
         secret_match = _read_value(reading, match, kind, name_start)
@@ -111,15 +111,15 @@ def find_assigned(reading: SearchedText) -> Iterator[SecretMatch]:
             yield secret_match
 
 
-def _name_start(text: str, at: int) -> int:
-    lead = text[max(0, at - _MOST_NAME_CHARS) : at]
-    return at - (len(lead) - len(lead.rstrip(_NAME_CHARS)))
+def _name_start(text: str, offset: int) -> int:
+    lead = text[max(0, offset - _MOST_NAME_CHARS) : offset]
+    return offset - (len(lead) - len(lead.rstrip(_NAME_CHARS)))
 
 
-def _promised(reading: SearchedText, match: re.Match[str], start: int) -> str | None:
-    text, spaced = reading.text, match["sign"].isspace()
+def _kind_of_assignment(reading: SearchedText, match: re.Match[str], start: int) -> str | None:
+    text, is_spaced = reading.text, match["sign"].isspace()
     if (
-        spaced
+        is_spaced
         and _FLAG.search(text, max(0, match.start() - _MOST_NAME_CHARS), match.start()) is None
     ):
         return None
@@ -131,7 +131,7 @@ def _promised(reading: SearchedText, match: re.Match[str], start: int) -> str | 
     if text[start - 1 : start] == "/" and match["sign"] == ":" and not match["gap"]:
         return None  # `registry/auth:v2` is an image
     name = text[start : match.end("tail")]
-    if spaced:
+    if is_spaced:
         before, _, name = name.rpartition(" ")
         if not (name.startswith("-") or before.endswith(("define", "global"))):
             return None
@@ -211,8 +211,8 @@ def _read_value(
     if not reading.judge_once(_is_secret, content, kind, way):
         return None
     if not quoted and kind == "token":
-        rest = _REST_OF_TOKEN.match(text, end)
-        end = rest.end() if rest is not None and end - start >= 1000 else end
+        token_rest = _REST_OF_TOKEN.match(text, end)
+        end = token_rest.end() if token_rest is not None and end - start >= 1000 else end
     rule = "assigned-password" if kind == "password" else "assigned-token"
     return SecretMatch(rule, start, end, name_start, end)
 
@@ -282,19 +282,23 @@ def find_pairs(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find secrets in pairs of members or attributes: one holds the name, the other the value."""
     text = reading.text
     since = 0
-    for at in reading.places("value"):
-        if _HOLDS.match(text, at + 5) is None:
+    for offset in reading.places("value"):
+        if _HOLDS.match(text, offset + 5) is None:
             continue
-        named = _NAMED.search(text, max(since, at - _PAIR_REACH_CHARS), at)
-        held = named and _HELD.match(text, at + 5)
-        since = at
-        if named and held and _is_paired(named["name"], held["value"].strip()):
-            value = held["value"].strip()
-            start = held.start("value") + held["value"].index(value)
+        name_match = _NAMED.search(text, max(since, offset - _PAIR_REACH_CHARS), offset)
+        value_match = name_match and _HELD.match(text, offset + 5)
+        since = offset
+        if (
+            name_match
+            and value_match
+            and _is_paired(name_match["name"], value_match["value"].strip())
+        ):
+            value = value_match["value"].strip()
+            start = value_match.start("value") + value_match["value"].index(value)
             since = start + len(value)
-            kind = "password" if _kind_of_name(named["name"]) == "password" else "token"
+            kind = "password" if _kind_of_name(name_match["name"]) == "password" else "token"
             yield SecretMatch(
-                f"assigned-{kind}", start, since, named.start(), max(since, held.end())
+                f"assigned-{kind}", start, since, name_match.start(), max(since, value_match.end())
             )
 
 
@@ -323,24 +327,27 @@ def find_columns(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def _header_lines(reading: SearchedText) -> set[tuple[int, int]]:
-    lowered = reading.lowered
+    lowercase_text = reading.lowercase_text
     lines: set[tuple[int, int]] = set()
-    for keyword, _ in _HEADERS.held(reading.found):
+    for keyword, _ in _HEADERS.find_held(reading.found):
         end = -1
-        for at in reading.places(keyword):
-            if at < end:  # the table's header is on the previous line
+        for offset in reading.places(keyword):
+            if offset < end:  # the table's header is on the previous line
                 continue
-            since = max(0, at - _MOST_HEADER_CHARS)
-            start = max(lowered.rfind("\n", since, at) + 1, since)
-            end = lowered.find("\n", at, start + _MOST_HEADER_CHARS)
+            since = max(0, offset - _MOST_HEADER_CHARS)
+            start = max(lowercase_text.rfind("\n", since, offset) + 1, since)
+            end = lowercase_text.find("\n", offset, start + _MOST_HEADER_CHARS)
             if end < 0:
-                end = min(len(lowered), start + _MOST_HEADER_CHARS)
-            if start and lowered[start - 1] != "\n":  # the line is longer than any header
-                end = lowered.find("\n", at) % (len(lowered) + 1)
+                end = min(len(lowercase_text), start + _MOST_HEADER_CHARS)
+            if start and lowercase_text[start - 1] != "\n":  # the line is longer than any header
+                end = lowercase_text.find("\n", offset) % (len(lowercase_text) + 1)
                 continue
-            if (start, end) in lines or not _MARK.search(lowered, start, end):
+            if (start, end) in lines or not _MARK.search(lowercase_text, start, end):
                 continue
-            if not _NO_HEADER.search(lowered, start, end) or "|" in lowered[start:end]:
+            if (
+                not _NO_HEADER.search(lowercase_text, start, end)
+                or "|" in lowercase_text[start:end]
+            ):
                 lines.add((start, end))
     return lines
 
@@ -350,40 +357,40 @@ def _row_pairs(text: str, start: int, end: int) -> Iterator[SecretMatch]:
     place = start
     for name, cell in pairwise(cells):
         place += len(name) + 1
-        called, value = name.strip(" \t`*"), cell.strip(" \t`*\r")
-        if value and _ROW_NAME.fullmatch(called) and _is_paired(called, value):
+        cell_name, value = name.strip(" \t`*"), cell.strip(" \t`*\r")
+        if value and _ROW_NAME.fullmatch(cell_name) and _is_paired(cell_name, value):
             first = place + cell.index(value)
             yield SecretMatch("table-secret", first, first + len(value), start, end)
 
 
 def _cells(text: str, start: int, end: int) -> tuple[list[SecretMatch], int]:
     matches: list[SecretMatch] = []
-    header, at = text[start:end], end + 1
+    header, offset = text[start:end], end + 1
     mark = next((sign for sign in "|\t,;" if sign in header), ":")
-    stop = text.find("\n", at)
-    below = text[at:] if stop < 0 else text[at:stop]
+    stop = text.find("\n", offset)
+    below = text[offset:] if stop < 0 else text[offset:stop]
     if below.count(mark) != header.count(mark) and not _RULE_LINE.match(below):
         return matches, end  # checked first, because most texts contain no table
     columns, width = _secret_columns(header, mark)
-    while columns and at < len(text):
-        stop = text.find("\n", at)
+    while columns and offset < len(text):
+        stop = text.find("\n", offset)
         stop = len(text) if stop < 0 else stop
-        cells = text[at:stop].split(mark)
-        if _RULE_LINE.match(text, at, stop) is None:
+        cells = text[offset:stop].split(mark)
+        if _RULE_LINE.match(text, offset, stop) is None:
             if len(cells) != width:
                 break
             for column, kind in columns:
                 value = cells[column].strip(" \t\"'`*\r")
                 if value and _is_cell_secret(value, kind):
-                    first = at + sum(len(cell) + 1 for cell in cells[:column])
+                    first = offset + sum(len(cell) + 1 for cell in cells[:column])
                     first += cells[column].index(value)
                     matches.append(
                         SecretMatch("table-secret", first, first + len(value), start, stop)
                     )
-        elif not text[at:stop].strip():
+        elif not text[offset:stop].strip():
             break
-        at = stop + 1
-    return matches, at - 1
+        offset = stop + 1
+    return matches, offset - 1
 
 
 def _secret_columns(header: str, mark: str) -> tuple[list[tuple[int, str]], int]:
@@ -392,10 +399,10 @@ def _secret_columns(header: str, mark: str) -> tuple[list[tuple[int, str]], int]
     if mark != "|" and header[0].isspace():
         return [], 0
     names = [name.strip(' \t\r"`*#') for name in header.split(mark)]
-    named = [name for name in names if name]
-    if len(named) < 2 or not all(map(_COLUMN_NAME.fullmatch, named)):
+    nonempty_names = [name for name in names if name]
+    if len(nonempty_names) < 2 or not all(map(_COLUMN_NAME.fullmatch, nonempty_names)):
         return [], 0
-    columns = [(at, kind) for at, name in enumerate(names) if (kind := _column_kind(name))]
+    columns = [(index, kind) for index, name in enumerate(names) if (kind := _column_kind(name))]
     return columns, len(names)
 
 
@@ -455,16 +462,16 @@ def find_members(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every secret in a cookie or in a Kubernetes Secret."""
     if reading.found & _COOKIE_NAMES:
         yield from _find_cookies(reading)
-    if reading.found & _MANIFESTS and "secret" in reading.lowered:
-        yield from _find_manifests(reading.text, reading.lowered)
+    if reading.found & _MANIFESTS and "secret" in reading.lowercase_text:
+        yield from _find_manifests(reading.text, reading.lowercase_text)
 
 
 def _find_cookies(reading: SearchedText) -> Iterator[SecretMatch]:
     text = reading.text
-    for around, member in ((_COOKIES, _COOKIE_PAIR), (_COOKIE_MAP, _COOKIE_MEMBER)):
+    for header_pattern, member in ((_COOKIES, _COOKIE_PAIR), (_COOKIE_MAP, _COOKIE_MEMBER)):
         done = 0
-        for at in reading.places("cookie"):
-            header = around.match(text, at) if at >= done else None
+        for offset in reading.places("cookie"):
+            header = header_pattern.match(text, offset) if offset >= done else None
             if header is None:
                 continue
             done = header.end()
@@ -481,9 +488,9 @@ def _opens_session(name: str, value: str) -> bool:
     return bool(_SESSION_COOKIE.search(name)) or is_token_value(value, quoted=True, least_chars=20)
 
 
-def _find_manifests(text: str, lowered: str) -> Iterator[SecretMatch]:
+def _find_manifests(text: str, lowercase_text: str) -> Iterator[SecretMatch]:
     done = 0
-    for kind in _SECRET_KIND.finditer(lowered):
+    for kind in _SECRET_KIND.finditer(lowercase_text):
         if kind.end() <= done:  # the previous manifest included this one
             continue
         start = max(done, kind.start() - _MANIFEST_CHARS)

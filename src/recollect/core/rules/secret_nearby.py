@@ -152,20 +152,22 @@ def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every generated or chosen value that follows a word for a secret."""
     text = reading.text
     labels: dict[int, tuple[int, bool]] = {}
-    for stem, chosen in _STEMS.held(reading.found):  # a longer stem takes the place of a shorter
+    for stem, is_chosen in _STEMS.find_held(
+        reading.found
+    ):  # a longer stem takes the place of a shorter
         for start in reading.places(stem):
-            labels[start] = (start + len(stem), chosen)
+            labels[start] = (start + len(stem), is_chosen)
     starts = [*sorted(labels), *[len(text) + _REACH_CHARS] * MOST_LABELS]
     chunk_end = tried = -1
     for index, start in enumerate(starts[:-MOST_LABELS]):
-        end, chosen = labels[start]
+        end, is_chosen = labels[start]
         if starts[index + 4] - end < _CROWDED_CHARS or (tried >= MOST_LABELS and start < chunk_end):
             continue
         limit = min(len(text), end + _REACH_CHARS, starts[index + 2])
         if limit <= end and limit < len(text):
             continue
         since = max(0, start - _FRONT_CHARS)
-        if not (chosen or _QUOTED.search(text, since, start)):
+        if not (is_chosen or _QUOTED.search(text, since, start)):
             odd = _ODD.search(text, end, limit + _ODD_CHARS)
             if odd is None or not _PAST_WORDS.match(text, end, limit + _LEAST_VALUE_CHARS):
                 continue
@@ -173,17 +175,17 @@ def find_nearby(reading: SearchedText) -> Iterator[SecretMatch]:
             chunk_end, tried = _CHUNK_REST.match(text, end).end(), 0  # type: ignore[union-attr]
         tried += 1
         until = max(limit, min(limit + _MOST_CHUNK_CHARS, starts[index + MOST_LABELS]))
-        around = text[since : until + _FRONT_CHARS]
-        label = (start - since, end - since, limit - since, until - since, chosen)
-        for secret in reading.judge_once(_announced, reading, around, label):
-            yield secret.moved(since)
+        context_text = text[since : until + _FRONT_CHARS]
+        label = (start - since, end - since, limit - since, until - since, is_chosen)
+        for secret in reading.judge_once(_find_announced, reading, context_text, label):
+            yield secret.move(since)
 
 
-def _announced(
+def _find_announced(
     reading: SearchedText, text: str, label: tuple[int, int, int, int, bool]
 ) -> list[SecretMatch]:
-    start, end, limit, until, chosen = label
-    after = _label_end(text, start, end, chosen=chosen)
+    start, end, limit, until, may_be_chosen = label
+    after = _label_end(text, start, end, chosen=may_be_chosen)
     if after is None:
         return []
     of_digest = _HASHING.search(text, text.rfind("\n", 0, start) + 1, start) is not None
@@ -193,7 +195,7 @@ def _announced(
     for chunk in _CHUNK.finditer(text, after, until):
         if chunk.start() >= limit:
             break
-        for offset, value in _candidates(reading, chunk[0], chosen=chosen):
+        for offset, value in _candidates(reading, chunk[0], chosen=may_be_chosen):
             first = chunk.start() + offset
             lines = text.count("\n", after, chunk.start())
             if first >= limit or lines > _MOST_LINES:
@@ -201,18 +203,23 @@ def _announced(
             # If the value is on a later line than the word, it must end that line.
             if lines and _LINE_ENDS.match(text, chunk.end()) is None:
                 break
-            near = first - after <= _FAR_CHARS and len(text[after:first].split()) <= _NEAR_WORDS
-            joined = near and not lines and text[start:end].lower() not in _NO_WORDS
+            is_near = first - after <= _FAR_CHARS and len(text[after:first].split()) <= _NEAR_WORDS
+            joined = is_near and not lines and text[start:end].lower() not in _NO_WORDS
             if not (
-                reading.judge_once(_is_generated, value, near)
-                or (chosen and _is_chosen(value, near=near))
-                or (chosen and joined and is_chosen_words(value) and _is_set(text, first, value))
+                reading.judge_once(_is_generated, value, is_near)
+                or (may_be_chosen and _is_chosen(value, is_near=is_near))
+                or (
+                    may_be_chosen
+                    and joined
+                    and is_chosen_words(value)
+                    and _is_set(text, first, value)
+                )
             ) or _has_name(text, after, first):
                 continue
             if of_digest and _HEX.fullmatch(value):
                 continue
-            named = _words(text, after, first)
-            if len(named) > _MOST_GAP_WORDS or not _OTHER.isdisjoint(named):
+            gap_words = _words(text, after, first)
+            if len(gap_words) > _MOST_GAP_WORDS or not _OTHER.isdisjoint(gap_words):
                 return matches
             last = first + len(value)
             matches.append(SecretMatch("near-secret", first, last, start, last))
@@ -229,8 +236,8 @@ def _candidates(reading: SearchedText, chunk: str, *, chosen: bool) -> list[tupl
     values: list[tuple[int, str]] = []
     if "://" not in chunk:
         start = len(chunk) - len(chunk.lstrip("=:?&"))
-        named = _NAMED.match(chunk, start)
-        first = start if named is None else named.end()
+        name_match = _NAMED.match(chunk, start)
+        first = start if name_match is None else name_match.end()
         values.append((first, chunk[first:].rstrip(".,:!?")))
     values += [(m.start(), m[0].rstrip(".%-/")) for m in _INNER.finditer(chunk)]
     return [
@@ -239,16 +246,16 @@ def _candidates(reading: SearchedText, chunk: str, *, chosen: bool) -> list[tupl
         if len(value) >= _LEAST_VALUE_CHARS
         and (
             reading.judge_once(_is_generated, value, True)
-            or (chosen and (_is_chosen(value, near=True) or is_chosen_words(value)))
+            or (chosen and (_is_chosen(value, is_near=True) or is_chosen_words(value)))
         )
     ]
 
 
 def _has_name(text: str, after: int, first: int) -> bool:
-    own = _OWN_NAME.search(text, after, first)
-    if own is None:
+    name_match = _OWN_NAME.search(text, after, first)
+    if name_match is None:
         return False
-    name = own["parameter"] or own["name"]
+    name = name_match["parameter"] or name_match["name"]
     named = _words(name, 0, len(name))
     return _HOLDING.isdisjoint(named) or not _HASHED.isdisjoint(named)
 
@@ -275,8 +282,10 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
         return None
     if following.isalnum() or following in ("-", "_", "."):  # the word is part of a longer name
         after = _NAME.match(text, after).end()  # type: ignore[union-attr]
-        others = set(_words(text, end, after)) & (_OTHER | _HASHED)
-        if others and not (chosen and others <= _HASHED):  # but find `password_sha256`
+        foreign_words = set(_words(text, end, after)) & (_OTHER | _HASHED)
+        if foreign_words and not (
+            chosen and foreign_words <= _HASHED
+        ):  # but find `password_sha256`
             return None
         if "/" in path and _IMAGE.search(path) and _TAG.match(text, after):
             return None
@@ -288,12 +297,12 @@ def _in_front(text: str, start: int) -> Iterator[SecretMatch]:
     since = max(since, text.rfind("\n", since, start) + 1)
     for match in _QUOTED.finditer(text, since, start):
         value = match["value"]
-        own = _words(text, max(since, match.start() - 16), match.start())
+        front_words = _words(text, max(since, match.start() - 16), match.start())
         if (
             is_random(value)
             and is_token_value(value, quoted=True, least_chars=20)
             and len(_words(text, match.end(), start)) <= _MOST_FRONT_WORDS
-            and _OTHER.isdisjoint(own)
+            and _OTHER.isdisjoint(front_words)
             and not _has_name(text, since, match.start("value"))
         ):
             yield SecretMatch("near-secret", *match.span("value"), match.start(), start)
@@ -345,14 +354,14 @@ def _starts_part(text: str, start: int) -> bool:
     return text[start].isupper() and (text[start - 1].islower() or text[start + 1].isupper())
 
 
-def _is_generated(value: str, near: bool) -> bool:  # noqa: FBT001 - a cache key
-    if len(value) < (10 if near else 16) or is_uuid(value):
+def _is_generated(value: str, is_near: bool) -> bool:  # noqa: FBT001 - a cache key
+    if len(value) < (10 if is_near else 16) or is_uuid(value):
         return False
     if _PUBLIC.fullmatch(value):
         return False
     if _HEX.fullmatch(value):
-        return near and len(value) >= 20 and is_token_value(value, quoted=True)
-    if near and _GROUPS.fullmatch(value) and any(map(str.isdigit, value)):
+        return is_near and len(value) >= 20 and is_token_value(value, quoted=True)
+    if is_near and _GROUPS.fullmatch(value) and any(map(str.isdigit, value)):
         return not is_name(value)
     if "/" in value and (len(value) < _SHORT_PART_CHARS or (value[0] == "/" and value[-1] != "=")):
         return False
@@ -364,15 +373,15 @@ def _is_generated(value: str, near: bool) -> bool:  # noqa: FBT001 - a cache key
     return "/" not in value or not is_reference(max(value.split("/"), key=len), quoted=True)
 
 
-def _is_chosen(value: str, *, near: bool) -> bool:
+def _is_chosen(value: str, *, is_near: bool) -> bool:
     signs = len(_SIGN.findall(value))
     digits = _DIGIT.search(value) is not None
     classes = (value != value.lower()) + (value != value.upper()) + digits
-    if classes + (signs > 0) < 3 or len(value) < (8 if near else 10) or not value.isascii():
+    if classes + (signs > 0) < 3 or len(value) < (8 if is_near else 10) or not value.isascii():
         return False
     if "/" in value or value[0] in "@-":
         return False
-    if not (near and signs > 0 and (digits or signs > 1)) and not is_random(value):
+    if not (is_near and signs > 0 and (digits or signs > 1)) and not is_random(value):
         return False
     return not is_name(value) and is_password_value(value, quoted=True)
 
@@ -417,8 +426,8 @@ def _leads(match: re.Match[str], after: int) -> bool:
     verb, value = match["verb"].lower(), match["value"]
     if verb in _ENGLISH_VERBS:
         return "-" not in value  # not a value: "the password is case-sensitive"
-    apart = match.start("verb") - after > _LEAST_GAP_CHARS
-    if apart or verb not in ":=：→->=>–—":
+    is_apart = match.start("verb") - after > _LEAST_GAP_CHARS
+    if is_apart or verb not in ":=：→->=>–—":
         return True
     ends_line = match.end() == len(match.string) or match.string[match.end()] in "\r\n"
     return ends_line and ("-" in value or "_" in value)
@@ -426,38 +435,42 @@ def _leads(match: re.Match[str], after: int) -> bool:
 
 def find_in_sentences(reading: SearchedText) -> Iterator[SecretMatch]:
     """Find every password in a sentence, after a word such as "password"."""
-    text, lowered = reading.text, reading.lowered
+    text, lowercase_text = reading.text, reading.lowercase_text
     # A longer word takes the place of a shorter.
-    labels = {at: word for word, _ in _TOLD.held(reading.found) for at in reading.places(word)}
-    run_end = tried = strong = searched = -1
+    labels = {
+        offset: word
+        for word, _ in _TOLD.find_held(reading.found)
+        for offset in reading.places(word)
+    }
+    run_end = tried = strong = searched_until = -1
     starts = [*sorted(labels), *[len(text)] * MOST_LABELS]
-    for index, at in enumerate(starts[:-MOST_LABELS]):
-        word = labels[at]
-        part = word == "passwort" and lowered[at - 1] == "-"
-        if word[0].isascii() and not part and not begins_word(lowered, at):
+    for index, offset in enumerate(starts[:-MOST_LABELS]):
+        word = labels[offset]
+        part = word == "passwort" and lowercase_text[offset - 1] == "-"
+        if word[0].isascii() and not part and not begins_word(lowercase_text, offset):
             continue
-        after = at + len(word)
+        after = offset + len(word)
         reach = min(after + _TOLD_REACH_CHARS, starts[index + MOST_LABELS])
         end = reach + _LEAST_VALUE_CHARS
         if strong < after:  # otherwise, the password that an earlier label found is after this too
-            found = _STRONG.search(text, max(after, searched), end)
-            searched = end - _LEAST_VALUE_CHARS
-            strong = -1 if found is None else found.start()
+            strong_match = _STRONG.search(text, max(after, searched_until), end)
+            searched_until = end - _LEAST_VALUE_CHARS
+            strong = -1 if strong_match is None else strong_match.start()
         if not 0 <= strong < end:
             continue
-        if word.startswith("pass") and lowered.startswith("s", after):
+        if word.startswith("pass") and lowercase_text.startswith("s", after):
             after += 1
-        if at >= run_end:
-            run_end, tried = _RAW_REST.match(text, at).end(), 0  # type: ignore[union-attr]
+        if offset >= run_end:
+            run_end, tried = _RAW_REST.match(text, offset).end(), 0  # type: ignore[union-attr]
         tried += 1
         if tried <= MOST_LABELS:
             following = text[after - 1 : after + _TOLD_REACH_CHARS + _MOST_RAW_CHARS + 1]
-            match = reading.judge_once(_told, following, word)
+            match = reading.judge_once(_find_told, following, word)
             if match is not None:
-                yield match.moved(after - 1)
+                yield match.move(after - 1)
 
 
-def _told(text: str, label: str) -> SecretMatch | None:
+def _find_told(text: str, label: str) -> SecretMatch | None:
     """Find the password that the label tells. The label ends with the first character."""
     after = 1
     limit = min(len(text), after + _TOLD_REACH_CHARS)
@@ -483,11 +496,11 @@ def _told(text: str, label: str) -> SecretMatch | None:
             continue
         value = _ASCII_RUN.match(match["value"])[0].rstrip(TRAILING)  # type: ignore[index]
         if label == "pass":  # "pass" may be a verb with a name in code as its object
-            found = is_strong(value) and not is_name(value)
+            is_secret = is_strong(value) and not is_name(value)
         else:
             leads = grammar is _TELLS and _leads(match, after)
-            found = is_strong(value) or (leads and is_chosen_words(value))
-        if found:
+            is_secret = is_strong(value) or (leads and is_chosen_words(value))
+        if is_secret:
             start = match.start("value")
             end = start + len(value)
             return SecretMatch("told-password", start, end, match.start(), max(end, match.end()))

@@ -121,8 +121,8 @@ TRAILING = ".,;:!?)]}>*_…"
 
 
 def _is_alone(match: re.Match[str], value: str) -> bool:
-    measured = MEASURED.search(match.string, match.start(), match.start("value"))
-    return measured is None and is_strong(value)
+    measure = MEASURED.search(match.string, match.start(), match.start("value"))
+    return measure is None and is_strong(value)
 
 
 def _is_code(match: re.Match[str], _: str) -> bool:
@@ -166,13 +166,13 @@ _CODE_ENDS = re.compile(r"[#*]?\s*(?:[^\w\s-]|\Z|\n|(?:for|at|to|on|in|and)\b)")
 
 def _opens_lock(match: re.Match[str], _: str) -> bool:
     label = match.string[max(0, match.start() - 24) : match.start("gap")]
-    gap, said = match["gap"], match["verb"] is not None
+    gap, has_verb = match["gap"], match["verb"] is not None
     if label.lower().endswith("combinations") or match.string[match.start("value") - 1].isalpha():
         return False
-    if not said and _CODE_ENDS.match(match.string, match.end()) is None:
+    if not has_verb and _CODE_ENDS.match(match.string, match.end()) is None:
         return False
     if _LOCKED.search(label) or label.lower().endswith(_KEYLESS):
-        return not gap.strip() or (said and not gap.startswith(" of "))
+        return not gap.strip() or (has_verb and not gap.startswith(" of "))
     return _PLAIN_CODE.search(label) is not None and _LOCKED_BY.match(gap) is not None
 
 
@@ -203,8 +203,8 @@ def _is_of_user(match: re.Match[str], value: str) -> bool:
         return True
     joined = is_chosen_words(value) and sign.strip() in ("/", ":", "–", "—") and sign != "/"
     if user.lower() in _ACCOUNTS or "@" in user:
-        named = is_name(value) if sign == "/" else has_telling_word(value)
-        return joined or (is_strong(value) and not named)
+        looks_like_name = is_name(value) if sign == "/" else has_telling_word(value)
+        return joined or (is_strong(value) and not looks_like_name)
     if joined and user.isalpha() and value[-1].isdigit():
         return True
     return is_strong(value) and not is_name(value)
@@ -221,7 +221,9 @@ def _is_called_one(value: str) -> bool:
 def _is_random(numbers: str) -> bool:
     """Return whether the numbers look like random bytes. Codes, sizes and ids are mostly small,
     sorted, or too large for a byte."""
-    values = [int(one, 16 if "x" in one else 10) for one in re.findall(r"\w+", numbers.lower())]
+    values = [
+        int(number, 16 if "x" in number else 10) for number in re.findall(r"\w+", numbers.lower())
+    ]
     large = sum(value > 127 for value in values)
     is_sorted = sorted(values) in (values, values[::-1])
     return (
@@ -238,8 +240,8 @@ def _has_key_line(body: str) -> bool:
     return _KEY_LINE.search(body) is not None
 
 
-def _decodes_to_key(encoded: str) -> bool:
-    head = encoded[:80]
+def _decodes_to_key(base64_text: str) -> bool:
+    head = base64_text[:80]
     try:
         return b"PRIVATE KEY" in base64.b64decode(head[: len(head) // 4 * 4])
     except (binascii.Error, ValueError):
@@ -299,8 +301,10 @@ _PLACES = (
         r"(?:(?P<quote>['\"])(?P<value>[^'\"\n\\]{4,200})(?P=quote)?"
         r"|(?<=by )(?P<bare>[\w!#$%^&*@+-]{6,100}))",
         check=_is_sql_password,
-        near=re.compile(r"\b(?:create|alter|grant|set|role|user|login|identified|update|insert)\b"),
-        around=(160, 0),
+        near_pattern=re.compile(
+            r"\b(?:create|alter|grant|set|role|user|login|identified|update|insert)\b"
+        ),
+        reach=(160, 0),
     ),
     Row(
         "private-jwk",
@@ -417,8 +421,8 @@ _SENTENCES = (
         r"(?i) (?:is|was|will be)(?: now)?:?[ \t]+[\"'`“]?(?P<value>[^\s\"'`”]{6,100})",
         judge=_is_called_one,
         place=_BEHIND,
-        near=_POLICY,
-        around=(240, 240),
+        near_pattern=_POLICY,
+        reach=(240, 240),
         trim=TRAILING,
         whole=True,
     ),
@@ -445,7 +449,7 @@ _SENTENCES = (
         r"(?:[ \t]+[^\W\d]+){0,4}[ \t]*\Z",
         judge=_is_used,
         place=_BEFORE,
-        at=" pass|\tpass",
+        sought_text=" pass|\tpass",
         back=160,
     ),
     Row(
@@ -456,8 +460,8 @@ _SENTENCES = (
         r"(?:to|as)[ \t]{1,4}[\"'`“]?(?P<value>[^\s\"'`”]{8,100})",
         check=_is_set,
         trim=TRAILING,
-        near=_POLICY,
-        around=(240, 0),
+        near_pattern=_POLICY,
+        reach=(240, 0),
     ),
     Row(
         "told-code",
@@ -512,9 +516,9 @@ _SENTENCES = (
         r"(?:(?:the |pass|pw|password |passwort )\b ?){0,2}[*`\"']{0,3}"
         r"(?P<value>[^\s\"'`/|,;<>()]{8,60})(?![/(])",
         check=_is_of_user,
-        at=" / |@|admin|root|ubuntu|deploy|postgres|demo",
-        near=_LOGIN,
-        around=(160, 0),
+        sought_text=" / |@|admin|root|ubuntu|deploy|postgres|demo",
+        near_pattern=_LOGIN,
+        reach=(160, 0),
         trim=TRAILING,
     ),
     Row(
@@ -551,15 +555,15 @@ def find_by_label(reading: SearchedText) -> Iterator[SecretMatch]:
 
 
 def _find_curl_users(text: str) -> Iterator[SecretMatch]:
-    at = text.find("curl")
-    while at >= 0:
-        following = text.find("curl", at + 4)
-        limit = at + _MOST_CURL_CHARS
+    offset = text.find("curl")
+    while offset >= 0:
+        following = text.find("curl", offset + 4)
+        limit = offset + _MOST_CURL_CHARS
         for match in _CURL_USER.finditer(
-            text, at, limit if following < 0 else min(limit, following)
+            text, offset, limit if following < 0 else min(limit, following)
         ):
             yield from _curl_password(match)
-        at = following
+        offset = following
 
 
 def _curl_password(match: re.Match[str]) -> Iterator[SecretMatch]:

@@ -60,9 +60,9 @@ def declare(keyword: str) -> int:
     runs = [run for run in _RUN.finditer(keyword) if len(run[0]) > 1]
     for run in [run for run in runs if run[0] not in _COMMON_RUNS] or runs:
         starts, ends = run.start() > 0, run.end() < len(keyword)
-        new = (run[0], starts, ends) not in _bit_of_run
+        is_new = (run[0], starts, ends) not in _bit_of_run
         bit = _bit_in(_bit_of_run, (run[0], starts, ends))
-        if new:
+        if is_new:
             _bits_of_run.setdefault(run[0], []).append((bit, starts, ends))
         bits |= bit
     return bits or _bit_in(_bit_of_sign, keyword)
@@ -91,11 +91,11 @@ class SearchedText:
     """A text, its lower case, the bits of the keywords in it, and the verdicts on its values. The
     verdicts end with the object, because the values may be secrets."""
 
-    __slots__ = ("_places", "_verdicts", "found", "lowered", "text")
+    __slots__ = ("_places", "_verdicts", "found", "lowercase_text", "text")
 
     def __init__(self, text: str) -> None:
         self.text: str = text
-        self.lowered: str = _in_lower_case(text)
+        self.lowercase_text: str = _in_lower_case(text)
         self.found: int = keywords_in(text)
         self._places: dict[str, list[int]] = {}
         self._verdicts: dict[tuple[object, ...], Any] = {}
@@ -104,8 +104,8 @@ class SearchedText:
         places = self._places.get(keyword)
         if places is None:
             places, size = [], len(keyword)
-            if keyword in self.lowered:
-                sizes = map(len, self.lowered.split(keyword)[:-1])
+            if keyword in self.lowercase_text:
+                sizes = map(len, self.lowercase_text.split(keyword)[:-1])
                 places = [end - size for end in accumulate(map(size.__add__, sizes))]
             self._places[keyword] = places
         return places
@@ -129,16 +129,16 @@ class Keywords(Generic[Rule]):
         self.bits: int = reduce(or_, [bits for bits, _, _ in self._rules], 0)
         self._held: dict[int, list[tuple[str, Rule]]] = {}
 
-    def held(self, found: int) -> list[tuple[str, Rule]]:
+    def find_held(self, found: int) -> list[tuple[str, Rule]]:
         """Return the keywords that a text with these bits may contain, each with its rule."""
         found &= self.bits
-        held = self._held.get(found)
-        if held is None:
-            held = [(word, rule) for bits, word, rule in self._rules if bits & found == bits]
+        held_rules = self._held.get(found)
+        if held_rules is None:
+            held_rules = [(word, rule) for bits, word, rule in self._rules if bits & found == bits]
             if len(self._held) >= _MOST_HELD:
                 self._held.clear()
-            self._held[found] = held
-        return held
+            self._held[found] = held_rules
+        return held_rules
 
 
 def _in_lower_case(text: str) -> str:
@@ -158,14 +158,14 @@ def keywords_in(text: str) -> int:
         text = text.replace(*_CAPITALS[0]).replace(*_CAPITALS[1])
         found |= _read_chars(text)
     runs = text.encode("utf-8", "replace").translate(_RUNS_ALONE).split()
-    new: list[bytes] = []
+    new_runs: list[bytes] = []
     for run in set(filterfalse(_plain.__contains__, runs)):
         bits = _known.get(run)
         if bits is None:
-            new.append(run)
+            new_runs.append(run)
         else:
             found |= bits
-    return found | _read_runs(new) if new else found
+    return found | _read_runs(new_runs) if new_runs else found
 
 
 def _read_chars(text: str) -> int:
@@ -190,9 +190,13 @@ def _read_runs(runs: list[bytes]) -> int:
     found = 0
     for run in runs:
         text = run.decode()
-        lowered = text.lower()
-        keywords = _any_run.findall(lowered)
-        bits = _bits_of(text, lowered, keywords) if keywords or len(run) >= LEAST_TOKEN_CHARS else 0
+        lowercase_text = text.lower()
+        keywords = _any_run.findall(lowercase_text)
+        bits = (
+            _bits_of(text, lowercase_text, keywords)
+            if keywords or len(run) >= LEAST_TOKEN_CHARS
+            else 0
+        )
         if len(run) > _MOST_RUN_CHARS:
             pass
         elif bits:
@@ -203,15 +207,15 @@ def _read_runs(runs: list[bytes]) -> int:
     return found
 
 
-def _bits_of(run: str, lowered: str, keywords: list[str]) -> int:
+def _bits_of(run: str, lowercase_text: str, keywords: list[str]) -> int:
     bits = 0
     for longest in set(keywords):
         for size in range(2, len(longest) + 1):  # shorter keywords may match here too
             keyword = longest[:size]
             for bit, starts, ends in _bits_of_run.get(keyword, ()):
                 alone = size == len(run) or not (starts and ends)
-                at_start = not starts or lowered.startswith(keyword)
-                if alone and at_start and (not ends or lowered.endswith(keyword)):
+                at_start = not starts or lowercase_text.startswith(keyword)
+                if alone and at_start and (not ends or lowercase_text.endswith(keyword)):
                     bits |= bit
     if len(run) >= LEAST_TOKEN_CHARS:
         for find, bit in _bit_of_token.items():
@@ -236,8 +240,8 @@ def _branches(tree: _Tree) -> str:
     branches = [re.escape(char) + _branches(tree[char]) for char in sorted(tree) if char]
     if not branches:
         return ""
-    joined = branches[0] if len(branches) == 1 else "|".join(branches)
-    return f"(?:{joined})?" if "" in tree else f"(?:{joined})"
+    alternatives = branches[0] if len(branches) == 1 else "|".join(branches)
+    return f"(?:{alternatives})?" if "" in tree else f"(?:{alternatives})"
 
 
 MOST_LABELS = 8
@@ -255,7 +259,7 @@ class SecretMatch(NamedTuple):
     first: int
     last: int
 
-    def moved(self, offset: int) -> SecretMatch:
+    def move(self, offset: int) -> SecretMatch:
         rule, start, end, first, last = self
         return SecretMatch(rule, start + offset, end + offset, first + offset, last + offset)
 
@@ -282,12 +286,12 @@ class Row:
     judge: Callable[[str], bool] | None = None
     place: RowPlace = RowPlace.AT
     check: Callable[[re.Match[str], str], bool] | None = None
-    at: str = ""
+    sought_text: str = ""
     """Words near which the pattern is searched, if not near the keywords."""
     back: int = 0
-    near: re.Pattern[str] | None = None
+    near_pattern: re.Pattern[str] | None = None
     """Pattern that the lower-cased text around the match must contain too."""
-    around: tuple[int, int] = (0, 0)
+    reach: tuple[int, int] = (0, 0)
     trim: str = ""
     whole: bool = False
     pattern: re.Pattern[str] = field(init=False)
@@ -299,41 +303,45 @@ class Row:
         """Find every secret that the rule recognizes near this keyword."""
         if self.place is RowPlace.TEXT:
             for match in self.pattern.finditer(reading.text):
-                secret = self._judged(reading, match.start(), match)
+                secret = self._judge(reading, match.start(), match)
                 if secret is not None:
                     yield secret
             return
         match_from = self.pattern.match
         directly = self.place in (RowPlace.AT, RowPlace.BEHIND)
-        for literal in keys(self.at) if self.at else (keyword,):
+        for literal in keys(self.sought_text) if self.sought_text else (keyword,):
             places = reading.places(literal)
             if self.whole:
-                places = [at for at in places if begins_word(reading.lowered, at)]
+                places = [
+                    offset for offset in places if begins_word(reading.lowercase_text, offset)
+                ]
             behind = len(literal) if self.place is RowPlace.BEHIND else 0
             reach = tried = 0
-            for index, at in enumerate(places):
-                if at < reach and tried >= MOST_LABELS:
+            for index, offset in enumerate(places):
+                if offset < reach and tried >= MOST_LABELS:
                     continue
                 if directly:
-                    found = match_from(reading.text, at + behind)
+                    found = match_from(reading.text, offset + behind)
                 else:
                     found = self._match_near(reading.text, places, index)
                 if found is not None:
-                    tried = tried + 1 if at < reach else 1
+                    tried = tried + 1 if offset < reach else 1
                     reach = max(reach, found.end())
-                    secret = self._judged(reading, at, found)
+                    secret = self._judge(reading, offset, found)
                     if secret is not None:
                         yield secret
 
     def _match_near(self, text: str, places: list[int], index: int) -> re.Match[str] | None:
-        at = places[index]
+        offset = places[index]
         if self.place is RowPlace.BEFORE:
             before = places[index - 2] if index > 1 else 0
-            return self.pattern.search(text, max(before, at - self.back), at)
-        end = min(_command_end(text, at), at + LINE_CHARS, *places[index + 1 : index + 2])
-        return self.pattern.search(text, at, end)
+            return self.pattern.search(text, max(before, offset - self.back), offset)
+        end = min(_command_end(text, offset), offset + LINE_CHARS, *places[index + 1 : index + 2])
+        return self.pattern.search(text, offset, end)
 
-    def _judged(self, reading: SearchedText, at: int, match: re.Match[str]) -> SecretMatch | None:
+    def _judge(
+        self, reading: SearchedText, offset: int, match: re.Match[str]
+    ) -> SecretMatch | None:
         group = match.lastgroup or 0
         start, value = match.start(group), match[group]
         if self.trim:
@@ -342,32 +350,32 @@ class Row:
             return None
         if self.check is not None and not self.check(match, value):
             return None
-        if self.near is not None:
-            since, until = self._around(reading.text, at, match)
-            if self.near.search(reading.lowered, since, until) is None:
+        if self.near_pattern is not None:
+            since, until = self._span_around(reading.text, offset, match)
+            if self.near_pattern.search(reading.lowercase_text, since, until) is None:
                 return None
         end = start + len(value)
         return SecretMatch(self.name, start, end, match.start(), max(end, match.end()))
 
-    def _around(self, text: str, at: int, match: re.Match[str]) -> tuple[int, int]:
-        if self.around == ON_LINE:
+    def _span_around(self, text: str, offset: int, match: re.Match[str]) -> tuple[int, int]:
+        if self.reach == ON_LINE:
             end = match.end()
-            return _command_start(text, at), min(_command_end(text, end), end + LINE_CHARS)
-        if self.around == BEFORE_ON_LINE:
-            return _command_start(text, at), at
-        return max(0, at - self.around[0]), match.end() + self.around[1]
+            return _command_start(text, offset), min(_command_end(text, end), end + LINE_CHARS)
+        if self.reach == BEFORE_ON_LINE:
+            return _command_start(text, offset), offset
+        return max(0, offset - self.reach[0]), match.end() + self.reach[1]
 
 
 ON_LINE, BEFORE_ON_LINE = (-1, -1), (-1, 0)
 
 
 def find_by_rows(rows: Keywords[Row], reading: SearchedText) -> Iterator[SecretMatch]:
-    done: Row | None = None
-    for keyword, row in rows.held(reading.found):
-        if row.at or row.place is RowPlace.TEXT:
-            if row is done or keyword not in reading.lowered:
+    last_row: Row | None = None
+    for keyword, row in rows.find_held(reading.found):
+        if row.sought_text or row.place is RowPlace.TEXT:
+            if row is last_row or keyword not in reading.lowercase_text:
                 continue
-            done = row
+            last_row = row
         elif not reading.places(keyword):
             continue
         yield from row.find(reading, keyword)
@@ -381,18 +389,20 @@ def keys(text: str) -> tuple[str, ...]:
     return tuple(text.split("|"))
 
 
-def begins_word(lowered: str, at: int) -> bool:
-    return at == 0 or not (lowered[at - 1].isalnum() or lowered[at - 1] in "_-.$/+\\=&?")
+def begins_word(lowercase_text: str, offset: int) -> bool:
+    return offset == 0 or not (
+        lowercase_text[offset - 1].isalnum() or lowercase_text[offset - 1] in "_-.$/+\\=&?"
+    )
 
 
-def _line_start(text: str, at: int) -> int:
-    since = max(0, at - LINE_CHARS)
-    return max(text.rfind("\n", since, at) + 1, since)
+def _line_start(text: str, offset: int) -> int:
+    since = max(0, offset - LINE_CHARS)
+    return max(text.rfind("\n", since, offset) + 1, since)
 
 
-def _command_start(text: str, at: int) -> int:
-    since = _line_start(text, at)
-    while since > 1 and text[since - 2 : since] == "\\\n" and at - since < LINE_CHARS:
+def _command_start(text: str, offset: int) -> int:
+    since = _line_start(text, offset)
+    while since > 1 and text[since - 2 : since] == "\\\n" and offset - since < LINE_CHARS:
         since = _line_start(text, since - 2)
     return since
 

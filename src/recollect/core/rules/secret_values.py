@@ -196,9 +196,9 @@ def is_random(value: str) -> bool:
 def _count_pairs(value: str) -> tuple[int, int]:
     pairs = common = 0
     for word in _LETTERS.findall(value):
-        lowered = word.lower()
+        lowercase_word = word.lower()
         pairs += len(word) - 1
-        common += sum(map(_COMMON_PAIRS.__contains__, map(add, lowered, lowered[1:])))
+        common += sum(map(_COMMON_PAIRS.__contains__, map(add, lowercase_word, lowercase_word[1:])))
     return pairs, common
 
 
@@ -279,10 +279,10 @@ def is_password_value(value: str, *, quoted: bool, least_chars: int = 5) -> bool
     has_letter = _LETTER.search(value) is not None
     has_symbol = _SYMBOL.search(value) is not None
     if has_digit:
-        chosen = has_letter or has_symbol or (quoted and len(value) >= 6)
+        is_chosen = has_letter or has_symbol or (quoted and len(value) >= 6)
     else:
-        chosen = has_letter and (has_symbol or not is_wordy(value))
-    return chosen and not is_reference(value, quoted=quoted)
+        is_chosen = has_letter and (has_symbol or not is_wordy(value))
+    return is_chosen and not is_reference(value, quoted=quoted)
 
 
 _NAMED_VALUE = re.compile(r"[A-Za-z_][A-Za-z_.-]+=")

@@ -232,7 +232,7 @@ def _mask_fields(value: dict[str, Any], fields: frozenset[str], mask: TextMask) 
         masked_item = _mask_value(item, mask)
         if key not in fields:  # the name of an unknown field may announce a secret
             pair = f"{stringify(key)}:{stringify(masked_item)}"
-            redaction = redact(pair, pii=mask.settings.pii, known=mask.secrets)
+            redaction = redact(pair, pii=mask.settings.pii, known_secrets=mask.secrets)
             mask.secrets.update(secrets_in(pair, redaction.spans))
             masked_item = redaction.spans[0].replacement if redaction.spans else masked_item
         masked[key] = masked_item
