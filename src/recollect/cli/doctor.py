@@ -221,13 +221,13 @@ def models() -> None:
 def list_(*, as_json: bool) -> None:
     """List the installed models, models that you can download, and the model that `auto` uses."""
     from recollect.adapters.embedders.download import KNOWN_MODELS
-    from recollect.adapters.embedders.onnx import installed_models
+    from recollect.adapters.embedders.onnx import find_models
     from recollect.adapters.wiring.models import choose
 
     folders = models_folders()
     bytes_by_path = {
         path: sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
-        for path in installed_models(folders)
+        for path in find_models(folders)
     }
     names = {path.name for path in bytes_by_path}
     choice = choose("auto", models=folders)
@@ -290,7 +290,9 @@ def download_(*, name: str, repository: str | None, download_again: bool, as_jso
     model = hub_model(name, repository)
     source, place = config.load_settings().settings.recall.model_source, models_folders()[0]
     with ShownProgress(amount=size_text) as progress:
-        result = download(model, place, source=source, again=download_again, progress=progress.show)
+        result = download(
+            model, place, source=source, replaces=download_again, progress=progress.show
+        )
     if not result.was_there:
         end_daemon()
     if as_json:

@@ -210,7 +210,7 @@ def test_an_installed_model_is_verified(models: Path, hub: tuple[Hub, Server]) -
     (models / "small" / "model.onnx").write_bytes(b"tampered")
     with pytest.raises(EmbedderError, match=r"model\.onnx changed.*--again"):
         download(MODEL, models)
-    assert not download(MODEL, models, again=True).was_there
+    assert not download(MODEL, models, replaces=True).was_there
     assert (models / "small" / "model.onnx").read_bytes() == GRAPH
 
 
@@ -257,7 +257,7 @@ def test_a_mirror_is_a_web_server_or_a_folder_in_any_of_three_layouts(
     for path, content in files.items():
         (tmp_path / "mirror" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "mirror" / path).write_bytes(content)
-    done = download(PINNED, models, source=str(tmp_path / "mirror"), again=True)
+    done = download(PINNED, models, source=str(tmp_path / "mirror"), replaces=True)
     assert not done.was_there
     assert done.files["model.onnx"] == f"sha256:{sha256(GRAPH)}"
     assert (models / "pinned" / "model.onnx").read_bytes() == GRAPH
@@ -324,7 +324,7 @@ def test_a_model_that_cannot_be_replaced_stays(
 
     monkeypatch.setattr(Path, "rename", fails)
     with pytest.raises(EmbedderError, match="No space left"):
-        download(MODEL, models, again=True)
+        download(MODEL, models, replaces=True)
     assert installed(models) == ["small"]
     assert download(MODEL, models).was_there, "it is whole"
 

@@ -134,7 +134,7 @@ def download(
     models: Path,
     *,
     source: str | None = None,
-    again: bool = False,
+    replaces: bool = False,
     progress: Progress = lambda _name, _done, _size: None,
 ) -> Downloaded:
     """Download a model into `models`. `source` is the URL of a hub or mirror, or a folder; the
@@ -144,7 +144,7 @@ def download(
             f"{model.name!r} is not a valid model name: use letters, digits, . _ and -"
         )
     folder = models / model.name
-    if folder.exists() and not again:
+    if folder.exists() and not replaces:
         return _verify_installed(model.name, folder)
     parts = models / ".parts" / model.name
     try:
@@ -153,10 +153,10 @@ def download(
         try:
             commit, checksums = reader.checksums()
             files = {name: reader.fetch(name, parts, sums) for name, sums in checksums.items()}
-        except reader.broken as error:
+        except reader.error_types as error:
             # without the error's text, which may quote the address
             raise EmbedderError(
-                f"{reader.shown} cannot be downloaded ({type(error).__name__}): check the network, "
+                f"{reader.title} cannot be downloaded ({type(error).__name__}): check the network, "
                 "or set recall.model_source to a mirror or a folder, then run `recollect models "
                 f"download {model.name}`, which continues where this download stopped"
             ) from None
@@ -168,7 +168,7 @@ def download(
         ) from error
 
 
-def shown_source(source: str | None) -> str:
+def source_to_show(source: str | None) -> str:
     """Return the source to show: a URL may contain a password."""
     return _address(source).rpartition("@")[2]
 
@@ -194,21 +194,23 @@ class _Source:
         self._model, self._progress = model, progress
         self._is_url = source.startswith(("http://", "https://"))
         self._root = source.rstrip("/") if self._is_url else str(Path(source).expanduser())
-        self.shown = f"{model.name} from {shown_source(self._root)}"
-        self.broken: tuple[type[Exception], ...] = (ValueError,)  # no JSON, or no number
+        self.title = f"{model.name} from {source_to_show(self._root)}"
+        self.error_types: tuple[type[Exception], ...] = (ValueError,)  # no JSON, or no number
         if not self._is_url:
             return
         if os.environ.get("HF_HUB_OFFLINE", "0").lower() not in ("", "0", "false", "no", "off"):
             raise EmbedderError("HF_HUB_OFFLINE is set: unset it to download a model")
         self._http: Any = import_package("httpx2", feature=FEATURE, extra=EXTRA)
-        self.broken = (ValueError, self._http.HTTPError, self._http.InvalidURL)
+        self.error_types = (ValueError, self._http.HTTPError, self._http.InvalidURL)
 
     def checksums(self) -> tuple[str, Mapping[str, Sequence[str]]]:
         """Return the commit, and the accepted checksums of each file: the pinned ones or, for a
         model without them, those that the hub's API reports."""
         model = self._model
         if model.checksums:
-            sums = {name: [f"sha256:{one}" for one in of] for name, of in model.checksums.items()}
+            sums = {
+                name: [f"sha256:{digest}" for digest in of] for name, of in model.checksums.items()
+            }
             return model.revision, sums
         found, commit = {}, ""
         if self._is_url:
@@ -223,13 +225,13 @@ class _Source:
                     found[file["rfilename"]] = checksum
         if not found:
             raise EmbedderError(
-                f"{self.shown}: {model.repository} has no public revision {model.revision!r} "
+                f"{self.title}: {model.repository} has no public revision {model.revision!r} "
                 "there: check the name, or download it by hand"
             )
         files = {**model.files, **{path: path for path in _OPTIONAL if path in found}}
         if missing := [path for path in files.values() if path not in found]:
             raise EmbedderError(
-                f"{self.shown} has no {' and no '.join(missing)}: choose another model"
+                f"{self.title} has no {' and no '.join(missing)}: choose another model"
             )
         return commit, {name: [found[path]] for name, path in files.items()}
 
@@ -237,16 +239,16 @@ class _Source:
         """Download a file into `parts`, or the rest of it. Return its checksum."""
         part = parts / name
         part.parent.mkdir(parents=True, exist_ok=True)
-        while not (matching := [one for one in checksums if _matches(part, one)]):
+        while not (matching := [checksum for checksum in checksums if _matches(part, checksum)]):
             is_continued = _file_size(part) > 0
             while not self._write_rest(name, part):
                 time.sleep(_PAUSE_SECONDS)
-            if not any(_matches(part, one) for one in checksums):
+            if not any(_matches(part, checksum) for checksum in checksums):
                 digits = hashlib.sha256(part.read_bytes()).hexdigest()
                 part.unlink()
                 if not is_continued:  # otherwise the first bytes may be of another build
                     raise EmbedderError(
-                        f"{name} of {self.shown} has the SHA-256 {digits}, not the checksum "
+                        f"{name} of {self.title} has the SHA-256 {digits}, not the checksum "
                         f"{' or '.join(checksums)}, and was removed: try again; if it happens "
                         "again, set recall.model_source to another source"
                     )
@@ -261,8 +263,8 @@ class _Source:
         size = _file_size(part)
         try:
             if not any(self._copy(address, name, part) for address in addresses):
-                raise EmbedderError(f"{self.shown} has no {name}: check recall.model_source")
-        except self.broken:
+                raise EmbedderError(f"{self.title} has no {name}: check recall.model_source")
+        except self.error_types:
             if _file_size(part) <= size:
                 raise
             return False
@@ -307,23 +309,26 @@ def _file_size(path: Path) -> int:
 def _install(
     model: HubModel, parts: Path, folder: Path, files: Mapping[str, str], commit: str
 ) -> Downloaded:
-    whole, old = parts.with_name(f"{model.name}.whole"), parts.with_name(f"{model.name}.old")
-    for leftover in (whole, old):
+    new_folder, old_folder = (
+        parts.with_name(f"{model.name}.whole"),
+        parts.with_name(f"{model.name}.old"),
+    )
+    for leftover in (new_folder, old_folder):
         shutil.rmtree(leftover, ignore_errors=True)
     for name in files:
-        (whole / name).parent.mkdir(parents=True, exist_ok=True)
-        (parts / name).rename(whole / name)
+        (new_folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (parts / name).rename(new_folder / name)
     record = {"name": model.name, "repository": model.repository, "commit": commit, "files": files}
-    (whole / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    (new_folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     if folder.exists():
-        folder.rename(old)
+        folder.rename(old_folder)
     try:
-        whole.rename(folder)
+        new_folder.rename(folder)
     except BaseException:
-        if old.exists() and not folder.exists():  # restore the installed model
-            old.rename(folder)
+        if old_folder.exists() and not folder.exists():  # restore the installed model
+            old_folder.rename(folder)
         raise
-    for leftover in (parts, old):
+    for leftover in (parts, old_folder):
         shutil.rmtree(leftover, ignore_errors=True)
     return Downloaded(
         name=model.name, folder=folder, files=files, size=_size(folder, files), was_there=False
@@ -334,12 +339,12 @@ def _verify_installed(name: str, folder: Path) -> Downloaded:
     files = read_record(folder)
     wrong = [file for file, checksum in files.items() if not _matches(folder / file, checksum)]
     if not files or wrong:
-        why = (
+        reason = (
             f"{', '.join(wrong)} changed after the download"
             if wrong
             else "Recollect did not download it"
         )
-        raise EmbedderError(f"{folder} exists, but {why}: pass --again to replace it")
+        raise EmbedderError(f"{folder} exists, but {reason}: pass --again to replace it")
     return Downloaded(
         name=name, folder=folder, files=files, size=_size(folder, files), was_there=True
     )

@@ -146,11 +146,11 @@ def start(work: Callable[[], T], *, name: str, inline: bool = False) -> Future[T
 async def outcome(future: Future[T], *, failing: str, quoted: bool = False) -> T:
     """Wait for the result of the work. If a library fails, raise an error that begins with
     `failing`. `quoted` adds the library's text, which must not contain embedded text."""
-    done = asyncio.wrap_future(future)
+    waiter = asyncio.wrap_future(future)
     try:
-        await asyncio.wait([done])
+        await asyncio.wait([waiter])
     finally:
-        done.cancel()  # the caller was cancelled, so no code reads the result of its work
+        waiter.cancel()  # the caller was cancelled, so no code reads the result of its work
     error = future.exception()
     if error is None:
         return future.result()
@@ -178,8 +178,8 @@ async def embed_in_chunks(
     for first in range(0, len(texts), size):
         work = partial(vectors, texts[first : first + size])
         running = start(work, name=name.partition(":")[0], inline=inline)
-        found = await outcome(running, failing=f"{name} failed")
-        made += found
+        chunk_vectors = await outcome(running, failing=f"{name} failed")
+        made += chunk_vectors
     return tuple(made)
 
 
@@ -191,14 +191,14 @@ def _await_end() -> None:
     until = time.monotonic() + END_SECONDS
     # The user pressed Ctrl-C: do not wait any longer.
     with contextlib.suppress(KeyboardInterrupt):
-        while (left := until - time.monotonic()) > 0:
+        while (left_seconds := until - time.monotonic()) > 0:
             running = [
                 thread for thread in threading.enumerate() if isinstance(thread, _EmbedderThread)
             ]
             if not running:
                 return
             try:
-                running[0].join(min(left, _WAKE_SECONDS))
+                running[0].join(min(left_seconds, _WAKE_SECONDS))
             except RuntimeError:  # this thread has not started yet, so it cannot be joined
                 time.sleep(_STARTING_SECONDS)
 
@@ -341,31 +341,31 @@ class HashEmbedder:
 
     def _row(self, text: str) -> Rows:
         places = self._places
-        found = [places[gram] for gram in _grams(_folded(text))]
-        if not found:
+        indexes = [places[gram] for gram in _grams(_fold(text))]
+        if not indexes:
             return nothing(DIMENSIONS)
-        counts = np.bincount(found, minlength=2 * DIMENSIONS)
+        counts = np.bincount(indexes, minlength=2 * DIMENSIONS)
         row = (counts[:DIMENSIONS] - counts[DIMENSIONS:]).astype(np.float32)
         return row if row.any() else nothing(DIMENSIONS)
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     text = readable(text, chars=HASH_MAX_CHARS)
     if _ASTRAL.search(text):
-        text = _whole(_units(text)[:HASH_MAX_CHARS])
+        text = _without_lone_surrogates(_units(text)[:HASH_MAX_CHARS])
     return _NOT_SPELLED.sub(" ", _WHITE_SPACE.sub(" ", text.lower())).strip()
 
 
-def _grams(folded: str) -> list[str]:
-    if not folded:
+def _grams(folded_text: str) -> list[str]:
+    if not folded_text:
         return []
-    astral = _ASTRAL.search(folded) is not None
-    units = _units(folded) if astral else folded
+    astral = _ASTRAL.search(folded_text) is not None
+    units = _units(folded_text) if astral else folded_text
     if len(units) <= _NGRAM:
-        return [folded]
-    padded = f" {units} "
-    grams = [padded[at : at + _NGRAM] for at in range(len(padded) - _NGRAM + 1)]
-    return [_whole(gram) for gram in grams] if astral else grams
+        return [folded_text]
+    padded_text = f" {units} "
+    grams = [padded_text[index : index + _NGRAM] for index in range(len(padded_text) - _NGRAM + 1)]
+    return [_without_lone_surrogates(gram) for gram in grams] if astral else grams
 
 
 def _units(text: str) -> str:
@@ -377,9 +377,9 @@ def _units(text: str) -> str:
     )
 
 
-def _whole(units: str) -> str:
-    joined = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    return _LONE_SURROGATE.sub("\ufffd", joined)
+def _without_lone_surrogates(units: str) -> str:
+    text = units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+    return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 EXTRA: Final = "static"
@@ -440,8 +440,8 @@ class _Table:
     def row(self, text: str) -> Rows:
         # Tokenize texts one by one: a batch would start the tokenizer's own threads, which cause a
         # warning in hosts that fork. An average needs no padding either.
-        shown = readable(text, chars=MAX_CHARS)
-        tokens: list[int] = self._tokenizer.encode(shown, add_special_tokens=False).ids
+        readable_text = readable(text, chars=MAX_CHARS)
+        tokens: list[int] = self._tokenizer.encode(readable_text, add_special_tokens=False).ids
         if not tokens:
             return nothing(STATIC_DIMENSIONS)
         average: Rows = self._vectors[tokens].mean(axis=0)
@@ -464,12 +464,12 @@ def static_package() -> Path:
 def _read_weights(path: Path) -> Rows:
     raw = path.read_bytes()
     end = 8 + int.from_bytes(raw[:8], "little")
-    found = json.loads(raw[8:end])[_TENSOR]
-    first, last = found["data_offsets"]
-    if found["dtype"] != "F16" or found["shape"][1] != STATIC_DIMENSIONS:
+    tensor_info = json.loads(raw[8:end])[_TENSOR]
+    first, last = tensor_info["data_offsets"]
+    if tensor_info["dtype"] != "F16" or tensor_info["shape"][1] != STATIC_DIMENSIONS:
         raise EmbedderError(
-            f"wordllama's {path.name} has an unexpected format ({found['dtype']} of "
-            f"{found['shape']}): run pip install --force-reinstall 'recollect[{EXTRA}]'"
+            f"wordllama's {path.name} has an unexpected format ({tensor_info['dtype']} of "
+            f"{tensor_info['shape']}): run pip install --force-reinstall 'recollect[{EXTRA}]'"
         )
     numbers = np.frombuffer(raw[end + first : end + last], dtype="<f2")
-    return numbers.astype(np.float32).reshape(found["shape"])
+    return numbers.astype(np.float32).reshape(tensor_info["shape"])

@@ -41,20 +41,20 @@ def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa
         return False
     # These imports are slow, and most programs end here before.
     from recollect.adapters.embedders import onnx
-    from recollect.adapters.embedders.download import KNOWN_MODELS, download, shown_source
+    from recollect.adapters.embedders.download import KNOWN_MODELS, download, source_to_show
 
     if not onnx.are_packages_installed():
         if answer:
             raise MissingExtra(feature=onnx.FEATURE, extra=onnx.EXTRA)
         return False
-    if onnx.installed_models(models_folders()):
+    if onnx.find_models(models_folders()):
         _keep_answer("yes")
         return False
     model, later = KNOWN_MODELS[onnx.OFFERED_MODEL], _LATER.format(name=onnx.OFFERED_MODEL)
     if is_asked:
         details = f"{model.name}, {model.megabytes} MB, {model.license}, from"
         _say("Recall finds more with a small embedding model, which runs on this machine:")
-        answer = _ask(f"{details} {shown_source(source)}\nDownload it? [Y/n] ")
+        answer = _ask(f"{details} {source_to_show(source)}\nDownload it? [Y/n] ")
     if not answer:
         if answer is False:
             _keep_answer("no")
@@ -64,7 +64,7 @@ def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa
     try:
         with _interruptible(), ShownProgress(amount=size_text) as progress:
             folder = models_folders()[0]
-            done = download(model, folder, source=source, progress=progress.show)
+            result = download(model, folder, source=source, progress=progress.show)
     except EmbedderError as error:
         if not is_asked:
             raise
@@ -73,7 +73,7 @@ def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa
     except KeyboardInterrupt:  # the user stops the download, not the program
         _say(f"Stopped. {later}")
         return False
-    _say(f"Downloaded and verified {done.name}: {size_text(done.size)} in {done.folder}")
+    _say(f"Downloaded and verified {result.name}: {size_text(result.size)} in {result.folder}")
     return True
 
 

@@ -59,7 +59,7 @@ def holds_model(path: Path) -> bool:
     return (path / _TOKENIZER).is_file() and _graph(path) is not None
 
 
-def installed_models(places: Sequence[Path]) -> list[Path]:
+def find_models(places: Sequence[Path]) -> list[Path]:
     """Return the folders of the models in these places. A missing or unreadable place has none."""
     return [folder for place in places for folder in sorted(place.glob("*")) if holds_model(folder)]
 
@@ -95,12 +95,14 @@ def _graph(path: Path) -> Path | None:
 
 
 def _max_tokens(path: Path) -> int:
-    said = (
+    stated_limits = (
         _read(path / "sentence_bert_config.json").get("max_seq_length"),
         _read(path / "tokenizer_config.json").get("model_max_length"),
     )
     # Exporters write 10**30 (also as a float) if a tokenizer has no limit.
-    limits = [int(limit) for limit in said if isinstance(limit, int | float) and limit >= 1]
+    limits = [
+        int(limit) for limit in stated_limits if isinstance(limit, int | float) and limit >= 1
+    ]
     return min(MAX_TOKENS, *limits) if limits else MAX_TOKENS
 
 
@@ -123,10 +125,10 @@ def _pooling(path: Path) -> Pooling:
 
 def _prefix(path: Path) -> str:
     record = _read(path / "config_sentence_transformers.json")
-    prompts, chosen = record.get("prompts"), record.get("default_prompt_name")
-    if not isinstance(prompts, dict) or not isinstance(chosen, str):
+    prompts, prompt_name = record.get("prompts"), record.get("default_prompt_name")
+    if not isinstance(prompts, dict) or not isinstance(prompt_name, str):
         return ""
-    prompt = prompts.get(chosen)
+    prompt = prompts.get(prompt_name)
     return prompt if isinstance(prompt, str) else ""
 
 
@@ -180,15 +182,15 @@ class OnnxEmbedder(local.LoadedEmbedder["_Graph"]):
     async def embed(self, texts: Sequence[str]) -> tuple[bytes, ...]:
         """Return one vector per text, in order. Texts of similar length share a batch."""
         graph = await self.model()
-        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         made = await local.embed_in_chunks(
             partial(self._vectors, graph),
-            [texts[at] for at in order],
+            [texts[index] for index in order],
             size=_BATCH_TEXTS,
             name=self.name,
         )
         by_place = dict(zip(order, made, strict=True))
-        return tuple(by_place[at] for at in range(len(texts)))
+        return tuple(by_place[index] for index in range(len(texts)))
 
     def _vectors(self, graph: _Graph, texts: Sequence[str]) -> tuple[bytes, ...]:
         return local.unit_vectors(
@@ -221,8 +223,11 @@ class _Graph:
         self._session = runtime.InferenceSession(
             str(folder.graph), options, providers=["CPUExecutionProvider"]
         )
-        self._inputs = {given.name: _integers(given.type) for given in self._session.get_inputs()}
-        self._output = _chosen_output(self._session.get_outputs())
+        self._inputs = {
+            graph_input.name: _integers(graph_input.type)
+            for graph_input in self._session.get_inputs()
+        }
+        self._output = _choose_output(self._session.get_outputs())
         self._pooling: Pooling = folder.pooling
         self._prefix = folder.prefix
         self._max_chars = folder.max_tokens * _CHARS_PER_TOKEN
@@ -245,43 +250,49 @@ class _Graph:
     def _tokens(self, text: str) -> list[int]:
         # Tokenize texts one by one: a batch would start the tokenizer's own threads, which cause a
         # warning in hosts that fork.
-        encoded = self._tokenizer.encode(self._prefix + local.readable(text, chars=self._max_chars))
-        ids: list[int] = encoded.ids
+        encoding = self._tokenizer.encode(
+            self._prefix + local.readable(text, chars=self._max_chars)
+        )
+        ids: list[int] = encoding.ids
         return ids or [self._pad]
 
     def _run(self, tokens: Sequence[list[int]]) -> local.Rows:
         longest = max(len(token) for token in tokens)
         ids = np.full((len(tokens), longest), self._pad, np.int64)
         mask = np.zeros_like(ids)
-        for row, one in enumerate(tokens):
-            ids[row, : len(one)] = one
-            mask[row, : len(one)] = 1
-        given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
-        feed = {name: given[name].astype(kind) for name, kind in self._inputs.items()}
+        for row, token_ids in enumerate(tokens):
+            ids[row, : len(token_ids)] = token_ids
+            mask[row, : len(token_ids)] = 1
+        input_arrays = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "token_type_ids": np.zeros_like(ids),
+        }
+        feed = {name: input_arrays[name].astype(kind) for name, kind in self._inputs.items()}
         (value,) = self._session.run([self._output], feed)
         return self._pool(np.asarray(value, np.float32), mask)
 
-    def _pool(self, found: local.Rows, mask: NDArray[np.int64]) -> local.Rows:
-        if found.ndim == 2:
-            return found
-        if found.ndim != 3:
+    def _pool(self, output: local.Rows, mask: NDArray[np.int64]) -> local.Rows:
+        if output.ndim == 2:
+            return output
+        if output.ndim != 3:
             raise EmbedderError(
                 f"the graph's output {self._output} must be vectors of texts or of tokens"
             )
         if self._pooling == "cls":
-            return found[:, 0]
+            return output[:, 0]
         weights = mask[..., None].astype(np.float32)
-        average: local.Rows = (found * weights).sum(axis=1) / weights.sum(axis=1)
+        average: local.Rows = (output * weights).sum(axis=1) / weights.sum(axis=1)
         return average
 
     def _batch_changes_vectors(self, alone: local.Rows) -> bool:
-        together = self._run([self._tokens(text) for text in _TRIAL])
+        batch_vectors = self._run([self._tokens(text) for text in _TRIAL])
         lengths = np.linalg.norm(alone, axis=1, keepdims=True)
-        return bool((np.abs(together - alone) > _SAME_WITHIN * lengths).any())
+        return bool((np.abs(batch_vectors - alone) > _SAME_WITHIN * lengths).any())
 
     def _refuse_unknown_inputs(self, folder: ModelFolder) -> None:
-        unknown = self._inputs.keys() - {"input_ids", "attention_mask", "token_type_ids"}
-        if unknown or "input_ids" not in self._inputs:
+        unknown_names = self._inputs.keys() - {"input_ids", "attention_mask", "token_type_ids"}
+        if unknown_names or "input_ids" not in self._inputs:
             raise EmbedderError(
                 f"{folder.graph} has the inputs {', '.join(sorted(self._inputs))}: Recollect "
                 "supports only input_ids, attention_mask and token_type_ids"
@@ -292,7 +303,7 @@ def _integers(kind: str) -> type[np.signedinteger[Any]]:
     return np.int32 if kind == "tensor(int32)" else np.int64
 
 
-def _chosen_output(outputs: Sequence[Any]) -> str:
+def _choose_output(outputs: Sequence[Any]) -> str:
     def rank(output: Any) -> int:
         if output.name == "sentence_embedding":
             return 0

@@ -110,15 +110,17 @@ class RemoteEmbedder:
             raise EmbedderError(
                 f"the embedding provider is unknown: choose one of {', '.join(PROVIDERS)}"
             )
-        known = PROVIDERS[provider]
+        provider_info = PROVIDERS[provider]
         self._provider = provider
-        self._known = known
-        self._model = (model or known.model).removeprefix("models/")
-        self._dimensions = known.known_dimensions.get(self._model, 0)
-        self._base_url = (base_url or known.base_url).rstrip("/")
-        self._own_server = self._base_url == known.base_url
+        self._provider_info = provider_info
+        self._model = (model or provider_info.model).removeprefix("models/")
+        self._dimensions = provider_info.known_dimensions.get(self._model, 0)
+        self._base_url = (base_url or provider_info.base_url).rstrip("/")
+        self._own_server = self._base_url == provider_info.base_url
         # Send a provider's key only to that provider. Another server needs its own key.
-        self._key_variable = key_variable or (known.key_variable if self._own_server else None)
+        self._key_variable = key_variable or (
+            provider_info.key_variable if self._own_server else None
+        )
         self._places: http.PerLoop[asyncio.Semaphore] = http.PerLoop()
         self._connections = http.Connections(
             feature=_FEATURE,
@@ -155,7 +157,7 @@ class RemoteEmbedder:
         self._headers()
         await asyncio.to_thread(http.import_driver, _FEATURE)
         if not self._dimensions:
-            await self._embed_batch([_PROBE], self._known.passage_fields)
+            await self._embed_batch([_PROBE], self._provider_info.passage_fields)
         self._loaded = True
 
     async def embed(self, texts: Sequence[str]) -> Sequence[bytes]:
@@ -166,7 +168,7 @@ class RemoteEmbedder:
 
         async def embed_in_turn(batch: Sequence[str]) -> list[bytes]:
             async with places:
-                return await self._embed_batch(batch, self._known.passage_fields)
+                return await self._embed_batch(batch, self._provider_info.passage_fields)
 
         waiting = [asyncio.ensure_future(embed_in_turn(batch)) for batch in self._batches(texts)]
         try:
@@ -183,7 +185,9 @@ class RemoteEmbedder:
             return ()
         await self.load()
         batches = self._batches(texts)
-        vectors = [await self._embed_batch(one, self._known.question_fields) for one in batches]
+        vectors = [
+            await self._embed_batch(batch, self._provider_info.question_fields) for batch in batches
+        ]
         return tuple(chain.from_iterable(vectors))
 
     async def close(self) -> None:
@@ -201,7 +205,7 @@ class RemoteEmbedder:
         yield batch
 
     def _shorten(self, text: str) -> str:
-        limit = self._known.text_chars
+        limit = self._provider_info.text_chars
         if len(text) > limit and not self._was_cut:
             self._was_cut = True
             LOG.warning(
@@ -218,12 +222,14 @@ class RemoteEmbedder:
     async def _post(self, body: Mapping[str, Any]) -> bytes:
         headers = self._headers()
         # A lone surrogate cannot be sent. It becomes a question mark instead of an error.
-        encoded = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
+        content_bytes = json.dumps(body, ensure_ascii=False).encode("utf-8", "replace")
 
         async def send() -> tuple[int, Mapping[str, str], bytes]:
             async with asyncio.timeout(_TIMEOUT_SECONDS * 2):
                 url = self._base_url + "/embeddings"
-                answer = await self._connections.send("POST", url, headers=headers, content=encoded)
+                answer = await self._connections.send(
+                    "POST", url, headers=headers, content=content_bytes
+                )
                 try:
                     return answer.status_code, answer.headers, await answer.aread()
                 finally:
@@ -233,10 +239,10 @@ class RemoteEmbedder:
             answer = await http.attempt(send())
             if isinstance(answer, http.NetworkTrouble):
                 return http.FailedTry(error=self._explain_silence(answer), may_retry=True)
-            status, received, content = answer
+            status, answer_headers, content = answer
             if status == 200:
                 return content
-            wait = http.retry_after_seconds(received)
+            wait = http.retry_after_seconds(answer_headers)
             error = self._explain_refusal(status, wait)
             return http.FailedTry(error=error, may_retry=status in _RETRIED, asked_seconds=wait)
 
@@ -264,45 +270,47 @@ class RemoteEmbedder:
         matrix = _read_vectors(content, wanted)
         if isinstance(matrix, str):  # a parser's error would quote the answer
             raise self._wrong(matrix)
-        given = matrix.shape[1]
-        if self._dimensions and given != self._dimensions:
+        dimensions = matrix.shape[1]
+        if self._dimensions and dimensions != self._dimensions:
             raise self._wrong(
-                f"it returned vectors of {given} dimensions instead of {self._dimensions}"
+                f"it returned vectors of {dimensions} dimensions instead of {self._dimensions}"
             )
         lengths = np.linalg.norm(matrix.astype(np.float64), axis=1, keepdims=True)
-        if not given or not np.isfinite(lengths).all() or not lengths.all():
+        if not dimensions or not np.isfinite(lengths).all() or not lengths.all():
             raise self._wrong("a vector of its answer is zero or not finite")
-        self._dimensions = given
-        scaled = (matrix / lengths).astype("<f4")
-        return [row.tobytes() for row in scaled]
+        self._dimensions = dimensions
+        unit_vectors = (matrix / lengths).astype("<f4")
+        return [row.tobytes() for row in unit_vectors]
 
-    def _wrong(self, why: str) -> EmbedderError:
+    def _wrong(self, problem: str) -> EmbedderError:
         return EmbedderError(
-            f"{self._provider} answered 200, but {why}: check the base URL, and that "
+            f"{self._provider} answered 200, but {problem}: check the base URL, and that "
             f"{self._model} is an embedding model"
         )
 
     def _explain_silence(self, trouble: http.NetworkTrouble) -> EmbedderError:
-        why = {
+        problem = {
             http.TroubleCause.LATE: f"did not answer within {_TIMEOUT_SECONDS:g} s",
             http.TroubleCause.UNREACHABLE: "cannot be reached",
         }.get(trouble.kind, f"broke off ({trouble.name})")
         return EmbedderError(
-            f"{self._provider} {why}: check the network and recall.remote, then try again"
+            f"{self._provider} {problem}: check the network and recall.remote, then try again"
         )
 
     def _explain_refusal(self, status: int, wait: float | None) -> EmbedderError:
         if status in (413, 422):
             advice = "it does not accept texts of this size, or so many at once"
         elif status in (401, 403):
-            named = "name the variable with this server's key in recall.remote.key_variable"
+            advice_to_name = (
+                "name the variable with this server's key in recall.remote.key_variable"
+            )
             check = f"check the key in {self._key_variable}, and that it may use this model"
-            advice = check if self._key_variable else named
+            advice = check if self._key_variable else advice_to_name
         elif status == 404 or 300 <= status < 400:
             advice = "check the model's name and the base URL"
         elif status == 429:
-            again = f"in {wait:.0f} s" if wait else "later"
-            advice = f"too many requests, or the account's quota is spent; try again {again}"
+            retry_time = f"in {wait:.0f} s" if wait else "later"
+            advice = f"too many requests, or the account's quota is spent; try again {retry_time}"
         elif status >= 500:
             advice = "the provider has an internal problem; try again later"
         else:
@@ -312,8 +320,8 @@ class RemoteEmbedder:
 
 def _hash_server(base_url: str) -> str:
     parts = urllib.parse.urlsplit(base_url)
-    shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-    return blake2b(shown.encode("utf-8", "replace"), digest_size=4).hexdigest()
+    public_url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return blake2b(public_url.encode("utf-8", "replace"), digest_size=4).hexdigest()
 
 
 def _read_vectors(content: bytes, wanted: int) -> npt.NDArray[np.float32] | str:
@@ -325,10 +333,10 @@ def _read_vectors(content: bytes, wanted: int) -> npt.NDArray[np.float32] | str:
     if not isinstance(items, list) or len(items) != wanted:
         return "the number of vectors differs from the number of texts"
     placed: dict[int, npt.NDArray[np.float32]] = {}
-    for at, item in enumerate(items):
+    for position, item in enumerate(items):
         if not isinstance(item, dict):
             return "its answer does not have the expected form"
-        index = item.get("index", at)
+        index = item.get("index", position)
         if not isinstance(index, int) or not 0 <= index < wanted or index in placed:
             return "its answer does not show which vector belongs to which text"
         vector = _read_vector(item.get("embedding"))

@@ -22,7 +22,7 @@ from recollect.adapters.embedders.onnx import (
     OFFERED_MODEL,
     OnnxEmbedder,
     are_packages_installed,
-    installed_models,
+    find_models,
 )
 from recollect.core.ports import ChatModel, Embedder, Model
 from recollect.core.rules.budget import window_of
@@ -294,7 +294,7 @@ def _onnx(models: Sequence[Path], onnx_model: str | None, threads: int) -> OnnxE
 
 
 def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
-    folders = installed_models(models)
+    folders = find_models(models)
     if onnx_model is not None:
         named = [folder for folder in folders if folder.name == onnx_model]
         path = named[0] if named else Path(onnx_model).expanduser()
