@@ -13,6 +13,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from recollect.adapters.session.removal import (
+    RemovalPlace,
+    forget_planned,
+    plan_forgetting,
+    redact_stored,
+    standing_limits,
+)
 from recollect.cli.store_options import (
     Memory,
     ShownProgress,
@@ -30,13 +37,6 @@ from recollect.core.values.upkeep import ForgetOrder
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import fact_book
 from recollect.hosts.inspect.sessions import resolve_session
-from recollect.hosts.inspector.removal import (
-    RemovalPlace,
-    forget_planned,
-    plan_forgetting,
-    redact_stored,
-    standing_limits,
-)
 from recollect.system.plain_text import plain_line
 
 if TYPE_CHECKING:

@@ -141,9 +141,9 @@ async def redact_stored(
 ) -> RedactionReport:
     """Find secrets in everything stored, and with `apply` mask them. The report contains no
     secret."""
-    from recollect import __version__
     from recollect.adapters.session.clean_files import redact_in_files
     from recollect.core.upkeep import certificates
+    from recollect.core.upkeep.forget import package_version
     from recollect.core.upkeep.redact import redact
 
     now = time.time()
@@ -172,7 +172,7 @@ async def redact_stored(
         redacted_at=now,
         space=place.space,
         engine=(await place.store.stats()).engine,
-        version=__version__,
+        version=package_version(),
         result=result,
         covers=certificates.COVERS + notes_coverage,
         notes=tuple(notes),

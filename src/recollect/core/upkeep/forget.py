@@ -163,7 +163,7 @@ async def forget(
             at=now,
             space=store.space,
             engine=(await store.stats()).engine,
-            version=_version(),
+            version=package_version(),
             asked=_scope_of(order),
             counts=dict(counts),
             identities_digest=digest_of(forget_set.message_ids),
@@ -214,7 +214,7 @@ def certify_deletion(
             at=now,
             space=name,
             engine=engine,
-            version=_version(),
+            version=package_version(),
             asked=ForgetScope(whole_space=True),
             counts=dict(counts),
             covers=COVERS_SPACE,
@@ -329,7 +329,8 @@ def _count_removed(result: Forgotten) -> dict[str, int]:
     }
 
 
-def _version() -> str:
+def package_version() -> str:
+    """Return the version of Recollect, which certificates state."""
     try:
         return metadata.version("recollect")
     except metadata.PackageNotFoundError:

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.responses import RedirectResponse, Response
 
+from recollect.adapters.session.removal import (
+    forget_planned,
+    plan_forgetting,
+    redact_stored,
+    standing_limits,
+)
 from recollect.core.facts.history import FactFilter
 from recollect.core.rules.patterns import compile_patterns
 from recollect.core.upkeep.certificates import certificate_text, redaction_text
@@ -23,12 +29,6 @@ from recollect.hosts.inspect.checks import Check, check_machine
 from recollect.hosts.inspect.searching import search_memory
 from recollect.hosts.inspect.turns import format_excerpt
 from recollect.hosts.inspector.access import policy
-from recollect.hosts.inspector.removal import (
-    forget_planned,
-    plan_forgetting,
-    redact_stored,
-    standing_limits,
-)
 from recollect.system.config import load_settings
 from recollect.system.config.fields import read_age
 from recollect.system.plain_text import plain_block, plain_line

@@ -8,12 +8,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from recollect.adapters.session.removal import RemovalPlace
 from recollect.adapters.wiring import is_server, open_spool, open_store, stored_spaces
 from recollect.adapters.wiring.stores import is_stored
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import fact_book
 from recollect.hosts.inspect.sessions import engine_without_models
-from recollect.hosts.inspector.removal import RemovalPlace
 from recollect.system.places import spaces_folder
 
 if TYPE_CHECKING:
