@@ -156,18 +156,8 @@ class Agent:
         self._choose_model = choose_model
         self._max_steps = max_steps
         if tools is None:
-            memory = memory_agent_tools(
-                engine,
-                lambda: self.conversation.session_id,
-                window_tokens=engine.settings.window_tokens or model.window_tokens,
-                confirm=confirm_forget,
-            )
-            tools = (
-                read_tool(scope),
-                *(() if read_only else (write_tool(scope), edit_tool(scope))),
-                *(() if read_only or scope.shell.mode == "off" else (bash_tool(scope),)),
-                *memory,
-            )
+            window_tokens = engine.settings.window_tokens or model.window_tokens
+            tools = self._make_tools(engine, scope, window_tokens)
         self._work = AbortableWork()
         self._begun = 0
         """Number of the newest reply's tool calls that have begun."""
@@ -186,6 +176,22 @@ class Agent:
         self._run_now: AsyncGenerator[AgentEvent, None] | None = None
         self._idle = asyncio.Event()
         self._idle.set()
+
+    def _make_tools(
+        self, engine: Engine, scope: ToolScope, window_tokens: int | None
+    ) -> tuple[Tool, ...]:
+        may_run = not scope.read_only and scope.shell.mode != "off"
+        return (
+            read_tool(scope),
+            *(() if scope.read_only else (write_tool(scope), edit_tool(scope))),
+            *((bash_tool(scope),) if may_run else ()),
+            *memory_agent_tools(
+                engine,
+                lambda: self.conversation.session_id,
+                window_tokens=window_tokens,
+                confirm=self._confirm_forget,
+            ),
+        )
 
     @property
     def conversation(self) -> Conversation:
