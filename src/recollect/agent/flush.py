@@ -210,20 +210,14 @@ class FlushTurn:
                 repair_request, {**self.last_request, key: messages}, speaker.format
             )
             messages = request[key]
-            reply_done = await _last_event(model, request)
-            if reply_done.usage is not None:
+            event = await _last_event(model, request)
+            if event.usage is not None:
                 self.usage = (
-                    reply_done.usage
-                    if self.usage is None
-                    else add_usage(self.usage, reply_done.usage)
+                    event.usage if self.usage is None else add_usage(self.usage, event.usage)
                 )
             timestamp = int(self.now * 1000)
             message = to_pi(
-                reply_done.reply,
-                speaker,
-                stop=reply_done.stop,
-                usage=reply_done.usage,
-                timestamp=timestamp,
+                event.reply, speaker, stop=event.stop, usage=event.usage, timestamp=timestamp
             )
             calls = [block for block in message["content"] if block["type"] == "toolCall"]
             if not calls:
@@ -294,10 +288,10 @@ class FlushTurn:
 
 
 async def _last_event(model: ChatModel, body: Mapping[str, Any]) -> ReplyDone:
-    reply_done: ReplyDone | None = None
+    last_event: ReplyDone | None = None
     async for event in model.stream(body):
         if isinstance(event, ReplyDone):
-            reply_done = event
-    if reply_done is None:
+            last_event = event
+    if last_event is None:
         raise ModelError(f"{model.name} ended its reply early")
-    return reply_done
+    return last_event

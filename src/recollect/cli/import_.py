@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from recollect.cli.import_run import (
-    OPENCLAW_FILES,
-    FileOutcome,
-    ImportRun,
-    Recorded,
-    find_sources,
-)
+from recollect.cli.import_run import OPENCLAW_FILES, FileOutcome, ImportRun, Recorded, find_sources
 from recollect.cli.store_options import (
     Memory,
     ShownProgress,
@@ -237,19 +231,18 @@ class _Project:
 def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
     from recollect.core.transfer.agent_histories import LeftOutReason, find_histories
 
-    found_histories = find_histories()
+    histories = find_histories()
     sorted_histories = sorted(
-        found_histories.histories,
-        key=lambda history: (history.space, history.agent, history.last_at),
+        histories.histories, key=lambda history: (history.space, history.agent, history.last_at)
     )
     projects = [
-        _Project(agent=agent, space=space, histories=list(histories))
-        for (space, agent), histories in groupby(
+        _Project(agent=agent, space=space, histories=list(group))
+        for (space, agent), group in groupby(
             sorted_histories, key=lambda history: (history.space, history.agent)
         )
     ]
     if not memory.as_json:
-        _show_found(projects, found_histories)
+        _show_found(projects, histories)
     may_import = bool(projects) and not dry_run
     if may_import and not yes:
         question = "Import these sessions, each project into its own memory?"
@@ -261,18 +254,18 @@ def _import_all(memory: Memory, *, yes: bool, dry_run: bool) -> None:
         "projects": [project.as_json() for project in projects],
         "left_out": [
             {
-                "agent": left_out_file.agent,
-                "file": left_out_file.name,
-                "reason": left_out_file.reason.name.lower(),
-                "detail": left_out_file.detail,
-                "bytes": left_out_file.size_bytes,
+                "agent": file.agent,
+                "file": file.name,
+                "reason": file.reason.name.lower(),
+                "detail": file.detail,
+                "bytes": file.size_bytes,
             }
-            for left_out_file in found_histories.left_out
+            for file in histories.left_out
         ],
         "totals": _totals(outcomes),
     }
     sums = f"in all: {number_of(len(outcomes), 'file')}, {_count(_sum(outcomes))}"
-    reasons = {file.reason for file in found_histories.left_out}
+    reasons = {file.reason for file in histories.left_out}
     has_unreadable = may_import and LeftOutReason.UNREADABLE in reasons
     failed = has_unreadable or any(outcome.problem for outcome in outcomes)
     memory.show(value, [sums] if may_import else [], failed=failed)
@@ -310,7 +303,7 @@ def _import_projects(memory: Memory, projects: Sequence[_Project]) -> None:
                 click.echo(f"{project}: {_count(_sum(project.outcomes))}")
 
 
-def _show_found(projects: Sequence[_Project], found_histories: FoundHistories) -> None:
+def _show_found(projects: Sequence[_Project], histories: FoundHistories) -> None:
     if not projects:
         click.echo("found no sessions of Claude Code, Codex, pi or OpenClaw")
     else:
@@ -325,16 +318,16 @@ def _show_found(projects: Sequence[_Project], found_histories: FoundHistories) -
         size = size_text(sum(project.bytes for project in projects))
         spaces = len({project.space for project in projects})
         click.echo(f"{number_of(sessions, 'session')}, {size}, {number_of(spaces, 'project')}")
-    for line in _lines_for_left_out(found_histories):
+    for line in _lines_for_left_out(histories):
         click.echo(line, err=True)
 
 
-def _lines_for_left_out(found_histories: FoundHistories) -> list[str]:
+def _lines_for_left_out(histories: FoundHistories) -> list[str]:
     from recollect.core.transfer.agent_histories import LeftOutReason
 
     lines: list[str] = []
     for reason in LeftOutReason:
-        files = [file for file in found_histories.left_out if file.reason is reason]
+        files = [file for file in histories.left_out if file.reason is reason]
         if reason is LeftOutReason.UNREADABLE:
             for file in files:
                 name, detail = plain_line(_short(file.name)), plain_line(file.detail)

@@ -28,12 +28,7 @@ from recollect.core.search.tokenize import tokenize
 from recollect.core.values.segment import SegmentId
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import search_memory
-from recollect.hosts.inspect.sessions import (
-    SessionLine,
-    resolve_session,
-    sessions_of,
-    with_titles,
-)
+from recollect.hosts.inspect.sessions import SessionLine, resolve_session, sessions_of, with_titles
 from recollect.system.plain_text import number_of, plain_line
 
 if TYPE_CHECKING:

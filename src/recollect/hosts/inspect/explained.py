@@ -401,11 +401,9 @@ class Explained:
 def turn_line(explanation: Explained) -> str:
     """Describe a replayed turn in one sentence."""
     subject = "The next request" if explanation.next_request else f"Turn {explanation.turn}"
-    received_tokens, sent_tokens, limit = (
-        explanation.came_tokens,
-        explanation.sent_tokens,
-        explanation.window.limit_tokens,
-    )
+    received_tokens = explanation.came_tokens
+    sent_tokens = explanation.sent_tokens
+    limit = explanation.window.limit_tokens
     fates = [fate.fate for fate in explanation.fates]
     did = [
         f"{number_of(fates.count(kind), 'message')} {kind}"

@@ -131,8 +131,8 @@ def timeline(
     )
 
 
-def _columns(session_timeline: Timeline, sheet: ChartSize) -> list[_Column]:
-    lines = session_timeline.lines
+def _columns(timeline: Timeline, sheet: ChartSize) -> list[_Column]:
+    lines = timeline.lines
     count = min(len(lines), MAX_COLUMNS, sheet.cells)
     columns = []
     for index in range(count):
@@ -207,7 +207,7 @@ def _legend(sheet: ChartSize, y: float) -> str:
 
 
 def _axis(
-    session_timeline: Timeline,
+    timeline: Timeline,
     columns: Sequence[_Column],
     sheet: ChartSize,
     *,
@@ -219,7 +219,7 @@ def _axis(
     for tokens in range(0, top + 1, step):
         line_y = base - sheet.plot * tokens / top
         parts.append(sheet.rule(line_y, short_tokens(tokens), "grid" if tokens else "axis"))
-    first, last = session_timeline.lines[0].turn, session_timeline.lines[-1].turn
+    first, last = timeline.lines[0].turn, timeline.lines[-1].turn
     turn_step = _round_up(max(1, (last - first) / sheet.ticks))
     parts.append(f'<text x="{sheet.left}" y="{base + 17:.0f}">turn {first:,}</text>')
     clear: float = sheet.left + 60
@@ -233,15 +233,15 @@ def _axis(
     return "".join(parts)
 
 
-def _lanes(session_timeline: Timeline, sheet: ChartSize, first: float, link: str) -> str:
+def _lanes(timeline: Timeline, sheet: ChartSize, first: float, link: str) -> str:
     parts: list[str] = []
     places: dict[EventKind, float] = {}
     for number, (kind, title) in enumerate(LANES.items()):
         places[kind] = lane_y = first + number * _LANE
         parts.append(sheet.rule(lane_y, title))
     drawn: dict[tuple[EventKind, int], None] = {}
-    count = len(session_timeline.lines)
-    for place, line in enumerate(session_timeline.lines):
+    count = len(timeline.lines)
+    for place, line in enumerate(timeline.lines):
         x = sheet.left + sheet.cells * (place + 0.5) / count
         for kind in sorted(line.event_kinds, key=lambda event_kind: event_kind.value):
             if (kind, round(x / 5)) in drawn:  # marks on one spot are one mark
@@ -259,16 +259,14 @@ def _lanes(session_timeline: Timeline, sheet: ChartSize, first: float, link: str
     return "".join(parts)
 
 
-def spark(session_timeline: Timeline) -> str:
+def spark(timeline: Timeline) -> str:
     """Draw the tokens of a few turns, received and sent, against the limit."""
-    if not session_timeline.lines:
+    if not timeline.lines:
         return ""
-    last, points = (
-        len(session_timeline.lines) - 1,
-        max(1, min(len(session_timeline.lines), SPARK_TURNS) - 1),
-    )
-    lines = [session_timeline.lines[round(index * last / points)] for index in range(points + 1)]
-    limit = session_timeline.limit_tokens
+    last = len(timeline.lines) - 1
+    points = max(1, min(len(timeline.lines), SPARK_TURNS) - 1)
+    lines = [timeline.lines[round(index * last / points)] for index in range(points + 1)]
+    limit = timeline.limit_tokens
     highest = max(max(line.sizes.came_tokens for line in lines), 1)
     top = max(highest, min(limit, 3 * highest))
 
@@ -284,8 +282,7 @@ def spark(session_timeline: Timeline) -> str:
     limit_y = 36 - 34 * limit / top
     line = f'<path class="limit-line" d="M0 {limit_y:.1f}H200"/>' if limit <= top else ""
     words = (
-        f"{session_timeline.turns:,} turns, at most {session_timeline.peak_tokens:,} tokens sent, "
-        f"limit {limit:,}"
+        f"{timeline.turns:,} turns, at most {timeline.peak_tokens:,} tokens sent, limit {limit:,}"
     )
     return (
         f'<svg class="spark" viewBox="0 0 200 36" preserveAspectRatio="none" role="img" '

@@ -105,10 +105,8 @@ async def fact(view: PageView) -> Response:
     """Show a fact, its source messages, its versions, and the actions on it."""
     async with view.open() as opened_space:
         book = opened_space.facts
-        fact_why, history = (
-            await book.why(view.parameter("id")),
-            await book.history(view.parameter("id")),
-        )
+        fact_why = await book.why(view.parameter("id"))
+        history = await book.history(view.parameter("id"))
     return view.render(
         "fact.html",
         fact=fact_why.fact,
