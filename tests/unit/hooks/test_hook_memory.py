@@ -534,9 +534,7 @@ def test_what_one_project_passes_over_the_other_keeps(project: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("agent", list(KINDS))
-def test_one_answer_does_not_recall_what_its_standing_block_has(
-    project: Path, agent: AgentName
-) -> None:
+def test_prompt_does_not_recall_what_the_brief_has(project: Path, agent: AgentName) -> None:
     rule = "Never push to the main branch of the harbour repository."
     asks_rule = "May I push to the main branch of the harbour repository?"
 
@@ -548,12 +546,15 @@ def test_one_answer_does_not_recall_what_its_standing_block_has(
         assert told.count(BLOCK_CLOSING) == 1, "the neighbours of what stands there are no answer"
 
     async def of_the_rule(hook: Hook, transcript: Transcript) -> None:
-        told = await hook("UserPromptSubmit", prompt=asks_rule)
-        assert told.count(rule) == 1, "what stands there is not quoted again"
+        told = await hook("SessionStart", source="startup")
+        told += await hook("UserPromptSubmit", prompt=asks_rule)
+        assert told.count(rule.rstrip(".")) == 1, "what stands there is not quoted again"
 
     async def of_the_port(hook: Hook, transcript: Transcript) -> None:
-        told = await hook("UserPromptSubmit", prompt=ASKS_PORT)
-        assert told.count(rule) == told.count("port 5433") == 1, "what answers is recalled"
+        told = await hook("SessionStart", source="startup")
+        told += await hook("UserPromptSubmit", prompt=ASKS_PORT)
+        assert told.count(rule.rstrip(".")) == 1
+        assert told.count("port 5433") == 1, "what answers is recalled"
 
     for work in (first, of_the_rule, of_the_port):
         run(project, agent, work)

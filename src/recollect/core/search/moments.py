@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Literal, TypeAlias
 
 from recollect.core.search.dates import WEEKDAYS
@@ -111,6 +111,11 @@ def moment_asked(prompt: str, *, now: float, zone: tzinfo | None) -> Moment | No
         words = _subject(_LEFT_OFF.sub(" ", text))
         return Moment(kind="continue", words=words) if words else Moment(kind="last")
     return None
+
+
+def is_about_order(prompt: str) -> bool:
+    """Return whether a prompt asks about time or continuation."""
+    return moment_asked(prompt, now=0.0, zone=UTC) is not None
 
 
 def _continued(rest: str) -> Moment | None:

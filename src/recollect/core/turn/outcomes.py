@@ -9,6 +9,7 @@ from typing import Final
 
 from recollect.core.ports import Archive
 from recollect.core.rules.text import clipped_sentences
+from recollect.core.search.moments import is_about_order
 from recollect.core.turn.inject import day_and_minute
 from recollect.core.values.recall import RecalledPassage, RecallRequest
 from recollect.core.values.segment import Segment
@@ -16,6 +17,8 @@ from recollect.core.values.segment import Segment
 MAX_REQUESTS: Final = 3
 """Requests whose outcomes are added, the best first."""
 OUTCOME_CHARS: Final = 400
+_MIN_OUTCOME_CHARS: Final = 40
+"""Shorter messages, such as "Understood.", tell nothing. Not measured."""
 _REACH: Final = 60
 """Messages after a request among which its outcome is. Not measured; bounds the query."""
 
@@ -23,17 +26,22 @@ _REACH: Final = 60
 async def add_outcomes(
     passages: Sequence[RecalledPassage], archive: Archive, request: RecallRequest
 ) -> list[RecalledPassage]:
-    """Return the passages, best first, with the outcome of each of the best requests behind it."""
+    """Return the passages, best first, with the outcome of each of the best requests behind it.
+    Prompts such as "where did we leave off?" are left out."""
     known = {passage.segment for passage in passages}
     added: list[RecalledPassage] = []
     looked_up = 0
     for passage in passages:
+        if passage.role == "user" and is_about_order(passage.text):
+            continue
         added.append(passage)
         if passage.role != "user" or passage.session is None or looked_up == MAX_REQUESTS:
             continue
         looked_up += 1
         outcome = await _outcome_of(passage, archive)
         if outcome is None or outcome.id in known or _is_shown(outcome, request):
+            continue
+        if len(outcome.text) < _MIN_OUTCOME_CHARS:
             continue
         known.add(outcome.id)
         added.append(_quoted(outcome, passage))

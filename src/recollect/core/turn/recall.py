@@ -23,7 +23,13 @@ from recollect.core.search.rank import (
     tool_output_near,
     vector_shares,
 )
-from recollect.core.turn.fill import FIRST_SHARE, enough_passages, likely_passages, pack
+from recollect.core.turn.fill import (
+    FIRST_SHARE,
+    SPARING_SHARE,
+    enough_passages,
+    likely_passages,
+    pack,
+)
 from recollect.core.turn.gate import (
     Texts,
     gate,
@@ -180,6 +186,10 @@ class _MemorySearch:
         # An explicit search also returns the user's questions, because answers are next to them.
         if request.gated and not request.explicit:
             candidates = await self._without_questions(candidates, stated=wants_only_stated)
+            if self.settings.sparing and understands(self.query.vectors):
+                # A command that shares a word answers nothing. By words alone, the gate needs calls
+                # to recognize a session with tools.
+                candidates = _without_calls(candidates)
         verdict = gate(
             request,
             question,
@@ -272,7 +282,7 @@ class _MemorySearch:
         ranking = ranking.without_matching(lambda candidate: candidate.segment in asking)
         if request.explicit:  # the caller of an explicit search judges the hits
             return await self._by_kind(ranking)
-        if self.settings.tool_output == "best":
+        if self.settings.sparing:
             best = ranking.passages[0] if ranking.passages else None
             ranking = ranking.without_matching(
                 lambda candidate: candidate.tool is not None and candidate is not best
@@ -281,6 +291,7 @@ class _MemorySearch:
             ranking.without_stray_results(FIRST_SHARE, tool_output),
             request.budget_tokens,
             by_meaning=decision.among_tools and understands(self.query.vectors),
+            first_share=SPARING_SHARE if self.settings.sparing else FIRST_SHARE,
         )
 
     async def _by_kind(self, ranking: Ranking) -> Ranking:
@@ -365,7 +376,7 @@ class _MemorySearch:
         elif request.gated:
             view = Texts(request.view)
             ready = [passage for passage in ready if not _is_told(passage.text, view)]
-            if self.settings.tool_output == "best":
+            if self.settings.sparing:
                 ready = await add_outcomes(ready, self.archive, request)
         return tuple(
             pack(
@@ -429,6 +440,11 @@ def _without_quoted(passages: Sequence[Candidate], request: RecallRequest) -> tu
         for candidate in passages
         if not request.quotes(candidate.segment, candidate.ordinal)
     )
+
+
+def _without_calls(candidates: Candidates) -> Candidates:
+    kept = [one for one in candidates.passages if one.tool is None or one.role != "assistant"]
+    return replace(candidates, passages=tuple(kept))
 
 
 def _may_only_ask(candidate: Candidate) -> bool:

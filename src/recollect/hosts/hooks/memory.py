@@ -45,13 +45,11 @@ from recollect.system.projects import offer_memory, project_space, stored_until
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
-BLOCK_TOKENS: Final = 450
-"""Token limit of the memories for a prompt."""
+BLOCK_TOKENS: Final = 320
+"""Token limit of the memories for a prompt. They stay in the agent's window until it compacts."""
 SETTLE_SECONDS: Final = 2.0
-MORE: Final = (
-    "More is in memory: search it with Recollect's memory tools, or with the command "
-    "`recollect memory search WORDS`."
-)
+MORE: Final = "More: Recollect's memory tools, or `recollect memory search WORDS`."
+"""Last line of the first memories that a session gets."""
 _NOT_TYPED: Final = (
     "<task-notification>",
     "<system-reminder>",
@@ -84,6 +82,8 @@ class _HookSession:
     offer: str = ""
     """A line for the user: another memory that may belong to the session's project."""
     prompt: str = field(default="", repr=False)
+    has_more: bool = False
+    """True if the session knows where more is (`MORE`)."""
     told: frozenset[str] = field(default=frozenset(), repr=False)
     """What the last session start added. The transcript may not have it yet."""
     context_added_at: int | None = None
@@ -96,6 +96,13 @@ class _HookSession:
     """True while messages from before a compaction are being stored."""
     work: asyncio.Task[None] | None = None
     """Stores messages from before a compaction."""
+
+    def with_more(self, text: str) -> str:
+        """Return a text with the line that names the tools of memory, once per session."""
+        if self.has_more or not text:
+            return text
+        self.has_more = True
+        return f"{text}\n{MORE}"
 
 
 class HookMemory:
@@ -112,7 +119,7 @@ class HookMemory:
                 recall,
                 hard_cap_tokens=min(recall.hard_cap_tokens, BLOCK_TOKENS),
                 standing_tokens=0,  # the brief has the rules
-                tool_output="best",
+                sparing=True,
             ),
         )
         self.spaces: MemoryPool[str, OpenMemory] = MemoryPool(
@@ -253,15 +260,16 @@ class HookMemory:
         hook.session.context_added_at = compactions
         if is_new:
             brief = await session_brief(hook.memory.engine, hook.session_id, hook.session.folder)
-            hook.session.told = frozenset(recalled_items(brief))
+            told = recalled_items(brief)
+            hook.session.told = frozenset((*told, *(f"{item}." for item in told)))
             return brief
         transcript = await asyncio.to_thread(read_whole, hook.agent, hook.transcript.path)
         newest = "" if transcript is None else newest_prompt(transcript)
         engine = hook.memory.engine
-        body = request_with(None, hook.agent, hook.session.prompt or newest or "Go on.")
+        window = look.session if source == "resume" else None
+        body = request_with(window, hook.agent, hook.session.prompt or newest or "Go on.")
         context = await engine.preview(hook.session_id, body, format=_FORMATS[hook.agent])
         weigh = engine.parts.weigher.text
-        window = look.session if source == "resume" else None
         block = await self._compactions.left_out_block(
             engine, hook.session_id, transcript, window, LEFT_OUT_TOKENS - weigh(MORE)
         )
@@ -271,6 +279,7 @@ class HookMemory:
         most = GIVEN_TOKENS - weigh(f"{block}\n{MORE}")
         recalled = best_memories(hook.new_context(context, known=known), context, most, weigh)
         texts = [text for text in (block, recalled.removesuffix(f"\n{MORE}")) if text]
+        hook.session.has_more = bool(texts)
         return "\n".join([*texts, MORE]) if texts else ""
 
     async def _archive(self, hook: _Hook, *, ended: bool = False) -> None:
@@ -451,7 +460,7 @@ class _Hook:
         if not fresh:
             return ""
         most = MOST_CHARS[self.agent] - len(MORE) - 1
-        return f"{join_blocks(fresh, most)}\n{MORE}"
+        return self.session.with_more(join_blocks(fresh, most))
 
 
 @dataclass(frozen=True, slots=True)

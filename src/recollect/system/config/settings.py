@@ -30,7 +30,6 @@ FALLBACK_WINDOW_TOKENS = 200_000
 Preset = Literal["recollect", "openclaw"]
 RecallMethod = Literal["recollect", "openclaw"]
 Placement = Literal["before-newest-user", "after-system"]
-ToolOutput = Literal["any", "best"]
 Scope = Literal["auto", "session", "space"]
 EmbedderName = Literal[
     "auto", "none", "hash", "static", "onnx", "onnx+static", "transformer", "remote"
@@ -143,10 +142,10 @@ class Recall(Validated):
     citations: Citations = setting("auto", ANY)
     """Show the source of recalled lines in the block. "auto": file and line, for passages of memory
     files. "on": also the id, for messages. "off": no source."""
-    tool_output: ToolOutput = setting("any", ANY)
-    """Output of tools that may be recalled. "any": whatever fits the block. "best": only the best
-    hit of a search; in place of other output, recalled requests come with the agent's last message
-    about them. Hooks always use "best"."""
+    sparing: bool = setting(False, ANY)
+    """Recall less: only passages that are nearly as good as the best one, and tool output only if
+    it is the best one. Recalled requests come with the agent's last message about them. Hooks
+    always recall sparingly, because what they add stays in the agent's window."""
     hybrid: Hybrid = field(default_factory=Hybrid)
     remote: Remote = field(default_factory=Remote)
 
