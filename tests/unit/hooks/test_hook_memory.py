@@ -628,6 +628,7 @@ def test_what_was_forgotten_does_not_come_back_behind_a_compaction(
             )
             assert "Kestrel" not in told
             transcript.compacted()
+            await hook("UserPromptSubmit", prompt="Clean up module 1 of the exporter.")
         assert ("port 5433" in told) == (way in ("text", "pattern", "segment"))
 
     run(project, agent, work)

@@ -155,6 +155,22 @@ def test_the_block_is_short_and_lacks_what_the_summary_states(project: Path) -> 
     run(project, "claude-code", ClaudeTranscript(project), work)
 
 
+def test_a_compaction_before_any_prompt_gets_its_block(project: Path) -> None:
+    """A session that is resumed and compacted at once, also after the brief of its start."""
+
+    async def work(hook: Hook, transcript: ClaudeTranscript) -> None:
+        await hook("SessionStart", source="startup")
+        for text in (DECISION, RULE):
+            transcript.user(text)
+            transcript.reply("Understood.")
+        assert RULE in await summarized(hook, trigger="manual")
+        assert await hook("SessionStart", source="compact") == "", "once"
+        transcript.compacted(summary=SUMMARY)
+        assert RULE in await summarized(hook, trigger="manual"), "the next one"
+
+    run(project, "claude-code", ClaudeTranscript(project), work)
+
+
 def test_only_the_summarizing_subagent_tells_the_summary(project: Path) -> None:
     async def work(hook: Hook, transcript: ClaudeTranscript) -> None:
         await worked(hook, transcript)

@@ -87,7 +87,8 @@ class _HookSession:
     told: frozenset[str] = field(default=frozenset(), repr=False)
     """What the last session start added. The transcript may not have it yet."""
     context_added_at: int | None = None
-    """Number of compactions when a session start last added context; None after a prompt."""
+    """Number of compactions when a session start last added context, -1 for a new session; None
+    after a prompt."""
     archived: tuple[int, ...] = ()
     """Size and time of the transcript file when the whole file had been stored."""
     stored_compactions: int = 0
@@ -255,9 +256,12 @@ class HookMemory:
         is_new = source in ("startup", "clear")
         if not (source == "compact" or resumes or is_new):
             return ""
-        if hook.session.context_added_at == compactions:
+        if source == "compact" and hook.agent == "claude-code":
+            compactions += 1  # its transcript does not have this compaction yet
+        added_at = -1 if is_new else compactions
+        if hook.session.context_added_at == added_at:
             return ""
-        hook.session.context_added_at = compactions
+        hook.session.context_added_at = added_at
         if is_new:
             brief = await session_brief(hook.memory.engine, hook.session_id, hook.session.folder)
             told = recalled_items(brief)
