@@ -248,6 +248,8 @@ class Engine:
         began_at = time.monotonic()
         waiting_count = await self._closing.settle(seconds)
         if jobs and self.parts.jobs is not None:
+            if isinstance(self.parts.recaller, MemoryRecaller):
+                await self.parts.recaller.rest(max(0.0, seconds - (time.monotonic() - began_at)))
             self.parts.jobs.wake()
             await self.parts.jobs.rest(max(0.0, seconds - (time.monotonic() - began_at)))
         return waiting_count

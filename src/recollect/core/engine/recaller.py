@@ -336,6 +336,11 @@ class MemoryRecaller:
         if load:
             await self._vectors.load()
 
+    async def rest(self, seconds: float) -> None:
+        """Wait up to `seconds` until the jobs for missing vectors are queued."""
+        if self._upkeep is not None:
+            await self._upkeep.rest(seconds)
+
     async def standing(self, session: SessionId) -> tuple[RecalledFact, ...]:
         """Return pinned facts and the user's standing instructions."""
         scope = None if self._settings.recall.scope == "space" else session

@@ -200,6 +200,11 @@ class VectorUpkeep:
         if isinstance(outcome, Failure):
             self.notes = (Reason(Cause.VECTORS_UNWATCHED, error=outcome.said),)
 
+    async def rest(self, seconds: float) -> None:
+        """Wait up to `seconds` for a check that is running."""
+        if self._task is not None and self._task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({self._task}, timeout=seconds)
+
     async def look(self) -> None:
         """Queue a job for each embedder whose vectors are incomplete."""
         store = await self._archive.store()
