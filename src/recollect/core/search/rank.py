@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from itertools import compress
+from itertools import compress, islice
 from typing import Final, get_args
 
 from recollect.core.search.bm25 import score_passages, word_worths
@@ -77,11 +77,6 @@ def _standing_points(passages: Sequence[Candidate], scores: Sequence[float]) -> 
     return [STANDING_POINTS if index in lifted_indexes else 0.0 for index in range(len(passages))]
 
 
-def _date_points(evidence: SearchEvidence, passage: Candidate) -> tuple[float, str]:
-    reason = _date_reason(evidence.windows, passage)
-    return (DATE_POINTS, reason) if reason else (0.0, "")
-
-
 def _date_reason(windows: Sequence[TimeWindow], passage: Candidate) -> str:
     for window in windows:
         if window.start <= passage.said_at <= window.end:
@@ -94,9 +89,7 @@ def _date_reason(windows: Sequence[TimeWindow], passage: Candidate) -> str:
 def _narrow_windows(
     windows: Sequence[TimeWindow], passages: Sequence[Candidate]
 ) -> tuple[TimeWindow, ...]:
-    if not windows:
-        return ()
-    inside = sum(1 for passage in passages if _date_reason(windows, passage))
+    inside = sum([bool(_date_reason(windows, passage)) for passage in passages]) if windows else 0
     return tuple(windows) if 0 < inside <= WIDE_SHARE * len(passages) else ()
 
 
@@ -206,51 +199,34 @@ def _best_of_segments(
     return best
 
 
-def lift_neighbours(
-    best: Mapping[SegmentId, float],
-    neighbours: Iterable[Neighbour],
-    tools: AbstractSet[SegmentId] = frozenset(),
-    users: AbstractSet[SegmentId] = frozenset(),
+def _lift_neighbors(
+    best: Mapping[SegmentId, float], neighbors: Iterable[tuple[SegmentId, SegmentId, int]]
 ) -> dict[SegmentId, float]:
-    """Return the points that each segment gets from its best neighbor. `tools` are tool calls and
-    outputs, `users` are the user's messages."""
+    """Return the points that each segment gets from its best neighbor."""
     lent: dict[SegmentId, float] = {}
-    for taker, lender, distance in lending(neighbours, tools, users):
-        score = best.get(lender)
-        if score is None:
-            continue
-        points = NEIGHBOUR_SHARE * score * SECOND_SHARE ** (distance - 1)
+    for taker, lender, distance in neighbors:
+        points = NEIGHBOUR_SHARE * best.get(lender, 0.0) * SECOND_SHARE ** (distance - 1)
         if points > lent.get(taker, 0.0):
             lent[taker] = points
     return lent
 
 
-def lending(
-    neighbours: Iterable[Neighbour], tools: AbstractSet[SegmentId], users: AbstractSet[SegmentId]
+def _lending(
+    neighbours: Iterable[Neighbour], passages: Sequence[Candidate]
 ) -> Iterator[tuple[SegmentId, SegmentId, int]]:
     """Yield (segment that gets points, segment that it gets them from, distance). A tool's output
     gets no points from a user's message directly after it."""
+    tools = {passage.segment for passage in passages if passage.tool is not None}
+    users = {
+        passage.segment for passage in passages if passage.tool is None and passage.role == "user"
+    }
     for neighbour in neighbours:
-        far = abs(neighbour.distance)
-        first, second = (
-            (neighbour.of, neighbour.segment)
-            if neighbour.distance > 0
-            else (neighbour.segment, neighbour.of)
-        )
-        yield second, first, far
+        first, second = neighbour.segment, neighbour.of
+        if neighbour.distance > 0:
+            first, second = second, first
+        yield second, first, abs(neighbour.distance)
         if not (first in tools and second in users):
-            yield first, second, far
-
-
-def tools_and_users(passages: Iterable[Candidate]) -> tuple[set[SegmentId], set[SegmentId]]:
-    tools: set[SegmentId] = set()
-    users: set[SegmentId] = set()
-    for passage in passages:
-        if passage.tool is not None:
-            tools.add(passage.segment)
-        elif passage.role == "user":
-            users.add(passage.segment)
-    return tools, users
+            yield first, second, abs(neighbour.distance)
 
 
 def _stretch_of(passage: Candidate) -> tuple[str, int]:
@@ -330,11 +306,6 @@ class Ranking:
         """Return a ranking of the passages whose words and vectors score at least `least`."""
         return self._only([p[0] + p[1] >= least for p in self._parts])
 
-    def near_best(self, share: float) -> Ranking:
-        """Return a ranking of the passages that score at least this share of the best."""
-        least = share * max(self.scores, default=0.0)
-        return self._only([score >= least for score in self.scores])
-
     def without_stray_results(self, share: float, kept_ids: AbstractSet[SegmentId]) -> Ranking:
         """Return the ranking without tool output, except output whose words and vectors score at
         least `share` of the best, and output of the segments in `beside`."""
@@ -369,7 +340,13 @@ class Ranking:
         """Return a ranking with decisions and rules raised by `rule_strength` (0 to 1), and tool
         calls and output lowered."""
         best = max(self.scores, default=0.0)
-        points = [best * _kind_share(passage, rule_strength) for passage in self.passages]
+        lowered = {"assistant": -CALL_SHARE * best}
+        points = [
+            best * (RULE_SHARE * rule_strength(passage))
+            if passage.tool is None
+            else lowered.get(passage.role, -RESULT_SHARE * best)
+            for passage in self.passages
+        ]
         parts = [
             (*point_parts[:-1], kind_points)
             for point_parts, kind_points in zip(self._parts, points, strict=True)
@@ -398,16 +375,19 @@ class Ranking:
 
     def hits(self, max_hits: int) -> tuple[Hit, ...]:
         """Return the first passages as hits, with the reasons for their rank."""
-        return tuple([self._hit(index) for index in range(min(max_hits, len(self.passages)))])
-
-    def _hit(self, index: int) -> Hit:
-        passage = self.passages[index]
-        parts = [
-            ScorePart(name=name, points=points, why=self._explain_part(name, passage))
-            for name, points in zip(_PARTS, self._parts[index], strict=True)
-            if points
-        ]
-        return Hit(passage=passage, score=self.scores[index], parts=tuple(parts))
+        ranked = zip(self.passages, self.scores, self._parts, strict=True)
+        return tuple(
+            Hit(
+                passage=passage,
+                score=score,
+                parts=tuple(
+                    ScorePart(name=name, points=points, why=self._explain_part(name, passage))
+                    for name, points in zip(_PARTS, part_points, strict=True)
+                    if points
+                ),
+            )
+            for passage, score, part_points in islice(ranked, max_hits)
+        )
 
     def _explain_part(self, name: PartName, passage: Candidate) -> str:
         match name:
@@ -425,14 +405,8 @@ class Ranking:
                 ]
                 return ", ".join(similarity_notes) or "it has no vector yet, so its words count"
             case "date":
-                return _date_points(self._evidence, passage)[1]
+                return _date_reason(self._evidence.windows, passage)
         return _WHY[name]
-
-
-def _kind_share(passage: Candidate, rule_strength: Callable[[Candidate], float]) -> float:
-    if passage.tool is None:
-        return RULE_SHARE * rule_strength(passage)
-    return -CALL_SHARE if passage.role == "assistant" else -RESULT_SHARE
 
 
 def seeds(
@@ -451,42 +425,41 @@ def rank(
     question: Question, candidates: Candidates, surroundings: Surroundings, weighing: Weighing
 ) -> Ranking:
     """Rank all candidates, best first."""
-    passages = _join_passages(candidates.passages, surroundings.passages)
-    fused_scores = fuse(passages, candidates, question.words, weighing)
-    evidence = _gather_evidence(question, passages)
-    parts = _parts_of(
-        question, candidates, surroundings, passages, fused_scores, evidence, weighing
+    known_keys = {(passage.segment, passage.ordinal) for passage in candidates.passages}
+    passages = candidates.passages + tuple(
+        [near for near in surroundings.passages if (near.segment, near.ordinal) not in known_keys]
     )
+    evidence = _gather_evidence(question, passages)
+    stretches = (
+        _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
+    )
+    fused_scores = fuse(passages, candidates, question.words, weighing)
+    best = _best_of_segments(passages, fused_scores.scores)
+    lent = _lift_neighbors(best, _lending(surroundings.neighbours, passages))
+    parts = _parts_of(passages, evidence, weighing, fused_scores, lent, stretches)
     scores = [round(sum(points), _DECIMALS) for points in parts]
     scored_passages = [
         (-score, passage.segment, passage.ordinal, index)
         for index, (passage, score) in enumerate(zip(passages, scores, strict=True))
     ]
-    order = [index for *_, index in sorted(scored_passages)]
     return Ranking(
-        passages=tuple([passages[index] for index in order]),
-        scores=tuple([scores[index] for index in order]),
-        _parts=tuple([parts[index] for index in order]),
+        passages=passages,
+        scores=tuple(scores),
+        _parts=tuple(parts),
         _evidence=evidence,
         _question=question,
         _weighing=weighing,
-    )
+    ).select([index for *_, index in sorted(scored_passages)])
 
 
 def _parts_of(
-    question: Question,
-    candidates: Candidates,
-    surroundings: Surroundings,
     passages: Sequence[Candidate],
-    fused_scores: Fused,
     evidence: SearchEvidence,
     weighing: Weighing,
+    fused_scores: Fused,
+    lent: Mapping[SegmentId, float],
+    stretches: Mapping[tuple[str, int], float],
 ) -> list[tuple[float, ...]]:
-    best = _best_of_segments(passages, fused_scores.scores)
-    lent = lift_neighbours(best, surroundings.neighbours, *tools_and_users(passages))
-    stretches = (
-        _lift_stretches(passages, candidates, question.words) if evidence.between_people else {}
-    )
     text_share = 1.0 - sum(weighing.vector_shares)
     # One list of points per kind of evidence, because few kinds apply to a question.
     zeros = [0.0] * len(passages)
@@ -495,52 +468,35 @@ def _parts_of(
         fused_scores.vectors,
         [lent.get(passage.segment, 0.0) for passage in passages] if lent else zeros,
         [stretches.get(_stretch_of(passage), 0.0) for passage in passages] if stretches else zeros,
-        [_speaker_points(evidence, passage) for passage in passages]
+        [SPEAKER_POINTS * (not evidence.speakers.isdisjoint(p.counts)) for p in passages]
         if evidence.speakers
         else zeros,
-        [_role_points(passage) for passage in passages] if evidence.lifts_user else zeros,
-        [_date_points(evidence, passage)[0] for passage in passages] if evidence.windows else zeros,
+        [ROLE_POINTS * (passage.role == "user" and not passage.tool) for passage in passages]
+        if evidence.lifts_user
+        else zeros,
+        [DATE_POINTS * bool(_date_reason(evidence.windows, passage)) for passage in passages]
+        if evidence.windows
+        else zeros,
         _standing_points(passages, fused_scores.scores),
     )
     if weighing.decay_per_day >= 1.0:
         return list(zip(*columns, zeros, zeros, strict=True))
+    days = [max(0.0, weighing.now - passage.said_at) / _DAY_SECONDS for passage in passages]
     ages = [
-        _aged(sum(points), passage, weighing)
-        for passage, *points in zip(passages, *columns, strict=True)
+        sum(points) * (math.pow(weighing.decay_per_day, age) - 1.0)
+        for age, *points in zip(days, *columns, strict=True)
     ]
     return list(zip(*columns, ages, zeros, strict=True))
 
 
-def _speaker_points(evidence: SearchEvidence, passage: Candidate) -> float:
-    return SPEAKER_POINTS if any(word in evidence.speakers for word in passage.counts) else 0.0
-
-
-def _role_points(passage: Candidate) -> float:
-    return ROLE_POINTS if passage.role == "user" and not passage.tool else 0.0
-
-
-def _aged(score: float, passage: Candidate, weighing: Weighing) -> float:
-    days = max(0.0, weighing.now - passage.said_at) / _DAY_SECONDS
-    return score * (math.pow(weighing.decay_per_day, days) - 1.0)
-
-
-def _join_passages(
-    candidates: Sequence[Candidate], neighbors: Sequence[Candidate]
-) -> tuple[Candidate, ...]:
-    known_keys = {(passage.segment, passage.ordinal) for passage in candidates}
-    return (
-        *candidates,
-        *[passage for passage in neighbors if (passage.segment, passage.ordinal) not in known_keys],
-    )
-
-
 def tool_output_near(ranking: Ranking, surroundings: Surroundings) -> AbstractSet[SegmentId]:
     """Return the tool output next to the messages that match the question best."""
-    nearest = ranking.near_best(NEAREST_SHARE).passages
-    tools, users = tools_and_users(ranking.passages)
-    best = {candidate.segment for candidate in nearest if candidate.tool is None}
-    return {
-        taker
-        for taker, lender, _ in lending(surroundings.neighbours, tools, users)
-        if lender in best and taker in tools
+    least = NEAREST_SHARE * max(ranking.scores, default=0.0)
+    best = {
+        passage.segment
+        for passage, score in zip(ranking.passages, ranking.scores, strict=True)
+        if score >= least and passage.tool is None
     }
+    tools = {passage.segment for passage in ranking.passages if passage.tool is not None}
+    lending = _lending(surroundings.neighbours, ranking.passages)
+    return {taker for taker, lender, _ in lending if lender in best and taker in tools}
