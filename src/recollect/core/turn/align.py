@@ -9,7 +9,9 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple, TypeAlias
+from itertools import accumulate, takewhile
+from operator import attrgetter
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from recollect.core.formats.codec import Codec
 from recollect.core.rules.calls import call_ids, is_odd, result_ids
@@ -48,6 +50,7 @@ class Reading(NamedTuple):
     attachments: int
 
 
+_FIELDS_OF_READING: Final = attrgetter(*Reading._fields)
 StatementCache: TypeAlias = dict[EntryKey, tuple[tuple[str, str, float, str], ...]]
 """The statements of each message: speaker, sentence, importance and normalized form."""
 
@@ -110,12 +113,13 @@ def _count_unchanged(raws: Sequence[bytes], last_request: LastRequest) -> int:
     # Compare all messages in one step first, because usually none of them has changed.
     if tuple(raws[:common_length]) == last_request.raws[:common_length]:
         return common_length
-    settled = 0
-    for raw, known in zip(raws, last_request.raws, strict=False):
-        if raw != known:
-            break
-        settled += 1
-    return settled
+    return count_same_first(raws, last_request.raws)
+
+
+def count_same_first(first: Sequence[object], second: Sequence[object]) -> int:
+    """Return how many items at the start of two sequences are equal."""
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return sum(1 for _ in pairs)
 
 
 def answers_in(
@@ -134,18 +138,8 @@ def answers_in(
 
 
 def enter(reading: Reading, key: EntryKey) -> Entry:
-    return Entry(
-        key=key,
-        id=reading.id,
-        message=reading.message,
-        tokens=reading.tokens,
-        role=reading.message.role,
-        raw=reading.message.raw,
-        calls=reading.calls,
-        results=reading.results,
-        odd=reading.odd,
-        attachments=reading.attachments,
-    )
+    message = reading.message
+    return Entry(key=key, role=message.role, raw=message.raw, **reading._asdict())
 
 
 def remember(
@@ -160,7 +154,7 @@ def remember(
     new_readings = {reading.message.raw: reading for reading in read_result.new_readings}
     abandoned_entries = before.entries[len(read_result.settled) :]
     readings = (
-        {entry.raw: _reading(entry) for entry in abandoned_entries}
+        {entry.raw: Reading._make(_FIELDS_OF_READING(entry)) for entry in abandoned_entries}
         if abandoned_entries
         else before.readings
     )
@@ -180,18 +174,6 @@ def remember(
         composed=composed,
         last_view=last_view,
         statements=before.statements,
-    )
-
-
-def _reading(entry: Entry) -> Reading:
-    return Reading(
-        message=entry.message,
-        id=entry.id,
-        tokens=entry.tokens,
-        calls=entry.calls,
-        results=entry.results,
-        odd=entry.odd,
-        attachments=entry.attachments,
     )
 
 
@@ -280,22 +262,18 @@ def align(
     if root != ROOT:
         return _behind(root, state, ids)
     keys = list(state.path[:settled])
-    parent = keys[-1] if keys else ROOT
     for identity in ids[settled:]:
-        key = chain(parent, identity)
+        key = chain(keys[-1] if keys else ROOT, identity)
         key = state.aliases.get(key, key)
         if len(keys) < len(state.path) and state.path[len(keys)] != key:
             break
         keys.append(key)
-        parent = key
     shared = len(keys)
     if shared == len(ids):
         course: Course = "repeated" if shared <= len(state.path) else "continued"
-        if not state.path:
-            course = "begun"
         return Alignment(
             keys=tuple(keys),
-            course=course,
+            course=course if state.path else "begun",
             shared=min(shared, len(state.path)),
             rejoined=0,
             aliases=state.aliases,
@@ -303,14 +281,13 @@ def align(
     places = _rejoin(state.ids[shared:], ids[shared:], weights[shared - settled :])
     aliases = dict(state.aliases)
     for index, identity in enumerate(ids[shared:]):
-        chained_key = chain(parent, identity)
+        chained_key = chain(keys[-1] if keys else ROOT, identity)
         key = aliases.get(chained_key, chained_key)
         if index in places:
             key = state.path[shared + places[index]]
             if key != chained_key:
                 aliases[chained_key] = key
         keys.append(key)
-        parent = key
     # also keep keys of branches with edits, because the client may return to such a branch
     used_keys = {*keys, *(edit.anchor for edit in state.edits)}
     used_keys.update(edit.anchor for edit, _ in state.dormant)
@@ -325,16 +302,10 @@ def align(
 
 
 def _behind(root: EntryKey, state: SessionState, ids: Sequence[MessageId]) -> Alignment:
-    keys: list[EntryKey] = []
-    parent = root
-    for identity in ids:
-        parent = chain(parent, identity)
-        keys.append(parent)
-    shared = 0
-    while shared < min(len(keys), len(state.path)) and keys[shared] == state.path[shared]:
-        shared += 1
+    keys = tuple(accumulate(ids, chain, initial=root))[1:]
+    shared = count_same_first(keys, state.path)
     return Alignment(
-        keys=tuple(keys),
+        keys=keys,
         course="repeated" if keys and shared == len(keys) else "continued",
         shared=shared,
         rejoined=0,

@@ -11,13 +11,13 @@ from math import ceil
 from typing import Final
 
 from recollect.core.formats.codec import Codec, codec_of
+from recollect.core.formats.recalled_block import write_block
 from recollect.core.rules.budget import WindowLimits
 from recollect.core.rules.identity import SealSecret
 from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.tokens import MESSAGE_TOKENS, Weigher
 from recollect.core.turn.align import Alignment, LastRequest, ReadResult
 from recollect.core.turn.apply import Applied, apply
-from recollect.core.turn.inject import block_text
 from recollect.core.values.edit import Edit, Insert, LeaveOut
 from recollect.core.values.history import (
     Entry,
@@ -211,7 +211,10 @@ class Draft:
         """Return the size of a block with everything that was recalled."""
         if recall.found.empty:
             return 0
-        tokens = min(self.given.weigher.text(block_text(recall.found)), recall.budget_tokens)
+        tokens = min(
+            self.given.weigher.text(write_block(recall.found.facts, recall.found.passages)),
+            recall.budget_tokens,
+        )
         return self.given.calibrate(tokens + MESSAGE_TOKENS)
 
     def has_room(self, wanted_tokens: int) -> bool:

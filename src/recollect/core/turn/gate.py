@@ -9,17 +9,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final
 
 from recollect.core.rules.identity import segment_id
-from recollect.core.search.bm25 import inverse_document_frequency
+from recollect.core.search.bm25 import word_worths
 from recollect.core.search.calibrate import THRESHOLD, UNDERSTANDING_KINDS, Certainty, calibrate
 from recollect.core.search.identifiers import identifiers_in, words_of
 from recollect.core.search.names import names_in
 from recollect.core.search.question import Question, asking_part, subject, substance, wants_list
 from recollect.core.search.tokenize import tokenize
-from recollect.core.values.history import SessionId
-from recollect.core.values.message import EntryKey
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import (
     AskedVector,
@@ -44,10 +43,8 @@ def segments_in_view(request: RecallRequest) -> frozenset[SegmentId]:
     return frozenset(segment_ids | request.quoted_whole)
 
 
-@lru_cache(maxsize=_KNOWN_IDS)
-def cached_segment_id(session: SessionId, key: EntryKey) -> SegmentId:
-    """Return the segment id of a message, cached, because most messages are the same every turn."""
-    return segment_id(session, key)
+cached_segment_id: Final = lru_cache(maxsize=_KNOWN_IDS)(segment_id)
+"""Ids are cached, because most messages are the same every turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +80,6 @@ in more than this share of all."""
 _TOGETHER: Final = 2  # two words: people ask in other words (ranking.md)
 
 
-class _WordWeight(NamedTuple):
-    weight: float
-    known: bool
-
-
 def gate(
     request: RecallRequest,
     question: Question,
@@ -100,32 +92,34 @@ def gate(
     if not candidates.passages:
         return GateVerdict(open=False, reason=Reason(Cause.NOTHING_HELD))
     among_tools = is_among_tools(request, candidates)
-    request = replace(request, uses_tools=among_tools)
     if wants_statements(question, among_tools=among_tools):
-        candidates = of_the_user(candidates)
-    rule = RULES[question.asks]
+        own_passages = tuple(filter(is_the_users, candidates.passages))
+        candidates = replace(candidates, passages=own_passages)
     certainty = calibrate(question, candidates, vectors)
     if vectors and among_tools and question.asks != "other":
         by_words = calibrate(question, candidates, ()).probability
         certainty = replace(certainty, probability=max(certainty.probability, by_words))
-    threshold = rule.min_certainty if min_score is None else min_score
-    reason = Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold)
-    lost: Mapping[str, str] = {}
-    refusal = None
-    if not request.gated:
-        reason = Reason(Cause.ASKED_FOR)
-    else:
-        refusal = _refusal_of(request, question, candidates, certainty, rule, min_score)
-        if refusal is not None:
-            lost = _lost_identifiers(request, candidates)
-            # The reason contains only their number, because the ledger's reports contain no message
-            # content.
-            reason = Reason(Cause.TERMS_LOST, terms=len(lost)) if lost else refusal
-    return GateVerdict(
-        open=refusal is None or bool(lost),
-        reason=reason,
+    threshold = RULES[question.asks].min_certainty if min_score is None else min_score
+    verdict = GateVerdict(
+        open=True,
+        reason=Reason(Cause.CERTAIN, certainty=certainty.probability, threshold=threshold),
         score=certainty.probability,
         threshold=threshold,
+    )
+    if not request.gated:
+        return replace(verdict, reason=Reason(Cause.ASKED_FOR))
+    refusal = _refusal_of(
+        request, question, candidates, certainty, min_score, among_tools=among_tools
+    )
+    if refusal is None:
+        return verdict
+    lost = _lost_identifiers(request, candidates)
+    if not lost:
+        return replace(verdict, open=False, reason=refusal)
+    # The reason contains only their number: the ledger's reports contain no message content.
+    return replace(
+        verdict,
+        reason=Reason(Cause.TERMS_LOST, terms=len(lost)),
         lost_terms=tuple(lost.values()),
         lost_words=tuple(lost),
     )
@@ -154,10 +148,6 @@ def wants_statements(question: Question, *, among_tools: bool) -> bool:
     return among_tools and (question.asks == "other" or question.is_for_tools)
 
 
-def of_the_user(candidates: Candidates) -> Candidates:
-    return replace(candidates, passages=tuple(filter(is_the_users, candidates.passages)))
-
-
 def is_the_users(candidate: Candidate) -> bool:
     return candidate.role == "user" and candidate.tool is None
 
@@ -167,13 +157,18 @@ def _refusal_of(
     question: Question,
     candidates: Candidates,
     certainty: Certainty,
-    rule: GateRule,
     min_score: float | None,
+    *,
+    among_tools: bool,
 ) -> Reason | None:
     """Return why the gate stays closed, or None if it opens."""
-    among_tools = is_among_tools(request, candidates)
+    rule = RULES[question.asks]
     threshold = rule.min_certainty if min_score is None else min_score
-    if not _says_enough(question, candidates, rule.min_words):
+    words = substance(question.text, question.words)
+    names = {word for name in names_in(question.text) for word in name}
+    if len(words) < rule.min_words and not any(
+        word in names and candidates.document_frequencies.get(word) for word in words
+    ):
         return Reason(Cause.TOO_LITTLE_SAID)
     is_near = (certainty.nearness or 0.0) >= min_nearness(candidates.documents)
     if among_tools and question.asks == "question" and is_near and min_score is None:
@@ -185,74 +180,39 @@ def _refusal_of(
         return None
     if request.refers_to or wants_list(request.newest or question.text):
         return None
-    if _shares_words(request, question, candidates, rule, certainty):
+    if _shares_words(request, question, candidates, likely=certainty.probability >= LIKELY):
         return None
     return Reason(Cause.WORDS_APART, certainty=certainty.probability)
 
 
 def _shares_words(
-    request: RecallRequest,
-    question: Question,
-    candidates: Candidates,
-    rule: GateRule,
-    certainty: Certainty,
+    request: RecallRequest, question: Question, candidates: Candidates, *, likely: bool
 ) -> bool:
     """Return whether one passage contains enough of the message's words."""
-    weights = _word_weights(request, question, candidates)
-    if not weights:
-        return True
-    min_weight = SUBJECT_SHARE * sum([word.weight for word in weights.values()])
-    min_known = SUBJECT_SHARE * sum([word.weight for word in weights.values() if word.known])
-    likely = certainty.probability >= LIKELY
-    for candidate in candidates.passages:
-        shared_weights = [
-            word_weight.weight
-            for word, word_weight in weights.items()
-            if candidate.counts.get(word)
-        ]
-        if len(shared_weights) >= rule.together or (
-            shared_weights and sum(shared_weights) >= min_weight
-        ):
-            return True
-        if likely and len(shared_weights) >= _TOGETHER and sum(shared_weights) >= min_known:
-            return True
-    return False
-
-
-def _word_weights(
-    request: RecallRequest, question: Question, candidates: Candidates
-) -> Mapping[str, _WordWeight]:
     frequencies = candidates.document_frequencies
     subject_words = subject(question.text, question.words)
     asking = set(tokenize(f"{request.refers_to}\n{asking_part(request.newest)}"))
     asked_words = [word for word in subject_words if word in asking]
-    return {
-        word: _WordWeight(
-            weight=inverse_document_frequency(
-                document_frequency=frequencies.get(word, 0), documents=candidates.documents
-            ),
-            known=bool(frequencies.get(word)),
-        )
-        for word in (asked_words if len(asked_words) >= MIN_WORDS else subject_words)
-    }
-
-
-def _says_enough(question: Question, candidates: Candidates, min_words: int) -> bool:
-    words = substance(question.text, question.words)
-    if len(words) >= min_words:
-        return True
-    frequencies = candidates.document_frequencies
-    names = names_in(question.text)
-    return any(word in words and frequencies.get(word, 0) for name in names for word in name)
+    words = asked_words if len(asked_words) >= MIN_WORDS else subject_words
+    weights = word_worths(words, frequencies, candidates.documents)
+    min_weight = SUBJECT_SHARE * sum(weights.values())
+    known_weights = [weight for word, weight in weights.items() if frequencies.get(word)]
+    min_known = SUBJECT_SHARE * sum(known_weights)
+    together = RULES[question.asks].together
+    for candidate in candidates.passages:
+        shared = [weight for word, weight in weights.items() if candidate.counts.get(word)]
+        if len(shared) >= together or (shared and sum(shared) >= min_weight):
+            return True
+        if likely and len(shared) >= _TOGETHER and sum(shared) >= min_known:
+            return True
+    return not weights
 
 
 def find_lost_words(request: RecallRequest) -> tuple[str, ...]:
     """Return words that the gate searches for in addition to those of the question."""
     texts = (request.newest or request.query, *request.recent)
-    identifiers = dict.fromkeys(
-        identifier for text in texts for identifier in identifiers_in(text).values()
-    )
-    return tuple(dict.fromkeys(word for identifier in identifiers for word in words_of(identifier)))
+    identifiers = chain.from_iterable(identifiers_in(text).values() for text in texts)
+    return tuple(dict.fromkeys(chain.from_iterable(map(words_of, identifiers))))
 
 
 def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping[str, str]:

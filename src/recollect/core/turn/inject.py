@@ -4,9 +4,11 @@ Recalled text cannot end its block early, and is marked as reference material (d
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate
 from math import floor
 from typing import Final, Literal, TypeAlias, TypeVar
 
@@ -25,9 +27,9 @@ from recollect.core.rules.tokens import Weigher
 from recollect.core.search.facts import FACTS_SHARE
 from recollect.core.search.names import speaker_of
 from recollect.core.turn.query import last_turn, spoken_text
-from recollect.core.values.edit import Insert
+from recollect.core.values.edit import Insert, Placement
 from recollect.core.values.history import Entry
-from recollect.core.values.message import MessageId, Other
+from recollect.core.values.message import Other
 from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.recall import Candidate, Hit, Recalled, RecalledFact, RecalledPassage
 from recollect.core.values.segment import Segment
@@ -79,10 +81,20 @@ def inject(
     tokens = weigher.text(text)
     cause = Cause.RECALLED_BLOCK if fill == "everything" else Cause.RECALLED_PART
     reason = Reason(cause, tokens=tokens, fill=fill)
-    edit = replace(
-        _place_block(last, text, placement, reason, turn), quotes=_quoted_ids(facts, details)
+    side: Placement = "before" if last.role == "user" and spoken_text(last) else "after"
+    message_ids = [passage.message_id for passage in details]
+    message_ids += [message_id for fact in facts for message_id in fact.message_ids]
+    names = [*(passage.name for passage in details), *(fact.name for fact in facts)]
+    edit = Insert(
+        anchor=last.key,
+        placement="head" if placement == "after-system" else side,
+        text=text,
+        stage="inject",
+        reason=reason,
+        turn=turn,
+        quotes=tuple(dict.fromkeys(id_ for id_ in message_ids if id_ is not None)),
+        recalled=tuple(dict.fromkeys(name for name in names if name is not None)),
     )
-    edit = replace(edit, recalled=_names_of_recalled(facts, details))
     return InjectResult(edit=edit, fill=fill, tokens=tokens, reason=reason)
 
 
@@ -141,18 +153,17 @@ def _source(segment: Segment, citations: Citations) -> str:
     return segment.id[:8] if citations == "on" else ""
 
 
-def block_text(recalled: Recalled) -> str:
-    return write_block(recalled.facts, recalled.passages)
-
-
 def find_repeated_items(text: str, known_items: Collection[str]) -> tuple[str, ...]:
     """Return the passages and facts in the text's blocks whose sentences are all in `known`."""
     known_lines = {line for item in known_items for line in _without_marks(item)}
-
-    def is_held(line: str) -> bool:
-        return line in known_lines or all(line[a:b] in known_lines for a, b in sentence_spans(line))
-
-    return tuple(item for item in recalled_items(text) if any(map(is_held, _without_marks(item))))
+    return tuple(
+        item
+        for item in recalled_items(text)
+        if any(
+            line in known_lines or all(line[a:b] in known_lines for a, b in sentence_spans(line))
+            for line in _without_marks(item)
+        )
+    )
 
 
 def has_hit(text: str, hits: Sequence[Hit]) -> bool:
@@ -182,49 +193,13 @@ def _insert_nothing(reason: Reason) -> InjectResult:
     return InjectResult(edit=None, fill="none", tokens=0, reason=reason)
 
 
-def _place_block(
-    last: Entry, text: str, placement: PlacementSetting, reason: Reason, turn: int
-) -> Insert:
-    if placement == "after-system":
-        return Insert(
-            anchor=last.key, placement="head", text=text, stage="inject", reason=reason, turn=turn
-        )
-    if last.role == "user" and spoken_text(last):
-        placement_side: Literal["before", "after"] = "before"
-    else:
-        placement_side = "after"
-    return Insert(
-        anchor=last.key,
-        placement=placement_side,
-        text=text,
-        stage="inject",
-        reason=reason,
-        turn=turn,
-    )
-
-
-def _quoted_ids(
-    facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
-) -> tuple[MessageId, ...]:
-    ids = [passage.message_id for passage in passages if passage.message_id is not None]
-    return tuple(dict.fromkeys([*ids, *(id_ for fact in facts for id_ in fact.message_ids)]))
-
-
-def _names_of_recalled(
-    facts: Sequence[RecalledFact], passages: Sequence[RecalledPassage]
-) -> tuple[str, ...]:
-    names = [*(passage.name for passage in passages), *(fact.name for fact in facts)]
-    return tuple(dict.fromkeys(name for name in names if name is not None))
-
-
 def _pack_block(
     recalled: Recalled, weigher: Weigher, budget_tokens: int
 ) -> tuple[str, Fill, Sequence[RecalledFact], Sequence[RecalledPassage]]:
-    facts = _facts_within(
-        _best_first(recalled.facts),
-        weigher,
-        budget_tokens * FACTS_SHARE if recalled.passages else budget_tokens,
-    )
+    facts = _best_first(recalled.facts)
+    costs = [weigher.text(fact_line(fact)) + 1 for fact in facts]
+    facts_budget = budget_tokens * FACTS_SHARE if recalled.passages else budget_tokens
+    facts = _until_full(facts, costs, facts_budget, min_count=0)
     passages = _best_first(recalled.passages)
     count = len(passages)
     while count:
@@ -271,16 +246,10 @@ def pack_openclaw(
 
 
 def _until_full(
-    findings: Sequence[_Found], costs: Sequence[int], budget_tokens: int
+    findings: Sequence[_Found], costs: Sequence[int], budget_tokens: float, *, min_count: int = 1
 ) -> list[_Found]:
-    kept_items: list[_Found] = []
-    used = 0
-    for item, tokens in zip(findings, costs, strict=True):
-        used += tokens
-        if kept_items and used > budget_tokens:
-            break
-        kept_items.append(item)
-    return kept_items
+    count = bisect_right(list(accumulate(costs)), budget_tokens)
+    return list(findings[: max(min_count, count)])
 
 
 def _pack_openclaw_block(
@@ -292,19 +261,6 @@ def _pack_openclaw_block(
     is_whole = len(facts) == len(recalled.facts) and len(details) == len(recalled.passages)
     fill: Fill = "everything" if is_whole else "fewer details" if details else "facts only"
     return write_openclaw_block(facts, details), fill, facts, details
-
-
-def _facts_within(
-    facts: list[RecalledFact], weigher: Weigher, budget_tokens: float
-) -> list[RecalledFact]:
-    kept_facts: list[RecalledFact] = []
-    used = 0
-    for fact in facts:
-        used += weigher.text(fact_line(fact)) + 1
-        if used > budget_tokens:
-            break
-        kept_facts.append(fact)
-    return kept_facts
 
 
 def _best_first(findings: Sequence[_Found]) -> list[_Found]:

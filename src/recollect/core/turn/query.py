@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol, TypeAlias, cast, overload
+from functools import cached_property
+from itertools import chain, islice
+from typing import Any, Final, Protocol, TypeAlias, cast
 
 from recollect.core.formats.summaries import without_names
 from recollect.core.ports import Archive
@@ -60,20 +62,11 @@ class QueryResult:
 
 
 def query(entries: Sequence[Entry], *, with_noise: bool = False) -> QueryResult:
-    texts: list[str] = []
-    for entry in reversed(entries):
-        if len(texts) == QUERY_MESSAGES:
-            break
-        if entry.role != "user" or entry.message.summary:
-            continue
-        text = spoken_text(entry)
-        if text and (with_noise or not is_noise(text)):
-            texts.append(text)
-    if not texts:
-        return QueryResult(text="", reason=Reason(Cause.NO_QUERY))
-    return QueryResult(
-        text="\n".join(reversed(texts)), reason=Reason(Cause.ASKED, messages=len(texts))
-    )
+    spoken = (spoken_text(entry) for entry in reversed(entries) if _may_ask(entry))
+    worded = (text for text in spoken if text and (with_noise or not is_noise(text)))
+    texts = list(islice(worded, QUERY_MESSAGES))
+    reason = Reason(Cause.ASKED, messages=len(texts)) if texts else Reason(Cause.NO_QUERY)
+    return QueryResult(text="\n".join(reversed(texts)), reason=reason)
 
 
 def spoken_text(entry: Entry | Message) -> str:
@@ -161,7 +154,9 @@ def ask(
     """Build a turn's request to memory. `visible` are the messages that are sent."""
     cut = _cut(edits)
     blocks = [edit for edit in edits if isinstance(edit, Insert)]
-    recalled_names = [name for block in blocks if block.stage != "stand" for name in block.recalled]
+    quoted_names = [name for block in blocks if block.stage != "stand" for name in block.recalled]
+    whole_keys = [key for block in blocks if block.stage == "stand" for key in block.recalled]
+    summaries = [without_names(edit.summary) for edit in edits if isinstance(edit, Cut)]
     # also a message too short to search for, because "thanks" shows that the user asks nothing
     newest = next((entry for entry in reversed(visible) if _asks(entry)), None)
     last_reply = next((entry for entry in reversed(visible) if entry.role == "assistant"), None)
@@ -183,16 +178,16 @@ def ask(
         recent=_prose(last_reply) if last_reply is not None and (works or leans) else (),
         shown=frozenset(
             [key for entry in visible if entry.key not in cut for key in entry.segment_keys]
-            + _whole_messages(blocks)
+            + list(map(EntryKey, whole_keys))
         ),
-        quoted=frozenset(recalled_names),
+        quoted=frozenset(quoted_names),
         asking=None if newest is None else newest.key,
         uses_tools=among_tools,
         shown_messages=frozenset(entry.id for entry in visible if entry.key not in cut),
         view=_Texts(
             [entry for entry in visible if entry is not last_reply and entry is not newest],
             cut,
-            [block.text for block in blocks] + _summary(edits),
+            [block.text for block in blocks] + summaries[-1:],
         ),
         scope=scope,
         now=now,
@@ -208,21 +203,17 @@ def _to_somebody_else(text: str, asks: Asks, visible: Sequence[Entry]) -> bool:
     if not speaker:
         return False
     lately = visible[-_LATELY:]
-    speakers = Counter(speaker_of(spoken_text(entry)) for entry in lately if _asks(entry))
-    if not any(name not in ("", speaker) and speakers[name] >= _SPEAKS for name in speakers):
+    speakers = Counter(speaker_of(spoken_text(entry)) for entry in lately if _may_ask(entry))
+    if not any(speakers[name] >= _SPEAKS for name in speakers.keys() - {"", speaker}):
         return False
     # true if the user asks what all participants agreed on
     asks_all = asks == "question" and _SHARED_PAST.search(text) is not None
     to_you = asks == "question" and _YOU.search(text) is not None
-    return not asks_all and (to_you or _takes_note(lately))
-
-
-def _takes_note(lately: Sequence[Entry]) -> bool:
     replies = [entry for entry in lately if entry.role == "assistant"]
-    return len(replies) >= _SPEAKS and all(
-        not entry.calls and _NOTE.fullmatch(" ".join(_prose(entry))) is not None
-        for entry in replies
+    takes_note = len(replies) >= _SPEAKS and all(
+        not entry.calls and _NOTE.fullmatch(" ".join(_prose(entry))) for entry in replies
     )
+    return not asks_all and (to_you or takes_note)
 
 
 def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
@@ -236,10 +227,6 @@ def _leant_on(visible: Sequence[Entry], newest: Entry | None) -> str:
     return "\n".join(reversed(before))
 
 
-def _whole_messages(blocks: Sequence[Insert]) -> list[EntryKey]:
-    return [EntryKey(key) for block in blocks if block.stage == "stand" for key in block.recalled]
-
-
 class _Texts(Sequence[str]):
     """The texts of several messages, read on demand."""
 
@@ -250,32 +237,25 @@ class _Texts(Sequence[str]):
         own: Sequence[str],
     ) -> None:
         self._entries, self._cut, self._own_texts = entries, cut, own
-        self._texts: list[str] | None = None
 
+    @cached_property
     def _all(self) -> list[str]:
-        if self._texts is None:
-            self._texts = [
-                text for entry in self._entries for text in _texts(entry, self._cut.get(entry.key))
-            ] + [*self._own_texts]
-        return self._texts
+        texts = (_texts(entry, self._cut.get(entry.key, {})) for entry in self._entries)
+        return [*chain.from_iterable(texts), *self._own_texts]
 
     def __len__(self) -> int:
-        return len(self._all())
+        return len(self._all)
 
-    @overload
-    def __getitem__(self, index: int) -> str: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[str]: ...
-    def __getitem__(self, index: int | slice) -> str | list[str]:
-        return self._all()[index]
+    def __getitem__(self, index: Any) -> Any:
+        return self._all[index]
 
 
-def _summary(edits: Sequence[Edit]) -> list[str]:
-    return [without_names(edit.summary) for edit in edits if isinstance(edit, Cut)][-1:]
+def _may_ask(entry: Entry) -> bool:
+    return entry.role == "user" and not entry.message.summary
 
 
 def _asks(entry: Entry) -> bool:
-    return entry.role == "user" and not entry.message.summary and bool(spoken_text(entry))
+    return _may_ask(entry) and bool(spoken_text(entry))
 
 
 def _prose(entry: Entry) -> tuple[str, ...]:
@@ -292,16 +272,14 @@ def _cut(edits: Sequence[Edit]) -> dict[EntryKey, dict[int, str]]:
     return cut
 
 
-def _texts(entry: Entry, cut: Mapping[int, str] | None) -> list[str]:
-    texts: list[str] = []
+def _texts(entry: Entry, cut: Mapping[int, str]) -> Iterator[str]:
     for index, part in enumerate(entry.parts):
-        if cut is not None and index in cut:
-            texts.append(cut[index])
+        if index in cut:
+            yield cut[index]
         elif isinstance(part, Text | ToolResult):
-            texts.append(part.text)
+            yield part.text
         elif isinstance(part, ToolCall):
-            texts.append(part.arguments)
-    return texts
+            yield part.arguments
 
 
 def queries_of(request: RecallRequest) -> Queries:

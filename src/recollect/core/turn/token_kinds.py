@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from recollect.core.formats.summaries import SUMMARY_ITEMS
 from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.align import count_same_first
 from recollect.core.values.history import Entry, Row, Slot
 from recollect.core.values.message import (
     EntryKey,
@@ -203,11 +204,7 @@ class LastFigures:
         marks = tuple([row.id if isinstance(row, Entry) else row.raw for row in rows])
         same_rows = 0
         if self.marks is not None and same_head:
-            pairs = enumerate(zip(self.marks, marks, strict=False))
-            least = min(len(self.marks), len(marks))
-            same_rows = next(
-                (index for index, (old_mark, new_mark) in pairs if old_mark != new_mark), least
-            )
+            same_rows = count_same_first(self.marks, marks)
         kept_tokens = report.fixed_tokens * same_head + sum(
             [row.tokens for row in rows[:same_rows]]
         )
