@@ -123,7 +123,7 @@ class FileSpool:
             reason,
         )
         # after a crash, this record may be set aside a second time: insert it only once
-        if not await self._ask(lambda db: bool(db.rows(_SAME, (len(record), record))), False):
+        if not await self._ask(partial(_has_record, record=record), False):
             await self._insert(record, reason)
 
     async def scan(self, pick: Callable[[bytes], T | None]) -> list[T]:
@@ -154,7 +154,7 @@ class FileSpool:
 
     async def rewrite(self, change: Callable[[bytes], bytes | None]) -> int:
         """Replace each record, also of other processes, by the result of `change`."""
-        changed_count = await self._ask(lambda database: _rewrite_records(database, change), 0)
+        changed_count = await self._ask(partial(_rewrite_records, change=change), 0)
         if changed_count:
             await self._leave_no_log()
         return changed_count
@@ -185,7 +185,7 @@ class FileSpool:
 
     async def _insert(self, record: bytes, reason: str | None) -> None:
         values = self._owner, reason, record
-        await self._ask(lambda database: database.run(_ADD, values), None, create=True)
+        await self._ask(partial(Database.run, statement=_ADD, values=values), None, create=True)
 
     async def _create_file(self) -> None:
         def create() -> None:
@@ -320,6 +320,10 @@ class FileSpool:
                 return
             await asyncio.sleep(_CHECKPOINT_WAIT_SECONDS)
         raise StoreUnavailable("another process is still using the spool: try again later")
+
+
+def _has_record(database: Database, record: bytes) -> bool:
+    return bool(database.rows(_SAME, (len(record), record)))
 
 
 def _rewrite_records(database: Database, change: Callable[[bytes], bytes | None]) -> int:
