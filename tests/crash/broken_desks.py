@@ -56,7 +56,7 @@ class Forgetful(Desk):
             if next(numbers) % 7:
                 kept: Persisted = await write(batch, later)
                 return kept
-            return Persisted(where="store", said="it says")
+            return Persisted(location="store", problem="it says")
 
         archive.write = forgets
         return opened  # type: ignore[no-any-return]

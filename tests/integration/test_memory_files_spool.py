@@ -49,8 +49,8 @@ async def test_what_a_store_cannot_take_waits_in_the_spool_and_arrives_once(tmp_
 
     async def write(batch: Batch) -> None:
         kept = await archive.write(batch)
-        if kept.where == "nowhere":
-            raise StoreUnavailable(kept.said)
+        if kept.location == "nowhere":
+            raise StoreUnavailable(kept.problem)
 
     files = MemoryFiles(
         tmp_path,

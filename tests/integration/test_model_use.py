@@ -21,7 +21,7 @@ from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.boundary import Failure, SystemClock
 from recollect.core.engine.archive import DurableArchive
-from recollect.core.engine.background import MeteredModel, metered
+from recollect.core.engine.background import MeteredModel, meter_model
 from recollect.core.rules.tokens import count_text
 from recollect.core.values.edit import Cut
 from recollect.core.values.model import Answer, ModelUse, Prompt
@@ -181,7 +181,7 @@ def test_stats_say_what_was_asked_today_and_in_all(tmp_path: Path) -> None:
             day="2020-01-01",
         )
         steps: list[Step] = [Answer(text="text"), ModelUnavailable("away")]
-        model = metered(ScriptedModel(steps), store, SystemClock())
+        model = meter_model(ScriptedModel(steps), store, SystemClock())
         await model.ask(Prompt(text="some words", purpose="extraction"))
         with pytest.raises(ModelUnavailable):
             await model.ask(Prompt(text="some words", purpose="extraction"))

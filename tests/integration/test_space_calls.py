@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from recollect import Engine, SessionState, open_blocking_memory, open_memory
-from recollect.adapters.wiring import spool_state, stored_spaces
+from recollect.adapters.wiring import list_spaces, spool_state
 from recollect.errors import RecollectError, StoreError
 from recollect_bench.postgres_server import PostgresServer
 
@@ -116,7 +116,7 @@ async def test_a_user_is_deleted_with_all_that_is_stored_of_them(place: str | No
     assert certificate.counts["segments"] == 3
     with pytest.raises(RuntimeError, match="closed"):
         await memory.prepare("chat", {"model": "m", "messages": SAID})
-    assert {one.space for one in await stored_spaces(place)} == {"user-18"}
+    assert {one.space for one in await list_spaces(place)} == {"user-18"}
     assert (await spool_state(place, space="user-17")).waiting == 0
     async with opened(place) as again:
         assert await again.messages("chat") == ()

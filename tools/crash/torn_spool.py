@@ -103,7 +103,7 @@ async def _drain(place: Place, folder: Path, resent: Batch, outcome: Outcome) ->
         waiting = await archive.settle(DRAIN_SECONDS)
     finally:
         await archive.close()
-    if kept.where == "nowhere":
-        outcome.problems.append(f"a batch sent again was not kept: {kept.said}")
+    if kept.location == "nowhere":
+        outcome.problems.append(f"a batch sent again was not kept: {kept.problem}")
     if waiting:
         outcome.problems.append(f"{waiting} batches still wait in the spool")

@@ -165,7 +165,7 @@ async def run_session(
                 )
                 measured.samples.append(sample)
                 progress(f"{json.dumps(asdict(sample))} {measured.of_last(every)}")
-        said = (await memory.parts.sessions.load(SESSION)).ids
+        said = (await memory.parts.sessions.load_state(SESSION)).ids
     measured.messages = len(talk.messages)
     kept = await count.identities()
     measured.lost = len(talk.messages) - len(said) + sum(one not in kept for one in said)

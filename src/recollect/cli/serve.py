@@ -203,7 +203,7 @@ class SpaceWorker:
         reported: dict[str, str] = {}
         is_first = True
         while not self.stop.is_set():
-            stored_spaces = () if space_names else await wiring.stored_spaces(None, key=key)
+            stored_spaces = () if space_names else await wiring.list_spaces(None, key=key)
             for name in space_names or [stored_space.space for stored_space in stored_spaces]:
                 if name is None or self.stop.is_set():  # this file is not a memory
                     continue

@@ -248,7 +248,7 @@ async def replay(*, session: str, turn: int | None, lists_all: bool, memory: Mem
 
     Each request is one turn, as in reports, receipts and `recollect explain`. SESSION is an id, an
     id prefix or a name. Default: the session used last."""
-    from recollect.core.engine.rebuild import NotRebuilt, Rebuilt, kept_turns, rebuild_request
+    from recollect.core.engine.rebuild import NotRebuilt, Rebuilt, list_turns, rebuild_request
     from recollect.hosts.inspect.turns import MAX_LISTED, format_excerpt, turns_text
 
     if turn is None and not lists_all:
@@ -257,7 +257,7 @@ async def replay(*, session: str, turn: int | None, lists_all: bool, memory: Mem
         rebuilt_turn = (
             None if turn is None or lists_all else await rebuild_request(store, name, turn)
         )
-        listed_turns = () if isinstance(rebuilt_turn, Rebuilt) else await kept_turns(store, name)
+        listed_turns = () if isinstance(rebuilt_turn, Rebuilt) else await list_turns(store, name)
         is_unknown = (
             isinstance(rebuilt_turn, NotRebuilt)
             and not listed_turns

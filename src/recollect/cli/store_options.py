@@ -263,14 +263,14 @@ async def choose_space(
     else the memory of the folder itself, which a chat creates. If neither memory exists, commands
     that only read use the memory `default`, which programs with the library create. If the store is
     a file, use the file's only space. In a server that `--store` names, use `default`."""
-    from recollect.adapters.wiring import is_server, open_fleet, sqlite_path, stored_spaces
+    from recollect.adapters.wiring import is_server, list_spaces, open_fleet, sqlite_path
     from recollect.adapters.wiring.stores import is_stored
 
     store = settings.store.url if url is None else url
     if store is not None and not is_server(store):
         if not sqlite_path(store, DEFAULT_SPACE).is_file():
             return DEFAULT_SPACE
-        (file_space,) = await stored_spaces(store, key=settings.store.key)
+        (file_space,) = await list_spaces(store, key=settings.store.key)
         return file_space.space or DEFAULT_SPACE
     if url is not None:
         return DEFAULT_SPACE

@@ -377,10 +377,10 @@ def space() -> None:
 async def list_spaces(*, memory: Memory) -> None:
     """List the memories of a store, the most recently used last. Default: the memories of this
     machine."""
-    from recollect.adapters.wiring import stored_spaces
+    from recollect.adapters.wiring import list_spaces
 
     settings = config.load_settings().settings
-    spaces = await stored_spaces(memory.store_url(settings), key=settings.store.key)
+    spaces = await list_spaces(memory.store_url(settings), key=settings.store.key)
     # Print the whole name last, because people copy it.
     lines = [f"{'last used':16}  {'sessions':>8}  {'messages':>8}  {'size':>8}  space"]
     for stored_space in spaces:

@@ -33,12 +33,12 @@ os.register_at_fork(
 )
 
 
-def _waited(
+def _blocking_call(
     call: Callable[Concatenate[Engine, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[BlockingEngine, P], T]:
     @wraps(call)
     def wait(self: BlockingEngine, /, *args: P.args, **named: P.kwargs) -> T:
-        return self._wait(call(self.engine, *args, **named))
+        return self.wait_for(call(self.engine, *args, **named))
 
     return wait
 
@@ -72,19 +72,19 @@ class BlockingEngine:
                     self._begin(self._engine if self._reopen is None else self._reopen())
         return self._engine
 
-    prepare: Final = _waited(Engine.prepare)
-    preview: Final = _waited(Engine.preview)
-    observe: Final = _waited(Engine.observe)
-    compact: Final = _waited(Engine.compact)
-    undo: Final = _waited(Engine.undo)
-    flushed: Final = _waited(Engine.flushed)
-    ingest: Final = _waited(Engine.ingest)
-    sessions: Final = _waited(Engine.sessions)
-    messages: Final = _waited(Engine.messages)
-    stats: Final = _waited(Engine.stats)
-    forget: Final = _waited(Engine.forget)
-    search: Final = _waited(Engine.search)
-    settle: Final = _waited(Engine.settle)
+    prepare: Final = _blocking_call(Engine.prepare)
+    preview: Final = _blocking_call(Engine.preview)
+    observe: Final = _blocking_call(Engine.observe)
+    compact: Final = _blocking_call(Engine.compact)
+    undo: Final = _blocking_call(Engine.undo)
+    flushed: Final = _blocking_call(Engine.flushed)
+    ingest: Final = _blocking_call(Engine.ingest)
+    sessions: Final = _blocking_call(Engine.sessions)
+    messages: Final = _blocking_call(Engine.messages)
+    stats: Final = _blocking_call(Engine.stats)
+    forget: Final = _blocking_call(Engine.forget)
+    search: Final = _blocking_call(Engine.search)
+    settle: Final = _blocking_call(Engine.settle)
 
     def session(self, id: SessionId, state: SessionState | None = None) -> Session:  # noqa: A002
         """Same as `Engine.session`."""
@@ -101,11 +101,11 @@ class BlockingEngine:
             engine = self.engine
             return engine.streams.watch(engine.parts.sessions.find(session), stream, plain=True)
 
-        return self._wait(watch())
+        return self.wait_for(watch())
 
     def facts(self, session: SessionId | None = None) -> BlockingFactBook:
         """Same as `Engine.facts`, but blocks until the facts are open."""
-        return BlockingFactBook(self._wait(self.engine.facts(session)), self._wait)
+        return BlockingFactBook(self.wait_for(self.engine.facts(session)), self.wait_for)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Same as `Engine.on`. Hooks run in the background thread or in a thread started from
@@ -114,7 +114,7 @@ class BlockingEngine:
 
     def delete_space(self) -> Certificate:
         """Same as `Engine.delete_space`, but blocks, and then stops the background thread."""
-        certificate = self._wait(self.engine.delete_space())
+        certificate = self.wait_for(self.engine.delete_space())
         self.close()
         return certificate
 
@@ -124,9 +124,9 @@ class BlockingEngine:
         if self._loop.is_closed() or self._process.is_other:
             return 0
         try:
-            return self._wait(self.engine.close(seconds))
+            return self.wait_for(self.engine.close(seconds))
         except KeyboardInterrupt:
-            self._wait(self.engine.close(0))  # the log counts what was not stored
+            self.wait_for(self.engine.close(0))  # the log counts what was not stored
             raise
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -149,7 +149,7 @@ class BlockingEngine:
             raise RuntimeError("the thread of this memory has ended: open it again")
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         if threading.current_thread() is self._thread:  # the thread would wait for itself
             work.close()
             raise RuntimeError("an async hook must await the methods of `.engine` instead")
@@ -173,7 +173,7 @@ class BlockingFactBook:
 
     def __init__(self, book: FactBook, wait: _Waits) -> None:
         self._book = book
-        self._wait = wait
+        self.wait_for = wait
 
     if TYPE_CHECKING:
         list: Final = _fact_call(FactBook.list)
@@ -191,17 +191,17 @@ class BlockingFactBook:
 
         def __getattr__(self, name: str) -> Any:
             call = getattr(self._book, name)
-            return lambda *args, **named: self._wait(call(*args, **named))
+            return lambda *args, **named: self.wait_for(call(*args, **named))
 
 
 def _close_at_exit(engine: BlockingEngine) -> None:
     """Close the engine before Python stops its threads at exit. `atexit` handlers run too late:
     threads then accept no more work."""
-    held = weakref.ref(engine)
+    engine_reference = weakref.ref(engine)
 
     def close() -> None:
-        left = held()
-        if left is not None:
-            left.close()
+        open_engine = engine_reference()
+        if open_engine is not None:
+            open_engine.close()
 
     getattr(threading, "_register_atexit", atexit.register)(close)

@@ -88,7 +88,7 @@ class RecollectStore(BaseStore):
 
     async def _search(self, op: SearchOp) -> list[SearchItem]:
         prefix = op.namespace_prefix
-        items = await self._items.under(prefix)
+        items = await self._items.list_under(prefix)
         if op.filter:
             items = [item for item in items if _matches(item.value, op.filter)]
         scores: Mapping[SegmentId, float] = {}

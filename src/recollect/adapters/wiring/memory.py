@@ -36,7 +36,7 @@ CHECK_SECONDS = 300.0
 QUESTION_SECONDS = 0.4
 """The share of `recall.deadline_seconds` that embedding a question may take."""
 
-_MOST_RULES_BYTES = 2_000_000
+_MAX_RULES_BYTES = 2_000_000
 """An AGENTS.md larger than this is not read for a summary."""
 
 
@@ -92,30 +92,32 @@ def open_memory(
     summarizer = (
         None if model is None else own_model(model)
     )  # check the model before a store is opened
-    reader = None if extraction_model is None else own_model(extraction_model)
-    named = {"window_tokens": window_tokens, "preset": preset}
-    arguments = {name: value for name, value in named.items() if value is not None}
-    chosen = _settings(settings, arguments, config, openclaw)
-    beside = BackgroundNotes()
+    extractor = None if extraction_model is None else own_model(extraction_model)
+    named_arguments = {"window_tokens": window_tokens, "preset": preset}
+    arguments = {name: value for name, value in named_arguments.items() if value is not None}
+    chosen_settings = _settings(settings, arguments, config, openclaw)
+    background_notes = BackgroundNotes()
     archive = jobs = files = None
     vectors = Embedders()
-    keeps = chosen.ingest.enabled
-    asks = embedders is None and recaller is None and not isinstance(settings, Settings)
-    if asks and keeps and chosen.recall.embedder == "auto":
-        offer_model(chosen.recall.model_source)
-    url = str(store) if store is not None else chosen.store.url
+    may_store = chosen_settings.ingest.enabled
+    may_offer_model = embedders is None and recaller is None and not isinstance(settings, Settings)
+    if may_offer_model and may_store and chosen_settings.recall.embedder == "auto":
+        offer_model(chosen_settings.recall.model_source)
+    url = str(store) if store is not None else chosen_settings.store.url
     secret = stores.data_secret(url)
-    if keeps or (chosen.recall.enabled and stores.is_stored(url, space)):
-        archive = stores.open_archive(chosen, space, url, open_space)
+    if may_store or (chosen_settings.recall.enabled and stores.is_stored(url, space)):
+        archive = stores.open_archive(chosen_settings, space, url, open_space)
         if embedders is not None:
             vectors = Embedders(used=tuple(embedders))
         elif recaller is None:  # memory tools search even if turns recall nothing
-            vectors = choose_embedders(chosen)
-    if keeps and archive is not None:
-        jobs = _background_jobs(archive, chosen, clock, vectors, reader, beside)
+            vectors = choose_embedders(chosen_settings)
+    if may_store and archive is not None:
+        jobs = _background_jobs(
+            archive, chosen_settings, clock, vectors, extractor, background_notes
+        )
         files = follow_files(
             archive,
-            chosen,
+            chosen_settings,
             space=space,
             secret=secret,
             workspace=None if workspace is None else Path(workspace),
@@ -123,9 +125,9 @@ def open_memory(
             embedders=[embedder.name for embedder in vectors.used],
         )
     if archive is not None and recaller is None:
-        recaller = _recaller(archive, chosen, vectors, clock or SystemClock(), jobs)
+        recaller = _recaller(archive, chosen_settings, vectors, clock or SystemClock(), jobs)
     return Engine(
-        chosen,
+        chosen_settings,
         space=space,
         clock=clock,
         recaller=recaller,
@@ -135,16 +137,18 @@ def open_memory(
         archive=archive,
         jobs=jobs,
         files=files,
-        beside=beside,
-        model=summarizer if summarizer is not None else choose_model(chosen, "summary"),
+        background_notes=background_notes,
+        model=summarizer if summarizer is not None else choose_model(chosen_settings, "summary"),
         critical_rules=critical_rules_of(workspace),
         workspace=None if workspace is None else str(workspace),
         compact_in_background=compact_in_background,
         deployment_secret=secret,
         seal=partial(stores.seal_secret, space, url),
         off_the_loop=off_the_loop,
-        reads_facts=reader is not None or chosen.models.extraction is not None,
-        delete_stored=None if open_space is not None else partial(_delete, chosen, space, url),
+        reads_facts=extractor is not None or chosen_settings.models.extraction is not None,
+        delete_stored=None
+        if open_space is not None
+        else partial(_delete, chosen_settings, space, url),
     )
 
 
@@ -170,20 +174,20 @@ async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certif
 
 
 def _settings(
-    given: Settings | Mapping[str, Any] | None,
+    settings: Settings | Mapping[str, Any] | None,
     arguments: Mapping[str, Any],
     config: Path | str | None,
     openclaw: Path | str | None,
 ) -> Settings:
-    if not isinstance(given, Settings):
+    if not isinstance(settings, Settings):
         return load_settings(
-            arguments={**(given or {}), **arguments},
+            arguments={**(settings or {}), **arguments},
             file=None if config is None else Path(config),
             openclaw=None if openclaw is None else Path(openclaw),
         ).settings
     if arguments or config or openclaw:
         raise SettingsError("pass either a Settings object or single settings, not both")
-    return given
+    return settings
 
 
 def _background_jobs(
@@ -256,21 +260,21 @@ def follow_files(
     from recollect.core.transfer.file_sections import FileRules
     from recollect.core.transfer.memory_files import Following, MemoryFiles
 
-    async def opened() -> Store:
+    async def open_store() -> Store:
         if await archive.settle(0.0):
             raise StoreUnavailable("some messages are still in the spool")
         return await archive.store()
 
     async def write(batch: Batch) -> None:
-        written = await archive.write(batch)
-        if written.where == "nowhere":
-            raise StoreUnavailable(written.said)
+        outcome = await archive.write(batch)
+        if outcome.location == "nowhere":
+            raise StoreUnavailable(outcome.problem)
 
     files = MemoryFiles(
         workspace or Path(),
         settings.index.extra_paths,
         own_files=own_files,
-        open_archive=opened,
+        open_archive=open_store,
         write=write,
         clock=clock,
         rules=FileRules(
@@ -290,7 +294,7 @@ def critical_rules_of(workspace: Path | str | None) -> Callable[[], str]:
 
     def read() -> str:
         try:
-            data, _ = read_inside(Path(workspace), "AGENTS.md", _MOST_RULES_BYTES)
+            data, _ = read_inside(Path(workspace), "AGENTS.md", _MAX_RULES_BYTES)
             return critical_rules(data.decode("utf-8", "replace"))
         except OSError:  # the file is optional, and a summary without it is better than none
             return ""
@@ -314,33 +318,33 @@ def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
     headings = sorted(lines.headings.items())
     sections: list[str] = []
     inside_until = -1
-    for at, (line, (level, title)) in enumerate(headings):
+    for index, (line, (level, title)) in enumerate(headings):
         plain = " ".join(title.strip("*_: ").casefold().split())
         if plain not in TITLES or line < inside_until:
             continue
-        ends = (later for later, (above, _) in headings[at + 1 :] if above <= level)
+        ends = (later for later, (above, _) in headings[index + 1 :] if above <= level)
         inside_until = next(ends, len(lines.lines))
         sections.append("\n".join(lines.lines[line:inside_until]).strip())
-    return "\n\n".join(_fitted(sections, limit_chars))
+    return "\n\n".join(_fit_sections(sections, limit_chars))
 
 
-def _fitted(sections: list[str], limit_chars: int) -> list[str]:
+def _fit_sections(sections: list[str], limit_chars: int) -> list[str]:
     between = 2
     left = limit_chars - between * (len(sections) - 1)
-    fitted = dict.fromkeys(range(len(sections)), "")
-    by_length = sorted(fitted, key=lambda at: len(sections[at]))
-    for done, at in enumerate(by_length):
-        share = max(0, left // (len(sections) - done))
-        fitted[at] = _cut(sections[at], share)
-        left -= len(fitted[at])
-    return [text for text in fitted.values() if text]
+    fitted_texts = dict.fromkeys(range(len(sections)), "")
+    by_length = sorted(fitted_texts, key=lambda index: len(sections[index]))
+    for finished_count, index in enumerate(by_length):
+        share = max(0, left // (len(sections) - finished_count))
+        fitted_texts[index] = _cut_text(sections[index], share)
+        left -= len(fitted_texts[index])
+    return [text for text in fitted_texts.values() if text]
 
 
-def _cut(text: str, limit_chars: int) -> str:
+def _cut_text(text: str, limit_chars: int) -> str:
     if len(text) <= limit_chars:
         return text
     space_left = limit_chars - len(_LEFT_OUT)
     if space_left <= 0:
         return ""
-    whole, newline, _ = text[: space_left + 1].rpartition("\n")
-    return (whole.rstrip() if newline and whole.strip() else text[:space_left]) + _LEFT_OUT
+    last_line, newline, _ = text[: space_left + 1].rpartition("\n")
+    return (last_line.rstrip() if newline and last_line.strip() else text[:space_left]) + _LEFT_OUT

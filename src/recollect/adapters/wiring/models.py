@@ -86,19 +86,21 @@ class PlainModel:
         """Do nothing: there is nothing to close."""
 
 
-def own_model(given: Any) -> Model:
+def own_model(value: Any) -> Model:
     """Wrap a caller's model, an object or a function, as a `Model`. Raise TypeError otherwise."""
-    ask = getattr(given, "ask", given)
-    if isinstance(given, type) or not _is_async(ask):
-        what = f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+    ask = getattr(value, "ask", value)
+    if isinstance(value, type) or not _is_async(ask):
+        type_name = (
+            f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        )
         raise TypeError(
             "a model is an object with `async def ask(self, prompt)`, or an async function of the "
-            f"prompt, and {what} is neither"
+            f"prompt, and {type_name} is neither"
         )
-    if all(hasattr(given, part) for part in ("ask", "name", "window_tokens", "close")):
-        whole: Model = given
-        return whole
-    name, window = getattr(given, "name", ""), getattr(given, "window_tokens", None)
+    if all(hasattr(value, part) for part in ("ask", "name", "window_tokens", "close")):
+        model: Model = value
+        return model
+    name, window = getattr(value, "name", ""), getattr(value, "window_tokens", None)
     return PlainModel(
         ask,
         name=name if isinstance(name, str) else "",
@@ -107,8 +109,8 @@ def own_model(given: Any) -> Model:
 
 
 def _is_async(ask: Any) -> bool:
-    called = getattr(ask, "__call__", None)  # noqa: B004 - an object may be called as a function is
-    return inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(called)
+    call_method = getattr(ask, "__call__", None)  # noqa: B004 - an object may be called as a function is
+    return inspect.iscoroutinefunction(ask) or inspect.iscoroutinefunction(call_method)
 
 
 def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
@@ -120,14 +122,14 @@ def choose_model(settings: Settings, role: ModelRole) -> ChatModel | None:
     name = getattr(models, role) or (models.main if role != "extraction" else None)
     if models.provider is None:
         if name is not None:
-            named = "main" if getattr(models, role) is None else role
+            key = "main" if getattr(models, role) is None else role
             raise SettingsError(
-                f"models.{named} names a model, but models.provider is not set: set it to one of "
+                f"models.{key} names a model, but models.provider is not set: set it to one of "
                 f"{', '.join(KEY_VARIABLES)}"
             )
         return None
     if name is None:
-        if all(getattr(models, other) is None for other in get_args(ModelRole)):
+        if all(getattr(models, model_role) is None for model_role in get_args(ModelRole)):
             raise SettingsError(
                 f"models.provider is {models.provider!r}, but no model is named: set models.main, "
                 "or models.summary for summaries alone"
@@ -212,7 +214,9 @@ def choose_embedders(settings: Settings) -> Embedders:
         raise MissingExtra(feature=f"recall.embedder = {name!r}", extra=error.extra) from error
     except EmbedderError as error:
         raise SettingsError(f"recall.embedder: {error}") from error
-    return replace(choice, used=tuple(_LOADED.setdefault(one.name, one) for one in choice.used))
+    return replace(
+        choice, used=tuple(_LOADED.setdefault(embedder.name, embedder) for embedder in choice.used)
+    )
 
 
 def _remote(settings: Settings) -> Embedder:
@@ -264,25 +268,25 @@ def choose(
         return Embedders(said="none: recall searches by words only")
     if name == "transformer":
         try:
-            return _named([makers["onnx"]()])
+            return _fill_embedders([makers["onnx"]()])
         except (MissingExtra, EmbedderError) as error:
             by = "with hash vectors" if hash_instead else "by words only"
             lacking = f"transformer unavailable: {error}"
             instead = (HashEmbedder(),) if hash_instead else ()
             return Embedders(used=instead, said=f"recall searches {by}; {lacking}", lacking=lacking)
     if name != "auto":
-        return _named([makers[part]() for part in name.split("+")])
+        return _fill_embedders([makers[part]() for part in name.split("+")])
     used: list[Embedder] = []
-    why: list[str] = []
+    problems: list[str] = []
     for kind in ("onnx", "static"):
         try:
             used.append(makers[kind]())
         except (MissingExtra, EmbedderError) as error:
-            why.append(f"{kind} unavailable: {error}")
-    return _named(used, why)
+            problems.append(f"{kind} unavailable: {error}")
+    return _fill_embedders(used, problems)
 
 
-def _named(embedders: Sequence[Embedder], lacking: Sequence[str] = ()) -> Embedders:
+def _fill_embedders(embedders: Sequence[Embedder], lacking: Sequence[str] = ()) -> Embedders:
     names = " and ".join(embedder.name for embedder in embedders) or "recall searches by words only"
     return Embedders(used=tuple(embedders), said="; ".join((names, *lacking)))
 
@@ -296,12 +300,12 @@ def _onnx(models: Sequence[Path], onnx_model: str | None, threads: int) -> OnnxE
 def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
     folders = find_models(models)
     if onnx_model is not None:
-        named = [folder for folder in folders if folder.name == onnx_model]
-        path = named[0] if named else Path(onnx_model).expanduser()
+        named_folders = [folder for folder in folders if folder.name == onnx_model]
+        path = named_folders[0] if named_folders else Path(onnx_model).expanduser()
         if not path.is_dir():
             raise EmbedderError(
                 f"there is no ONNX model {onnx_model!r}: name a folder with model.onnx and "
-                f"tokenizer.json{_listed(folders)}, or run `recollect models download "
+                f"tokenizer.json{_format_folders(folders)}, or run `recollect models download "
                 f"{OFFERED_MODEL}`"
             )
         return path
@@ -314,5 +318,5 @@ def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
     )
 
 
-def _listed(folders: Sequence[Path]) -> str:
+def _format_folders(folders: Sequence[Path]) -> str:
     return f" ({', '.join(sorted({folder.name for folder in folders}))})" if folders else ""

@@ -47,20 +47,20 @@ def deployment_secret() -> bytes:
     return os.environ.get(SECRET_VARIABLE, "").encode()
 
 
-async def checked(opened: OpenedT, url: str | None, *, draws: bool = False) -> OpenedT:
+async def check_secret(store: OpenedT, url: str | None, *, draws: bool = False) -> OpenedT:
     """Return what was opened, or close it and raise WrongSecret."""
     from recollect.adapters.stores.sqlite import SQLiteStore
 
     try:
-        if isinstance(opened, SQLiteStore):
-            await _check_file(opened)
+        if isinstance(store, SQLiteStore):
+            await _check_file(store)
         else:
-            fleet: Any = getattr(opened, "fleet", opened)
+            fleet: Any = getattr(store, "fleet", store)
             await unlock(fleet, url or "", draws=draws)
     except BaseException:
-        await opened.close()
+        await store.close()
         raise
-    return opened
+    return store
 
 
 async def unlock(
@@ -74,35 +74,35 @@ async def unlock(
         spaces = await fleet.spaces()
         if compares:
             await _compare(fleet, spaces, secret)
-        drawn = draws and not spaces and secret.strip()
-        data = secrets.token_hex(32).encode() if drawn else secret
+        makes_secret = draws and not spaces and secret.strip()
+        data = secrets.token_hex(32).encode() if makes_secret else secret
         await fleet.add_secret_record(0, _wrap(data, secret))
         records = await fleet.secret_records()
-    opened = await asyncio.to_thread(_open, records.values(), secret)
-    if opened is None:
+    data_secret = await asyncio.to_thread(_open, records.values(), secret)
+    if data_secret is None:
         raise _wrong_secret("this database")
-    if DATA_SECRETS.setdefault((url, secret), opened) != opened:
+    if DATA_SECRETS.setdefault((url, secret), data_secret) != data_secret:
         raise WrongSecret(
             f"this process started while the database was down, and {SECRET_VARIABLE} alone does "
             "not give its ids: start it again"
         )
-    return opened
+    return data_secret
 
 
 async def _check_file(store: SQLiteStore) -> None:
     """Raise WrongSecret if ids in this file were made with another RECOLLECT_SECRET. A file without
     a hash gets one, unless its messages do not show with which secret they were stored."""
     secret = deployment_secret()
-    mark, known = space_secret("ids", secret), await store.secret_mark()
-    if known is None:
-        ours = await _compare_ids(store, secret)
-        if ours.is_right:
-            known = await store.secret_mark(first=mark)
-        elif (ours.fitting or ours.messages < _MIN_TELLING) and not (
+    mark, known_mark = space_secret("ids", secret), await store.secret_mark()
+    if known_mark is None:
+        comparison = await _compare_ids(store, secret)
+        if comparison.is_right:
+            known_mark = await store.secret_mark(first=mark)
+        elif (comparison.fitting or comparison.messages < _MIN_TELLING) and not (
             secret and (await _compare_ids(store, b"")).fitting
         ):
             return
-    if known != mark:
+    if known_mark != mark:
         raise _wrong_secret(str(store.path))
 
 
@@ -116,11 +116,11 @@ def _wrong_secret(place: str) -> WrongSecret:
 
 async def _compare(fleet: PostgresFleet, spaces: Sequence[SpaceId], secret: bytes) -> None:
     sample = spaces[:: max(1, len(spaces) // _SAMPLE)]
-    found = [await _compare_ids(await fleet.space(name), secret) for name in sample]
-    telling = [ids.fitting > 0 for ids in found if ids.messages]
-    if telling and 2 * sum(telling) <= len(telling):
+    comparisons = [await _compare_ids(await fleet.space(name), secret) for name in sample]
+    fitting = [ids.fitting > 0 for ids in comparisons if ids.messages]
+    if fitting and 2 * sum(fitting) <= len(fitting):
         raise WrongSecret(
-            f"{SECRET_VARIABLE} fits the oldest messages of only {sum(telling)} in {len(telling)} "
+            f"{SECRET_VARIABLE} fits the oldest messages of only {sum(fitting)} in {len(fitting)} "
             "spaces: set the secret of the running nodes. If this is the one, run `recollect db "
             "secret` with it"
         )
@@ -144,7 +144,7 @@ async def _compare_ids(store: Store, secret: bytes) -> _ComparedIds:
     """Compare the ids of the oldest messages with those that this secret gives. A message that was
     redacted, or has several parts, has another id."""
     key = space_secret(store.space, secret)
-    segments = [stored.segment for stored in await store.page(limit=_SAMPLE)]
+    segments = [stored_segment.segment for stored_segment in await store.page(limit=_SAMPLE)]
     plain = [
         segment
         for segment in segments
@@ -166,8 +166,8 @@ async def change_secrets(
     data, secret = await unlock(fleet, url, compares=False), deployment_secret()
     records = await fleet.secret_records()
     if retire:
-        others = [one for one in records.values() if _open((one,), secret) is None]
-        await fleet.drop_secret_records(others)
+        closed_records = [record for record in records.values() if _open((record,), secret) is None]
+        await fleet.drop_secret_records(closed_records)
     records = await fleet.secret_records()
     while accept is not None and _open(records.values(), accept) is None:
         if len(accept.strip()) < MIN_SECRET_CHARS:
@@ -195,9 +195,9 @@ def _open(records: Collection[bytes], secret: bytes) -> bytes | None:
     if not secret.strip():
         return b"" if b"" in records else None
     for record in filter(None, records):
-        opened = _xor(record[_SALT_BYTES:], secret, record[:_SALT_BYTES])
-        data = opened[_HASH_BYTES:]
-        if blake2b(data, digest_size=_HASH_BYTES).digest() == opened[:_HASH_BYTES]:
+        plain_record = _xor(record[_SALT_BYTES:], secret, record[:_SALT_BYTES])
+        data = plain_record[_HASH_BYTES:]
+        if blake2b(data, digest_size=_HASH_BYTES).digest() == plain_record[:_HASH_BYTES]:
             return data.rstrip(b"\0")
     return None
 

@@ -137,19 +137,19 @@ async def open_store(
     of an encrypted file's key. With `makes_ids`, raise WrongSecret if the ids of the stored
     messages were made with another secret.
     """
-    opened: PostgresStore | SQLiteStore
+    store: PostgresStore | SQLiteStore
     if is_server(url):
         postgres = await asyncio.to_thread(
             import_module, "recollect.adapters.stores.postgres.store"
         )
-        opened = await postgres.PostgresStore.open_shared(url, space=space, pool_size=pool_size)
+        store = await postgres.PostgresStore.open_shared(url, space=space, pool_size=pool_size)
     else:
         from recollect.adapters.stores.sqlite import SQLiteStore
         from recollect.adapters.stores.sqlite.connection import read_key
 
         path, file_key = sqlite_path(url, space), None if key is None else read_key(key)
-        opened = await SQLiteStore.open(path, space=space, key=file_key, create=create)
-    return await secrets.checked(opened, url) if makes_ids else opened
+        store = await SQLiteStore.open(path, space=space, key=file_key, create=create)
+    return await secrets.check_secret(store, url) if makes_ids else store
 
 
 async def scrub_store(store: Store, *, admin_url: str | None = None) -> ScrubResult:
@@ -171,46 +171,50 @@ async def open_fleet(
     fleet: PostgresFleet = await postgres.PostgresFleet.open(
         url, pool_size=pool_size, app_role=app_role
     )
-    return await secrets.checked(fleet, url, draws=True) if makes_ids else fleet
+    return await secrets.check_secret(fleet, url, draws=True) if makes_ids else fleet
 
 
-async def stored_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
+async def list_spaces(url: str | None, *, key: str | None = None) -> tuple[SpaceSummary, ...]:
     """List the spaces in the data folder, on a server or in a file, in order of last use."""
     if is_server(url):
-        found = await _spaces_of_server(url)
+        summaries = await _spaces_of_server(url)
     else:
         paths = sorted(spaces_folder().glob("*.db")) if url is None else [sqlite_path(url, "")]
         if url is not None and not paths[0].is_file():
             raise StoreError(f"there is no memory at {paths[0]}: check the path")
-        found = await asyncio.to_thread(_spaces_in, paths, key)
-    return tuple(sorted(found, key=lambda one: (one.last_said_at or 0.0, one.space or "")))
+        summaries = await asyncio.to_thread(_spaces_in, paths, key)
+    return tuple(
+        sorted(summaries, key=lambda summary: (summary.last_said_at or 0.0, summary.space or ""))
+    )
 
 
 def _spaces_in(paths: Sequence[Path], key: str | None) -> list[SpaceSummary]:
     from recollect.adapters.stores.sqlite.check import read_summary
     from recollect.adapters.stores.sqlite.connection import read_key
 
-    given = None if key is None else read_key(key)
-    return [read_summary(path, key=given) for path in paths]
+    file_key = None if key is None else read_key(key)
+    return [read_summary(path, key=file_key) for path in paths]
 
 
 async def _spaces_of_server(url: str) -> list[SpaceSummary]:
     from recollect.core.values.upkeep import SpaceSummary
 
-    found: list[SpaceSummary] = []
+    summaries: list[SpaceSummary] = []
     async with await open_fleet(url) as fleet:
         for name in await fleet.spaces():
             sessions = await (await fleet.space(name)).sessions()
-            said = [one.last_said_at for one in sessions if one.last_said_at is not None]
-            found.append(
+            said_at_times = [
+                summary.last_said_at for summary in sessions if summary.last_said_at is not None
+            ]
+            summaries.append(
                 SpaceSummary(
                     space=name,
                     sessions=len(sessions),
-                    segments=sum(one.segments for one in sessions),
-                    last_said_at=max(said, default=None),
+                    segments=sum(summary.segments for summary in sessions),
+                    last_said_at=max(said_at_times, default=None),
                 )
             )
-    return found
+    return summaries
 
 
 async def open_spool(url: str | None, *, space: SpaceId, key: str | None = None) -> FileSpool:
@@ -263,9 +267,9 @@ def sqlite_path(url: str | None, space: SpaceId) -> Path:
     if url is None:
         return space_file(space)
     if url.startswith(SQLITE_SCHEME):
-        named = url.removeprefix(SQLITE_SCHEME)
+        path = url.removeprefix(SQLITE_SCHEME)
         # sqlite:///relative.db and sqlite:////absolute.db, as other programs read them
-        url = named.removeprefix("/")
+        url = path.removeprefix("/")
     elif "://" in url:
         raise SettingsError(
             "store.url must be a file, sqlite:///PATH or postgresql://USER@HOST/DATABASE, not "
@@ -373,12 +377,12 @@ async def delete_stored_space(
         await asyncio.to_thread(_remove_files, space, url)
     spool = await open_spool(url, space=space, key=key)
     try:
-        spooled = await spool.rewrite(lambda _: None)
+        spooled_count = await spool.rewrite(lambda _: None)
     finally:
         await spool.close()
     return extend_certificate(
         certificate,
-        counts={"spooled batches": spooled} if spooled else {},
+        counts={"spooled batches": spooled_count} if spooled_count else {},
         covers=(_SPOOL_COVERS,),
         cannot=(*cannot, _TRANSCRIPTS),
     )
@@ -387,16 +391,16 @@ async def delete_stored_space(
 async def _require_space(settings: Settings, space: SpaceId, url: str) -> None:
     """Raise StoreError unless a space of this name exists and belongs to no tenant."""
     async with await open_fleet(url) as fleet:
-        found, owner = await fleet.has_space(space), None
+        exists, owner = await fleet.has_space(space), None
         with suppress(ValueError):  # the names of tenants' spaces start with the tenant's id
-            owner = await fleet.tenants().tenant(UUID(space[:_ID_CHARS])) if found else None
+            owner = await fleet.tenants().tenant(UUID(space[:_ID_CHARS])) if exists else None
     if owner is not None:
         name = shlex.quote(space[_ID_CHARS + 1 :])
         tenant = shlex.quote(owner.name)
         raise StoreError(
             f"the space belongs to a tenant: run `recollect space delete {name} --tenant {tenant}`"
         )
-    if not found and not (await spool_state(url, space=space, key=settings.store.key)).waiting:
+    if not exists and not (await spool_state(url, space=space, key=settings.store.key)).waiting:
         raise StoreError(
             "no space has this name: `recollect space list` lists the spaces. Pass --tenant NAME "
             "for the space of a tenant"

@@ -35,40 +35,40 @@ from recollect.system.config.settings import StoreSettings as StoreSettings
 from recollect.system.plain_text import number_of
 
 T = TypeVar("T")
-Where: TypeAlias = Literal["store", "spool", "nowhere"]
+Location: TypeAlias = Literal["store", "spool", "nowhere"]
 LOG = logging.getLogger("recollect")
 
 OPEN_SECONDS = 15.0  # time limit for opening the store, and for loading a session
 UNDURABLE_SECONDS = 10.0  # after this long without store and spool, messages may leave unstored
 RETRY_SECONDS = 0.1  # first pause before the store is tried again; each pause doubles
-RETRY_MOST_SECONDS = 3.0  # longest of these pauses
+MAX_RETRY_SECONDS = 3.0  # longest of these pauses
 DOUBT_SECONDS = 1.0
 """If a query has run this long, a trivial query must succeed, or the store counts as down."""
 PING_SECONDS = 2.0  # time limit of the trivial query that checks the store
 SPOOL_SECONDS = 1.0  # time limit of one operation of the spool
-AGAIN_SECONDS = 0.3  # time that a turn waits for batches held in RAM to be stored
+RETRY_HELD_SECONDS = 0.3  # time that a turn waits for batches held in RAM to be stored
 CLOSE_SECONDS = 1.0  # time limit for the last writes before closing
 STOP_SECONDS = 2.0  # time limit for closing the store
-BUG_SECONDS = 60.0  # after this long, a batch that fails unexpectedly is moved aside
-HELD_BYTES = 64 << 20  # size limit of the batches held in RAM
+STUCK_SECONDS = 60.0  # after this long, a batch that fails unexpectedly is moved aside
+MAX_HELD_BYTES = 64 << 20  # size limit of the batches held in RAM
 PROBE: SessionId = ""  # the session that the trivial query asks for
-_AWAY = (StoreUnavailable, OSError, TimeoutError)
+_OUTAGES = (StoreUnavailable, OSError, TimeoutError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Persisted:
     """Where a batch is durable, and the problem if that is not the store."""
 
-    where: Where
-    written: WriteResult | None = None
-    said: str = ""
-    waits: bool = False
+    location: Location
+    write_result: WriteResult | None = None
+    problem: str = ""
+    is_waiting: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WaitingBatch:
     record: bytes
-    later: Callable[[Persisted], None]
+    on_stored: Callable[[Persisted], None]
 
 
 class DurableArchive:
@@ -94,15 +94,15 @@ class DurableArchive:
         self._spool_lock = asyncio.Lock()
         self._opening = asyncio.Lock()
         self._opening_spool = asyncio.Lock()
-        self._again, self._tried = asyncio.Event(), asyncio.Event()
+        self._retry_requested, self._retry_ended = asyncio.Event(), asyncio.Event()
         self._store: Store | None = None
         self._spool: Spool | None = None
-        self.where: Where = "store"
+        self.location: Location = "store"
         """The least durable place of the batches that wait: none do, in the spool, in RAM."""
         self._nowhere_since = 0.0
-        self._held: deque[_WaitingBatch] = deque()
+        self._held_batches: deque[_WaitingBatch] = deque()
         self._held_bytes = 0
-        self._unread = ""
+        self._store_problem = ""
         self._try_hangs = False
         self._spool_hangs = False
         self._draining: asyncio.Task[None] | None = None
@@ -110,11 +110,11 @@ class DurableArchive:
         self._tasks = BoundedTasks()
         self._closed = False
         self._gave_up = False
-        self._stuck: tuple[bytes, float] = (b"", 0.0)
+        self._stuck_record: tuple[bytes, float] = (b"", 0.0)
         self.set_aside: int = 0
         self.replaced: int = 0
-        self._drain_said = ""
-        self._took = False
+        self._drain_problem = ""
+        self._has_drained = False
         self._store_component, self._spool_component = Component("store"), Component("spool")
         self.jobs_due: Callable[[float], None] = lambda _: None
         self._uses: deque[tuple[ModelUse, str]] = deque()
@@ -123,14 +123,14 @@ class DurableArchive:
     @property
     def spooling(self) -> bool:
         """True if batches are waiting in the spool or in RAM."""
-        return self.where != "store"
+        return self.location != "store"
 
-    def trouble(self, *, reported: Container[object] = ()) -> str:
+    def trouble(self, *, reported_texts: Container[object] = ()) -> str:
         """Return the problems of the store and the spool as text, without those in `reported`."""
         texts = []
-        waits = self.spooling and self._spool is not None
-        if waits and self._drain_said and self._drain_said not in reported:
-            texts.append(f"messages wait in the spool (a local file): {self._drain_said}")
+        has_waiting = self.spooling and self._spool is not None
+        if has_waiting and self._drain_problem and self._drain_problem not in reported_texts:
+            texts.append(f"messages wait in the spool (a local file): {self._drain_problem}")
         if self.set_aside:
             texts.append(
                 f"the store refused {number_of(self.set_aside, 'write')}: run `recollect memory "
@@ -143,7 +143,7 @@ class DurableArchive:
         a request as too large. Requests may then leave out unstored messages."""
         since, now = self._nowhere_since, time.monotonic()
         soon = now - since < self.undurable_seconds and refused_at < since
-        if self.where != "nowhere" or soon:
+        if self.location != "nowhere" or soon:
             return False
         if not self._gave_up:
             self._gave_up = True
@@ -157,16 +157,16 @@ class DurableArchive:
     async def store(self) -> Store:
         async with self._opening:
             if self._store is None and not self._closed:
-                opened = await self._open_store()
+                store = await self._open_store()
                 if self._closed:
-                    await opened.close()
+                    await store.close()
                 else:
-                    self._store = opened
+                    self._store = store
             if self._store is None:
                 raise StoreUnavailable("this memory is closed; open it again")
             return self._store
 
-    async def _on_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
+    async def _run_on_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
         store = await self.store()
         try:
             return await work(store)
@@ -178,36 +178,38 @@ class DurableArchive:
 
     async def spool(self) -> Spool | None:
         """Return the spool; None if this machine has none or it cannot be opened."""
-        await self._look_at_spool()
+        await self._open_spool_if_missing()
         return self._spool
 
     async def ask(
-        self, question: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
+        self, query: Callable[[Store], Awaitable[T]], *, seconds: float | None = None
     ) -> T | Failure:
         """Query the store within `seconds` (default: `store.read_seconds`)."""
-        await self._settle_in()
-        if self._unread:
-            self._probe_soon()
-            return Failure(said=self._not_asked(), raised=StoreUnavailable())
+        await self._attach_to_event_loop()
+        if self._store_problem:
+            self._start_probing()
+            return Failure(said=self._outage_text(), raised=StoreUnavailable())
 
         limit = self._settings.read_seconds if seconds is None else seconds
-        soon = limit / 2
+        doubt_seconds = limit / 2
         if seconds is None and self._store is not None:
-            soon = min(DOUBT_SECONDS, soon)
-        begun = time.monotonic()
-        running = self._tasks.begin(lambda: self._answered(question))
+            doubt_seconds = min(DOUBT_SECONDS, doubt_seconds)
+        began_at = time.monotonic()
+        running = self._tasks.begin(lambda: self._run_query(query))
         watching: asyncio.Task[Any] | None = None
 
         def watch() -> asyncio.Task[Any]:
-            return self._tasks.begin(lambda: self._watch(running, begun, soon, limit - soon))
+            return self._tasks.begin(
+                lambda: self._watch_query(running, began_at, doubt_seconds, limit - doubt_seconds)
+            )
 
         try:
-            if not await done_within(running, soon):
+            if not await done_within(running, doubt_seconds):
                 watching = watch()
                 await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
                 hangs = watching.done() and watching.result() is True
                 if not running.done() and not hangs:
-                    await done_within(running, limit - (time.monotonic() - begun))
+                    await done_within(running, limit - (time.monotonic() - began_at))
         except asyncio.CancelledError:
             watching = watching or watch()  # so that the next turn knows whether the store hangs
             if self._sent_again:
@@ -217,92 +219,94 @@ class DurableArchive:
         if watching is not None and not watching.done():
             watching.cancel()
             await asyncio.wait({watching})
-        answer = await self._tasks.ended(running, time.monotonic() - begun)
+        answer = await self._tasks.ended(running, time.monotonic() - began_at)
         if not isinstance(answer, Failure):
-            self._store_works()
-        elif running.done() and (self._store is None or issubclass(answer.error, _AWAY)):
-            self._goes_away(answer)
+            self._note_store_recovery()
+        elif running.done() and (self._store is None or issubclass(answer.error, _OUTAGES)):
+            self._mark_store_down(answer)
         return answer
 
-    async def _watch(
-        self, running: asyncio.Task[Any], begun: float, seconds: float, left: float
+    async def _watch_query(
+        self, running: asyncio.Task[Any], began_at: float, seconds: float, left_seconds: float
     ) -> bool:
-        if await done_within(running, begun + seconds - time.monotonic()):
+        if await done_within(running, began_at + seconds - time.monotonic()):
             return False
-        patience = max(0.0, min(left, PING_SECONDS))
-        found = await attempted(asyncio.wait_for(self._on_store(_ping), patience))
-        if running.done() or not isinstance(found, Failure):
+        ping_seconds = max(0.0, min(left_seconds, PING_SECONDS))
+        ping_result = await attempted(asyncio.wait_for(self._run_on_store(_ping), ping_seconds))
+        if running.done() or not isinstance(ping_result, Failure):
             return False
-        self._goes_away(late("the store", seconds + patience))
+        self._mark_store_down(late("the store", seconds + ping_seconds))
         return True
 
-    def _goes_away(self, failure: Failure) -> None:
-        self._unread = failure.said
-        self._store_fails(failure.said)
-        self._probe_soon()
+    def _mark_store_down(self, failure: Failure) -> None:
+        self._store_problem = failure.said
+        self._note_store_failure(failure.said)
+        self._start_probing()
 
     async def write(
-        self, batch: Batch, later: Callable[[Persisted], None] | None = None
+        self, batch: Batch, on_stored: Callable[[Persisted], None] | None = None
     ) -> Persisted:
         """Make a batch durable. Await each write before the next if their order matters."""
-        await self._settle_in()
-        await self._look_at_spool()
+        await self._attach_to_event_loop()
+        await self._open_spool_if_missing()
         await self.retry_held()
-        text = self._not_asked()
+        text = self._outage_text()
         if self.spooling:
-            waiting = (
-                text if self._unread else "earlier messages are still in the spool (a local file)"
+            why_waiting = (
+                text
+                if self._store_problem
+                else "earlier messages are still in the spool (a local file)"
             )
-            text = self._drain_said or waiting
-        elif self._store is not None or not self._unread:
+            text = self._drain_problem or why_waiting
+        elif self._store is not None or not self._store_problem:
             answer = await self._try_to_write(batch)
             if not isinstance(answer, Failure):
-                self._store_works()
+                self._note_store_recovery()
                 self._note_jobs(answer)
-                return Persisted(where="store", written=answer)
+                return Persisted(location="store", write_result=answer)
             # A refused batch is reported when it is moved to the file of rejected batches.
             if not issubclass(answer.error, BatchRefused):
-                self._store_fails(answer.said)
+                self._note_store_failure(answer.said)
             text = answer.said
         if self._sent_again or self._closed:
-            return Persisted(where="nowhere", said=text)
-        return await self._to_spool(write_batch(batch), text, later)
+            return Persisted(location="nowhere", problem=text)
+        return await self._append_to_spool(write_batch(batch), text, on_stored)
 
     async def _try_to_write(self, batch: Batch) -> WriteResult | Failure:
         def work() -> Awaitable[WriteResult]:
-            return self._answered(lambda store: store.write(batch))
+            return self._run_query(lambda store: store.write(batch))
 
         if self._sent_again:  # without a deadline, because a cancelled write would lose the batch
             return await attempted(work())
         seconds = self.open_seconds if self._store is None else self._settings.write_seconds
         return await self._tasks.run(work, seconds)
 
-    def count(self, use: ModelUse, day: str) -> None:
+    def count_model_use(self, use: ModelUse, day: str) -> None:
         """Count a model call in the store, in the background (later if the store is down)."""
         self._uses.append((use, day))
-        self._count_soon()
+        self._start_counting()
 
-    def _count_soon(self) -> None:
-        if self._closed or not self._uses or self._unread or self.spooling or loop_ends():
+    def _start_counting(self) -> None:
+        if self._closed or not self._uses or self._store_problem or self.spooling or loop_ends():
             return
         if self._counting is None or self._counting.done():
-            self._counting = self._tasks.start(self._count())
+            self._counting = self._tasks.start(self._count_uses())
 
-    async def _count(self) -> None:
-        await self._settle_in()
+    async def _count_uses(self) -> None:
+        await self._attach_to_event_loop()
         while self._uses and not self._closed:
             use, day = self._uses.popleft()
             add = methodcaller("add_model_use", use, day=day)
-            if isinstance(await attempted(self._on_store(add)), Failure):
+            if isinstance(await attempted(self._run_on_store(add)), Failure):
                 self._uses.appendleft((use, day))
                 return
 
-    async def waiting_for(
+    async def read_waiting(
         self, session: SessionId, *, seconds: float
     ) -> tuple[SessionWrite, ...] | Failure:
         """Return session states that wait in the spool (newer than the store's), oldest first."""
-        await self._settle_in()
-        await self._look_at_spool()
+        await self._attach_to_event_loop()
+        await self._open_spool_if_missing()
         spool = self._spool
         if spool is None or not self.spooling:
             return ()
@@ -316,104 +320,104 @@ class DurableArchive:
                 return None
             return write if write is not None and write.session == session else None
 
-        async def scanned() -> tuple[SessionWrite, ...]:
+        async def scan_spool() -> tuple[SessionWrite, ...]:
             writes = await spool.scan(pick)
             self._spool_hangs = False
             return tuple(writes)
 
-        found = await self._tasks.run(scanned, seconds, "the spool")
-        self._spool_hangs = isinstance(found, Failure)
-        return found
+        session_writes = await self._tasks.run(scan_spool, seconds, "the spool")
+        self._spool_hangs = isinstance(session_writes, Failure)
+        return session_writes
 
-    async def retry_held(self, seconds: float = AGAIN_SECONDS) -> None:
+    async def retry_held(self, seconds: float = RETRY_HELD_SECONDS) -> None:
         """Try once more to store the batches held in RAM, and wait at most `seconds`."""
-        if not self._held or (self._try_hangs and seconds == AGAIN_SECONDS):
+        if not self._held_batches or (self._try_hangs and seconds == RETRY_HELD_SECONDS):
             return
-        self._tried.clear()
+        self._retry_ended.clear()
         self._start_draining()
-        self._again.set()
+        self._retry_requested.set()
         try:
             async with asyncio.timeout(seconds):
-                await self._tried.wait()
+                await self._retry_ended.wait()
         except TimeoutError:
             self._try_hangs = True
 
     async def settle(self, seconds: float) -> int:
         """Wait up to `seconds` until all batches are in the store. Return the number of other
         batches, plus 1 if the spool cannot be read."""
-        await self._settle_in()
-        await self._look_at_spool()
-        self._again.set()
+        await self._attach_to_event_loop()
+        await self._open_spool_if_missing()
+        self._retry_requested.set()
         until = time.monotonic() + seconds
         if self._draining is not None:
             await done_within(self._draining, seconds)
-        self._count_soon()
+        self._start_counting()
         if self._counting is not None:
             await done_within(self._counting, until - time.monotonic())
-        held = max(len(self._held), self.where == "nowhere")
+        held_count = max(len(self._held_batches), self.location == "nowhere")
         if self._spool is None:
-            return held if self._open_spool is None else held + 1
+            return held_count if self._open_spool is None else held_count + 1
         waiting = await self._tasks.run(self._spool.waiting, SPOOL_SECONDS, "the spool")
-        return held + (1 if isinstance(waiting, Failure) else waiting)
+        return held_count + (1 if isinstance(waiting, Failure) else waiting)
 
     async def close(self) -> int:
         """Stop all work and close the store and the spool. Spooled batches stay on disk. Return the
         number of batches that are held in RAM."""
-        await self._settle_in()
+        await self._attach_to_event_loop()
         self._closed = True
         for task in (self._draining, self._probing):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
         until = time.monotonic() + STOP_SECONDS
-        for opened, seconds in ((self._store, STOP_SECONDS), (self._spool, SPOOL_SECONDS)):
-            if opened is not None:
-                await self._tasks.run(opened.close, seconds)
+        for connection, seconds in ((self._store, STOP_SECONDS), (self._spool, SPOOL_SECONDS)):
+            if connection is not None:
+                await self._tasks.run(connection.close, seconds)
         self._store = self._spool = None
         await self._tasks.stop(max(0.5, until - time.monotonic()))
-        return len(self._held)
+        return len(self._held_batches)
 
-    async def _settle_in(self) -> None:
+    async def _attach_to_event_loop(self) -> None:
         loop = asyncio.get_running_loop()
         if self._loop is loop:
             return
-        left = () if self._loop is None else (self._store, self._spool)
+        old_connections = () if self._loop is None else (self._store, self._spool)
         self._loop = loop
         self._spool_lock, self._opening = asyncio.Lock(), asyncio.Lock()
         self._opening_spool = asyncio.Lock()
-        self._again, self._tried = asyncio.Event(), asyncio.Event()
+        self._retry_requested, self._retry_ended = asyncio.Event(), asyncio.Event()
         self._store = self._spool = self._draining = self._probing = self._counting = None
-        self.where = "store" if self.where == "spool" else self.where
-        self._unread = ""
+        self.location = "store" if self.location == "spool" else self.location
+        self._store_problem = ""
         self._tasks.forget()
-        for opened in left:
-            if opened is not None:
-                await self._tasks.run(opened.close, SPOOL_SECONDS)
-        if self._held:
+        for connection in old_connections:
+            if connection is not None:
+                await self._tasks.run(connection.close, SPOOL_SECONDS)
+        if self._held_batches:
             self._start_draining()
 
-    async def _answered(self, work: Callable[[Store], Awaitable[T]]) -> T:
-        done = await self._on_store(work)
-        self._unread = ""
-        return done
+    async def _run_query(self, work: Callable[[Store], Awaitable[T]]) -> T:
+        result = await self._run_on_store(work)
+        self._store_problem = ""
+        return result
 
-    def _note_jobs(self, written: WriteResult) -> None:
-        if written.due_at is not None and not (self._closed or loop_ends()):
-            self.jobs_due(written.due_at)
+    def _note_jobs(self, write_result: WriteResult) -> None:
+        if write_result.due_at is not None and not (self._closed or loop_ends()):
+            self.jobs_due(write_result.due_at)
 
-    def _not_asked(self) -> str:
-        return f"the store cannot be used: {self._unread}"
+    def _outage_text(self) -> str:
+        return f"the store cannot be used: {self._store_problem}"
 
-    def _store_fails(self, text: str) -> None:
+    def _note_store_failure(self, text: str) -> None:
         if not self._closed:  # a call that began before `close` may fail after it
             self._store_component.fail(text)
 
-    def _store_works(self) -> None:
-        if not self.spooling and not self._unread:
+    def _note_store_recovery(self) -> None:
+        if not self.spooling and not self._store_problem:
             self._store_component.recover()
-            self._count_soon()
+            self._start_counting()
 
-    async def _look_at_spool(self) -> None:
+    async def _open_spool_if_missing(self) -> None:
         if self._spool is None and self._open_spool is not None:
             async with self._opening_spool:
                 await self._open_spool_once()
@@ -431,58 +435,60 @@ class DurableArchive:
                 self._spool = spool
             return spool
 
-        opened = await self._tasks.run(open_and_keep, SPOOL_SECONDS, "the spool")
+        spool_result = await self._tasks.run(open_and_keep, SPOOL_SECONDS, "the spool")
         if self._closed:
             return
-        if isinstance(opened, Failure):
-            self._spool_component.fail(opened.said)
+        if isinstance(spool_result, Failure):
+            self._spool_component.fail(spool_result.said)
             return
         self._spool_component.recover()
-        waiting = await self._tasks.run(opened.waiting, SPOOL_SECONDS, "the spool")
+        waiting = await self._tasks.run(spool_result.waiting, SPOOL_SECONDS, "the spool")
         self._spool_hangs = isinstance(waiting, Failure)
         if isinstance(waiting, Failure) or waiting:
             self._use_spool()
 
     def _use_spool(self) -> None:
-        if self.where == "store":
-            self.where = "spool"
+        if self.location == "store":
+            self.location = "spool"
         self._start_draining()
 
-    async def _to_spool(
-        self, record: bytes, text: str, later: Callable[[Persisted], None] | None
+    async def _append_to_spool(
+        self, record: bytes, text: str, on_stored: Callable[[Persisted], None] | None
     ) -> Persisted:
         spool = self._spool
         if spool is None:
             text = f"{text}; and there is no spool"
-        elif self._held:
+        elif self._held_batches:
             text = f"{text}; the spool failed too: {self._spool_component.trouble()}"
         else:
             # Mark the spool as in use first, so that no later batch overtakes this one even if the
             # call is cancelled.
             self._use_spool()
-            kept = await self._tasks.run(
+            append_result = await self._tasks.run(
                 lambda: self._append(spool, record), SPOOL_SECONDS, "the spool"
             )
             self._use_spool()
-            if not isinstance(kept, Failure):
+            if not isinstance(append_result, Failure):
                 self._spool_component.recover()
-                return Persisted(where="spool", said=text)
-            self._spool_component.fail(kept.said)
-            text = f"{text}; the spool failed too: {kept.said}"
-        waits = later is not None and self._hold(_WaitingBatch(record=record, later=later))
-        return Persisted(where="nowhere", said=text, waits=waits)
+                return Persisted(location="spool", problem=text)
+            self._spool_component.fail(append_result.said)
+            text = f"{text}; the spool failed too: {append_result.said}"
+        waits = on_stored is not None and self._hold(
+            _WaitingBatch(record=record, on_stored=on_stored)
+        )
+        return Persisted(location="nowhere", problem=text, is_waiting=waits)
 
     async def _append(self, spool: Spool, record: bytes) -> None:
         async with self._spool_lock:
             await spool.append(record)
 
     def _hold(self, record: _WaitingBatch) -> bool:
-        if self.where != "nowhere":
-            self.where, self._nowhere_since = "nowhere", time.monotonic()
+        if self.location != "nowhere":
+            self.location, self._nowhere_since = "nowhere", time.monotonic()
             self._gave_up = False
-        fits = self._held_bytes + len(record.record) <= HELD_BYTES
+        fits = self._held_bytes + len(record.record) <= MAX_HELD_BYTES
         if fits:
-            self._held.append(record)
+            self._held_batches.append(record)
             self._held_bytes += len(record.record)
         self._start_draining()
         return fits
@@ -493,104 +499,110 @@ class DurableArchive:
         if self._draining is None or self._draining.done():
             self._draining = asyncio.create_task(self._drain(), context=Context())
 
-    def _probe_soon(self) -> None:
+    def _start_probing(self) -> None:
         if not self._closed and (self._probing is None or self._probing.done()):
-            self._probing = asyncio.create_task(self._probe(), context=Context())
+            self._probing = asyncio.create_task(self._probe_until_up(), context=Context())
 
-    async def _probe(self) -> None:
-        wait = RETRY_SECONDS
-        while self._unread:
-            await asyncio.sleep(wait)
-            found = await attempted(asyncio.wait_for(self._on_store(_ping), self.open_seconds))
-            if not isinstance(found, Failure):
-                self._unread = ""
-                self._store_works()
-            wait = min(2 * wait, RETRY_MOST_SECONDS)
+    async def _probe_until_up(self) -> None:
+        pause_seconds = RETRY_SECONDS
+        while self._store_problem:
+            await asyncio.sleep(pause_seconds)
+            ping_result = await attempted(
+                asyncio.wait_for(self._run_on_store(_ping), self.open_seconds)
+            )
+            if not isinstance(ping_result, Failure):
+                self._store_problem = ""
+                self._note_store_recovery()
+            pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS)
 
     async def _drain(self) -> None:
-        wait, self._took = RETRY_SECONDS, False
+        pause_seconds, self._has_drained = RETRY_SECONDS, False
         while True:
-            failed = await self._hand_over()
+            failure = await self._move_to_store()
             async with self._spool_lock:  # spool no batch while this checks that none waits
                 waiting = 0 if self._spool is None else await attempted(self._spool.waiting())
-                done = waiting == 0 and failed is None and not self._held
+                done = waiting == 0 and failure is None and not self._held_batches
                 if done:
-                    self.where, self._drain_said = "store", ""
+                    self.location, self._drain_problem = "store", ""
                     self._spool_component.recover(how="nothing waits for it any more")
                     # If the spool was empty, nothing was written, so the store may still be down.
-                    if self._took:
-                        self._store_works()
+                    if self._has_drained:
+                        self._note_store_recovery()
             self._try_hangs = False
-            self._tried.set()
+            self._retry_ended.set()
             if done:
                 return
-            if failed is None and isinstance(waiting, Failure):
-                failed = waiting
-            if failed is not None:
-                self._drain_said = failed.said
-                self._store_fails(failed.said)
-                self._again.clear()
+            if failure is None and isinstance(waiting, Failure):
+                failure = waiting
+            if failure is not None:
+                self._drain_problem = failure.said
+                self._note_store_failure(failure.said)
+                self._retry_requested.clear()
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await self._again.wait()
-                wait = min(2 * wait, RETRY_MOST_SECONDS)
+                    async with asyncio.timeout(pause_seconds):
+                        await self._retry_requested.wait()
+                pause_seconds = min(2 * pause_seconds, MAX_RETRY_SECONDS)
 
-    async def _hand_over(self) -> Failure | None:
+    async def _move_to_store(self) -> Failure | None:
         spool = self._spool
-        failed: Failure | None = None
+        failure: Failure | None = None
         if spool is not None:
-            drained = await attempted(spool.drain(self._take))
-            failed = drained if isinstance(drained, Failure) else None
+            drain_result = await attempted(spool.drain(self._move_record))
+            failure = drain_result if isinstance(drain_result, Failure) else None
             self._spool_hangs = False
-        while self._held:
-            record = self._held[0].record
-            taken = await attempted(self._take(record)) if failed is None else failed
-            if isinstance(taken, Failure):
-                failed = taken  # spool the later batches too, so that their order does not change
+        while self._held_batches:
+            record = self._held_batches[0].record
+            move_result = await attempted(self._move_record(record)) if failure is None else failure
+            if isinstance(move_result, Failure):
+                failure = (
+                    move_result  # spool the later batches too, so that their order does not change
+                )
                 if spool is None:
-                    return failed
-                appended = await attempted(self._append(spool, record))
-                if isinstance(appended, Failure):
-                    self._spool_component.fail(appended.said)
-                    return failed
-                kept = Persisted(where="spool", said=failed.said)
+                    return failure
+                append_result = await attempted(self._append(spool, record))
+                if isinstance(append_result, Failure):
+                    self._spool_component.fail(append_result.said)
+                    return failure
+                outcome = Persisted(location="spool", problem=failure.said)
                 self._spool_component.recover()
             else:
-                kept = Persisted(where="store", written=taken)
-            done = self._held.popleft()
-            self._held_bytes -= len(done.record)
-            done.later(kept)
-        if self.where == "nowhere" and spool is not None:
-            self.where = "spool"
-        return failed
+                outcome = Persisted(location="store", write_result=move_result)
+            waiting_batch = self._held_batches.popleft()
+            self._held_bytes -= len(waiting_batch.record)
+            waiting_batch.on_stored(outcome)
+        if self.location == "nowhere" and spool is not None:
+            self.location = "spool"
+        return failure
 
-    async def _take(self, record: bytes) -> WriteResult | None:
+    async def _move_record(self, record: bytes) -> WriteResult | None:
         # The store will never accept some batches. Move them to another file, because they would
         # block all later ones.
-        written = await attempted(self._write_record(record))
-        if not isinstance(written, Failure):
-            self._unread, self._took = "", True
-            self._note_jobs(written)
-            return written
-        if issubclass(written.error, BatchRefused | FormatError) or self._is_stuck(record, written):
+        write_result = await attempted(self._write_record(record))
+        if not isinstance(write_result, Failure):
+            self._store_problem, self._has_drained = "", True
+            self._note_jobs(write_result)
+            return write_result
+        if issubclass(write_result.error, BatchRefused | FormatError) or self._is_stuck(
+            record, write_result
+        ):
             if self._spool is not None:
-                await self._spool.set_aside(record, reason=written.error.__name__)
+                await self._spool.set_aside(record, reason=write_result.error.__name__)
             self.set_aside += 1
             return None
-        raise StoreUnavailable(written.said)
+        raise StoreUnavailable(write_result.said)
 
     async def _write_record(self, record: bytes) -> WriteResult:
         batch = read_batch(record)
-        return await self._on_store(lambda store: store.write(batch))
+        return await self._run_on_store(lambda store: store.write(batch))
 
     def _is_stuck(self, record: bytes, failure: Failure) -> bool:
         if issubclass(failure.error, StoreError | OSError):
             return False
-        raw, since = self._stuck
+        raw, since = self._stuck_record
         if raw != record:
-            self._stuck = (record, time.monotonic())
+            self._stuck_record = (record, time.monotonic())
             return False
-        return time.monotonic() - since > BUG_SECONDS
+        return time.monotonic() - since > STUCK_SECONDS
 
 
 async def _ping(store: Store) -> None:

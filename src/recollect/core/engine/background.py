@@ -81,7 +81,7 @@ class MeteredModel:
         await self._model.close()
 
 
-def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
+def sum_by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
     model_uses: dict[Purpose, ModelUse] = {}
     for use in uses:
         model_uses[use.purpose] = model_uses.get(use.purpose, ModelUse(purpose=use.purpose)) + use
@@ -90,7 +90,7 @@ def by_purpose(uses: Sequence[ModelUse]) -> dict[Purpose, ModelUse]:
 
 def use_reason(uses: Sequence[ModelUse]) -> Reason:
     """Summarize the model calls since the last turn, for the next report."""
-    model_uses = by_purpose(uses)
+    model_uses = sum_by_purpose(uses)
     return Reason(
         Cause.MODELS_ASKED,
         calls=sum(use.calls for use in model_uses.values()),
@@ -100,21 +100,21 @@ def use_reason(uses: Sequence[ModelUse]) -> Reason:
     )
 
 
-MOST_LINES: Final = 8
+MAX_LINES: Final = 8
 
 
 class BackgroundNotes:
     """What happened in the background since the last turn, for the next turn's report."""
 
     def __init__(self) -> None:
-        self._lines: deque[str] = deque(maxlen=MOST_LINES)
+        self._lines: deque[str] = deque(maxlen=MAX_LINES)
         self._uses: list[ModelUse] = []
 
     def add_line(self, line: str) -> None:
         self._lines.append(line)
 
     def add_use(self, use: ModelUse) -> None:
-        self._uses = list(by_purpose([*self._uses, use]).values())
+        self._uses = list(sum_by_purpose([*self._uses, use]).values())
 
     def take(self) -> tuple[tuple[str, ...], tuple[ModelUse, ...]]:
         lines, uses = tuple(self._lines), tuple(self._uses)
@@ -125,7 +125,7 @@ class BackgroundNotes:
     def put_back(self, lines: Sequence[str], uses: Sequence[ModelUse]) -> None:
         """Put back the lines of a report that no caller received, for the next report."""
         self._lines.extendleft(reversed(lines))
-        self._uses = list(by_purpose([*uses, *self._uses]).values())
+        self._uses = list(sum_by_purpose([*uses, *self._uses]).values())
 
 
 T = TypeVar("T")
@@ -184,17 +184,19 @@ def handlers_of(
 
 
 def _make_when_needed(make: Callable[[], Handler]) -> Handler:
-    made: list[Handler] = []
+    handlers: list[Handler] = []
 
     async def handle(lease: Lease) -> Batch:
-        if not made:
-            made.append(await asyncio.to_thread(make))
-        return await made[0](lease)
+        if not handlers:
+            handlers.append(await asyncio.to_thread(make))
+        return await handlers[0](lease)
 
     return handle
 
 
-def metered(model: Model, store: Store, clock: Clock, used: Used = lambda _: None) -> MeteredModel:
+def meter_model(
+    model: Model, store: Store, clock: Clock, used: Used = lambda _: None
+) -> MeteredModel:
     async def record(use: ModelUse, day: str) -> None:
         await store.add_model_use(use, day=day)
 
@@ -215,7 +217,7 @@ def runner_of(
     """Make a worker for this space, which calls `on_end` per job and `used` per model call."""
     clock = clock or SystemClock()
     if model is not None:
-        model = metered(model, store, clock, used)
+        model = meter_model(model, store, clock, used)
     return JobRunner(
         store,
         handlers_of(store, settings, clock, embedders, model=model, notify=notify),

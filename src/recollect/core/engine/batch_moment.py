@@ -35,14 +35,14 @@ FEW_MESSAGES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Freed:
+class EditBatchResult:
     """The draft after an edit batch, or the decision to compact first."""
 
     draft: Draft
     moment: BatchMoment | None = None
-    not_durable: frozenset[EntryKey] = field(default=frozenset(), repr=False)
+    not_durable_keys: frozenset[EntryKey] = field(default=frozenset(), repr=False)
     compact_first: bool = False
-    told_why_not_compact: bool = False
+    reported_why_not_compact: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,108 +50,118 @@ class Durability:
     """Finds the messages of a turn that are not stored yet."""
 
     keeper: SessionKeeper
-    keeping: ArchiveState
+    archive_state: ArchiveState
 
-    async def not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
+    async def find_not_durable(self, draft: Draft, boundary: Boundary) -> frozenset[EntryKey]:
         """Return the messages that must be sent because they are not stored. Return no message if
         storing has failed for too long, or the provider refused the request meanwhile."""
-        given, keeper = draft.given, self.keeper
-        kept: Persisted | None = None
-        seconds = given.settings.turn.deadline_seconds
+        turn_input, keeper = draft.given, self.keeper
+        outcome: Persisted | None = None
+        seconds = turn_input.settings.turn.deadline_seconds
         async with boundary.stage("ingest", waits=True, seconds=seconds) as stage:
-            kept = await keeper.make_durable(
-                given.session, draft.entries, self.keeping, now=given.now
+            outcome = await keeper.make_durable(
+                turn_input.session, draft.entries, self.archive_state, now=turn_input.now
             )
-            stage.explain(_durability_reason(kept))
-        if kept is not None and kept.where == "nowhere":
+            stage.explain(_durability_reason(outcome))
+        if outcome is not None and outcome.location == "nowhere":
             boundary.lines[-1] = replace(boundary.lines[-1], outcome="failed")
-        missing = keeper.not_durable(draft.entries, self.keeping)
-        if not missing:
-            return missing
-        gives_up = keeper.archive.has_given_up(self.keeping.refused_at)
+        missing_keys = keeper.find_not_durable(draft.entries, self.archive_state)
+        if not missing_keys:
+            return missing_keys
+        gives_up = keeper.archive.has_given_up(self.archive_state.refused_at)
         cause = Cause.GIVEN_UP if gives_up else Cause.NOT_DURABLE
-        boundary.note("ingest", "failed", Reason(cause, messages=len(missing)))
-        return frozenset() if gives_up else missing
+        boundary.note("ingest", "failed", Reason(cause, messages=len(missing_keys)))
+        return frozenset() if gives_up else missing_keys
 
 
-def _durability_reason(kept: Persisted) -> Reason:
-    if kept.where == "store":
-        return Reason(Cause.DURABLE, where=kept.where)
-    return Reason(Cause.SPOOLED if kept.where == "spool" else Cause.NOT_KEPT, error=kept.said)
+def _durability_reason(outcome: Persisted) -> Reason:
+    if outcome.location == "store":
+        return Reason(Cause.DURABLE, where=outcome.location)
+    return Reason(
+        Cause.SPOOLED if outcome.location == "spool" else Cause.NOT_KEPT, error=outcome.problem
+    )
 
 
-async def change(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
-    applied: Applied | None = None
+async def apply_edits(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
+    applied_edits: Applied | None = None
     async with boundary.stage("pair") as stage:
-        applied = await stage.call(draft.apply_edits, edits)
-        stage.explain(*applied.reasons)
-    return draft if applied is None else replace(draft, edits=edits, view=applied.view)
+        applied_edits = await stage.call(draft.apply_edits, edits)
+        stage.explain(*applied_edits.reasons)
+    return draft if applied_edits is None else replace(draft, edits=edits, view=applied_edits.view)
 
 
-async def free(
+async def run_edit_batch(
     draft: Draft,
     moment: BatchMoment,
-    asked: QueryResult,
+    query_result: QueryResult,
     boundary: Boundary,
     durability: Durability | None,
     *,
     wanted_tokens: int = 0,
-) -> Freed:
+) -> EditBatchResult:
     """Free the space that an edit batch needs, including `wanted_tokens` for a recalled block."""
     if len(draft.entries) > FEW_MESSAGES:
         boundary.expect_work()
-    work = _Moment(moment=moment, asked=asked, boundary=boundary, wanted_tokens=wanted_tokens)
-    if moment.kind in VOLUNTARY_MOMENTS and await work.prune(draft) is None:
-        return Freed(draft=draft)  # leave out no message
-    emptied = draft
+    batch = _EditBatch(
+        moment=moment, query_result=query_result, boundary=boundary, wanted_tokens=wanted_tokens
+    )
+    if moment.kind in VOLUNTARY_MOMENTS and await batch.prune(draft) is None:
+        return EditBatchResult(draft=draft)  # leave out no message
+    draft_without_blocks = draft
     if moment.kind == "room" and any(map(is_block, draft.edits)):
-        emptied = await change(draft, work.without_old_blocks(draft), boundary)
-        if emptied.has_room(wanted_tokens):  # blocks are not messages: they need not be stored
-            return Freed(draft=emptied, moment=moment)
+        draft_without_blocks = await apply_edits(draft, batch.without_old_blocks(draft), boundary)
+        if draft_without_blocks.has_room(
+            wanted_tokens
+        ):  # blocks are not messages: they need not be stored
+            return EditBatchResult(draft=draft_without_blocks, moment=moment)
     if durability is not None:
-        work = replace(work, not_durable=await durability.not_durable(draft, boundary))
-        if len(work.not_durable) == len(draft.entries):
-            return Freed(draft=draft, not_durable=work.not_durable)
-    return replace(await work.free(emptied), not_durable=work.not_durable)
+        batch = replace(batch, not_durable_keys=await durability.find_not_durable(draft, boundary))
+        if len(batch.not_durable_keys) == len(draft.entries):
+            return EditBatchResult(draft=draft, not_durable_keys=batch.not_durable_keys)
+    return replace(
+        await batch.run_edit_batch(draft_without_blocks), not_durable_keys=batch.not_durable_keys
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Moment:
+class _EditBatch:
     moment: BatchMoment
-    asked: QueryResult
+    query_result: QueryResult
     boundary: Boundary
     wanted_tokens: int
-    not_durable: frozenset[EntryKey] = frozenset()
+    not_durable_keys: frozenset[EntryKey] = frozenset()
 
-    async def free(self, draft: Draft) -> Freed:
+    async def run_edit_batch(self, draft: Draft) -> EditBatchResult:
         """Remove recalled blocks and prune results, then compact or trim."""
-        moment, given, limits = self.moment, draft.given, draft.given.limits
+        moment, turn_input, limits = self.moment, draft.given, draft.given.limits
         if moment.kind in VOLUNTARY_MOMENTS:
-            pruned = await self.prune(draft)
-            if pruned is None:
-                return Freed(draft=draft)
-            draft = pruned
+            pruned_draft = await self.prune(draft)
+            if pruned_draft is None:
+                return EditBatchResult(draft=draft)
+            draft = pruned_draft
         if any(map(is_block, draft.edits)):
-            draft = await change(draft, self.without_old_blocks(draft), self.boundary)
-        compacts = given.may_compact and moment.kind in FULL_MOMENTS
+            draft = await apply_edits(draft, self.without_old_blocks(draft), self.boundary)
+        compacts = turn_input.may_compact and moment.kind in FULL_MOMENTS
         if moment.kind not in VOLUNTARY_MOMENTS and not compacts:
             # Do not prune before a summary: measured, that costs the same and removes more.
             draft = await self.prune(draft) or draft
-        if draft.used_tokens() > limits.limit_tokens and _holds_oversized_result(draft):
+        if draft.used_tokens() > limits.limit_tokens and _has_oversized_result(draft):
             draft = await self.prune(draft, everything=True) or draft
-        trims_first = given.settings.turn.trim_first
+        trims_first = turn_input.settings.turn.trim_first
         if not trims_first and self._stays_full(draft):
-            return Freed(draft=draft, moment=moment, compact_first=True)
+            return EditBatchResult(draft=draft, moment=moment, compact_first=True)
         why_not = None
         if draft.used_tokens() > self._enough_tokens(draft):
-            why_not = given.why_not_compact
+            why_not = turn_input.why_not_compact
             if why_not is not None:
                 self.boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why_not))
             draft = await self._trim(draft)
         if trims_first and draft.fills_up():
-            return Freed(draft=draft, moment=moment, compact_first=True)
+            return EditBatchResult(draft=draft, moment=moment, compact_first=True)
         draft = await self._prune_at_last(draft)
-        return Freed(draft=draft, moment=moment, told_why_not_compact=why_not is not None)
+        return EditBatchResult(
+            draft=draft, moment=moment, reported_why_not_compact=why_not is not None
+        )
 
     async def _prune_at_last(self, draft: Draft) -> Draft:
         limits = draft.given.limits
@@ -168,13 +178,19 @@ class _Moment:
         if settings.turn.trim_first:
             return draft
         shorter, lines_before = draft, len(self.boundary.lines)
-        for kept in range(settings.trim.protect_messages - 1, -1, -1):
+        for protected_count in range(settings.trim.protect_messages - 1, -1, -1):
             if shorter.used_tokens() <= limits.available_tokens:
                 return shorter
-            fewer = replace(settings.trim, protect_messages=kept, protect_first_user=kept > 0)
-            made = await self._trimmed(shorter, limits.available_tokens, fewer)
-            if made.edits:
-                shorter = await change(shorter, shorter.edits + made.edits, self.boundary)
+            fewer = replace(
+                settings.trim,
+                protect_messages=protected_count,
+                protect_first_user=protected_count > 0,
+            )
+            trim_result = await self._choose_trims(shorter, limits.available_tokens, fewer)
+            if trim_result.edits:
+                shorter = await apply_edits(
+                    shorter, shorter.edits + trim_result.edits, self.boundary
+                )
         if shorter.used_tokens() <= limits.available_tokens:
             return shorter
         self.boundary.withdraw(lines_before, ("trim", "pair"))
@@ -211,30 +227,36 @@ class _Moment:
 
     async def prune(self, draft: Draft, *, everything: bool = False) -> Draft | None:
         """Return the draft with pruned tool results; None if nothing was pruned."""
-        given = draft.given
-        made = PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN)
+        turn_input = draft.given
+        prune_result = PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN)
         async with self.boundary.stage("prune") as stage:
             # Masking and searching long results takes long.
-            made = await asyncio.to_thread(self._prune_results, draft, everything=everything)
-            stage.explain(made.reason)
-        edits = tuple(edit for edit in made.edits if edit.anchor not in self.not_durable)
+            prune_result = await asyncio.to_thread(
+                self._prune_results, draft, everything=everything
+            )
+            stage.explain(prune_result.reason)
+        edits = tuple(
+            edit for edit in prune_result.edits if edit.anchor not in self.not_durable_keys
+        )
         if not edits:
             return None
-        voluntary = self.moment.kind in VOLUNTARY_MOMENTS and not given.settings.turn.trim_first
-        if voluntary and not self._pays(draft, edits, made.freed_tokens):
+        voluntary = (
+            self.moment.kind in VOLUNTARY_MOMENTS and not turn_input.settings.turn.trim_first
+        )
+        if voluntary and not self._edits_pay(draft, edits, prune_result.freed_tokens):
             return None
-        replaced = {(edit.anchor, edit.part) for edit in edits}
-        kept = tuple(
+        replaced_parts = {(edit.anchor, edit.part) for edit in edits}
+        other_edits = tuple(
             edit
             for edit in draft.edits
-            if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced)
+            if not (isinstance(edit, Shorten) and (edit.anchor, edit.part) in replaced_parts)
         )
-        return await change(draft, kept + edits, self.boundary)
+        return await apply_edits(draft, other_edits + edits, self.boundary)
 
     def _prune_results(self, draft: Draft, *, everything: bool) -> PruneResult:
-        given, limits = draft.given, draft.given.limits
+        turn_input, limits = draft.given, draft.given.limits
         target = limits.limit_tokens if everything else limits.low_water_tokens
-        hidden = {
+        hidden_parts = {
             (repair.anchor, repair.part)
             for repair in draft.view.repairs
             if repair.kind == "left-out"
@@ -242,36 +264,36 @@ class _Moment:
         return prune(
             draft.visible(),
             draft.edits,
-            given.settings.pruning,
-            given.weigher,
+            turn_input.settings.pruning,
+            turn_input.weigher,
             moment=self.moment,
-            used_tokens=given.estimate(draft.used_tokens()),
-            window_tokens=given.estimate(limits.window_tokens),
-            target_tokens=given.estimate(target),
-            turn=given.version,
+            used_tokens=turn_input.estimate(draft.used_tokens()),
+            window_tokens=turn_input.estimate(limits.window_tokens),
+            target_tokens=turn_input.estimate(target),
+            turn=turn_input.version,
             everything=everything,
-            hidden=hidden,
-            mask=given.mask.text,
+            hidden=hidden_parts,
+            mask=turn_input.mask.text,
         )
 
-    def _pays(self, draft: Draft, edits: Sequence[Shorten], freed_tokens: int) -> bool:
-        given, limits = draft.given, draft.given.limits
-        if freed_tokens < given.estimate(limits.window_tokens // WORTHWHILE_SHARE):
+    def _edits_pay(self, draft: Draft, edits: Sequence[Shorten], freed_tokens: int) -> bool:
+        turn_input, limits = draft.given, draft.given.limits
+        if freed_tokens < turn_input.estimate(limits.window_tokens // WORTHWHILE_SHARE):
             self.boundary.note("prune", "skipped", Reason(Cause.FREES_TOO_LITTLE))
             return False
         anchors = {edit.anchor for edit in edits}
         rows = draft.view.rows
-        first = next(at for at, row in enumerate(rows) if not anchors.isdisjoint(_keys(row)))
-        before = given.fixed_tokens + sum(row.tokens for row in rows[:first])
+        first = next(index for index, row in enumerate(rows) if not anchors.isdisjoint(_keys(row)))
+        before = turn_input.fixed_tokens + sum(row.tokens for row in rows[:first])
         price = price_edit(
-            given.request.format,
-            given.state.cache,
-            freed_tokens=int(freed_tokens * given.state.calibration.ratio),
-            before_tokens=given.calibrate(before),
+            turn_input.request.format,
+            turn_input.state.cache,
+            freed_tokens=int(freed_tokens * turn_input.state.calibration.ratio),
+            before_tokens=turn_input.calibrate(before),
             used_tokens=draft.used_tokens(),
-            history_tokens=given.calibrate(draft.incoming_tokens),
+            history_tokens=turn_input.calibrate(draft.incoming_tokens),
             limit_tokens=limits.limit_tokens,
-            requests=requests_of(given.state),
+            requests=requests_of(turn_input.state),
         )
         cost = {"saves": int(price.saves), "breaks": int(price.breaks), "requests": price.requests}
         if price.pays:
@@ -281,41 +303,41 @@ class _Moment:
         return price.pays
 
     async def _trim(self, draft: Draft) -> Draft:
-        given, settings = draft.given, draft.given.settings
-        if settings.turn.trim_first and len(self.asked.text) < LEAST_QUERY_CHARS:
+        turn_input, settings = draft.given, draft.given.settings
+        if settings.turn.trim_first and len(self.query_result.text) < LEAST_QUERY_CHARS:
             self.boundary.note("trim", "skipped", Reason(Cause.QUERY_TOO_SHORT_TO_TRIM))
             return draft
         low_tokens = self._low_tokens(draft)
         for _ in range(TRIM_ROUNDS):
-            made = await self._trimmed(draft, low_tokens, settings.trim)
-            if not made.edits:
+            trim_result = await self._choose_trims(draft, low_tokens, settings.trim)
+            if not trim_result.edits:
                 return draft
-            draft = await change(draft, draft.edits + made.edits, self.boundary)
-            if draft.used_tokens() <= max(low_tokens, given.limits.limit_tokens):
+            draft = await apply_edits(draft, draft.edits + trim_result.edits, self.boundary)
+            if draft.used_tokens() <= max(low_tokens, turn_input.limits.limit_tokens):
                 return draft
         return draft
 
-    async def _trimmed(self, draft: Draft, low_tokens: int, settings: Trim) -> TrimResult:
-        made = TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN)
+    async def _choose_trims(self, draft: Draft, low_tokens: int, settings: Trim) -> TrimResult:
+        trim_result = TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN)
         async with self.boundary.stage("trim") as stage:
-            made = await stage.call(self._trim_messages, draft, low_tokens, settings)
-            stage.explain(made.reason)
-        return made
+            trim_result = await stage.call(self._trim_messages, draft, low_tokens, settings)
+            stage.explain(trim_result.reason)
+        return trim_result
 
     def _trim_messages(self, draft: Draft, low_tokens: int, settings: Trim) -> TrimResult:
-        given = draft.given
+        turn_input = draft.given
         return trim(
             draft.not_left_out(),
             draft.edits,
-            given.codec.rules,
+            turn_input.codec.rules,
             settings,
-            given.weigher,
-            query=self.asked.text,
-            excess_tokens=given.estimate(draft.used_tokens() - low_tokens),
-            turn=given.version,
-            by_exchange=not given.settings.turn.trim_first,
+            turn_input.weigher,
+            query=self.query_result.text,
+            excess_tokens=turn_input.estimate(draft.used_tokens() - low_tokens),
+            turn=turn_input.version,
+            by_exchange=not turn_input.settings.turn.trim_first,
             hidden_keys=draft.hidden_keys(),
-            pinned_keys=self.not_durable,
+            pinned_keys=self.not_durable_keys,
         )
 
 
@@ -323,7 +345,7 @@ def _keys(row: Row) -> tuple[EntryKey, ...]:
     return row.sources if isinstance(row, Slot) else (row.key,)
 
 
-def _holds_oversized_result(draft: Draft) -> bool:
-    most = draft.given.estimate(draft.given.limits.available_tokens // 2)
-    rows = [row for row in draft.view.rows if row.tokens > most]
+def _has_oversized_result(draft: Draft) -> bool:
+    max_tokens = draft.given.estimate(draft.given.limits.available_tokens // 2)
+    rows = [row for row in draft.view.rows if row.tokens > max_tokens]
     return any(isinstance(part, ToolResult) for row in rows for part in row.parts)

@@ -47,13 +47,13 @@ class Closing:
         """Wait up to `seconds` until everything that was given so far is in the store. Return how
         many messages and batches still wait."""
         until = time.monotonic() + seconds
-        given = [(state, key) for state in self._keeper.states for key in state.given]
+        given = [(state, key) for state in self._keeper.states for key in state.unstored_messages]
         ended = await self._keeper.wait_for_all(seconds)
         waits = await self._keeper.archive.settle(max(0.0, until - time.monotonic()))
-        if ended and any(key in state.given for state, key in given):
+        if ended and any(key in state.unstored_messages for state, key in given):
             await self._store_rest(until)
             waits = await self._keeper.archive.settle(0.0)
-        return waits + max(sum(key in state.given for state, key in given), not ended)
+        return waits + max(sum(key in state.unstored_messages for state, key in given), not ended)
 
     def hurry(self, seconds: float) -> None:
         """Let `finish` end within `seconds` from now, if it would take longer."""
@@ -75,7 +75,7 @@ class Closing:
         """Close the store. Return the number of messages that are neither in the store nor in the
         spool."""
         why = "storing them takes longer than store.close_seconds allows"
-        if self._keeper.archive.where == "nowhere":
+        if self._keeper.archive.location == "nowhere":
             why = "neither the store nor the spool accepts writes"
         elif time.monotonic() < self._until:
             why = "closing was interrupted" if self._failed is None else self._failed.reason
@@ -90,7 +90,7 @@ class Closing:
         return unstored
 
     def _count_unstored(self) -> int:
-        return sum(len(state.given) for state in self._keeper.states)
+        return sum(len(state.unstored_messages) for state in self._keeper.states)
 
     async def _finish(self) -> None:
         keeper, archive = self._keeper, self._keeper.archive
@@ -123,14 +123,14 @@ class Closing:
         off_loop = partial(asyncio.get_running_loop().run_in_executor, executor)
         expected = self._keeper.stored_batches
         for state, group in _short_first(self._keeper.states):
-            away = state.being_masked | state.waiting
+            away = state.masking_keys | state.waiting_keys
             repeats = await self._repeats_of(state, off_loop)
             ready = [
                 given
                 for given in group
-                if state.given.get(given.entry.key) is given
+                if state.unstored_messages.get(given.entry.key) is given
                 and given.entry.key not in away
-                and not repeats.may_repeat(given.entry.key, state.given)
+                and not repeats.may_repeat(given.entry.key, state.unstored_messages)
             ]
             if ready:
                 expected += await self._store_early(ready, state, off_loop)
@@ -143,7 +143,7 @@ class Closing:
         """Store a group, or its messages one by one if that fails. Return the number of batches."""
         kept = await attempted(self._keeper.write_early(group, state, off_loop))
         if not isinstance(kept, Failure):
-            return int(kept.where != "nowhere")
+            return int(kept.location != "nowhere")
         self._failed = kept
         if len(group) == 1:
             return 0
@@ -152,8 +152,8 @@ class Closing:
     async def _repeats_of(self, state: ArchiveState, off_loop: OffLoop) -> RepeatedWords:
         """Search the messages of a session once, because some may have many megabytes."""
         repeats = self._repeats.get(state)
-        if repeats is None or not repeats.knows(state.given.keys()):
-            messages = {key: given.entry.message for key, given in state.given.items()}
+        if repeats is None or not repeats.knows(state.unstored_messages.keys()):
+            messages = {key: given.entry.message for key, given in state.unstored_messages.items()}
             repeats = self._repeats[state] = await off_loop(RepeatedWords, messages)
         return repeats
 
@@ -164,7 +164,7 @@ def _short_first(
     """Group the messages that are not durable: those of one request that are short together."""
     groups: list[tuple[int, ArchiveState, list[GivenMessage]]] = []
     for state in states:
-        by_size = sorted(state.given.values(), key=_size_bytes)
+        by_size = sorted(state.unstored_messages.values(), key=_size_bytes)
         for _, same_request in groupby(sorted(by_size, key=_request_id), key=_request_id):
             total = GROUP_BYTES
             for given in same_request:

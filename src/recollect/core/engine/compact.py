@@ -22,22 +22,22 @@ from recollect.core.compaction.cut import (
 )
 from recollect.core.compaction.summarize import Summarizer
 from recollect.core.engine.keeper import SessionKeeper
-from recollect.core.engine.session import Session, load
+from recollect.core.engine.session import Session, load_state
 from recollect.core.engine.summary import (
     Hooks,
+    HookSummary,
     SummaryInput,
-    SuppliedSummary,
     base_edits,
+    find_hook_summary,
+    hook_preparation,
     lines_room,
     mask_input,
     mask_json,
     mask_result,
     new_cut,
     plan_cut,
-    preparation,
-    prove,
+    prove_summary,
     summary_tokens,
-    supplied_summary,
     without_forgotten,
 )
 from recollect.core.formats.stored_records import write_record
@@ -83,12 +83,12 @@ class CompactionOrder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Ready:
+class _ReadyCut:
     plan: CutPlan
     summary: Summarized
     text: str = field(repr=False)
     receipt: Receipt
-    nothing: CompactionResult
+    base_result: CompactionResult
 
 
 class Compactor:
@@ -134,63 +134,69 @@ class Compactor:
         is_open = breaker_is_open(state.breaker, now=self._clock.now())
         if is_open and not (trigger == "overflow" and state.breaker.failures == 0):
             problem = state.breaker.problem
-            failed = Reason(Cause.BREAKER_FAILED, error=problem)
-            return failed if problem else Reason(Cause.BREAKER_OPEN)
+            failure_reason = Reason(Cause.BREAKER_FAILED, error=problem)
+            return failure_reason if problem else Reason(Cause.BREAKER_OPEN)
         return None
 
     async def run(self, session: Session, draft: Draft, order: CompactionOrder) -> CompactionResult:
         """Compact, and wait for the result. If a compaction is running already, wait for that one,
         unless a user asked for a new one."""
-        while order.trigger != "manual" and (ahead := _waiting(session)):
-            done = await _waited(ahead[0])
-            if done.reason.cause is not Cause.ANOTHER_WAY:
-                return done
-        return await _waited(self._started(session, draft, order, flush_first=False))
+        while order.trigger != "manual" and (unfinished_tasks := _list_unfinished(session)):
+            result = await _wait_for_result(unfinished_tasks[0])
+            if result.reason.cause is not Cause.ANOTHER_WAY:
+                return result
+        return await _wait_for_result(
+            self._start_compaction(session, draft, order, flush_first=False)
+        )
 
     def start_early(self, session: Session, draft: Draft, due: TriggerResult) -> None:
         """Start a compaction or note-taking in the background before the window is full."""
-        if _waiting(session):
+        if _list_unfinished(session):
             return
         if due.due == "flush":
             self._start_flush(session, draft)
         elif due.due == "compaction" and not self.why_not(session.state):
             order = CompactionOrder(trigger="threshold")
-            task = self._started(session, draft, order, flush_first=due.flush_first)
+            task = self._start_compaction(session, draft, order, flush_first=due.flush_first)
 
-            def keep(done: asyncio.Task[CompactionResult]) -> None:
-                if not done.cancelled():
-                    session.compacted_meanwhile = done.result()
+            def keep(ended_task: asyncio.Task[CompactionResult]) -> None:
+                if not ended_task.cancelled():
+                    session.compacted_meanwhile = ended_task.result()
 
             task.add_done_callback(keep)
 
     async def undo(self, session: Session, state: SessionState) -> UndoResult:
         """Undo the newest compaction and store that. The caller holds the session's lock."""
-        done = undo(state.edits, known_keys=frozenset(state.path))
-        if done.undone is None:
-            return done
-        new = replace(state, edits=done.edits, turn=state.turn + 1, compaction_paused=True)
-        why = await self._why_not_kept(session, new)
-        if why is not None:
-            return UndoResult(edits=state.edits, undone=None, reason=why)
-        session.state = new
-        return done
+        undo_result = undo(state.edits, known_keys=frozenset(state.path))
+        if undo_result.undone is None:
+            return undo_result
+        new_state = replace(
+            state, edits=undo_result.edits, turn=state.turn + 1, compaction_paused=True
+        )
+        failure_reason = await self._store_state(session, new_state)
+        if failure_reason is not None:
+            return UndoResult(edits=state.edits, undone=None, reason=failure_reason)
+        session.state = new_state
+        return undo_result
 
-    async def flushed(self, session: Session, *, cycle: int | None = None) -> None:
+    async def note_flush(self, session: Session, *, cycle: int | None = None) -> None:
         """Store that the agent has written its notes. The caller holds the session's lock."""
         for _ in range(KEEP_TRIES):
-            trouble = tuple(session.keeping.trouble)
-            state = await load(session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0))
-            session.keeping.trouble[:0] = trouble  # report these problems in a turn
+            trouble = tuple(session.archive_state.report_lines)
+            state = await load_state(
+                session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0)
+            )
+            session.archive_state.report_lines[:0] = trouble  # report these problems in a turn
             written_in = state.compactions if cycle is None else min(cycle, state.compactions)
             if state.flushed_in is not None and state.flushed_in >= written_in:
                 return
-            new = replace(state, flushed_in=written_in)
+            new_state = replace(state, flushed_in=written_in)
             if self._keeper is None or not state.path:  # an empty session is not stored
-                session.state = new
+                session.state = new_state
                 return
-            session.state = new = replace(new, turn=state.turn + 1)
-            why = await self._why_not_kept(session, new)
-            if why is None or why.cause is Cause.COULD_NOT_BE_KEPT:
+            session.state = new_state = replace(new_state, turn=state.turn + 1)
+            failure_reason = await self._store_state(session, new_state)
+            if failure_reason is None or failure_reason.cause is Cause.COULD_NOT_BE_KEPT:
                 return
 
     def cancel(self, session: Session) -> None:
@@ -207,11 +213,11 @@ class Compactor:
         if running or commits:
             await asyncio.wait([*running, *commits])
 
-    def _started(
+    def _start_compaction(
         self, session: Session, draft: Draft, order: CompactionOrder, *, flush_first: bool
     ) -> asyncio.Task[CompactionResult]:
-        before = _waiting(session)
-        newest = draft is session.last_draft and draft.committed
+        before = _list_unfinished(session)
+        is_newest = draft is session.last_draft and draft.committed
 
         async def work() -> CompactionResult:
             if before:
@@ -221,12 +227,12 @@ class Compactor:
                     await asyncio.wait({session.flush})
                 else:
                     await self._flush(session, draft)
-            latest = session.last_draft if newest and session.last_draft is not None else draft
+            latest = session.last_draft if is_newest and session.last_draft is not None else draft
             async with session.lock:  # newer turns may have changed the state
-                standing = _as_it_stands(latest, session.state)
-            return await self._compact(session, standing, order)
+                current_draft = _follow_state(latest, session.state)
+            return await self._compact(session, current_draft, order)
 
-        task = self._task(session, work, order.trigger)
+        task = self._start_task(session, work, order.trigger)
         session.compactions = [*before, task]
         return task
 
@@ -243,20 +249,20 @@ class Compactor:
         def over(_: object) -> None:
             session.flush = None
 
-        session.flush = self._task(session, work, "threshold")
+        session.flush = self._start_task(session, work, "threshold")
         session.flush.add_done_callback(over)
 
-    def _task(
+    def _start_task(
         self, session: Session, work: Callable[[], Awaitable[CompactionResult]], trigger: Trigger
     ) -> asyncio.Task[CompactionResult]:
-        async def ended() -> CompactionResult:
-            done = await attempted(work())
-            if isinstance(done, Failure):
-                why = Reason(Cause.ERROR, error=done.said)
-                return CompactionResult(convergence="failed", reason=why, trigger=trigger)
-            return done
+        async def run_safely() -> CompactionResult:
+            result = await attempted(work())
+            if isinstance(result, Failure):
+                reason = Reason(Cause.ERROR, error=result.said)
+                return CompactionResult(convergence="failed", reason=reason, trigger=trigger)
+            return result
 
-        task = session.compacting = asyncio.create_task(ended())
+        task = session.compacting = asyncio.create_task(run_safely())
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return task
@@ -266,176 +272,186 @@ class Compactor:
             return
         cycle = session.state.compactions
         event = {"tokenCount": draft.used_tokens(), "compactionCount": cycle}
-        await self._hooks.fire("flush_due", event, self._whose(session, draft))
+        await self._hooks.fire("flush_due", event, self._hook_context(session, draft))
         async with session.lock:
-            await self.flushed(session, cycle=cycle)
+            await self.note_flush(session, cycle=cycle)
 
     async def _compact(
         self, session: Session, draft: Draft, order: CompactionOrder
     ) -> CompactionResult:
         begun = time.monotonic()
-        used = draft.used_tokens()
-        nothing = CompactionResult(
+        used_tokens = draft.used_tokens()
+        base_result = CompactionResult(
             convergence="failed",
             reason=NOT_RUN,
             trigger=order.trigger,
-            tokens_before=used,
-            tokens_after=used,
+            tokens_before=used_tokens,
+            tokens_after=used_tokens,
         )
-        why_not = self.why_not(session.state, order.trigger)
-        if why_not is not None:
-            return replace(nothing, reason=why_not)
+        refusal = self.why_not(session.state, order.trigger)
+        if refusal is not None:
+            return replace(base_result, reason=refusal)
         if draft.given.request.continues:
             holds = Reason(Cause.PROVIDER_HOLDS)
-            return replace(nothing, convergence="irreducible", reason=holds)
+            return replace(base_result, convergence="irreducible", reason=holds)
         summarizers: list[Summarizer] = []
         seconds = self._settings.compaction.deadline_seconds + GRACE_SECONDS
-        work = self._make_ready(session, draft, order, nothing, begun, summarizers)
+        work = self._prepare_cut(session, draft, order, base_result, begun, summarizers)
         ready = await attempted(asyncio.wait_for(work, seconds))
-        if isinstance(ready, _Ready):
-            ready = await attempted(self._committed(session, draft, ready, begun))
+        if isinstance(ready, _ReadyCut):
+            ready = await attempted(self._commit_to_the_end(session, draft, ready, begun))
         if isinstance(ready, Failure):
-            late = issubclass(ready.error, TimeoutError)
+            is_late = issubclass(ready.error, TimeoutError)
             error = Reason(Cause.ERROR, error=ready.said)
-            spent = summarizers[0].costs if summarizers else Spent()
+            costs = summarizers[0].costs if summarizers else Spent()
             ready = replace(
-                nothing, reason=Reason(Cause.COMPACTION_LATE) if late else error, spent=spent
+                base_result, reason=Reason(Cause.COMPACTION_LATE) if is_late else error, spent=costs
             )
-        done = replace(ready, seconds=time.monotonic() - begun)
-        count("compaction", trigger=order.trigger, outcome=done.convergence)
-        if done.reason.cause not in LOST_RACES:
-            await self._count(session, draft, done)
-        if not done.compacted:
-            return done
+        result = replace(ready, seconds=time.monotonic() - begun)
+        count("compaction", trigger=order.trigger, outcome=result.convergence)
+        if result.reason.cause not in LOST_RACES:
+            await self._count_attempt(session, draft, result)
+        if not result.compacted:
+            return result
         event = {
-            "messageCount": len(draft.entries) - done.compacted_messages,
-            "tokenCount": done.tokens_after,
-            "compactedCount": done.compacted_messages,
+            "messageCount": len(draft.entries) - result.compacted_messages,
+            "tokenCount": result.tokens_after,
+            "compactedCount": result.compacted_messages,
         }
-        answered = await self._hooks.fire("after_compaction", event, self._whose(session, draft))
-        return replace(done, notes=(*done.notes, *answered.notes))
+        hook_answers = await self._hooks.fire(
+            "after_compaction", event, self._hook_context(session, draft)
+        )
+        return replace(result, notes=(*result.notes, *hook_answers.notes))
 
-    async def _make_ready(
+    async def _prepare_cut(
         self,
         session: Session,
         draft: Draft,
         order: CompactionOrder,
-        nothing: CompactionResult,
+        base_result: CompactionResult,
         begun: float,
         summarizers: list[Summarizer],
-    ) -> _Ready | CompactionResult:
+    ) -> _ReadyCut | CompactionResult:
         plan = plan_cut(draft, self._settings)
         if isinstance(plan, CutPlan):
-            if missing := await self._not_durable(session, draft, plan):
-                why = Reason(Cause.SOME_NOT_DURABLE, messages=missing)
-                return replace(nothing, reason=why)
-            plan = without_forgotten(plan, session.keeping.forgotten)
+            if missing := await self._count_not_durable(session, draft, plan):
+                reason = Reason(Cause.SOME_NOT_DURABLE, messages=missing)
+                return replace(base_result, reason=reason)
+            plan = without_forgotten(plan, session.archive_state.forgotten_ids)
         if isinstance(plan, NoCut):
-            return replace(nothing, convergence="irreducible", reason=plan.reason)
+            return replace(base_result, convergence="irreducible", reason=plan.reason)
         event = {"messageCount": len(draft.entries), "tokenCount": draft.used_tokens()}
-        whose = self._whose(session, draft)
-        answered = await self._hooks.fire("before_compaction", event, whose)
-        mask = TextMask(self._settings.redaction, session.keeping.secrets)
-        read = await asyncio.to_thread(mask_input, plan, newest_cut(draft.edits), mask)
-        read = replace(read, instructions=mask.text(order.instructions))
-        supplied, hook_notes = await self._supplied(draft, read, whose)
-        notes = (*answered.notes, *hook_notes)
-        if isinstance(supplied, NoSummary):
-            return replace(nothing, notes=notes, reason=supplied.reason)
+        hook_context = self._hook_context(session, draft)
+        hook_answers = await self._hooks.fire("before_compaction", event, hook_context)
+        mask = TextMask(self._settings.redaction, session.archive_state.secrets)
+        summary_input = await asyncio.to_thread(mask_input, plan, newest_cut(draft.edits), mask)
+        summary_input = replace(summary_input, instructions=mask.text(order.instructions))
+        hook_summary, hook_notes = await self._ask_hooks(draft, summary_input, hook_context)
+        notes = (*hook_answers.notes, *hook_notes)
+        if isinstance(hook_summary, NoSummary):
+            return replace(base_result, notes=notes, reason=hook_summary.reason)
         rules_text = mask.text(await asyncio.to_thread(self._critical_rules))
         summary: Summarized | NoSummary
-        if supplied is not None:
-            summary = await self._complete(draft, read, mask, supplied, rules_text)
+        if hook_summary is not None:
+            summary = await self._complete_summary(
+                draft, summary_input, mask, hook_summary, rules_text
+            )
         elif self._model is None:
             summary = NoSummary(reason=Reason(Cause.NO_SUPPLIER), spent=Spent())
         else:
-            given, settings = draft.given, self._settings.compaction
-            left = settings.deadline_seconds - (time.monotonic() - begun)
+            turn_input, settings = draft.given, self._settings.compaction
+            left_seconds = settings.deadline_seconds - (time.monotonic() - begun)
             summarizer = Summarizer(
                 self._model.ask,
-                replace(settings, deadline_seconds=max(1.0, left)),
-                given.codec.rules,
-                window_tokens=self._model.window_tokens or given.limits.window_tokens,
-                count_tokens=given.weigher.text,
-                most_summary_tokens=given.estimate(summary_tokens(draft)),
+                replace(settings, deadline_seconds=max(1.0, left_seconds)),
+                turn_input.codec.rules,
+                window_tokens=self._model.window_tokens or turn_input.limits.window_tokens,
+                count_tokens=turn_input.weigher.text,
+                most_summary_tokens=turn_input.estimate(summary_tokens(draft)),
                 lines_tokens=lines_room(draft, plan),
-                instructions=read.instructions,
+                instructions=summary_input.instructions,
                 rules_text=rules_text,
                 mask=mask.text,
             )
             summarizers.append(summarizer)
-            summary = await summarizer.summarize(read.plan, read.previous, read.carried)
+            summary = await summarizer.summarize(
+                summary_input.plan, summary_input.previous, summary_input.carried_details
+            )
         notes = (*notes, *summary.notes)
-        nothing = replace(nothing, spent=summary.spent, notes=notes)
+        base_result = replace(base_result, spent=summary.spent, notes=notes)
         if isinstance(summary, NoSummary):
-            return replace(nothing, reason=summary.reason.mask_texts(mask.text))
-        text, receipt = await prove(
+            return replace(base_result, reason=summary.reason.mask_texts(mask.text))
+        text, receipt = await prove_summary(
             draft,
-            read,
+            summary_input,
             summary,
             mask,
             recaller=self._recaller,
             pin_ratio=self._settings.compaction.pin_ratio,
         )
-        return _Ready(plan=plan, summary=summary, text=text, receipt=receipt, nothing=nothing)
+        return _ReadyCut(
+            plan=plan, summary=summary, text=text, receipt=receipt, base_result=base_result
+        )
 
-    async def _supplied(
-        self, draft: Draft, read: SummaryInput, whose: dict[str, str | None]
-    ) -> tuple[SuppliedSummary | NoSummary | None, tuple[str, ...]]:
+    async def _ask_hooks(
+        self, draft: Draft, summary_input: SummaryInput, hook_context: dict[str, str | None]
+    ) -> tuple[HookSummary | NoSummary | None, tuple[str, ...]]:
         if not self._hooks.listens("session_before_compact"):
             return None, ()
-        record = preparation(
-            read.plan,
-            await asyncio.to_thread(carry, read.plan.summarized, read.carried),
+        record = hook_preparation(
+            summary_input.plan,
+            await asyncio.to_thread(
+                carry, summary_input.plan.summarized, summary_input.carried_details
+            ),
             tokens_before=draft.used_tokens(),
-            previous_summary=read.previous,
+            previous_summary=summary_input.previous,
             reserve_tokens=draft.given.limits.reserve_tokens,
         )
-        instructions, signal = read.instructions or None, threading.Event()
+        instructions, signal = summary_input.instructions or None, threading.Event()
         event = {"preparation": record, "customInstructions": instructions, "signal": signal}
         try:
-            answered = await self._hooks.fire(
+            hook_answers = await self._hooks.fire(
                 "session_before_compact",
                 event,
-                whose,
+                hook_context,
                 seconds=self._settings.compaction.deadline_seconds * HOOK_SHARE,
             )
         finally:
             signal.set()  # a hook that still runs in a thread can stop
-        if answered.cancelled:
-            why = Reason(Cause.HOOK_SAID_NO)
-            return NoSummary(reason=why, spent=Spent()), answered.notes
-        supplied = supplied_summary(answered)
-        kept = [None, *(entry.key for entry in read.plan.kept)]
-        if supplied is not None and supplied.first_kept not in kept:
-            return None, (*answered.notes, COVERS_TOO_LITTLE)
-        return supplied, answered.notes
+        if hook_answers.is_cancelled:
+            reason = Reason(Cause.HOOK_SAID_NO)
+            return NoSummary(reason=reason, spent=Spent()), hook_answers.notes
+        hook_summary = find_hook_summary(hook_answers)
+        kept_keys = [None, *(entry.key for entry in summary_input.plan.kept)]
+        if hook_summary is not None and hook_summary.first_kept not in kept_keys:
+            return None, (*hook_answers.notes, COVERS_TOO_LITTLE)
+        return hook_summary, hook_answers.notes
 
-    async def _complete(
+    async def _complete_summary(
         self,
         draft: Draft,
-        read: SummaryInput,
+        summary_input: SummaryInput,
         mask: TextMask,
-        supplied: SuppliedSummary,
+        hook_summary: HookSummary,
         rules_text: str,
     ) -> Summarized:
-        plan = read.plan
-        carried = await asyncio.to_thread(
-            carry, plan.summarized, read.carried, kept_entries=plan.kept
+        plan = summary_input.plan
+        carried_details = await asyncio.to_thread(
+            carry, plan.summarized, summary_input.carried_details, kept_entries=plan.kept
         )
         text = append_carried(
-            mask.text(supplied.text),
-            carried,
+            mask.text(hook_summary.text),
+            carried_details,
             rules_text,
             most_tokens=draft.given.estimate(summary_tokens(draft)),
             lines_tokens=lines_room(draft, plan),
             count_tokens=draft.given.weigher.text,
         )
-        details = mask_json(dict(supplied.details), mask.text)
-        return Summarized(text=text, carried=carried, spent=Spent(), details=details)
+        details = mask_json(dict(hook_summary.details), mask.text)
+        return Summarized(text=text, carried=carried_details, spent=Spent(), details=details)
 
-    async def _committed(
-        self, session: Session, draft: Draft, ready: _Ready, begun: float
+    async def _commit_to_the_end(
+        self, session: Session, draft: Draft, ready: _ReadyCut, begun: float
     ) -> CompactionResult:
         task = asyncio.create_task(self._commit(session, draft, ready, begun))
         self._commits.add(task)
@@ -443,9 +459,9 @@ class Compactor:
         return await asyncio.shield(task)
 
     async def _commit(
-        self, session: Session, draft: Draft, ready: _Ready, begun: float
+        self, session: Session, draft: Draft, ready: _ReadyCut, begun: float
     ) -> CompactionResult:
-        plan, nothing = ready.plan, ready.nothing
+        plan, base_result = ready.plan, ready.base_result
         async with session.lock:
             # The state lacks the turn that waits for this compaction, so align it with that turn's
             # history.
@@ -454,17 +470,17 @@ class Compactor:
                 state = draft.state_after_alignment(state)
             base = base_edits(state, draft)
             if base is None or plan.anchor not in state.path:
-                return replace(nothing, reason=Reason(Cause.ANOTHER_WAY))
+                return replace(base_result, reason=Reason(Cause.ANOTHER_WAY))
             cut = new_cut(state, base, plan, ready.text, ready.summary.carried)
             # Blocks recalled for the newest user message remain.
             blocks = newest_exchange(draft.entries)
             edits = replace_past(base, cut, draft.entries, keep_blocks=blocks)
             tokens_after = draft.with_edits(edits).used_tokens()
-            if tokens_after > WORTHWHILE_RATIO * nothing.tokens_before:
-                why = Reason(Cause.SUMMARY_AS_LONG)
-                return replace(nothing, convergence="irreducible", reason=why)
+            if tokens_after > WORTHWHILE_RATIO * base_result.tokens_before:
+                reason = Reason(Cause.SUMMARY_AS_LONG)
+                return replace(base_result, convergence="irreducible", reason=reason)
             result = replace(
-                nothing,
+                base_result,
                 convergence="reduced",
                 reason=Reason(Cause.SUMMARIZED, messages=len(plan.summarized)),
                 number=cut.number,
@@ -477,7 +493,7 @@ class Compactor:
                 receipt=ready.receipt,
                 seconds=time.monotonic() - begun,
             )
-            new = replace(
+            new_state = replace(
                 state,
                 turn=state.turn + 1,
                 edits=edits,
@@ -485,10 +501,10 @@ class Compactor:
                 compaction_paused=False,
             )
             record = self._record(session, result, cut, turn=requests_of(state) + 1)
-            why_not = await self._why_not_kept(session, new, record)
-            if why_not is not None:
-                return replace(nothing, reason=why_not)
-            session.state = new
+            failure_reason = await self._store_state(session, new_state, record)
+            if failure_reason is not None:
+                return replace(base_result, reason=failure_reason)
+            session.state = new_state
             return result
 
     def _record(
@@ -502,49 +518,51 @@ class Compactor:
             session=session.id, number=result.number, at=now, body=body, about=cut.covers
         )
 
-    async def _why_not_kept(
+    async def _store_state(
         self, session: Session, state: SessionState, *records: CompactionRecord
     ) -> Reason | None:
         """Write a session's state and records. Return the reason of a failure, else None."""
         if self._keeper is None:
             return None
-        kept = await self._keeper.keep_state(
-            session.id, state, session.keeping, now=self._clock.now(), compactions=records
+        outcome = await self._keeper.store_state(
+            session.id, state, session.archive_state, now=self._clock.now(), compactions=records
         )
-        if kept.where == "nowhere":
-            return Reason(Cause.COULD_NOT_BE_KEPT, error=kept.said)
-        if kept.written is not None and kept.written.session_stale:
+        if outcome.location == "nowhere":
+            return Reason(Cause.COULD_NOT_BE_KEPT, error=outcome.problem)
+        if outcome.write_result is not None and outcome.write_result.session_stale:
             return Reason(Cause.ANOTHER_PROCESS)
-        if kept.written is not None and kept.written.session_cleaned:
+        if outcome.write_result is not None and outcome.write_result.session_cleaned:
             return Reason(Cause.FORGOTTEN_MEANWHILE)
         return None
 
-    async def _count(self, session: Session, draft: Draft, done: CompactionResult) -> None:
+    async def _count_attempt(
+        self, session: Session, draft: Draft, result: CompactionResult
+    ) -> None:
         async with session.lock:
             breaker = breaker_after(
                 session.state.breaker,
-                done,
+                result,
                 now=self._clock.now(),
                 turn=requests_of(session.state),
                 window_tokens=draft.given.limits.window_tokens,
             )
             session.state = replace(session.state, breaker=breaker)
-        if done.convergence == "failed":
-            session.compaction_failure = done.reason
-            self.component.fail(str(done.reason), whose=session.id)
-        elif done.compacted:
+        if result.convergence == "failed":
+            session.compaction_failure = result.reason
+            self.component.fail(str(result.reason), whose=session.id)
+        elif result.compacted:
             session.compaction_failure = None
             self.component.recover(whose=session.id)
 
-    async def _not_durable(self, session: Session, draft: Draft, plan: CutPlan) -> int:
+    async def _count_not_durable(self, session: Session, draft: Draft, plan: CutPlan) -> int:
         if self._keeper is None:
             return 0
         await self._keeper.make_durable(
-            session.id, draft.entries, session.keeping, now=self._clock.now()
+            session.id, draft.entries, session.archive_state, now=self._clock.now()
         )
-        return len(self._keeper.not_durable(plan.summarized, session.keeping))
+        return len(self._keeper.find_not_durable(plan.summarized, session.archive_state))
 
-    def _whose(self, session: Session, draft: Draft) -> dict[str, str | None]:
+    def _hook_context(self, session: Session, draft: Draft) -> dict[str, str | None]:
         return {
             "agentId": draft.given.space,
             "sessionKey": session.id,
@@ -559,11 +577,11 @@ def _channel(entry: Entry) -> str | None:
     return channel_of(texts[0]) if texts and entry.role == "user" else None
 
 
-def _waiting(session: Session) -> list[asyncio.Task[CompactionResult]]:
+def _list_unfinished(session: Session) -> list[asyncio.Task[CompactionResult]]:
     return [task for task in session.compactions if not task.done()]
 
 
-def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
+def _follow_state(draft: Draft, state: SessionState) -> Draft:
     began = draft.given.state
     if draft.committed or state.edits != began.edits:
         return draft if state.edits == draft.edits else draft.with_edits(state.edits)
@@ -572,7 +590,7 @@ def _as_it_stands(draft: Draft, state: SessionState) -> Draft:
     return draft
 
 
-async def _waited(task: asyncio.Task[CompactionResult]) -> CompactionResult:
+async def _wait_for_result(task: asyncio.Task[CompactionResult]) -> CompactionResult:
     await asyncio.wait({task})
     if task.cancelled():
         return CompactionResult(

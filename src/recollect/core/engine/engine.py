@@ -23,10 +23,10 @@ from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.ledger import IngestCounts
 from recollect.core.engine.memory import (
     forget_order,
-    listed_message,
     open_facts,
     read_messages,
     search_memory,
+    to_listed_message,
 )
 from recollect.core.engine.observe import Observer, late_reply
 from recollect.core.engine.open_sessions import OpenSessions
@@ -42,9 +42,9 @@ from recollect.core.engine.session import (
     check_name,
     check_reply,
     check_session_name,
-    checked_messages,
-    checked_request,
-    load,
+    load_state,
+    require_messages,
+    require_request,
 )
 from recollect.core.engine.summary import Hook, HookName, Hooks
 from recollect.core.engine.turns import Incoming, TurnRunner
@@ -90,7 +90,7 @@ class Engine:
         archive: DurableArchive | None = None,
         jobs: BackgroundJobs | None = None,
         files: Following | None = None,
-        beside: BackgroundNotes | None = None,
+        background_notes: BackgroundNotes | None = None,
         model: Model | None = None,
         critical_rules: Callable[[], str] = lambda: "",
         workspace: str | None = None,
@@ -106,7 +106,7 @@ class Engine:
         an engine with a store and a model."""
         settings = settings or Settings()
         clock = clock or SystemClock()
-        notes = beside or BackgroundNotes()
+        notes = background_notes or BackgroundNotes()
         check_name(space, "space")
         secret = space_secret(space, deployment_secret)
         random_secret = os.urandom(32)  # without `seal`, no other process can verify its seals
@@ -123,7 +123,7 @@ class Engine:
         hooks = Hooks()
         compactor = Compactor(
             settings,
-            model=None if model is None else _metered(model, keeper, clock, notes),
+            model=None if model is None else _meter_model(model, keeper, clock, notes),
             hooks=hooks,
             keeper=keeper,
             reader=reader,
@@ -190,7 +190,7 @@ class Engine:
         provider's beta features from the request's headers. `window_tokens` overrides the
         setting."""
         handle = self.parts.sessions.find(session)
-        request = checked_request(request)
+        request = require_request(request)
         check_format(format)
         await self.streams.end(handle)
         incoming = Incoming(
@@ -222,7 +222,7 @@ class Engine:
         """Return the request that `prepare` would return, but store and compact nothing. Use
         `preview` to count tokens, or if the client itself writes a summary (`recall=False`)."""
         incoming = Incoming(
-            body=checked_request(request),
+            body=require_request(request),
             format_name=format,
             betas=betas,
             window_tokens=window_tokens,
@@ -320,12 +320,12 @@ class Engine:
         draft = handle.last_draft
         if request is not None:
             incoming = Incoming(
-                body=checked_request(request), format_name=format, window_tokens=window_tokens
+                body=require_request(request), format_name=format, window_tokens=window_tokens
             )
             draft = await self._turns.begin_draft(handle, incoming)
         if draft is None:
-            why = Reason(Cause.NOTHING_TO_START_FROM)
-            return CompactionResult(convergence="irreducible", reason=why, trigger=trigger)
+            reason = Reason(Cause.NOTHING_TO_START_FROM)
+            return CompactionResult(convergence="irreducible", reason=reason, trigger=trigger)
         order = CompactionOrder(trigger=trigger, instructions=instructions)
         return await self.parts.compactor.run(handle, draft, order)
 
@@ -334,14 +334,14 @@ class Engine:
         compactions stop until you call `compact`."""
         handle = self.parts.sessions.find(session)
         async with handle.lock:
-            state = await load(handle, self.parts.reader, self.parts.new_boundary())
+            state = await load_state(handle, self.parts.reader, self.parts.new_boundary())
             return await self.parts.compactor.undo(handle, state)
 
     async def flushed(self, session: Session | SessionId) -> None:
         """Record that the agent has written its notes. The next compaction asks for new ones."""
         handle = self.parts.sessions.find(session)
         async with handle.lock:
-            await self.parts.compactor.flushed(handle)
+            await self.parts.compactor.note_flush(handle)
 
     def on(self, name: HookName, hook: Hook) -> Callable[[], None]:
         """Call `hook(event, context)` around compactions. Call the returned function to remove the
@@ -369,16 +369,18 @@ class Engine:
             boundary = self.parts.new_boundary(is_quick=_is_short(reply))
             if turn is not None:
                 # Another process may have prepared the last request.
-                last = requests_of(await load(handle, self.parts.reader, boundary))
-                if turn > last and not boundary.failures:
-                    unknown = Reason(Cause.NO_SUCH_TURN, turn=turn, last=last)
-                    boundary.note("read", "failed", unknown)
-                if turn != last:
+                last_turn_number = requests_of(
+                    await load_state(handle, self.parts.reader, boundary)
+                )
+                if turn > last_turn_number and not boundary.failures:
+                    unknown_turn = Reason(Cause.NO_SUCH_TURN, turn=turn, last=last_turn_number)
+                    boundary.note("read", "failed", unknown_turn)
+                if turn != last_turn_number:
                     return late_reply(handle.state, reply, boundary.failures)
             handle.observation = await self._observer.observe(
                 handle, reply, boundary, wait=wait, mark=mark
             )
-            handle.learned = True
+            handle.has_learned = True
             return handle.observation
 
     def watch(self, session: Session | SessionId, stream: StreamT) -> StreamT:
@@ -402,7 +404,7 @@ class Engine:
         self.parts.sessions.check_open()
         keeper = self.parts.require_keeper()
         check_session_name(session)
-        messages = checked_messages(messages)
+        messages = require_messages(messages)
         check_format(format)
         if said_at is not None and not isfinite(said_at):
             raise ValueError("said_at must be a time in seconds since the epoch")
@@ -445,7 +447,7 @@ class Engine:
         page = await self.parts.store.page(
             after=after, limit=limit, session=name, descending=newest_first
         )
-        return tuple(map(listed_message, page))
+        return tuple(map(to_listed_message, page))
 
     async def stats(self) -> Stats:
         """Count the space's messages, passages, vectors, facts, sessions and bytes."""
@@ -515,12 +517,12 @@ class Engine:
         )
 
 
-def _metered(
+def _meter_model(
     model: Model, keeper: SessionKeeper | None, clock: Clock, notes: BackgroundNotes
 ) -> MeteredModel:
     async def record(use: ModelUse, day: str) -> None:
         if keeper is not None:
-            keeper.archive.count(use, day)
+            keeper.archive.count_model_use(use, day)
 
     return MeteredModel(model, clock, record, used=notes.add_use)
 

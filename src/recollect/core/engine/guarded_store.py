@@ -27,7 +27,7 @@ class NoAnswer(StoreUnavailable):
         self.failure = failure
 
 
-def _guarded(
+def _guard_query(
     query: Callable[Concatenate[Store, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[GuardedStore, P], Coroutine[Any, Any, T]]:
     """Return a method that runs the store's method of the same name as `GuardedStore.call` does."""
@@ -47,16 +47,16 @@ class GuardedStore:
     """The queries of a store that may be slow or down. Each raises NoAnswer at its deadline, or at
     once while the store is known to be down."""
 
-    session: Final = _guarded(Archive.session)
-    sessions: Final = _guarded(Archive.sessions)
-    page: Final = _guarded(Archive.page)
-    segments: Final = _guarded(Archive.segments)
-    candidates: Final = _guarded(Archive.candidates)
-    known: Final = _guarded(Archive.known)
-    tombstoned: Final = _guarded(Archive.tombstoned)
-    withdraw: Final = _guarded(Archive.withdraw)
-    pieces: Final = _guarded(Ledger.pieces)
-    stats: Final = _guarded(Upkeep.stats)
+    session: Final = _guard_query(Archive.session)
+    sessions: Final = _guard_query(Archive.sessions)
+    page: Final = _guard_query(Archive.page)
+    segments: Final = _guard_query(Archive.segments)
+    candidates: Final = _guard_query(Archive.candidates)
+    known: Final = _guard_query(Archive.known)
+    tombstoned: Final = _guard_query(Archive.tombstoned)
+    withdraw: Final = _guard_query(Archive.withdraw)
+    pieces: Final = _guard_query(Ledger.pieces)
+    stats: Final = _guard_query(Upkeep.stats)
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class GuardedStore:
         self._seconds = seconds
         self._check_open = check_open
 
-    def within(self, seconds: float) -> GuardedStore:
+    def with_deadline(self, seconds: float) -> GuardedStore:
         """Return this store with another time limit of a query."""
         return GuardedStore(self._archive, seconds=seconds, check_open=self._check_open)
 

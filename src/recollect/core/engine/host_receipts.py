@@ -178,7 +178,7 @@ async def _measure(
             parts.recaller if settings.recall.enabled else None,
             space=parts.space,
             session=session,
-            shown=frozenset(entry.key for entry in (*kept, *later)),
+            shown_keys=frozenset(entry.key for entry in (*kept, *later)),
             now=parts.clock.now(),
             budget_tokens=settings.recall.hard_cap_tokens,
             count_tokens=weigh,

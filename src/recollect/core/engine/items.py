@@ -82,9 +82,9 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Put:
-    raced: Sequence[ItemPlace]
-    forgotten: Sequence[ItemPlace] = ()
-    changed: bool = False
+    raced_places: Sequence[ItemPlace]
+    forgotten_places: Sequence[ItemPlace] = ()
+    is_changed: bool = False
 
 
 class ItemStore:
@@ -99,50 +99,58 @@ class ItemStore:
 
     async def get(self, places: Sequence[ItemPlace]) -> dict[ItemPlace, StoredItem]:
         """Return those of these items that exist."""
-        wanted = {id_: place for place in places for id_ in self._ids(place)}
-        stored = await self._parts.store.segments(list(wanted))
-        return _newest(self._items(stored))
+        place_by_id = {id_: place for place in places for id_ in self._ids(place)}
+        segments = await self._parts.store.segments(list(place_by_id))
+        return _newest_by_place(self._items(segments))
 
     async def put(
-        self, items: Sequence[NewItem], gone: Mapping[ItemPlace, str | None] | None = None
+        self,
+        items: Sequence[NewItem],
+        removed_versions: Mapping[ItemPlace, str | None] | None = None,
     ) -> bool:
         """Store these values, and remove the versions in `gone`. Return False if another process
         has changed one of them."""
         self._parts.require_keeper()
         async with self._changing:
-            waiting = {item.place: (item, _written(item.value)) for item in items}
-            forgotten: list[ItemPlace] = []
+            waiting = {item.place: (item, _write_json(item.value)) for item in items}
+            forgotten_places: list[ItemPlace] = []
             for _ in range(_MOST_RACES):
                 put = await self._parts.store.call(
-                    self._put, items=tuple(waiting.values()), gone=gone or {}
+                    self._put,
+                    items=tuple(waiting.values()),
+                    removed_versions=removed_versions or {},
                 )
-                if put.changed:
+                if put.is_changed:
                     return False
-                forgotten += put.forgotten
-                waiting = {place: waiting[place] for place in put.raced}
+                forgotten_places += put.forgotten_places
+                waiting = {place: waiting[place] for place in put.raced_places}
                 if not waiting:
                     break
         self._parts.wake_jobs()
         if waiting:
             raise StoreError("another process keeps changing the same items: try again")
-        if forgotten:
+        if forgotten_places:
             raise StoreError(
-                f"{len(forgotten)} of {len(items)} values were forgotten earlier and cannot be "
-                "stored again: put another value, or use another key"
+                f"{len(forgotten_places)} of {len(items)} values were forgotten earlier and cannot "
+                "be stored again: put another value, or use another key"
             )
         return True
 
     async def namespaces(self) -> tuple[Namespace, ...]:
         sessions = await self._parts.store.sessions()
-        names = [one.session for one in sessions if one.session.startswith(self._prefix)]
+        names = [
+            summary.session for summary in sessions if summary.session.startswith(self._prefix)
+        ]
         return tuple(sorted(tuple(name.removeprefix(self._prefix).split(".")) for name in names))
 
-    async def under(self, prefix: Namespace) -> list[StoredItem]:
+    async def list_under(self, prefix: Namespace) -> list[StoredItem]:
         """Return all items whose namespace begins with this prefix, newest first."""
-        found: dict[ItemPlace, StoredItem] = {}
-        for namespace in await self._beginning(prefix):
-            found |= _newest(self._items(await self._read(self._session(namespace))))
-        return sorted(found.values(), key=lambda item: -item.sequence)
+        newest_by_place: dict[ItemPlace, StoredItem] = {}
+        for namespace in await self._namespaces_under(prefix):
+            newest_by_place |= _newest_by_place(
+                self._items(await self._read(self._session(namespace)))
+            )
+        return sorted(newest_by_place.values(), key=lambda item: -item.sequence)
 
     async def scores(
         self, query: str, prefix: Namespace, *, limit: int
@@ -151,19 +159,21 @@ class ItemStore:
         question = read_question(query, asked_at=self._parts.clock.now())
         recaller = self._parts.recaller
         vectors = await recaller.asked(query) if isinstance(recaller, MemoryRecaller) else ()
-        most = max(_LEAST_FOUND, limit)
-        asked = CandidateQuery(
-            words=question.words, vectors=vectors, lexical_limit=most, vector_limit=most
+        max_found = max(_LEAST_FOUND, limit)
+        candidate_query = CandidateQuery(
+            words=question.words, vectors=vectors, lexical_limit=max_found, vector_limit=max_found
         )
-        found = Candidates()
-        for namespace in await self._beginning(prefix):
-            more = await self._parts.store.candidates(
-                replace(asked, session=self._session(namespace))
+        candidates = Candidates()
+        for namespace in await self._namespaces_under(prefix):
+            more_candidates = await self._parts.store.candidates(
+                replace(candidate_query, session=self._session(namespace))
             )
             # word statistics always cover the whole space
-            found = replace(more, passages=(*found.passages, *more.passages))
+            candidates = replace(
+                more_candidates, passages=(*candidates.passages, *more_candidates.passages)
+            )
         weighing = Weighing(kinds=tuple(vector.kind for vector in vectors))
-        ranking = rank(question, found, Surroundings(), weighing)
+        ranking = rank(question, candidates, Surroundings(), weighing)
         scores: dict[SegmentId, float] = {}
         for passage, score in zip(ranking.passages, ranking.scores, strict=True):
             scores.setdefault(passage.segment, score)
@@ -174,82 +184,121 @@ class ItemStore:
         store: Store,
         *,
         items: Sequence[tuple[NewItem, str]],
-        gone: Mapping[ItemPlace, str | None],
+        removed_versions: Mapping[ItemPlace, str | None],
     ) -> _Put:
         """Write items, then remove their older versions, but none written meanwhile."""
         now = self._parts.clock.now()
-        places = [*(item.place for item, _ in items), *gone]
+        places = [*(item.place for item, _ in items), *removed_versions]
         ids = [id_ for place in places for id_ in self._ids(place)]
-        before = self._items(await store.segments(ids))
-        known = _newest(before)
-        expected = {**gone, **{item.place: item.replaces for item, _ in items}}
-        if any(not _holds(known.get(place), version) for place, version in expected.items()):
-            return _Put(raced=(), changed=True)
-        closed: set[str] = {item.segment for item in before}
-        closed |= await store.tombstoned([MessageId(id_) for id_ in ids])
+        items_before = self._items(await store.segments(ids))
+        newest_before = _newest_by_place(items_before)
+        expected_versions = {**removed_versions, **{item.place: item.replaces for item, _ in items}}
+        if any(
+            not _has_version(newest_before.get(place), version)
+            for place, version in expected_versions.items()
+        ):
+            return _Put(raced_places=(), is_changed=True)
+        used_ids: set[str] = {item.segment for item in items_before}
+        used_ids |= await store.tombstoned([MessageId(id_) for id_ in ids])
         version = token_hex(8)
-        made = {
-            item.place: self._made(item, written, version, known.get(item.place), closed, now)
-            for item, written in items
+        segment_by_place = {
+            item.place: self._make_segment(
+                item, write_result, version, newest_before.get(item.place), used_ids, now
+            )
+            for item, write_result in items
         }
-        written = await store.write(
-            Batch(at=now, segments=tuple(made.values()), jobs=self._jobs(made.values(), now))
+        write_result = await store.write(
+            Batch(
+                at=now,
+                segments=tuple(segment_by_place.values()),
+                jobs=self._embedding_jobs(segment_by_place.values(), now),
+            )
         )
-        kept = {place for place, new in made.items() if new.segment.id in written.stored}
-        marks = written.forgotten
-        forgotten = [place for place, new in made.items() if new.segment.id in marks]
-        raced = [place for place in made if place not in kept and place not in forgotten]
-        stand = self._items(await store.segments(ids)) if kept else before
-        newest = _newest(stand)
-        held = {place for place, item in newest.items() if version in (item.version, *item.after)}
-        changed = not kept <= held
-        older = [item for item in stand if item.place in kept and item is not newest[item.place]]
-        removed = [item for item in before if item.place in gone and not (raced or changed)]
-        for some in (older, removed):
-            if some:
-                seen = max(item.sequence for item in some)
-                await store.withdraw([item.segment for item in some], up_to=seen)
-        return _Put(raced=raced, forgotten=forgotten, changed=changed)
+        stored_places = {
+            place
+            for place, segment in segment_by_place.items()
+            if segment.segment.id in write_result.stored
+        }
+        forgotten_ids = write_result.forgotten
+        forgotten_places = [
+            place
+            for place, segment in segment_by_place.items()
+            if segment.segment.id in forgotten_ids
+        ]
+        raced_places = [
+            place
+            for place in segment_by_place
+            if place not in stored_places and place not in forgotten_places
+        ]
+        stored_items = self._items(await store.segments(ids)) if stored_places else items_before
+        newest = _newest_by_place(stored_items)
+        current_places = {
+            place for place, item in newest.items() if version in (item.version, *item.after)
+        }
+        is_changed = not stored_places <= current_places
+        older_items = [
+            item
+            for item in stored_items
+            if item.place in stored_places and item is not newest[item.place]
+        ]
+        removed_items = [
+            item
+            for item in items_before
+            if item.place in removed_versions and not (raced_places or is_changed)
+        ]
+        for outdated_items in (older_items, removed_items):
+            if outdated_items:
+                last_sequence = max(item.sequence for item in outdated_items)
+                await store.withdraw([item.segment for item in outdated_items], up_to=last_sequence)
+        return _Put(
+            raced_places=raced_places, forgotten_places=forgotten_places, is_changed=is_changed
+        )
 
-    def _jobs(self, made: Iterable[NewSegment], now: float) -> tuple[NewJob, ...]:
-        if not any(passage.embedded for new in made for passage in new.passages):
+    def _embedding_jobs(self, segments: Iterable[NewSegment], now: float) -> tuple[NewJob, ...]:
+        if not any(passage.embedded for segment in segments for passage in segment.passages):
             return ()
         names = self._parts.embedder_names
         return tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in names)
 
-    def _made(
+    def _make_segment(
         self,
         item: NewItem,
-        written: str,
+        record_text: str,
         version: str,
-        known: StoredItem | None,
-        closed: set[str],
+        known_item: StoredItem | None,
+        used_ids: set[str],
         now: float,
     ) -> NewSegment:
         parts = self._parts
         session = self._session(item.namespace)
         keys = _entry_keys(item.key)
-        key = next((key for key in keys if segment_id(session, key) not in closed), keys[-1])
+        key = next((key for key in keys if segment_id(session, key) not in used_ids), keys[-1])
         mask = TextMask(parts.settings.redaction)
-        value = mask.json(written)
+        value = mask.json(record_text)
         text = mask.text(clean_text(item.text or ""))
         if mask.secrets:  # a secret found in the text or in the JSON is masked in both
             value = mask.json(value)
         record = {
             "key": item.key,
-            "created_at": now if known is None else known.created_at,
+            "created_at": now if known_item is None else known_item.created_at,
             "value": json.loads(value),
             "version": version,
             "replaces": item.replaces,
-            "after": [] if known is None else [known.version, *known.after][:_KNOWN_VERSIONS],
+            "after": []
+            if known_item is None
+            else [known_item.version, *known_item.after][:_KNOWN_VERSIONS],
         }
-        said = Text(text=_written({"namespace": item.namespace, "key": item.key}) + written)
+        text_part = Text(
+            text=_write_json({"namespace": item.namespace, "key": item.key}) + record_text
+        )
         noise = "not indexed" if item.text is None else None if text.strip() else "empty"
         segment = Segment(
             id=segment_id(session, key),
             session=session,
             key=key,
-            message_id=identify(Message(role="assistant", parts=(said,), raw=b""), parts.secret),
+            message_id=identify(
+                Message(role="assistant", parts=(text_part,), raw=b""), parts.secret
+            ),
             role="assistant",
             text=text,
             tokens=parts.weigher.text(text),
@@ -257,12 +306,14 @@ class ItemStore:
             source="note",
             trust="medium",
             noise=noise,
-            foreign=_written(record),
+            foreign=_write_json(record),
         )
         return NewSegment(segment=segment, passages=index(segment))
 
-    async def _beginning(self, prefix: Namespace) -> list[Namespace]:
-        return [one for one in await self.namespaces() if one[: len(prefix)] == prefix]
+    async def _namespaces_under(self, prefix: Namespace) -> list[Namespace]:
+        return [
+            namespace for namespace in await self.namespaces() if namespace[: len(prefix)] == prefix
+        ]
 
     async def _read(self, session: str) -> list[StoredSegment]:
         read: list[StoredSegment] = []
@@ -278,13 +329,13 @@ class ItemStore:
 
     def _ids(self, place: ItemPlace) -> list[SegmentId]:
         namespace, key = place
-        return [segment_id(self._session(namespace), each) for each in _entry_keys(key)]
+        return [segment_id(self._session(namespace), entry_key) for entry_key in _entry_keys(key)]
 
-    def _items(self, stored: Iterable[StoredSegment]) -> list[StoredItem]:
-        return [item for one in stored if (item := self._item(one)) is not None]
+    def _items(self, segments: Iterable[StoredSegment]) -> list[StoredItem]:
+        return [item for segment in segments if (item := self._item(segment)) is not None]
 
-    def _item(self, stored: StoredSegment) -> StoredItem | None:
-        segment = stored.segment
+    def _item(self, stored_segment: StoredSegment) -> StoredItem | None:
+        segment = stored_segment.segment
         if segment.source != "note" or segment.foreign is None:
             return None
         try:
@@ -299,14 +350,14 @@ class ItemStore:
             created_at=created_at,
             updated_at=segment.said_at,
             segment=segment.id,
-            sequence=stored.sequence,
+            sequence=stored_segment.sequence,
             version=str(record.get("version", _FIRST_VERSION)),
             replaces=record.get("replaces"),
             after=tuple(record.get("after", ())),
         )
 
 
-def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
+def _newest_by_place(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
     """Return each item's newest value; of two that replace the same version, the first."""
     newest: dict[ItemPlace, StoredItem] = {}
     for item in sorted(items, key=lambda item: item.sequence):
@@ -316,16 +367,16 @@ def _newest(items: Iterable[StoredItem]) -> dict[ItemPlace, StoredItem]:
     return newest
 
 
-def _holds(known: StoredItem | None, version: str | None) -> bool:
-    return version is None or version == (NO_ITEM if known is None else known.version)
+def _has_version(item: StoredItem | None, version: str | None) -> bool:
+    return version is None or version == (NO_ITEM if item is None else item.version)
 
 
 def _entry_keys(key: str) -> list[EntryKey]:
-    named = key.encode("utf-8", "surrogatepass")
-    hashed = blake2b(named, digest_size=16, person=b"recollect-item").hexdigest()
-    return [EntryKey(f"{hashed}-{place}") for place in range(_PLACES)]
+    key_bytes = key.encode("utf-8", "surrogatepass")
+    key_hash = blake2b(key_bytes, digest_size=16, person=b"recollect-item").hexdigest()
+    return [EntryKey(f"{key_hash}-{place}") for place in range(_PLACES)]
 
 
-def _written(value: Mapping[str, Any]) -> str:
-    written = json.dumps(value, ensure_ascii=False, allow_nan=False)
-    return _HALF_CHARACTER.sub(lambda half: f"\\u{ord(half[0]):04x}", written)
+def _write_json(value: Mapping[str, Any]) -> str:
+    json_text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+    return _HALF_CHARACTER.sub(lambda half: f"\\u{ord(half[0]):04x}", json_text)

@@ -28,7 +28,7 @@ from recollect.core.engine.ledger import (
     count_equal_rows,
     drop_repeated,
     newest_session,
-    note_place,
+    note_location,
     note_stored,
     record_turn,
     session_write,
@@ -94,161 +94,178 @@ class SessionKeeper:
 
     def note_trouble(self, boundary: Boundary) -> None:
         """Report problems of the store and the spool, unless the report contains them."""
-        known = {reason.numbers.get("error") for line in boundary.lines for reason in line.reasons}
-        if trouble := self.archive.trouble(reported=known):
+        reported_texts = {
+            reason.numbers.get("error") for line in boundary.lines for reason in line.reasons
+        }
+        if trouble := self.archive.trouble(reported_texts=reported_texts):
             boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
 
-    async def load(
-        self, session: str, state: SessionState, keeping: ArchiveState, boundary: Boundary
+    async def load_state(
+        self, session: str, state: SessionState, archive_state: ArchiveState, boundary: Boundary
     ) -> SessionState:
         """Return the session's newest state, which this process or another one wrote."""
-        boundary.add(keeping.trouble)
-        keeping.trouble.clear()
+        boundary.add(archive_state.report_lines)
+        archive_state.report_lines.clear()
         self.note_trouble(boundary)
-        if keeping.replaced != self.archive.replaced:
-            if keeping.copy == "current":
+        if archive_state.replaced != self.archive.replaced:
+            if archive_state.copy == "current":
                 boundary.note("ingest", "failed", Reason(Cause.STORE_REPLACED))
-            keeping.write_from_start(self.archive.replaced)
-        if keeping.copy == "current":
+            archive_state.write_from_start(self.archive.replaced)
+        if archive_state.copy == "current":
             return state
-        was_outdated = keeping.copy == "outdated"
-        found = await self._known(session, keeping, boundary)
-        if isinstance(found, Failure):
-            boundary.note("load", "failed", Reason(Cause.SESSION_NOT_LOADED, error=found.said))
+        was_outdated = archive_state.copy == "outdated"
+        stored_session = await self._read_stored(session, archive_state, boundary)
+        if isinstance(stored_session, Failure):
+            boundary.note(
+                "load", "failed", Reason(Cause.SESSION_NOT_LOADED, error=stored_session.said)
+            )
             return state
-        if found is None:
+        if stored_session is None:
             return state
         try:
-            stored = join_state(found.state, found.path, found.ids)
+            stored_state = join_state(stored_session.state, stored_session.path, stored_session.ids)
         except FormatError as error:
             boundary.note("load", "failed", Reason(Cause.ERROR, error=str(error)))
-            newest = max(state.turn, found.turn)
-            return replace(state, turn=newest, requests=max(state.requests, found.turn))
-        requests = requests_of(stored)
-        loaded = Reason(Cause.SESSION_LOADED, messages=len(found.path), turn=requests)
-        boundary.note("load", "done", loaded)
-        keeping.path, keeping.stored = found.path, found.newest
-        keeping.may_be_broken = True
+            newest = max(state.turn, stored_session.turn)
+            return replace(state, turn=newest, requests=max(state.requests, stored_session.turn))
+        requests = requests_of(stored_state)
+        reason = Reason(Cause.SESSION_LOADED, messages=len(stored_session.path), turn=requests)
+        boundary.note("load", "done", reason)
+        archive_state.path, archive_state.stored_keys = stored_session.path, stored_session.newest
+        archive_state.may_be_broken = True
         # If a session continued while the store was down, use the edits of that time.
-        ours = (state.edits or state.turn > found.turn) and not was_outdated
-        if keeping.copy == "outdated":
-            keeping.copy = "missing"
+        is_ours_newer = (state.edits or state.turn > stored_session.turn) and not was_outdated
+        if archive_state.copy == "outdated":
+            archive_state.copy = "missing"
         return replace(
-            state if ours else stored,
-            turn=max(state.turn, found.turn),
+            state if is_ours_newer else stored_state,
+            turn=max(state.turn, stored_session.turn),
             requests=max(state.requests, requests),
         )
 
-    async def _known(
-        self, session: str, keeping: ArchiveState, boundary: Boundary
+    async def _read_stored(
+        self, session: str, archive_state: ArchiveState, boundary: Boundary
     ) -> StoredSession | Failure | None:
-        begun, seconds = time.monotonic(), self.archive.open_seconds
+        began_at, seconds = time.monotonic(), self.archive.open_seconds
         # Read the spool first. A batch that is moved to the store meanwhile is read twice, not
         # missed.
-        waiting = await self.archive.waiting_for(session, seconds=seconds / 2)
-        left = seconds - (time.monotonic() - begun)
-        found: StoredSession | Failure | None
+        session_writes = await self.archive.read_waiting(session, seconds=seconds / 2)
+        left_seconds = seconds - (time.monotonic() - began_at)
+        stored_session: StoredSession | Failure | None
         try:
-            found = await GuardedStore(self.archive, seconds=left).session(session)
+            stored_session = await GuardedStore(self.archive, seconds=left_seconds).session(session)
         except NoAnswer as error:
-            found = error.failure
-        boundary.allow(time.monotonic() - begun)
-        if isinstance(waiting, Failure):  # read the spool again in the next turn
-            boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=waiting.said))
-            return found
-        stored = newest_session(None if isinstance(found, Failure) else found, waiting)
-        if stored is None and isinstance(found, Failure):
-            return found
-        keeping.copy = "current"
-        if not keeping.tasks:  # another process stored the session
-            keeping.where = self.archive.where
-        return found if stored is None else stored
+            stored_session = error.failure
+        boundary.allow(time.monotonic() - began_at)
+        if isinstance(session_writes, Failure):  # read the spool again in the next turn
+            boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=session_writes.said))
+            return stored_session
+        newest = newest_session(
+            None if isinstance(stored_session, Failure) else stored_session, session_writes
+        )
+        if newest is None and isinstance(stored_session, Failure):
+            return stored_session
+        archive_state.copy = "current"
+        if not archive_state.tasks:  # another process stored the session
+            archive_state.location = self.archive.location
+        return stored_session if newest is None else newest
 
     async def make_durable(
-        self, session: str, entries: Sequence[Entry], keeping: ArchiveState, *, now: float
+        self, session: str, entries: Sequence[Entry], archive_state: ArchiveState, *, now: float
     ) -> Persisted:
         """Write these messages and wait. The write completes even if the caller stops waiting."""
-        self._give(session, entries, keeping, now=now, source="request")
-        if not self.not_durable(entries, keeping):
-            return Persisted(where="store")
+        self._note_unstored(session, entries, archive_state, now=now, source="request")
+        if not self.find_not_durable(entries, archive_state):
+            return Persisted(location="store")
         await self.archive.retry_held()
-        writing = self._beside(
-            keeping, self._write, session, entries, keeping, now=now, source="request"
+        writing = self._run_after_earlier_writes(
+            archive_state, self._write, session, entries, archive_state, now=now, source="request"
         )
-        return await _result_of(writing) or Persisted(where="store")
+        return await _result_of(writing) or Persisted(location="store")
 
-    def not_durable(self, entries: Sequence[Entry], keeping: ArchiveState) -> frozenset[EntryKey]:
+    def find_not_durable(
+        self, entries: Sequence[Entry], archive_state: ArchiveState
+    ) -> frozenset[EntryKey]:
         """Return the messages that may not be left out yet, because they are not stored."""
-        durable = keeping.durable | keeping.stored
+        durable = archive_state.durable_keys | archive_state.stored_keys
         return frozenset(entry.key for entry in entries if entry.key not in durable)
 
-    def keep_turn(self, turn: FinishedTurn, keeping: ArchiveState) -> None:
+    def store_turn(self, turn: FinishedTurn, archive_state: ArchiveState) -> None:
         """Start to write a turn: its new messages, the session's state, the ledger."""
         report = turn.report
-        self._give(report.session, report.entries, keeping, now=turn.now, source="request")
-        keeping.where = "store"
-        self._beside(keeping, self._keep_turn, turn, keeping)
+        self._note_unstored(
+            report.session, report.entries, archive_state, now=turn.now, source="request"
+        )
+        archive_state.location = "store"
+        self._run_after_earlier_writes(archive_state, self._write_turn, turn, archive_state)
 
-    def keep_reply(
+    def store_reply(
         self,
         session: str,
         entries: Sequence[Entry],
-        keeping: ArchiveState,
+        archive_state: ArchiveState,
         *,
         now: float,
         pieces: tuple[LedgerPiece, ...] = (),
     ) -> None:
         """Start to write a reply, and the marks by which other processes find its session."""
         batch = Batch(at=now, pieces=pieces)
-        self._give(session, entries, keeping, now=now, source="reply")
-        self._beside(
-            keeping, self._write, session, entries, keeping, now=now, source="reply", batch=batch
+        self._note_unstored(session, entries, archive_state, now=now, source="reply")
+        self._run_after_earlier_writes(
+            archive_state,
+            self._write,
+            session,
+            entries,
+            archive_state,
+            now=now,
+            source="reply",
+            batch=batch,
         )
 
-    async def keep_state(
+    async def store_state(
         self,
         session: str,
         state: SessionState,
-        keeping: ArchiveState,
+        archive_state: ArchiveState,
         *,
         now: float,
         compactions: tuple[CompactionRecord, ...] = (),
     ) -> Persisted:
         """Write a session's state outside of a turn, and wait until it is stored."""
-        writing = self._beside(
-            keeping, self._write_state, session, state, keeping, now, compactions
+        writing = self._run_after_earlier_writes(
+            archive_state, self._write_state, session, state, archive_state, now, compactions
         )
-        unwritten = Persisted(where="nowhere", said="it could not be written")
-        return await _result_of(writing) or unwritten
+        not_persisted = Persisted(location="nowhere", problem="it could not be written")
+        return await _result_of(writing) or not_persisted
 
     async def _write_state(
         self,
         session: str,
         state: SessionState,
-        keeping: ArchiveState,
+        archive_state: ArchiveState,
         now: float,
         compactions: tuple[CompactionRecord, ...],
     ) -> Persisted:
         batch = Batch(
             at=now,
-            session=session_write(session, state, keeping, self._settings.redaction),
+            session=session_write(session, state, archive_state, self._settings.redaction),
             compactions=compactions,
             jobs=self._extraction(session, now, left=True) if compactions else (),
         )
-        return self._learn_place(await self.archive.write(batch), state.path, keeping)
+        return self._learn_location(await self.archive.write(batch), state.path, archive_state)
 
-    async def wait(self, keeping: ArchiveState, seconds: float) -> bool:
+    async def wait(self, archive_state: ArchiveState, seconds: float) -> bool:
         """Wait at most `seconds` for running writes. Return whether all writes are done."""
-        running = [task for task in keeping.tasks if not task.done()]
+        running = [task for task in archive_state.tasks if not task.done()]
         if running:
             await asyncio.wait(running, timeout=seconds)
         return all(task.done() for task in running)
 
-    def abandon(self, keeping: ArchiveState) -> None:
+    def abandon(self, archive_state: ArchiveState) -> None:
         """Cancel the writes of a session, whose messages the caller will send again."""
-        keeping.abandoned = True
-        keeping.given.clear()
-        for task in keeping.tasks:
+        archive_state.abandoned = True
+        archive_state.unstored_messages.clear()
+        for task in archive_state.tasks:
             task.cancel()
 
     async def wait_for_all(self, seconds: float) -> bool:
@@ -259,97 +276,103 @@ class SessionKeeper:
         return not running or not (await asyncio.wait(running, timeout=seconds))[1]
 
     async def write_early(
-        self, given: Sequence[GivenMessage], state: ArchiveState, off_loop: OffLoop
+        self, messages: Sequence[GivenMessage], state: ArchiveState, off_loop: OffLoop
     ) -> Persisted:
         """Write messages of one request or reply before the messages around them."""
         return await self._write(
-            given[0].session,
-            [message.entry for message in given],
+            messages[0].session,
+            [message.entry for message in messages],
             state,
-            now=given[0].now,
-            source=given[0].source,
-            history=given[0].history,
+            now=messages[0].now,
+            source=messages[0].source,
+            history=messages[0].history,
             off_loop=off_loop,
         )
 
     async def close(self) -> int:
         """Close the store and end unfinished writes. Return the number of held batches."""
-        held = await self.archive.close()
+        held_count = await self.archive.close()
         self._closed = True
         for state in self.states:
             state.abandoned = True
         for task in tuple(self._tasks):
             task.cancel()
         await self.wait_for_all(CLOSE_SECONDS)
-        return held
+        return held_count
 
     async def wait_until_stored(
         self,
         session: str,
         state: SessionState,
-        keeping: ArchiveState,
+        archive_state: ArchiveState,
         *,
         seconds: float,
         now: float,
         learned: bool,
     ) -> ReleasedTo:
         """Wait until a session is stored, with usage and window learned from its replies."""
-        keeping.awaited.set()
-        if not await self.wait(keeping, seconds):
+        archive_state.awaited.set()
+        if not await self.wait(archive_state, seconds):
             return "nowhere"
-        if keeping.where == "store" and learned and state.path:
-            await self.keep_state(session, replace(state, turn=state.turn + 1), keeping, now=now)
-        return "stale" if keeping.overtaken and keeping.where == "store" else keeping.where
+        if archive_state.location == "store" and learned and state.path:
+            await self.store_state(
+                session, replace(state, turn=state.turn + 1), archive_state, now=now
+            )
+        return (
+            "stale"
+            if archive_state.is_overtaken and archive_state.location == "store"
+            else archive_state.location
+        )
 
     async def ingest(
         self, session: str, entries: Sequence[Entry], *, said_at: float, now: float
     ) -> IngestCounts:
         """Write messages outside of a turn and wait. Skip stored and forgotten messages. Raise
         StoreUnavailable if messages cannot be stored."""
-        keeping = ArchiveState()
+        archive_state = ArchiveState()
         counts = IngestCounts(read=len(entries))
         for part in write_ranges([len(entry.raw) for entry in entries]):
             chunk = entries[part]
-            made = await self._ingested(
-                session, chunk, entries, keeping, now=now, source="import", said_at=said_at
+            ingest_result = await self._ingest_chunk(
+                session, chunk, entries, archive_state, now=now, source="import", said_at=said_at
             )
-            batch = await self._with_new(Batch(at=now), made, session)
-            kept = await self.archive.write(batch)
-            if kept.where != "store" or kept.written is None:
-                raise StoreUnavailable(f"the messages are not in the store: {kept.said}")
-            counts = counts.plus(kept.written, made)
+            batch = await self._add_segments(Batch(at=now), ingest_result, session)
+            outcome = await self.archive.write(batch)
+            if outcome.location != "store" or outcome.write_result is None:
+                raise StoreUnavailable(f"the messages are not in the store: {outcome.problem}")
+            counts = counts.plus(outcome.write_result, ingest_result)
         return counts
 
-    def _beside(
+    def _run_after_earlier_writes(
         self,
-        keeping: ArchiveState,
+        archive_state: ArchiveState,
         write: Callable[P, Awaitable[Persisted]],
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> asyncio.Task[Persisted | Failure]:
         """Run a write after the session's earlier writes, in a task that completes even if its
         caller stops waiting."""
-        before = [task for task in keeping.tasks if not task.done()]
+        earlier_tasks = [task for task in archive_state.tasks if not task.done()]
 
         async def run() -> Persisted | Failure:
-            if before:
-                await asyncio.wait(before)
+            if earlier_tasks:
+                await asyncio.wait(earlier_tasks)
             result = await attempted(write(*args, **kwargs))
-            note_place(keeping, result)
+            note_location(archive_state, result)
             return result
 
         async def run_to_the_end() -> Persisted | Failure:
             try:
                 return await run()
             except asyncio.CancelledError:
-                if not keeping.abandoned:
+                if not archive_state.abandoned:
                     # The closing event loop cancelled this task but still waits for it. Write
                     # again: writing a batch twice changes nothing.
                     await run()
                 raise
 
         task = self.start(run_to_the_end())
-        keeping.tasks = [*before, task]
+        archive_state.tasks = [*earlier_tasks, task]
         return task
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -359,87 +382,105 @@ class SessionKeeper:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    def _give(
+    def _note_unstored(
         self,
         session: str,
         entries: Sequence[Entry],
-        keeping: ArchiveState,
+        archive_state: ArchiveState,
         *,
         now: float,
         source: Source,
     ) -> None:
-        keeping.give(session, entries, now=now, source=source)
-        self.states.add(keeping)
-        if self._closed and keeping.given:
+        archive_state.note_unstored(session, entries, now=now, source=source)
+        self.states.add(archive_state)
+        if self._closed and archive_state.unstored_messages:
             LOG.warning("a turn ended after its memory was closed: its messages are not stored")
 
-    async def _keep_turn(self, turn: FinishedTurn, keeping: ArchiveState) -> Persisted:
+    async def _write_turn(self, turn: FinishedTurn, archive_state: ArchiveState) -> Persisted:
         report, now = turn.report, turn.now
-        if sum(len(given.entry.raw) for given in keeping.given.values()) > LONG_BYTES:
+        if (
+            sum(len(message.entry.raw) for message in archive_state.unstored_messages.values())
+            > LONG_BYTES
+        ):
             # Messages first: masking the record takes as long again.
-            await self._write(report.session, report.entries, keeping, now=now, source="request")
+            await self._write(
+                report.session, report.entries, archive_state, now=now, source="request"
+            )
         elif self._off_the_loop and not self._closed:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(REQUEST_FIRST_SECONDS):
-                    await keeping.awaited.wait()
-        recorded = await self._record(turn, keeping)
+                    await archive_state.awaited.wait()
+        recorded_turn = await self._record_turn(turn, archive_state)
         chores = self._chores(now)
-        left = any(edit.stage == "trim" for edit in report.new_edits)
+        has_trimmed = any(edit.stage == "trim" for edit in report.new_edits)
         batch = Batch(
             at=now,
-            session=session_write(report.session, turn.state, keeping, self._settings.redaction),
-            pieces=() if recorded is None else recorded.pieces,
-            turns=() if recorded is None else (recorded.record,),
-            jobs=(*chores, *(self._extraction(report.session, now, left=True) if left else ())),
+            session=session_write(
+                report.session, turn.state, archive_state, self._settings.redaction
+            ),
+            pieces=() if recorded_turn is None else recorded_turn.pieces,
+            turns=() if recorded_turn is None else (recorded_turn.record,),
+            jobs=(
+                *chores,
+                *(self._extraction(report.session, now, left=True) if has_trimmed else ()),
+            ),
         )
-        kept = await self._write(
-            report.session, report.entries, keeping, now=now, source="request", batch=batch
+        outcome = await self._write(
+            report.session, report.entries, archive_state, now=now, source="request", batch=batch
         )
-        if kept.where == "nowhere":
-            return kept
+        if outcome.location == "nowhere":
+            return outcome
         if chores:
             self._chores_at = now
-        self._learn_place(kept, turn.state.path, keeping)
-        if keeping.path:
-            keeping.last_record = LastRecord() if recorded is None else recorded.last
-        return kept
+        self._learn_location(outcome, turn.state.path, archive_state)
+        if archive_state.path:
+            archive_state.last_record = (
+                LastRecord() if recorded_turn is None else recorded_turn.last
+            )
+        return outcome
 
-    def _learn_place(
-        self, kept: Persisted, path: tuple[EntryKey, ...], keeping: ArchiveState
+    def _learn_location(
+        self, outcome: Persisted, path: tuple[EntryKey, ...], archive_state: ArchiveState
     ) -> Persisted:
-        if kept.where == "nowhere":
-            return kept
-        written = kept.written
-        keeping.overtaken = written is not None and written.session_stale
-        if written is not None and (written.session_stale or written.session_cleaned):
-            keeping.load_again()
-        elif kept.where == "spool":
+        if outcome.location == "nowhere":
+            return outcome
+        write_result = outcome.write_result
+        archive_state.is_overtaken = write_result is not None and write_result.session_stale
+        if write_result is not None and (
+            write_result.session_stale or write_result.session_cleaned
+        ):
+            archive_state.load_again()
+        elif outcome.location == "spool":
             # The batch is in the spool. If another process writes a turn first, this one becomes
             # stale, so later writes must not depend on it.
-            keeping.path, keeping.last_record = (), LastRecord()
+            archive_state.path, archive_state.last_record = (), LastRecord()
         else:
-            keeping.path = path
-        return kept
+            archive_state.path = path
+        return outcome
 
-    async def _record(self, turn: FinishedTurn, keeping: ArchiveState) -> RecordedTurn | None:
+    async def _record_turn(
+        self, turn: FinishedTurn, archive_state: ArchiveState
+    ) -> RecordedTurn | None:
         rows = turn.report.view.rows
         if not (self._settings.ledger.enabled and rows):
             return None
         refusals, now = self.archive.set_aside, turn.now
-        if keeping.refusals != refusals or now - keeping.recorded_at > DAY_SECONDS:
-            keeping.refusals, keeping.last_record = refusals, LastRecord()
-            keeping.recorded_at = now
-        last = keeping.last_record
-        new = rows[count_equal_rows(rows, last) :]
-        usage, keeping.usage = keeping.usage, None
+        if archive_state.refusals != refusals or now - archive_state.recorded_at > DAY_SECONDS:
+            archive_state.refusals, archive_state.last_record = refusals, LastRecord()
+            archive_state.recorded_at = now
+        last_record = archive_state.last_record
+        new_rows = rows[count_equal_rows(rows, last_record) :]
+        usage, archive_state.usage = archive_state.usage, None
         return await _call_off_loop(
-            sum(len(row.raw) for row in new),
+            sum(len(row.raw) for row in new_rows),
             asyncio.to_thread,
             record_turn,
             turn,
-            last,
-            TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged),
-            forgotten=frozenset(keeping.forgotten),
+            last_record,
+            TextMask(
+                self._settings.redaction, archive_state.secrets, judged=archive_state.judged_texts
+            ),
+            forgotten_ids=frozenset(archive_state.forgotten_ids),
             usage=usage,
         )
 
@@ -447,7 +488,7 @@ class SessionKeeper:
         self,
         session: str,
         entries: Sequence[Entry],
-        keeping: ArchiveState,
+        archive_state: ArchiveState,
         *,
         now: float,
         source: Source,
@@ -455,83 +496,96 @@ class SessionKeeper:
         history: Sequence[Entry] | None = None,
         off_loop: OffLoop = asyncio.to_thread,
     ) -> Persisted:
-        fresh = [entry for entry in entries if entry.key not in keeping.durable]
-        if keeping.waiting:
-            fresh = [entry for entry in fresh if entry.key not in keeping.waiting]
-        unknown = await self._unknown(session, [e for e in fresh if e.key not in keeping.stored])
-        keys = {entry.key for entry in fresh}.difference(entry.key for entry in unknown)
-        keeping.note_durable(keys)
-        known = [entry for entry in fresh if entry.key in keys]
-        chunks = [unknown[part] for part in write_ranges([len(one.raw) for one in unknown])]
+        new_entries = [entry for entry in entries if entry.key not in archive_state.durable_keys]
+        if archive_state.waiting_keys:
+            new_entries = [
+                entry for entry in new_entries if entry.key not in archive_state.waiting_keys
+            ]
+        unknown_entries = await self._without_stored(
+            session, [e for e in new_entries if e.key not in archive_state.stored_keys]
+        )
+        keys = {entry.key for entry in new_entries}.difference(
+            entry.key for entry in unknown_entries
+        )
+        archive_state.note_durable(keys)
+        known_entries = [entry for entry in new_entries if entry.key in keys]
+        chunks = [
+            unknown_entries[part]
+            for part in write_ranges([len(unknown_entry.raw) for unknown_entry in unknown_entries])
+        ]
         stored: set[SegmentId] = set()
-        kept = Persisted(where=self.archive.where, said="nothing new")
-        for number, planned in enumerate(chunks, start=1):
-            whole = (batch or Batch(at=now)) if number == len(chunks) else Batch(at=now)
+        outcome = Persisted(location=self.archive.location, problem="nothing new")
+        for number, planned_chunk in enumerate(chunks, start=1):
+            chunk_batch = (batch or Batch(at=now)) if number == len(chunks) else Batch(at=now)
             # Closing stores some messages early.
-            chunk = [entry for entry in planned if entry.key not in keeping.durable]
-            made = await self._ingested(
+            chunk = [
+                entry for entry in planned_chunk if entry.key not in archive_state.durable_keys
+            ]
+            ingest_result = await self._ingest_chunk(
                 session,
                 chunk,
                 history or entries,
-                keeping,
+                archive_state,
                 now=now,
                 source=source,
-                known=known,
+                known_entries=known_entries,
                 off_loop=off_loop,
             )
-            known = []
+            known_entries = []
             if chunk:
-                whole = await self._with_new(whole, made, session)
-            if whole.empty:
-                keeping.note_durable({entry.key for entry in chunk})
+                chunk_batch = await self._add_segments(chunk_batch, ingest_result, session)
+            if chunk_batch.empty:
+                archive_state.note_durable({entry.key for entry in chunk})
                 continue
-            learn = partial(note_stored, keeping, session, chunk)
-            kept = await self.archive.write(whole, learn)
-            if kept.waits:
-                keeping.waiting.update(entry.key for entry in chunk)
-            elif kept.where == "nowhere":
-                return kept
+            note_chunk = partial(note_stored, archive_state, session, chunk)
+            outcome = await self.archive.write(chunk_batch, note_chunk)
+            if outcome.is_waiting:
+                archive_state.waiting_keys.update(entry.key for entry in chunk)
+            elif outcome.location == "nowhere":
+                return outcome
             else:
-                learn(kept)
+                note_chunk(outcome)
                 self.stored_batches += 1
-                stored.update(() if kept.written is None else kept.written.stored)
-        if keeping.may_be_broken and unknown:
-            keeping.may_be_broken = False
-            replies = [entry.key for entry in unknown if entry.role == "assistant"]
-            said = stored.intersection(segment_id(session, key) for key in replies)
-            if said:
-                await drop_repeated(session, entries, said, keeping, self.store)
+                stored.update(() if outcome.write_result is None else outcome.write_result.stored)
+        if archive_state.may_be_broken and unknown_entries:
+            archive_state.may_be_broken = False
+            reply_keys = [entry.key for entry in unknown_entries if entry.role == "assistant"]
+            new_reply_ids = stored.intersection(segment_id(session, key) for key in reply_keys)
+            if new_reply_ids:
+                await drop_repeated(session, entries, new_reply_ids, archive_state, self.store)
         if source == "reply" and entries[-1].message.ending != "complete":
-            keeping.may_be_broken = True
-        return kept
+            archive_state.may_be_broken = True
+        return outcome
 
-    async def _with_new(self, batch: Batch, made: IngestResult, session: str) -> Batch:
-        vectors = await embed_now(made.segments, self._embedders, self._late_embedders)
-        embedded = {some.embedder for some in vectors}
-        waiting = [job for job in made.jobs if job.key not in embedded]
+    async def _add_segments(self, batch: Batch, ingest_result: IngestResult, session: str) -> Batch:
+        vectors = await embed_now(ingest_result.segments, self._embedders, self._late_embedders)
+        embedder_names = {vector.embedder for vector in vectors}
+        waiting = [job for job in ingest_result.jobs if job.key not in embedder_names]
         jobs = (*batch.jobs, *waiting, *self._extraction(session, batch.at, left=False))
-        return replace(batch, segments=made.segments, vectors=vectors, jobs=jobs)
+        return replace(batch, segments=ingest_result.segments, vectors=vectors, jobs=jobs)
 
-    async def _ingested(
+    async def _ingest_chunk(
         self,
         session: str,
         chunk: Sequence[Entry],
         entries: Sequence[Entry],
-        keeping: ArchiveState,
+        archive_state: ArchiveState,
         *,
         now: float,
         source: Source,
         said_at: float | None = None,
-        known: Sequence[Entry] = (),
+        known_entries: Sequence[Entry] = (),
         off_loop: OffLoop = asyncio.to_thread,
     ) -> IngestResult:
-        mask = TextMask(self._settings.redaction, keeping.secrets, judged=keeping.judged)
+        mask = TextMask(
+            self._settings.redaction, archive_state.secrets, judged=archive_state.judged_texts
+        )
 
         def work() -> IngestResult:
             # Collect secrets of messages by another process, to mask them in later messages.
-            for entry in known if self._settings.redaction.enabled else ():
+            for entry in known_entries if self._settings.redaction.enabled else ():
                 mask.message(entry.message)
-            names, fetched = earlier_calls(chunk, entries)
+            names, fetched_ids = earlier_calls(chunk, entries)
             return ingest(
                 chunk,
                 session=session,
@@ -542,28 +596,28 @@ class SessionKeeper:
                 embedders=[embedder.name for embedder in self._embedders],
                 indexed="sessions" in self._settings.index.sources,
                 tool_names=names,
-                fetched_ids=fetched,
-                secrets=keeping.secrets,
-                judged=keeping.judged,
+                fetched_ids=fetched_ids,
+                secrets=archive_state.secrets,
+                judged=archive_state.judged_texts,
             )
 
         alone = {chunk[0].key} if len(chunk) == 1 else set()
-        keeping.being_masked |= alone
+        archive_state.masking_keys |= alone
         try:
-            size_bytes = sum(len(entry.raw) for entry in (*known, *chunk))
+            size_bytes = sum(len(entry.raw) for entry in (*known_entries, *chunk))
             return await _call_off_loop(size_bytes, off_loop, work)
         finally:
-            keeping.being_masked -= alone
+            archive_state.masking_keys -= alone
 
-    async def _unknown(self, session: str, entries: list[Entry]) -> list[Entry]:
+    async def _without_stored(self, session: str, entries: list[Entry]) -> list[Entry]:
         if sum(len(entry.raw) for entry in entries) <= INLINE_BYTES:
             return entries
         ids = {segment_id(session, entry.key): entry for entry in entries}
         try:
-            known = await self.store.known(list(ids))
+            known_ids = await self.store.known(list(ids))
         except NoAnswer:
             return entries
-        return [entry for id_, entry in ids.items() if id_ not in known]
+        return [entry for id_, entry in ids.items() if id_ not in known_ids]
 
     def _extraction(self, session: str, now: float, *, left: bool) -> tuple[NewJob, ...]:
         if not self._reads_facts:

@@ -13,7 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from recollect.core.boundary import Failure, attempted
-from recollect.core.engine.archive import Persisted, Where
+from recollect.core.engine.archive import Location, Persisted
 from recollect.core.engine.guarded_store import GuardedStore
 from recollect.core.formats.request import fill_frame, frame_of
 from recollect.core.formats.stored_records import StateWriter
@@ -47,66 +47,68 @@ from recollect.system.config.settings import Redaction as RedactionSettings
 _WEIGHER: Final = Weigher()
 """Divides the tokens of a message among its parts."""
 _BLOCKS = frozenset({"inject", "stand"})
-MOST_READ = 8
+MAX_READ = 8
 """Number of a session's newest messages to read: a broken reply, the request after it, and a reply
 of a few messages (reasoning, text and calls in OpenAI Responses)."""
-_E = TypeVar("_E", bound=Edit)
+EditT = TypeVar("EditT", bound=Edit)
 
 
 def session_write(
-    session: str, state: SessionState, keeping: ArchiveState, redaction: RedactionSettings
+    session: str, state: SessionState, archive_state: ArchiveState, redaction: RedactionSettings
 ) -> SessionWrite:
-    written = keeping.path
-    shared = len(written)
-    if state.path[:shared] != written:  # skip the loop if only new messages follow
-        pairs = enumerate(zip(written, state.path, strict=False))
-        shared = next((at for at, (old, new) in pairs if old != new), len(state.path))
+    stored_path = archive_state.path
+    shared = len(stored_path)
+    if state.path[:shared] != stored_path:  # skip the loop if only new messages follow
+        pairs = enumerate(zip(stored_path, state.path, strict=False))
+        shared = next(
+            (index for index, (old_key, new_key) in pairs if old_key != new_key), len(state.path)
+        )
 
     def mask(text: str) -> str:
-        return redact(text, pii=redaction.pii, judged_texts=keeping.judged).text
+        return redact(text, pii=redaction.pii, judged_texts=archive_state.judged_texts).text
 
-    def masked(edit: Edit) -> Edit:
-        return _masked(edit, mask) if redaction.enabled else edit
+    def mask_edit(edit: Edit) -> Edit:
+        return _mask_edit(edit, mask) if redaction.enabled else edit
 
     telling = [edit for edit in state.edits if not isinstance(edit, LeaveOut)]
     return SessionWrite(
         session=session,
         turn=state.turn,
-        state=keeping.writer.split(state, masked),
-        about=quoted_by([*telling, *(edit for edit, _ in state.dormant)]),
+        state=archive_state.writer.split(state, mask_edit),
+        about=find_quoted_ids([*telling, *(edit for edit, _ in state.dormant)]),
         path_from=shared,
         path=state.path[shared:],
         ids=state.ids[shared:],
     )
 
 
-def _masked(edit: _E, mask: Callable[[str], str]) -> _E:
+def _mask_edit(edit: EditT, mask: Callable[[str], str]) -> EditT:
     if isinstance(edit, Shorten | Insert):
         text = mask(edit.text)
         return edit if text == edit.text else replace(edit, text=text)
     if isinstance(edit, Cut):
         summary = mask(edit.summary)
-        ended = tuple(_masked(block, mask) for block in edit.ended)
-        carried = edit.carried and mask_carried(edit.carried, mask)
-        if (summary, ended, carried) == (edit.summary, edit.ended, edit.carried):
+        ended_blocks = tuple(_mask_edit(block, mask) for block in edit.ended)
+        carried_details = edit.carried and mask_carried(edit.carried, mask)
+        if (summary, ended_blocks, carried_details) == (edit.summary, edit.ended, edit.carried):
             return edit
-        return replace(edit, summary=summary, ended=ended, carried=carried)
+        return replace(edit, summary=summary, ended=ended_blocks, carried=carried_details)
     return edit
 
 
-def mask_carried(carried: Carried, mask: Callable[[str], str]) -> Carried:
-    def masked(texts: tuple[str, ...]) -> tuple[str, ...]:
+def mask_carried(details: Carried, mask: Callable[[str], str]) -> Carried:
+    def mask_texts(texts: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(mask(text) for text in texts)
 
     return Carried(
-        read_files=masked(carried.read_files),
-        modified_files=masked(carried.modified_files),
+        read_files=mask_texts(details.read_files),
+        modified_files=mask_texts(details.modified_files),
         failures=tuple(
             replace(failure, tool=mask(failure.tool), said=mask(failure.said))
-            for failure in carried.failures
+            for failure in details.failures
         ),
-        identifiers=masked(carried.identifiers),
-        lines=tuple(replace(line, text=mask(line.text)) for line in carried.lines),
+        identifiers=mask_texts(details.identifiers),
+        lines=tuple(replace(line, text=mask(line.text)) for line in details.lines),
     )
 
 
@@ -126,22 +128,26 @@ class RecordedOutcomes:
     def record(self, report: Report, name: NameChanges) -> RecordedOutcomes:
         """Return the outcomes after one more turn. `name` stores a record and returns its hash."""
         keys = tuple(map(attrgetter("key"), report.entries))
-        same = (self.edits, self.repairs) == (report.edits, report.view.repairs)
-        if self.chain and same and keys[: len(self.keys)] == self.keys:
+        are_same = (self.edits, self.repairs) == (report.edits, report.view.repairs)
+        if self.chain and are_same and keys[: len(self.keys)] == self.keys:
             fates = self.newest.fates
         else:
             fates = _fates(report, self.newest.fates)
         places = dict(zip(keys, range(len(keys)), strict=True))
-        own = tuple(
+        own_blocks = tuple(
             (-1 if key is None else places[key], fate)
             for key, rows in own_rows(report.view).items()
             for fate in rows
         )
         cut = newest_cut(report.edits)
-        now = OutcomeChanges(fates=fates, own_outcomes=own, cut=None if cut is None else cut.reason)
-        done = replace(self, newest=now, keys=keys, edits=report.edits, repairs=report.view.repairs)
+        now = OutcomeChanges(
+            fates=fates, own_outcomes=own_blocks, cut=None if cut is None else cut.reason
+        )
+        next_record = replace(
+            self, newest=now, keys=keys, edits=report.edits, repairs=report.view.repairs
+        )
         if self.chain and now == self.newest:
-            return done
+            return next_record
         chain, changes = self.chain, now
         while chain:
             changes = _changes_since(chain, now)
@@ -151,7 +157,7 @@ class RecordedOutcomes:
                 break
             chain, changes = chain[:-1], now
         record = _OutcomeRecord(name=name(changes), weight=_weight(changes), fates=fates)
-        return replace(done, chain=(*chain, record))
+        return replace(next_record, chain=(*chain, record))
 
     @property
     def names(self) -> tuple[PieceHash, ...]:
@@ -179,13 +185,13 @@ def _weight(changes: OutcomeChanges) -> int:
 
 def _changes_since(chain: tuple[_OutcomeRecord, ...], now: OutcomeChanges) -> OutcomeChanges:
     known = chain[-1].fates
-    changed = {
+    changed_fates = {
         place: fate
         for place, fate in now.fates.items()
-        if (old := known.get(place)) is not fate and old != fate
+        if (known_fate := known.get(place)) is not fate and known_fate != fate
     }
     kept = [place for place in known if place not in now.fates]
-    return replace(now, number=len(chain), fates=changed, kept=kept)
+    return replace(now, number=len(chain), fates=changed_fates, kept=kept)
 
 
 def _fates(report: Report, before: Mapping[int, Fate]) -> dict[int, Fate]:
@@ -243,44 +249,48 @@ class FinishedTurn:
 
 def record_turn(
     turn: FinishedTurn,
-    last: LastRecord,
+    last_record: LastRecord,
     mask: TextMask,
     *,
-    forgotten: AbstractSet[MessageId] = frozenset(),
+    forgotten_ids: AbstractSet[MessageId] = frozenset(),
     usage: Usage | None = None,
 ) -> RecordedTurn:
     """Make the record of a turn. Pieces that quote a forgotten message are listed, but not stored.
     `usage` is the provider's token count for the previous turn."""
     request, report = turn.request, turn.report
-    made: dict[PieceHash, LedgerPiece] = {}
+    pieces: dict[PieceHash, LedgerPiece] = {}
 
     frame = frame_of(request, as_it_came=turn.as_it_came)
 
     def add(piece: LedgerPiece) -> PieceHash:
-        if piece.hash not in last.known and forgotten.isdisjoint(piece.about):
-            made[piece.hash] = piece
+        if piece.hash not in last_record.known and forgotten_ids.isdisjoint(piece.about):
+            pieces[piece.hash] = piece
         return piece.hash
 
-    def named(
-        kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = (), *, exact: bool = True
+    def add_piece(
+        kind: PieceKind,
+        body: bytes,
+        quoted_by_row: tuple[MessageId, ...] = (),
+        *,
+        exact: bool = True,
     ) -> PieceHash:
-        masked, unchanged = mask.body(body)
-        return add(_piece(kind, masked, about, exact=exact and unchanged))
+        masked_body, is_unchanged = mask.body(body)
+        return add(_piece(kind, masked_body, quoted_by_row, exact=exact and is_unchanged))
 
     def mask_reason(reason: Reason) -> Reason:
         return reason.mask_texts(lambda text: _mask_word(text, mask))
 
     rows = report.view.rows
-    kept = count_equal_rows(rows, last)
-    about = _whose(report, rows[kept:])
-    added = tuple([named("row", row.raw, about(row)) for row in rows[kept:]])
-    outcomes = last.outcomes.record(
-        report, lambda made: add(_piece("outcomes", write_outcomes(made, mask_reason)))
+    kept_count = count_equal_rows(rows, last_record)
+    quoted_by_row = _find_quoted(report, rows[kept_count:])
+    row_hashes = tuple([add_piece("row", row.raw, quoted_by_row(row)) for row in rows[kept_count:]])
+    outcomes = last_record.outcomes.record(
+        report, lambda pieces: add(_piece("outcomes", write_outcomes(pieces, mask_reason)))
     )
-    system = None if request.system is None else named("system", request.system)
-    tools = None if request.tools is None else named("tools", request.tools)
-    same_head = last.known.issuperset(name for name in (system, tools) if name)
-    figures, last_figures = last.figures.next(report, _WEIGHER, usage, same_head=same_head)
+    system = None if request.system is None else add_piece("system", request.system)
+    tools = None if request.tools is None else add_piece("tools", request.tools)
+    same_head = last_record.known.issuperset(name for name in (system, tools) if name)
+    figures, last_figures = last_record.figures.next(report, _WEIGHER, usage, same_head=same_head)
     record = TurnRecord(
         session=report.session,
         number=report.turn,
@@ -289,18 +299,18 @@ def record_turn(
         model=report.model,
         system=system,
         tools=tools,
-        rest=named("rest", frame, exact=_gives_it_back(frame, turn)),
+        rest=add_piece("rest", frame, exact=_is_rebuilt_exactly(frame, turn)),
         report=add(_piece("report", write_report(report, mask_reason, figures.to_dict()))),
         outcomes=outcomes.names,
-        kept_rows=kept,
-        rows=added,
+        kept_rows=kept_count,
+        rows=row_hashes,
     )
     return RecordedTurn(
         record=record,
-        pieces=tuple(made.values()),
+        pieces=tuple(pieces.values()),
         last=LastRecord(
             raws=tuple([row.raw for row in rows]),
-            hashes=last.hashes[:kept] + added,
+            hashes=last_record.hashes[:kept_count] + row_hashes,
             known=frozenset(n for n in (record.system, record.tools, record.rest) if n),
             outcomes=outcomes,
             figures=last_figures,
@@ -308,14 +318,14 @@ def record_turn(
     )
 
 
-def _gives_it_back(frame: bytes, turn: FinishedTurn) -> bool:
+def _is_rebuilt_exactly(frame: bytes, turn: FinishedTurn) -> bool:
     """Return whether the request can be rebuilt byte for byte: not if a JSON key is escaped or
     occurs twice."""
     request = turn.request
     if not turn.as_it_came or request.body is None:
         return True
-    filled = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
-    return filled == request.body
+    rebuilt_body = fill_frame(frame, request.messages, system=request.system, tools=request.tools)
+    return rebuilt_body == request.body
 
 
 def count_equal_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
@@ -335,51 +345,51 @@ def _mask_word(text: str, mask: TextMask) -> str:
 
 
 def _piece(
-    kind: PieceKind, body: bytes, about: tuple[MessageId, ...] = (), *, exact: bool = True
+    kind: PieceKind, body: bytes, quoted_ids: tuple[MessageId, ...] = (), *, exact: bool = True
 ) -> LedgerPiece:
     name = piece_hash(kind, body)
-    return LedgerPiece(hash=name, kind=kind, body=body, about=about, exact=exact)
+    return LedgerPiece(hash=name, kind=kind, body=body, about=quoted_ids, exact=exact)
 
 
-def _whose(report: Report, rows: Sequence[Row]) -> Callable[[Row], tuple[MessageId, ...]]:
+def _find_quoted(report: Report, rows: Sequence[Row]) -> Callable[[Row], tuple[MessageId, ...]]:
     sources = {key for row in rows if isinstance(row, Slot) for key in row.sources}
     entries = report.entries if sources else ()
     ids = {entry.key: entry.id for entry in entries if entry.key in sources}
     quoting = [edit for edit in report.edits if isinstance(edit, Insert | Shorten) and edit.quotes]
     cut = newest_cut(report.edits)
-    summarized = () if cut is None else cut.covers
+    summarized_ids = () if cut is None else cut.covers
 
-    def about(row: Row) -> tuple[MessageId, ...]:
+    def find_row_sources(row: Row) -> tuple[MessageId, ...]:
         if isinstance(row, Entry):
-            return (row.id, *_recalled_by(row))
-        own = [ids[key] for key in row.sources if key in ids]
+            return (row.id, *_ids_recalled_by(row))
+        source_ids = [ids[key] for key in row.sources if key in ids]
         texts = [part.text for part in row.parts if isinstance(part, Text | ToolResult)]
-        held = [edit for edit in quoting if any(edit.text in text for text in texts)]
-        if not held and not _BLOCKS.isdisjoint(row.notes):
+        quoting_edits = [edit for edit in quoting if any(edit.text in text for text in texts)]
+        if not quoting_edits and not _BLOCKS.isdisjoint(row.notes):
             # The block was changed after the edit, so it may quote any of these messages.
-            held = quoting
-        covered = summarized if "summary" in row.notes else ()
-        return tuple(dict.fromkeys([*own, *quoted_by(held), *covered]))
+            quoting_edits = quoting
+        covered_ids = summarized_ids if "summary" in row.notes else ()
+        return tuple(dict.fromkeys([*source_ids, *find_quoted_ids(quoting_edits), *covered_ids]))
 
-    return about
+    return find_row_sources
 
 
-def _recalled_by(entry: Entry) -> tuple[MessageId, ...]:
+def _ids_recalled_by(entry: Entry) -> tuple[MessageId, ...]:
     results = [part for part in entry.parts if isinstance(part, ToolResult)]
     return tuple(dict.fromkeys([id_ for part in results for id_ in part.recalls or ()]))
 
 
-def quoted_by(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
+def find_quoted_ids(edits: Sequence[Edit]) -> tuple[MessageId, ...]:
     """Return the messages that edits quote: in summaries, shortened results, recalled blocks."""
     cuts = [edit for edit in edits if isinstance(edit, Cut)]
-    covered = [id_ for cut in cuts for id_ in cut.covers]
+    covered_ids = [id_ for cut in cuts for id_ in cut.covers]
     blocks = [block for cut in cuts for block in cut.ended]
     quoting = [edit for edit in (*blocks, *edits) if isinstance(edit, Insert | Shorten)]
-    return tuple(dict.fromkeys([*covered, *(id_ for edit in quoting for id_ in edit.quotes)]))
+    return tuple(dict.fromkeys([*covered_ids, *(id_ for edit in quoting for id_ in edit.quotes)]))
 
 
-ReleasedTo: TypeAlias = Where | Literal["stale"]
-_RANK: dict[Where, int] = {"store": 0, "spool": 1, "nowhere": 2}
+ReleasedTo: TypeAlias = Location | Literal["stale"]
+_RANK: dict[Location, int] = {"store": 0, "spool": 1, "nowhere": 2}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -399,24 +409,24 @@ class ArchiveState:
 
     copy: Literal["missing", "current", "outdated"] = "missing"
     """Whether the session's state in RAM is the newest one. Outdated: use the stored one again."""
-    overtaken: bool = False
+    is_overtaken: bool = False
     """True if the store skipped the last write, because another process had written first."""
-    durable: set[EntryKey] = field(default_factory=set, repr=False)
-    stored: frozenset[EntryKey] = field(default=frozenset(), repr=False)
+    durable_keys: set[EntryKey] = field(default_factory=set, repr=False)
+    stored_keys: frozenset[EntryKey] = field(default=frozenset(), repr=False)
     """Newest messages that were in the store when the session was loaded, if the store says so."""
-    waiting: set[EntryKey] = field(default_factory=set, repr=False)
+    waiting_keys: set[EntryKey] = field(default_factory=set, repr=False)
     """Messages that neither the store nor the spool accepted, and that are held in RAM."""
-    given: dict[EntryKey, GivenMessage] = field(default_factory=dict, repr=False)
+    unstored_messages: dict[EntryKey, GivenMessage] = field(default_factory=dict, repr=False)
     """Messages to store that are not durable yet, in the order of the history."""
     may_be_broken: bool = False
     """True if the last reply broke off or another process observed it, until the next message."""
-    being_masked: set[EntryKey] = field(default_factory=set, repr=False)
+    masking_keys: set[EntryKey] = field(default_factory=set, repr=False)
     """Long messages that are masked alone at the moment."""
-    forgotten: set[MessageId] = field(default_factory=set, repr=False)
+    forgotten_ids: set[MessageId] = field(default_factory=set, repr=False)
     """Messages that the store refused as forgotten, so that no later text may quote them."""
     secrets: dict[str, None] = field(default_factory=dict, repr=False)
     """Secrets of the session, never stored. A secret is masked also where it lacks a label."""
-    judged: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
+    judged_texts: JudgedTexts = field(default_factory=JudgedTexts, repr=False)
     path: tuple[EntryKey, ...] = field(default=(), repr=False)
     writer: StateWriter = field(default_factory=StateWriter, repr=False)
     replaced: int = 0
@@ -427,33 +437,37 @@ class ArchiveState:
     """When a record last referred to no earlier one. After a day, the next record does so too."""
     refusals: int = 0
     tasks: list[asyncio.Task[Any]] = field(default_factory=list, repr=False)
-    where: Where = "nowhere"
+    location: Location = "nowhere"
     awaited: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-    trouble: list[StageLine] = field(default_factory=list)
+    report_lines: list[StageLine] = field(default_factory=list)
     abandoned: bool = False
     refused_at: float = 0.0
     """Time (`time.monotonic`) at which the provider last refused a request as too large."""
 
-    def give(self, session: str, entries: Sequence[Entry], *, now: float, source: Source) -> None:
+    def note_unstored(
+        self, session: str, entries: Sequence[Entry], *, now: float, source: Source
+    ) -> None:
         """Note the messages that are to be stored, so that closing can store or count them."""
         for entry in entries:
             key = entry.key
-            if not (key in self.durable or key in self.stored or key in self.given):
-                self.given[key] = GivenMessage(
+            if not (
+                key in self.durable_keys or key in self.stored_keys or key in self.unstored_messages
+            ):
+                self.unstored_messages[key] = GivenMessage(
                     session=session, entry=entry, history=entries, now=now, source=source
                 )
 
     def note_durable(self, keys: AbstractSet[EntryKey]) -> None:
-        self.durable |= keys
-        self.waiting -= keys
-        for key in keys & self.given.keys():
-            del self.given[key]
+        self.durable_keys |= keys
+        self.waiting_keys -= keys
+        for key in keys & self.unstored_messages.keys():
+            del self.unstored_messages[key]
 
     def write_from_start(self, replaced: int) -> None:
         """Write the session from its start again, because the store was replaced."""
         self.replaced = replaced
-        self.durable.clear()
-        self.stored = frozenset()
+        self.durable_keys.clear()
+        self.stored_keys = frozenset()
         self.path, self.last_record = (), LastRecord()
 
     def load_again(self) -> None:
@@ -473,85 +487,102 @@ class IngestCounts:
     redacted: int = 0
     tokens: int = 0
 
-    def plus(self, written: WriteResult, made: IngestResult) -> IngestCounts:
-        stored = frozenset(written.stored)
-        new = [one.segment for one in made.segments if one.segment.id in stored]
+    def plus(self, write_result: WriteResult, ingest_result: IngestResult) -> IngestCounts:
+        stored_ids = frozenset(write_result.stored)
+        new_segments = [
+            new_segment.segment
+            for new_segment in ingest_result.segments
+            if new_segment.segment.id in stored_ids
+        ]
         return replace(
             self,
-            stored=self.stored + len(written.stored),
-            known=self.known + len(written.known),
-            forgotten=self.forgotten + len(written.forgotten),
-            redacted=self.redacted + (made.redacted if new else 0),
-            tokens=self.tokens + sum(segment.tokens for segment in new),
+            stored=self.stored + len(write_result.stored),
+            known=self.known + len(write_result.known),
+            forgotten=self.forgotten + len(write_result.forgotten),
+            redacted=self.redacted + (ingest_result.redacted if new_segments else 0),
+            tokens=self.tokens + sum(segment.tokens for segment in new_segments),
         )
 
 
-def note_place(keeping: ArchiveState, kept: Persisted | Failure) -> None:
+def note_location(archive_state: ArchiveState, result: Persisted | Failure) -> None:
     """Record where a batch was written, and problems for the next report."""
-    where: Where = "nowhere" if isinstance(kept, Failure) else kept.where
-    keeping.where = max(keeping.where, where, key=_RANK.__getitem__)
-    if where != "store":
-        outcome: Outcome = "failed" if where == "nowhere" else "late"
-        reason = Reason(Cause.SPOOLED if where == "spool" else Cause.NOT_KEPT, error=kept.said)
-        keeping.trouble.append(
-            StageLine(stage="ingest", outcome=outcome, reasons=(reason,), seconds=0.0)
+    location: Location = "nowhere"
+    if isinstance(result, Failure):
+        problem = result.said
+    else:
+        location, problem = result.location, result.problem
+    archive_state.location = max(archive_state.location, location, key=_RANK.__getitem__)
+    if location != "store":
+        line_outcome: Outcome = "failed" if location == "nowhere" else "late"
+        reason = Reason(Cause.SPOOLED if location == "spool" else Cause.NOT_KEPT, error=problem)
+        archive_state.report_lines.append(
+            StageLine(stage="ingest", outcome=line_outcome, reasons=(reason,), seconds=0.0)
         )
 
 
 def newest_session(
-    stored: StoredSession | None, waiting: Sequence[SessionWrite]
+    stored_session: StoredSession | None, session_writes: Sequence[SessionWrite]
 ) -> StoredSession | None:
     """Return the session as it will be once these waiting writes (oldest first) are stored."""
-    for write in waiting:
-        path, ids = ((), ()) if stored is None else (stored.path, stored.ids)
-        if write.path_from > len(path) or (stored is not None and write.turn <= stored.turn):
+    for write in session_writes:
+        path, ids = (
+            ((), ()) if stored_session is None else (stored_session.path, stored_session.ids)
+        )
+        if write.path_from > len(path) or (
+            stored_session is not None and write.turn <= stored_session.turn
+        ):
             continue  # the store will refuse this write as stale
-        stored = StoredSession(
+        stored_session = StoredSession(
             session=write.session,
             turn=write.turn,
             state=write.state,
             path=path[: write.path_from] + write.path,
             ids=ids[: write.path_from] + write.ids,
         )
-    return stored
+    return stored_session
 
 
 async def drop_repeated(
     session: str,
     entries: Sequence[Entry],
-    said: AbstractSet[SegmentId],
-    keeping: ArchiveState,
+    new_reply_ids: AbstractSet[SegmentId],
+    archive_state: ArchiveState,
     store: GuardedStore,
 ) -> None:
     """Remove a reply that broke off if one of the messages `said` repeats it. Otherwise memory
     would hold it twice, and recall what the request contains."""
-    sent = {key for entry in entries for key in entry.segment_keys}
-    if keeping.stored and keeping.durable | keeping.stored <= sent:
+    sent_keys = {key for entry in entries for key in entry.segment_keys}
+    if (
+        archive_state.stored_keys
+        and archive_state.durable_keys | archive_state.stored_keys <= sent_keys
+    ):
         return
-    page = await attempted(store.page(session=session, limit=MOST_READ, descending=True))
-    newest = [] if isinstance(page, Failure) else [stored.segment for stored in page]
-    texts = [segment.text for segment in newest if segment.id in said]
-    repeated = [
+    page = await attempted(store.page(session=session, limit=MAX_READ, descending=True))
+    newest = (
+        [] if isinstance(page, Failure) else [stored_segment.segment for stored_segment in page]
+    )
+    texts = [segment.text for segment in newest if segment.id in new_reply_ids]
+    repeated_segments = [
         segment
         for segment in newest
         if segment.role == "assistant"
-        and segment.key not in sent
+        and segment.key not in sent_keys
         and any(repeats_broken(segment.text, text) for text in texts)
     ]
-    if repeated:
-        await attempted(store.withdraw([segment.id for segment in repeated]))
-        keys = {segment.key for segment in repeated}
-        keeping.durable -= keys
-        keeping.stored -= keys
+    if repeated_segments:
+        await attempted(store.withdraw([segment.id for segment in repeated_segments]))
+        keys = {segment.key for segment in repeated_segments}
+        archive_state.durable_keys -= keys
+        archive_state.stored_keys -= keys
 
 
 def note_stored(
-    keeping: ArchiveState, session: str, chunk: Sequence[Entry], kept: Persisted
+    archive_state: ArchiveState, session: str, chunk: Sequence[Entry], outcome: Persisted
 ) -> None:
-    keeping.note_durable({entry.key for entry in chunk})
-    written = kept.written
-    if written is not None and written.forgotten:
-        gone = frozenset(written.forgotten)
-        keeping.forgotten.update(
-            entry.id for entry in chunk if segment_id(session, entry.key) in gone
+    archive_state.note_durable({entry.key for entry in chunk})
+    write_result = outcome.write_result
+    if write_result is not None and write_result.forgotten:
+        forgotten_ids = frozenset(write_result.forgotten)
+        archive_state.forgotten_ids.update(
+            entry.id for entry in chunk if segment_id(session, entry.key) in forgotten_ids
         )

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from recollect.core.facts.book import FactBook
 
 NOTES_SESSION: Final = "notes"
-_MOST_SECTIONS: Final = 5_000
+_MAX_SECTIONS: Final = 5_000
 _EXCHANGE_REACH: Final = 3
 
 
@@ -86,19 +86,28 @@ class MemoryLookup:
 
     async def messages(self, ids: Sequence[SegmentId]) -> tuple[StoredSegment, ...]:
         """Return the messages with these ids that exist and are visible."""
-        stored = await self._parts.store.segments(ids)
-        return tuple(one for one in stored if self._reaches(one))
+        segments = await self._parts.store.segments(ids)
+        return tuple(segment for segment in segments if self._is_visible(segment))
 
     async def message_at(self, sequence: int) -> StoredSegment | None:
         """Return the message at this position of the archive; None if it is not visible."""
         page = await self._parts.store.page(after=sequence - 1, limit=1)
-        return next((one for one in page if one.sequence == sequence and self._reaches(one)), None)
+        return next(
+            (
+                segment
+                for segment in page
+                if segment.sequence == sequence and self._is_visible(segment)
+            ),
+            None,
+        )
 
-    async def around(
-        self, stored: StoredSegment, *, before: int, after: int
+    async def find_neighbors(
+        self, stored_segment: StoredSegment, *, before: int, after: int
     ) -> tuple[tuple[StoredSegment, ...], tuple[StoredSegment, ...]]:
         """Return the messages directly before and after a message in its session."""
-        return await self._parts.store.call(_read_around, stored, before=before, after=after)
+        return await self._parts.store.call(
+            _read_around, stored_segment, before=before, after=after
+        )
 
     async def exchanges(
         self, hits: Sequence[StoredSegment]
@@ -109,13 +118,15 @@ class MemoryLookup:
     async def files(self) -> tuple[str, ...]:
         """Return the paths of the memory files that Recollect follows."""
         sessions = await self._parts.store.sessions()
-        names = [one.session for one in sessions if one.session.startswith(FILE_SESSIONS)]
+        names = [
+            summary.session for summary in sessions if summary.session.startswith(FILE_SESSIONS)
+        ]
         return tuple(sorted(name.removeprefix(FILE_SESSIONS) for name in names))
 
     async def file(self, path: str) -> tuple[StoredSegment, ...]:
         """Return the stored sections of a memory file. The file itself is not read."""
         name = f"{FILE_SESSIONS}{path}"
-        return await self._parts.store.page(session=name, limit=_MOST_SECTIONS)
+        return await self._parts.store.page(session=name, limit=_MAX_SECTIONS)
 
     async def note(self, text: str) -> NoteResult:
         """Store a note that the model wrote, in this session or in the session `notes`."""
@@ -148,17 +159,17 @@ class MemoryLookup:
         """Store hashes of tool answers, so that every process recognizes them."""
         if self._parts.keeper is not None:
             archive = self._parts.keeper.archive
-            await attempted(self._parts.tool_answers.keep(archive, now=self.now()))
+            await attempted(self._parts.tool_answers.store_marks(archive, now=self.now()))
 
-    def _reaches(self, stored: StoredSegment) -> bool:
-        session = stored.segment.session
+    def _is_visible(self, stored_segment: StoredSegment) -> bool:
+        session = stored_segment.segment.session
         return self._session in (None, session) or session.startswith(FILE_SESSIONS)
 
 
 async def _read_around(
-    store: Store, stored: StoredSegment, *, before: int, after: int
+    store: Store, stored_segment: StoredSegment, *, before: int, after: int
 ) -> tuple[tuple[StoredSegment, ...], tuple[StoredSegment, ...]]:
-    session, sequence = stored.segment.session, stored.sequence
+    session, sequence = stored_segment.segment.session, stored_segment.sequence
     earlier: tuple[StoredSegment, ...] = ()
     later: tuple[StoredSegment, ...] = ()
     if before:
@@ -175,24 +186,24 @@ async def _read_exchanges(
     for hit in hits:
         sequence, session = hit.sequence, hit.segment.session
         exchange = [hit]
-        if not _by_user(hit):
+        if not _is_by_user(hit):
             earlier = await store.page(
                 after=sequence, limit=_EXCHANGE_REACH, session=session, descending=True
             )
-            for stored in earlier:
-                exchange.insert(0, stored)
-                if _by_user(stored):
+            for neighbor in earlier:
+                exchange.insert(0, neighbor)
+                if _is_by_user(neighbor):
                     break
-        for stored in await store.page(after=sequence, limit=_EXCHANGE_REACH, session=session):
-            if _by_user(stored):
+        for neighbor in await store.page(after=sequence, limit=_EXCHANGE_REACH, session=session):
+            if _is_by_user(neighbor):
                 break
-            exchange.append(stored)
+            exchange.append(neighbor)
         exchanges[hit.segment.id] = tuple(exchange)
     return exchanges
 
 
-def _by_user(stored: StoredSegment) -> bool:
-    return stored.segment.role == "user" and stored.segment.tool is None
+def _is_by_user(stored_segment: StoredSegment) -> bool:
+    return stored_segment.segment.role == "user" and stored_segment.segment.tool is None
 
 
 NoteOutcome: TypeAlias = Literal["stored", "known", "forgotten", "nothing"]
@@ -219,7 +230,7 @@ async def keep_note(
     embedders: Sequence[str] = (),
 ) -> NoteResult:
     """Write a note to the archive as a message of `session`, with this role."""
-    made = ingest(
+    ingest_result = ingest(
         [_entry(text, secret, weigher, role)],
         session=session,
         source="note",
@@ -228,14 +239,16 @@ async def keep_note(
         now=now,
         embedders=embedders,
     )
-    if not made.segments:
+    if not ingest_result.segments:
         return NoteResult(outcome="nothing")
-    written = await store.write(Batch(at=now, segments=made.segments, jobs=made.jobs))
-    segment = made.segments[-1].segment
-    if segment.id in written.forgotten:
+    write_result = await store.write(
+        Batch(at=now, segments=ingest_result.segments, jobs=ingest_result.jobs)
+    )
+    segment = ingest_result.segments[-1].segment
+    if segment.id in write_result.forgotten:
         return NoteResult(outcome="forgotten", segment=segment)
     return NoteResult(
-        outcome="stored" if segment.id in written.stored else "known", segment=segment
+        outcome="stored" if segment.id in write_result.stored else "known", segment=segment
     )
 
 

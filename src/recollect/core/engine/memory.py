@@ -42,9 +42,9 @@ def read_messages(
     return entries
 
 
-def listed_message(stored: StoredSegment) -> StoredMessage:
+def to_listed_message(stored_segment: StoredSegment) -> StoredMessage:
     """Return a stored message as `Engine.messages` lists it."""
-    segment = stored.segment
+    segment = stored_segment.segment
     return StoredMessage(
         id=segment.id,
         session=segment.session,
@@ -52,7 +52,7 @@ def listed_message(stored: StoredSegment) -> StoredMessage:
         text=segment.text,
         said_at=segment.said_at,
         tool=segment.tool,
-        place=stored.sequence,
+        place=stored_segment.sequence,
     )
 
 
@@ -93,7 +93,9 @@ def _check_waiting(parts: EngineParts, order: ForgetOrder) -> None:
     """Raise StoreUnavailable if messages wait for the store that the order may select. An order for
     sessions does not wait for other sessions, whose messages may never arrive."""
     states = () if parts.keeper is None else parts.keeper.states
-    waiting_ids = {given.session for state in states for given in state.given.values()}
+    waiting_ids = {
+        message.session for state in states for message in state.unstored_messages.values()
+    }
     by_content = order.segments or order.message_ids or order.matching or order.pattern
     by_session = bool(order.sessions) and not (by_content or order.facts)
     if not waiting_ids or not by_session or not waiting_ids.isdisjoint(order.sessions):

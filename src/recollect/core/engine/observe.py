@@ -11,15 +11,15 @@ from typing import Any
 
 from recollect.core.boundary import Boundary
 from recollect.core.compaction.cut import TriggerResult, trigger
-from recollect.core.engine.archive import Where
+from recollect.core.engine.archive import Location
 from recollect.core.engine.parts import EngineParts
 from recollect.core.engine.session import (
     MarkReply,
     Observation,
     Session,
     StoredReply,
-    holds_reply,
-    load,
+    can_be_reply,
+    load_state,
     reply_pieces,
 )
 from recollect.core.formats.codec import CODECS
@@ -43,7 +43,7 @@ from recollect.core.values.report import StageLine
 from recollect.system.config import FALLBACK_WINDOW_TOKENS
 
 SHRINK_RATIO = 0.9
-LEAST_WINDOW_TOKENS = 1_024
+MIN_WINDOW_TOKENS = 1_024
 """A smaller window is not plausible, because it could not hold a question and its answer."""
 _COUNT_RATIO = 2.0
 
@@ -72,7 +72,7 @@ class Observer:
         mark: MarkReply | None = None,
     ) -> Observation:
         """Learn from a reply and store it. The caller holds the session's lock."""
-        given = reply
+        received_reply = reply
         if isinstance(reply, list | tuple):
             events, reply = reply, StreamedReply()
             async with boundary.stage("read") as stage:
@@ -80,42 +80,42 @@ class Observer:
                 stage.explain(Reason(Cause.USAGE_READ))
         state = session.state
         if state.sent_at is None:  # another process prepared the request that this reply answers
-            state = await load(session, self._parts.reader, boundary)
+            state = await load_state(session, self._parts.reader, boundary)
         if not state.turn:
             boundary.note("read", "failed", Reason(Cause.NEVER_PREPARED))
         usage: Usage | None = None
         overflow: Overflow | None = None
         async with boundary.stage("read") as stage:
-            usage, overflow = await stage.call(learned_from, reply, self._recognize_overflow)
+            usage, overflow = await stage.call(read_outcome, reply, self._recognize_overflow)
             stage.explain(Reason(Cause.USAGE_READ))
-        if overflow is None and not holds_reply(given):
-            kind = type(given).__name__
+        if overflow is None and not can_be_reply(received_reply):
+            kind = type(received_reply).__name__
             boundary.note("read", "failed", Reason(Cause.NOT_A_REPLY, kind=kind))
         doubt = None
         if overflow is not None:
-            session.keeping.refused_at = time.monotonic()
+            session.archive_state.refused_at = time.monotonic()
             sent = () if session.last_draft is None else session.last_draft.given.request.messages
             doubt = doubt_limit(state, overflow, sent)
             state = state if doubt is not None else after_overflow(state, overflow)
         if usage and state.sent_estimate_tokens and self._parts.settings.tokens.calibrate:
-            whole = reply.reply() if isinstance(reply, StreamedReply) else reply
-            learned = state.calibration.learn(
+            whole_reply = reply.reply() if isinstance(reply, StreamedReply) else reply
+            calibration = state.calibration.learn(
                 estimated_tokens=state.sent_estimate_tokens,
-                reported_tokens=usage.input_tokens + read_cleared_tokens(whole),
+                reported_tokens=usage.input_tokens + read_cleared_tokens(whole_reply),
             )
-            state = replace(state, calibration=learned)
+            state = replace(state, calibration=calibration)
         if usage is not None:
-            session.keeping.usage = usage
+            session.archive_state.usage = usage
             ttl = self._parts.settings.pruning.ttl
             pause = state.pause_seconds
-            went_on = pause is not None and pause < ttl
+            has_continued = pause is not None and pause < ttl
             state = replace(
-                state, cache=state.cache.learn(usage, pause_seconds=pause, went_on=went_on)
+                state, cache=state.cache.learn(usage, pause_seconds=pause, went_on=has_continued)
             )
         session.state = state
-        entries, archived = await self._keep_reply(session, reply, boundary, wait=wait, mark=mark)
-        due = self._due(session, usage, sum(entry.tokens for entry in entries))
-        self._note_beside(session, boundary)
+        entries, location = await self._store_reply(session, reply, boundary, wait=wait, mark=mark)
+        due = self._choose_due(session, usage, sum(entry.tokens for entry in entries))
+        self._note_background(session, boundary)
         causes = {line.cause for line in boundary.failures}
         no_reply = not causes.isdisjoint((Cause.NOT_A_REPLY, Cause.NEVER_PREPARED))
         return Observation(
@@ -127,12 +127,12 @@ class Observer:
             due=due.due,
             due_reason=due.reason,
             flush_first=due.flush_first,
-            archived=None if no_reply else archived,
+            archived=None if no_reply else location,
             being_stored=bool(entries) and self._parts.keeper is not None and not wait,
             broken_off=isinstance(reply, StreamedReply) and reply.broken_off,
         )
 
-    async def _keep_reply(
+    async def _store_reply(
         self,
         session: Session,
         reply: Any,
@@ -140,7 +140,7 @@ class Observer:
         *,
         wait: bool,
         mark: MarkReply | None,
-    ) -> tuple[tuple[Entry, ...], Where | None]:
+    ) -> tuple[tuple[Entry, ...], Location | None]:
         entries: tuple[Entry, ...] = ()
         async with boundary.stage("read") as stage:
             entries = await stage.call(
@@ -155,42 +155,44 @@ class Observer:
         if keeper is None:
             return entries, None
         if entries:
-            stored = StoredReply(session=session.id, turn=requests_of(session.state))
+            stored_reply = StoredReply(session=session.id, turn=requests_of(session.state))
             session.state = with_reply(session.state, entries, session.sent_messages)
-            keeper.keep_reply(
+            keeper.store_reply(
                 session.id,
                 entries,
-                session.keeping,
+                session.archive_state,
                 now=self._parts.clock.now(),
-                pieces=reply_pieces(marks, stored),
+                pieces=reply_pieces(marks, stored_reply),
             )
         if not wait:
             await asyncio.sleep(0)  # start the write before returning
             return entries, None
         seconds = settings.turn.deadline_seconds
-        done = await keeper.wait(session.keeping, seconds)
-        boundary.add(session.keeping.trouble)
-        if not done:
+        is_done = await keeper.wait(session.archive_state, seconds)
+        boundary.add(session.archive_state.report_lines)
+        if not is_done:
             boundary.note("ingest", "late", Reason(Cause.WRITE_GOES_ON, seconds=seconds))
-        return entries, session.keeping.where if done else "nowhere"
+        return entries, session.archive_state.location if is_done else "nowhere"
 
-    def _due(self, session: Session, usage: Usage | None, reply_tokens: int) -> TriggerResult:
+    def _choose_due(
+        self, session: Session, usage: Usage | None, reply_tokens: int
+    ) -> TriggerResult:
         draft, state = session.last_draft, session.state
         if draft is None:
             return TriggerResult(due="nothing", reason=Reason(Cause.NOTHING_PREPARED))
-        never = self._parts.compactor.why_never
-        if never is not None:
-            return TriggerResult(due="nothing", reason=never)
-        used = None
+        never_reason = self._parts.compactor.why_never
+        if never_reason is not None:
+            return TriggerResult(due="nothing", reason=never_reason)
+        used_tokens = None
         if newest_cut(state.edits) != newest_cut(draft.edits):
             pass  # the usage describes a request before the compaction
         elif usage is not None:
-            used = usage.input_tokens + usage.output_tokens
+            used_tokens = usage.input_tokens + usage.output_tokens
         elif state.sent_estimate_tokens:
-            used = draft.given.calibrate(state.sent_estimate_tokens + reply_tokens)
+            used_tokens = draft.given.calibrate(state.sent_estimate_tokens + reply_tokens)
         settings = self._parts.settings.compaction
         due = trigger(
-            used_tokens=used,
+            used_tokens=used_tokens,
             limits=draft.given.limits,
             settings=settings,
             compactions=state.compactions,
@@ -201,12 +203,12 @@ class Observer:
             self._parts.compactor.start_early(session, draft, due)
         return due
 
-    def _note_beside(self, session: Session, boundary: Boundary) -> None:
+    def _note_background(self, session: Session, boundary: Boundary) -> None:
         if self._parts.keeper is not None:
             self._parts.keeper.note_trouble(boundary)
-        failed, session.compaction_failure = session.compaction_failure, None
-        if failed is not None:
-            boundary.note("compact", "failed", failed)
+        failure_reason, session.compaction_failure = session.compaction_failure, None
+        if failure_reason is not None:
+            boundary.note("compact", "failed", failure_reason)
         if self._parts.jobs is not None and (text := self._parts.jobs.trouble()):
             boundary.note("jobs", "failed", Reason(Cause.ERROR, error=text))
 
@@ -224,17 +226,17 @@ def late_reply(
     )
 
 
-def learned_from(
+def read_outcome(
     reply: Any, recognize_overflow: RecognizeOverflow | None
 ) -> tuple[Usage | None, Overflow | None]:
     """Return the usage in a reply, or the overflow that an error reports."""
     if isinstance(reply, Overflow):
         return None, reply
-    streamed = isinstance(reply, StreamedReply)
-    usage = read_usage(reply.reply() if streamed else reply)
+    is_streamed = isinstance(reply, StreamedReply)
+    usage = read_usage(reply.reply() if is_streamed else reply)
     if usage is not None or recognize_overflow is None:
         return usage, None
-    reply_error = read_error(reply.error if streamed else reply)
+    reply_error = read_error(reply.error if is_streamed else reply)
     if reply_error is None:
         return None, None
     return None, recognize_overflow(
@@ -254,9 +256,9 @@ def reply_entries(
     entries: list[Entry] = []
     broken_off = isinstance(reply, StreamedReply) and reply.broken_off
     messages = read_reply(sent, reply.reply() if isinstance(reply, StreamedReply) else reply)
-    for at, raw in enumerate(messages, start=1):
+    for index, raw in enumerate(messages, start=1):
         message = codec.read(raw)
-        if broken_off and at == len(messages):
+        if broken_off and index == len(messages):
             message = replace(message, ending="aborted")
         reading = reading_of(message, codec, secret, weigher)
         parent = chain(parent, reading.id)
@@ -271,8 +273,8 @@ def _session_reply(
     state, sent = session.state, session.sent_messages
     # Another process prepared the request, so it may have stored the reply too.
     if session.last_draft is None:
-        again = reply_entries(reply, state.sent_format, (), secret, weigher)
-        sent -= count_repeated(state.ids[:sent], again)
+        repeated_entries = reply_entries(reply, state.sent_format, (), secret, weigher)
+        sent -= count_repeated(state.ids[:sent], repeated_entries)
         session.sent_messages = sent
     return reply_entries(reply, state.sent_format, state.path[:sent], secret, weigher)
 
@@ -280,8 +282,8 @@ def _session_reply(
 def count_repeated(ids: Sequence[MessageId], reply: Sequence[Entry]) -> int:
     """Count the messages at the end of the path that repeat this reply."""
     count = len(reply)
-    same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
-    return count if same else 0
+    is_same = count and tuple(ids[-count:]) == tuple(entry.id for entry in reply)
+    return count if is_same else 0
 
 
 def with_reply(state: SessionState, reply: tuple[Entry, ...], sent: int) -> SessionState:
@@ -299,34 +301,34 @@ def after_overflow(state: SessionState, overflow: Overflow) -> SessionState:
     limit, assume a window smaller than the request."""
     limit = overflow.limit_tokens
     if limit is None:
-        limit = int(_sent_tokens(state) * SHRINK_RATIO)
+        limit = int(_count_sent_tokens(state) * SHRINK_RATIO)
     elif (overflow.output_tokens or 0) > limit // OUTPUT_SHARE:
         limit -= overflow.output_tokens or 0
-    if limit < LEAST_WINDOW_TOKENS:
+    if limit < MIN_WINDOW_TOKENS:
         return state
     return replace(state, learned_window_tokens=limit, learned_for_model=state.sent_model)
 
 
 def doubt_limit(
-    state: SessionState, overflow: Overflow, sent: Iterable[bytes]
+    state: SessionState, overflow: Overflow, sent_messages: Iterable[bytes]
 ) -> LimitDoubt | None:
     """Return why the limit in an overflow error may not be the model's window; None if it is."""
     limit = overflow.limit_tokens
     if limit is None:
         return None
-    if limit < LEAST_WINDOW_TOKENS:
+    if limit < MIN_WINDOW_TOKENS:
         return LimitDoubt.BELOW_FLOOR
-    counted = _sent_tokens(state)
-    largest = max(counted * _COUNT_RATIO, overflow.requested_tokens or 0)
+    counted_tokens = _count_sent_tokens(state)
+    largest = max(counted_tokens * _COUNT_RATIO, overflow.requested_tokens or 0)
     if limit > max(largest, FALLBACK_WINDOW_TOKENS):
         return LimitDoubt.WIDER
-    requested = overflow.requested_tokens or 0
-    of_ours = counted / _COUNT_RATIO <= requested <= counted * _COUNT_RATIO
+    requested_tokens = overflow.requested_tokens or 0
+    is_of_ours = counted_tokens / _COUNT_RATIO <= requested_tokens <= counted_tokens * _COUNT_RATIO
     words = overflow.limit_words.lower().encode()
-    if words and not of_ours and any(words in raw.lower() for raw in sent):
+    if words and not is_of_ours and any(words in raw.lower() for raw in sent_messages):
         return LimitDoubt.ECHOED
     return None
 
 
-def _sent_tokens(state: SessionState) -> int:
+def _count_sent_tokens(state: SessionState) -> int:
     return state.calibration.apply(state.sent_estimate_tokens) if state.sent_estimate_tokens else 0

@@ -10,7 +10,7 @@ from recollect.core.boundary import Boundary
 from recollect.core.engine.compact import Compactor
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.ledger import ReleasedTo
-from recollect.core.engine.session import Session, check_session_name, load
+from recollect.core.engine.session import Session, check_session_name, load_state
 from recollect.core.ports import Clock
 from recollect.core.values.history import SessionId, SessionState
 from recollect.system.forks import FORKED, OwnProcess
@@ -74,17 +74,17 @@ class OpenSessions:
             return session
         return self.open(session.id if isinstance(session, Session) else session)
 
-    async def load(self, session: Session | SessionId) -> SessionState:
+    async def load_state(self, session: Session | SessionId) -> SessionState:
         """Return a session's newest state, which another process may have written."""
         handle = self.find(session)
         async with handle.lock:
             boundary = Boundary(turn_seconds=0.0, stage_seconds=0.0)
-            return await load(handle, self._reader, boundary)
+            return await load_state(handle, self._reader, boundary)
 
     def load_again(self) -> None:
         """Let every session use the stored state from now on, not the one in RAM."""
         for session in self._session_by_id.values():
-            session.keeping.load_again()
+            session.archive_state.load_again()
 
     def end(self, session: Session | SessionId) -> None:
         """Release a session. If messages are not stored, the session's state is lost."""
@@ -99,7 +99,7 @@ class OpenSessions:
             self.end(session)
             self._compactor.cancel(session)
             if self._keeper is not None:
-                self._keeper.abandon(session.keeping)
+                self._keeper.abandon(session.archive_state)
 
     async def release(
         self, session: Session | SessionId, seconds: float | None = None
@@ -113,10 +113,10 @@ class OpenSessions:
                 released_to = await self._keeper.wait_until_stored(
                     handle.id,
                     handle.state,
-                    handle.keeping,
+                    handle.archive_state,
                     seconds=self._deadline_seconds if seconds is None else seconds,
                     now=self._clock.now(),
-                    learned=handle.learned,
+                    learned=handle.has_learned,
                 )
             if self._session_by_id.get(handle.id) is handle:
                 self.end(handle)

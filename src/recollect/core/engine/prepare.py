@@ -9,8 +9,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from recollect.core.boundary import Boundary
-from recollect.core.engine.batch_moment import Durability, Freed, change, free
-from recollect.core.engine.session import Session, TurnResult, check_size
+from recollect.core.engine.batch_moment import (
+    Durability,
+    EditBatchResult,
+    apply_edits,
+    run_edit_batch,
+)
+from recollect.core.engine.session import Session, TurnResult, report_if_over_limit
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.request import is_kept_an_hour, join_request, split_request
 from recollect.core.ports import Model, Recaller, StandingRecaller
@@ -48,122 +53,149 @@ from recollect.core.values.recall import Recalled, RecalledFact, RecallReads, Re
 from recollect.core.values.report import BatchMoment, WindowSource
 from recollect.system.config import Settings
 
-DORMANT_TURNS: Final = 50
+MAX_DORMANT_TURNS: Final = 50
 
 
 async def prepare_turn(
-    given: TurnInput,
+    turn_input: TurnInput,
     boundary: Boundary,
     *,
     recaller: Recaller | None,
     durability: Durability | None,
 ) -> TurnResult:
-    draft = await begin(given, boundary)
+    draft = await begin_draft(turn_input, boundary)
     if draft is None:
         return TurnResult()
     if not draft.view.rows:
         boundary.note("check", "failed" if draft.entries else "skipped", Reason(Cause.SAYS_NOTHING))
         return TurnResult()
-    asked = QueryResult(text="", reason=NOT_RUN)
+    query_result = QueryResult(text="", reason=NOT_RUN)
     async with boundary.stage("query") as stage:
-        with_noise = given.settings.recall.method == "openclaw"
-        asked = await stage.call(query, draft.entries, with_noise=with_noise)
-        stage.explain(asked.reason)
-    freed = await _free_when_due(draft, asked, boundary, durability)
-    if freed.compact_first:
-        return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
-    standing = freed.draft
-    if freed.moment is not None or not given.state.requests or standing.outdates_standing_block():
-        standing = await _with_standing_block(standing, recaller, boundary)
-        freed = replace(freed, draft=standing)
+        with_noise = turn_input.settings.recall.method == "openclaw"
+        query_result = await stage.call(query, draft.entries, with_noise=with_noise)
+        stage.explain(query_result.reason)
+    batch_result = await _run_due_batch(draft, query_result, boundary, durability)
+    if batch_result.compact_first:
+        return TurnResult(draft=batch_result.draft, query=query_result.text, compact_first=True)
+    standing_draft = batch_result.draft
+    if (
+        batch_result.moment is not None
+        or not turn_input.state.requests
+        or standing_draft.outdates_standing_block()
+    ):
+        standing_draft = await _renew_standing_block(standing_draft, recaller, boundary)
+        batch_result = replace(batch_result, draft=standing_draft)
     reads = RecallReads()
-    recall = await _recall(standing, asked, freed.moment, recaller, boundary, reads)
-    if recall is not None and not recall.found.empty:
-        trimmed, quoted = standing.trims(), standing.quoted_names()
-        freed = await _make_room(freed, asked, recall, boundary, durability)
-        if freed.compact_first:
-            return TurnResult(draft=freed.draft, query=asked.text, compact_first=True)
-        final = freed.draft
+    recall_result = await _recall_for_turn(
+        standing_draft, query_result, batch_result.moment, recaller, boundary, reads
+    )
+    if recall_result is not None and not recall_result.found.empty:
+        trims_before, quotes_before = standing_draft.trims(), standing_draft.quoted_names()
+        batch_result = await _make_room_for_block(
+            batch_result, query_result, recall_result, boundary, durability
+        )
+        if batch_result.compact_first:
+            return TurnResult(draft=batch_result.draft, query=query_result.text, compact_first=True)
+        final_draft = batch_result.draft
         if (
-            not quoted <= final.quoted_names()
+            not quotes_before <= final_draft.quoted_names()
         ):  # a block was removed, which may have quoted the answer
-            if without_blocks(final.edits) != without_blocks(standing.edits):
+            if without_blocks(final_draft.edits) != without_blocks(standing_draft.edits):
                 reads = RecallReads()  # do not reuse results of queries
-            again = await _recall(final, asked, freed.moment, recaller, boundary, reads)
-            if again is not None:
-                recall = replace(again, found=recall.found) if again.found.empty else again
-        if final.trims() != trimmed:
-            final = await _with_standing_block(final, recaller, boundary)
-        freed = replace(freed, draft=await _inject(final, recall, boundary))
-    check_size(given, freed.draft.view.tokens, boundary, not_durable=bool(freed.not_durable))
+            second_result = await _recall_for_turn(
+                final_draft, query_result, batch_result.moment, recaller, boundary, reads
+            )
+            if second_result is not None:
+                recall_result = (
+                    replace(second_result, found=recall_result.found)
+                    if second_result.found.empty
+                    else second_result
+                )
+        if final_draft.trims() != trims_before:
+            final_draft = await _renew_standing_block(final_draft, recaller, boundary)
+        batch_result = replace(
+            batch_result, draft=await _insert_block(final_draft, recall_result, boundary)
+        )
+    report_if_over_limit(
+        turn_input,
+        batch_result.draft.view.tokens,
+        boundary,
+        not_durable=bool(batch_result.not_durable_keys),
+    )
     outgoing: Any = None
     async with boundary.stage("send") as stage:
-        draft = freed.draft
-        outgoing = await stage.call(join_request, given.request, draft.entries, draft.view.rows)
+        draft = batch_result.draft
+        outgoing = await stage.call(
+            join_request, turn_input.request, draft.entries, draft.view.rows
+        )
         stage.explain(Reason(Cause.SENT, messages=len(draft.view.rows)))
     return TurnResult(
-        draft=None if outgoing is None else freed.draft,
+        draft=None if outgoing is None else batch_result.draft,
         outgoing=outgoing,
-        moment=freed.moment,
-        query=asked.text,
-        recalled=None if recall is None else recall.found,
-        not_durable=bool(freed.not_durable),
-        told_why_not_compact=freed.told_why_not_compact,
+        moment=batch_result.moment,
+        query=query_result.text,
+        findings=None if recall_result is None else recall_result.found,
+        not_durable=bool(batch_result.not_durable_keys),
+        reported_why_not_compact=batch_result.reported_why_not_compact,
     )
 
 
-async def begin(given: TurnInput, boundary: Boundary) -> Draft | None:
+async def begin_draft(turn_input: TurnInput, boundary: Boundary) -> Draft | None:
     """Return the history with its earlier edits applied; None if it cannot be read."""
-    if not given.readable:
+    if not turn_input.readable:
         return None
-    done: ReadResult | None = None
+    read_result: ReadResult | None = None
     async with boundary.stage("read") as stage:
-        done = await stage.call(
+        read_result = await stage.call(
             read,
-            given.request.messages,
-            given.codec,
-            given.secret,
-            given.weigher,
-            given.remembered,
-            given.state.blocks,
-            given.answers,
-            given.seal,
+            turn_input.request.messages,
+            turn_input.codec,
+            turn_input.secret,
+            turn_input.weigher,
+            turn_input.remembered,
+            turn_input.state.blocks,
+            turn_input.answers,
+            turn_input.seal,
         )
-        stage.explain(done.reason)
-    if done is None:
+        stage.explain(read_result.reason)
+    if read_result is None:
         return None
     alignment: Alignment | None = None
     async with boundary.stage("align") as stage:
-        alignment = await stage.call(_align, given, done)
+        alignment = await stage.call(_align_history, turn_input, read_result)
         stage.explain(alignment.reason)
     if alignment is None:
         return None
-    entries = await boundary.call(_enter_all, done, alignment)
+    entries = await boundary.call(_enter_readings, read_result, alignment)
     draft = Draft(
-        given=given,
-        read=done,
+        given=turn_input,
+        read=read_result,
         alignment=alignment,
         entries=entries,
-        incoming_tokens=given.fixed_tokens + sum([entry.tokens for entry in entries]),
+        incoming_tokens=turn_input.fixed_tokens + sum([entry.tokens for entry in entries]),
     )
-    return await _apply_standing(draft, boundary)
+    return await _apply_earlier_edits(draft, boundary)
 
 
-def _enter_all(done: ReadResult, alignment: Alignment) -> tuple[Entry, ...]:
-    fresh = zip(done.new_readings, alignment.keys[len(done.settled) :], strict=True)
-    return done.settled + tuple([enter(reading, key) for reading, key in fresh])
+def _enter_readings(read_result: ReadResult, alignment: Alignment) -> tuple[Entry, ...]:
+    readings_with_keys = zip(
+        read_result.new_readings, alignment.keys[len(read_result.settled) :], strict=True
+    )
+    return read_result.settled + tuple([enter(reading, key) for reading, key in readings_with_keys])
 
 
-def _align(given: TurnInput, done: ReadResult) -> Alignment:
-    settled = len(done.settled)
-    ids = given.state.ids[:settled] + tuple([reading.id for reading in done.new_readings])
-    weights = [reading.tokens for reading in done.new_readings]
-    request = given.request
+def _align_history(turn_input: TurnInput, read_result: ReadResult) -> Alignment:
+    known_count = len(read_result.settled)
+    ids = turn_input.state.ids[:known_count] + tuple(
+        [reading.id for reading in read_result.new_readings]
+    )
+    weights = [reading.tokens for reading in read_result.new_readings]
+    request = turn_input.request
     root = root_of_continued(request.continues_from) if request.continues else ROOT
-    return align(given.state, ids, weights, settled=settled, root=root)
+    return align(turn_input.state, ids, weights, settled=known_count, root=root)
 
 
-async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
+async def _apply_earlier_edits(draft: Draft, boundary: Boundary) -> Draft | None:
     state, recall = draft.given.state, draft.given.settings.recall
     edits = state.edits
     if state.dormant:
@@ -174,241 +206,258 @@ async def _apply_standing(draft: Draft, boundary: Boundary) -> Draft | None:
     if not recall.standing_tokens:
         edits = tuple(edit for edit in edits if edit.stage != "stand")
     elif draft.changed_course():  # drop standing blocks of the other branch
-        elsewhere = set(state.ids) - {entry.id for entry in draft.entries}
+        other_branch_ids = set(state.ids) - {entry.id for entry in draft.entries}
         edits = tuple(
             edit
             for edit in edits
             if not isinstance(edit, Insert)
             or edit.stage != "stand"
-            or elsewhere.isdisjoint(edit.quotes)
+            or other_branch_ids.isdisjoint(edit.quotes)
         )
-    lifted: tuple[Edit, ...] = ()
-    if _went_back(draft, edits):
-        lifted = tuple(edit for edit in edits if edit.stage == "trim")
+    lifted_trims: tuple[Edit, ...] = ()
+    if _has_gone_back(draft, edits):
+        lifted_trims = tuple(edit for edit in edits if edit.stage == "trim")
         edits = tuple(edit for edit in edits if edit.stage != "trim")
         boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
-    applied: Applied | None = None
+    applied_edits: Applied | None = None
     async with boundary.stage("pair") as stage:
-        applied = await stage.call(_extend, draft, edits)
-        stage.explain(*applied.reasons)
-    if applied is None:
+        applied_edits = await stage.call(_extend_last_view, draft, edits)
+        stage.explain(*applied_edits.reasons)
+    if applied_edits is None:
         return None
     dormant: tuple[tuple[Edit, int], ...] = ()
-    if applied.ended_edits or lifted or state.dormant:
-        gone = set(applied.ended_edits)
-        edits = tuple([edit for edit in edits if edit not in gone])
-        rest = [edit for edit in (*applied.ended_edits, *lifted) if edit.stage != "stand"]
+    if applied_edits.ended_edits or lifted_trims or state.dormant:
+        ended_edits = set(applied_edits.ended_edits)
+        edits = tuple([edit for edit in edits if edit not in ended_edits])
+        inactive_edits = [
+            edit for edit in (*applied_edits.ended_edits, *lifted_trims) if edit.stage != "stand"
+        ]
         version = draft.given.version
-        resting = [*state.dormant, *((edit, version) for edit in rest)]
-        dormant = _still_waiting(resting, set(edits), version)
-    return replace(draft, edits=edits, dormant=dormant, view=applied.view)
+        dormant_candidates = [*state.dormant, *((edit, version) for edit in inactive_edits)]
+        dormant = _keep_recent_dormant(dormant_candidates, set(edits), version)
+    return replace(draft, edits=edits, dormant=dormant, view=applied_edits.view)
 
 
-def _went_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
+def _has_gone_back(draft: Draft, edits: tuple[Edit, ...]) -> bool:
     """Return whether the client went back to before the trimmed messages, as chat clients can."""
-    given = draft.given
-    if given.calibrate(draft.incoming_tokens) <= given.limits.low_water_tokens:
+    turn_input = draft.given
+    if turn_input.calibrate(draft.incoming_tokens) <= turn_input.limits.low_water_tokens:
         return any(edit.stage == "trim" for edit in edits)
     if not draft.changed_course():
         return False
-    spoken = [
+    spoken_keys = [
         entry.key
         for entry in draft.entries
         if entry.role == "assistant" or (entry.role == "user" and spoken_text(entry))
     ]
-    recent = set(spoken[-given.settings.trim.protect_messages :])
-    return any(edit.stage == "trim" and edit.anchor in recent for edit in edits)
+    recent_keys = set(spoken_keys[-turn_input.settings.trim.protect_messages :])
+    return any(edit.stage == "trim" and edit.anchor in recent_keys for edit in edits)
 
 
-def _extend(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
-    given = draft.given
-    extended = None
-    if not given.request.continues:
-        extended = extend(
-            given.remembered.last_view,
+def _extend_last_view(draft: Draft, edits: tuple[Edit, ...]) -> Applied:
+    turn_input = draft.given
+    applied_edits = None
+    if not turn_input.request.continues:
+        applied_edits = extend(
+            turn_input.remembered.last_view,
             draft.entries,
             edits,
-            given.codec,
-            given.weigher.message,
-            thinking=given.request.thinking,
-            marks=given.request.marks,
-            composed=given.remembered.composed,
+            turn_input.codec,
+            turn_input.weigher.message,
+            thinking=turn_input.request.thinking,
+            marks=turn_input.request.marks,
+            composed=turn_input.remembered.composed,
         )
-    return extended or draft.apply_edits(edits)
+    return applied_edits or draft.apply_edits(edits)
 
 
-def _still_waiting(
-    resting: Sequence[tuple[Edit, int]], awake: set[Edit], turn: int
+def _keep_recent_dormant(
+    dormant_candidates: Sequence[tuple[Edit, int]], active_edits: set[Edit], turn: int
 ) -> tuple[tuple[Edit, int], ...]:
-    since: dict[Edit, int] = {}
-    for edit, first in resting:
-        if edit not in awake and turn - first <= DORMANT_TURNS:
-            since.setdefault(edit, first)
-    return tuple(since.items())
+    dormant_since: dict[Edit, int] = {}
+    for edit, version in dormant_candidates:
+        if edit not in active_edits and turn - version <= MAX_DORMANT_TURNS:
+            dormant_since.setdefault(edit, version)
+    return tuple(dormant_since.items())
 
 
-async def _free_when_due(
-    draft: Draft, asked: QueryResult, boundary: Boundary, durability: Durability | None
-) -> Freed:
-    given = draft.given
+async def _run_due_batch(
+    draft: Draft, query_result: QueryResult, boundary: Boundary, durability: Durability | None
+) -> EditBatchResult:
+    turn_input = draft.given
     moment = batch_moment(
-        given.settings,
-        given.limits,
+        turn_input.settings,
+        turn_input.limits,
         used_tokens=draft.used_tokens(),
-        now=given.now,
-        state=given.state,
-        kept_an_hour=is_kept_an_hour(given.request),
+        now=turn_input.now,
+        state=turn_input.state,
+        kept_an_hour=is_kept_an_hour(turn_input.request),
     )
     if moment is None and draft.fills_up():
-        due = Reason(Cause.COMPACTION_DUE, limit=given.limits.compact_tokens)
-        moment = BatchMoment(kind="compaction", reason=due)
+        due_reason = Reason(Cause.COMPACTION_DUE, limit=turn_input.limits.compact_tokens)
+        moment = BatchMoment(kind="compaction", reason=due_reason)
     if moment is None:
-        return Freed(draft=draft)
-    return await free(draft, moment, asked, boundary, durability)
+        return EditBatchResult(draft=draft)
+    return await run_edit_batch(draft, moment, query_result, boundary, durability)
 
 
-async def _make_room(
-    freed: Freed,
-    asked: QueryResult,
+async def _make_room_for_block(
+    batch_result: EditBatchResult,
+    query_result: QueryResult,
     recall: RecallResult,
     boundary: Boundary,
     durability: Durability | None,
-) -> Freed:
+) -> EditBatchResult:
     """Free space for a recalled block that does not fit: remove older blocks, then edit more."""
-    draft = freed.draft
+    draft = batch_result.draft
     if draft.given.settings.recall.method == "openclaw":
-        return freed
+        return batch_result
     # If the user asked nothing, do not break the provider's cache for a recalled block.
-    if not recall.asks and freed.moment is None:
-        return freed
-    wanted = draft.full_block_tokens(recall)
-    if draft.has_room(wanted):
-        return freed
-    reason = Reason(Cause.ROOM_WANTED, tokens=wanted, room=max(0, draft.room_tokens()))
+    if not recall.asks and batch_result.moment is None:
+        return batch_result
+    wanted_tokens = draft.full_block_tokens(recall)
+    if draft.has_room(wanted_tokens):
+        return batch_result
+    reason = Reason(Cause.ROOM_WANTED, tokens=wanted_tokens, room=max(0, draft.room_tokens()))
     moment = BatchMoment(kind="room", reason=reason)
-    made = await free(draft, moment, asked, boundary, durability, wanted_tokens=wanted)
+    second_batch = await run_edit_batch(
+        draft, moment, query_result, boundary, durability, wanted_tokens=wanted_tokens
+    )
     return replace(
-        made,
-        moment=made.moment or freed.moment,
-        not_durable=made.not_durable | freed.not_durable,
-        told_why_not_compact=freed.told_why_not_compact or made.told_why_not_compact,
+        second_batch,
+        moment=second_batch.moment or batch_result.moment,
+        not_durable_keys=second_batch.not_durable_keys | batch_result.not_durable_keys,
+        reported_why_not_compact=batch_result.reported_why_not_compact
+        or second_batch.reported_why_not_compact,
     )
 
 
-async def _with_standing_block(
+async def _renew_standing_block(
     draft: Draft, recaller: Recaller | None, boundary: Boundary
 ) -> Draft:
-    given = draft.given
-    tokens = given.limits.standing_tokens
+    turn_input = draft.given
+    tokens = turn_input.limits.standing_tokens
     if not tokens:
         return draft
-    rest = tuple(e for e in draft.edits if not (isinstance(e, Insert) and e.stage == "stand"))
-    if len(rest) < len(draft.edits):
-        draft = await change(draft, rest, boundary)
-    bare = draft
-    tokens = min(tokens, given.limits.limit_tokens - bare.used_tokens() - MESSAGE_TOKENS)
+    other_edits = tuple(
+        e for e in draft.edits if not (isinstance(e, Insert) and e.stage == "stand")
+    )
+    if len(other_edits) < len(draft.edits):
+        draft = await apply_edits(draft, other_edits, boundary)
+    draft_without_block = draft
+    tokens = min(
+        tokens, turn_input.limits.limit_tokens - draft_without_block.used_tokens() - MESSAGE_TOKENS
+    )
     if tokens <= 0:
-        return bare
-    seen = {entry.id for entry in bare.visible()}
-    left = [e for e in bare.entries if e.id not in seen and e.id not in given.forgotten]
-    cut = newest_cut(bare.edits)
+        return draft_without_block
+    visible_ids = {entry.id for entry in draft_without_block.visible()}
+    left_out_entries = [
+        e
+        for e in draft_without_block.entries
+        if e.id not in visible_ids and e.id not in turn_input.forgotten
+    ]
+    cut = newest_cut(draft_without_block.edits)
     facts: tuple[RecalledFact, ...] = ()
     if isinstance(recaller, StandingRecaller):
-        seconds = given.settings.recall.deadline_seconds
+        seconds = turn_input.settings.recall.deadline_seconds
         async with boundary.stage("stand", waits=True, seconds=seconds) as stage:
-            facts = await recaller.standing(given.session)
+            facts = await recaller.standing(turn_input.session)
             stage.explain(Reason(Cause.STANDING_FOUND, facts=len(facts)))
-        facts = tuple(fact for fact in facts if seen.isdisjoint(fact.message_ids))
-    made = StandResult(edit=None, reason=NOT_RUN)
+        facts = tuple(fact for fact in facts if visible_ids.isdisjoint(fact.message_ids))
+    stand_result = StandResult(edit=None, reason=NOT_RUN)
     async with boundary.stage("stand") as stage:
-        masks_text = given.settings.redaction.enabled and bool(left or facts)
+        masks_text = turn_input.settings.redaction.enabled and bool(left_out_entries or facts)
         call = asyncio.to_thread if masks_text else stage.call
-        made = await call(
+        stand_result = await call(
             stand,
-            left,
+            left_out_entries,
             facts,
-            given.weigher,
-            anchor=bare.entries[0].key,
-            budget_tokens=given.estimate_within(tokens),
-            turn=given.version,
-            among_tools=uses_tools(bare.entries),
+            turn_input.weigher,
+            anchor=draft_without_block.entries[0].key,
+            budget_tokens=turn_input.estimate_within(tokens),
+            turn=turn_input.version,
+            among_tools=uses_tools(draft_without_block.entries),
             summary="" if cut is None else cut.summary,
-            mask=given.mask.text,
-            statement_cache=given.remembered.statements,
+            mask=turn_input.mask.text,
+            statement_cache=turn_input.remembered.statements,
         )
-        stage.explain(made.reason)
-    return bare if made.edit is None else await change(bare, (*rest, made.edit), boundary)
+        stage.explain(stand_result.reason)
+    return (
+        draft_without_block
+        if stand_result.edit is None
+        else await apply_edits(draft_without_block, (*other_edits, stand_result.edit), boundary)
+    )
 
 
-async def _recall(
+async def _recall_for_turn(
     draft: Draft,
-    asked: QueryResult,
+    query_result: QueryResult,
     moment: BatchMoment | None,
     recaller: Recaller | None,
     boundary: Boundary,
     reads: RecallReads,
 ) -> RecallResult | None:
-    given = draft.given
-    if not given.settings.recall.enabled:
+    turn_input = draft.given
+    if not turn_input.settings.recall.enabled:
         boundary.note("recall", "skipped", Reason(Cause.RECALL_OFF))
         return None
     cause = None
     if recaller is None:
         cause = Cause.NO_RECALLER
-    elif len(asked.text) < LEAST_QUERY_CHARS:
+    elif len(query_result.text) < LEAST_QUERY_CHARS:
         cause = Cause.QUERY_TOO_SHORT
-    elif _has_its_block(draft):
+    elif _exchange_has_block(draft):
         cause = Cause.HAS_BLOCK
-    elif moment is None and _was_asked(draft):
+    elif moment is None and _was_searched_before(draft):
         cause = Cause.ASKED_BEFORE
     if recaller is None or cause is not None:
         boundary.note("recall", "nothing", Reason(cause or Cause.NO_RECALLER))
         return None
-    request = await boundary.call(_recall_request, draft, asked, reads)
-    recalled = Recalled()
-    seconds = given.settings.recall.deadline_seconds
+    request = await boundary.call(_recall_request, draft, query_result, reads)
+    findings = Recalled()
+    seconds = turn_input.settings.recall.deadline_seconds
     async with boundary.stage("recall", waits=True, seconds=seconds) as stage:
-        recalled = await recaller.recall(request)
-        stage.explain(*_recall_reasons(recalled))
+        findings = await recaller.recall(request)
+        stage.explain(*_recall_reasons(findings))
     return RecallResult(
-        found=recalled, budget_tokens=request.budget_tokens, asks=request.asks != "other"
+        found=findings, budget_tokens=request.budget_tokens, asks=request.asks != "other"
     )
 
 
-def _recall_request(draft: Draft, asked: QueryResult, reads: RecallReads) -> RecallRequest:
-    given = draft.given
+def _recall_request(draft: Draft, query_result: QueryResult, reads: RecallReads) -> RecallRequest:
+    turn_input = draft.given
     return ask(
         draft.visible(),
-        asked,
-        given.settings.recall,
+        query_result,
+        turn_input.settings.recall,
         edits=draft.edits,
         among_tools=uses_tools(draft.entries),
-        space=given.space,
-        session=given.session,
-        now=given.now,
-        budget_tokens=given.block_tokens,
-        count_tokens=given.weigher.text,
+        space=turn_input.space,
+        session=turn_input.session,
+        now=turn_input.now,
+        budget_tokens=turn_input.block_tokens,
+        count_tokens=turn_input.weigher.text,
         reads=reads,
     )
 
 
-def _recall_reasons(recalled: Recalled) -> tuple[Reason, ...]:
-    gate, facts, passages = recalled.gate, len(recalled.facts), len(recalled.passages)
+def _recall_reasons(findings: Recalled) -> tuple[Reason, ...]:
+    gate, facts, passages = findings.gate, len(findings.facts), len(findings.passages)
     if gate is None:
         reason = Reason(Cause.FOUND, facts=facts, passages=passages)
     elif gate.open:
         reason = Reason(Cause.FOUND_BY, facts=facts, passages=passages, gate=gate.reason)
     else:
         reason = Reason(Cause.NOT_RECALLED, gate=gate.reason)
-    return (reason, *recalled.notes)
+    return (reason, *findings.notes)
 
 
-def _has_its_block(draft: Draft) -> bool:
+def _exchange_has_block(draft: Draft) -> bool:
     recent = newest_exchange(draft.entries)
     return any(block.anchor in recent for block in draft.blocks())
 
 
-def _was_asked(draft: Draft) -> bool:
+def _was_searched_before(draft: Draft) -> bool:
     last, recall = last_turn(draft.entries), draft.given.settings.recall
     if recall.every_turn or not recall.sticky:  # keep no block for later requests
         return False
@@ -420,48 +469,54 @@ def _was_asked(draft: Draft) -> bool:
     )
 
 
-async def _inject(draft: Draft, recall: RecallResult, boundary: Boundary) -> Draft:
-    given = draft.given
-    made = InjectResult(edit=None, fill="none", tokens=0, reason=NOT_RUN)
+async def _insert_block(draft: Draft, recall_result: RecallResult, boundary: Boundary) -> Draft:
+    turn_input = draft.given
+    inject_result = InjectResult(edit=None, fill="none", tokens=0, reason=NOT_RUN)
     async with boundary.stage("inject") as stage:
-        made = await stage.call(
+        inject_result = await stage.call(
             inject,
             draft.entries,
-            recall.found,
-            given.weigher,
-            placement=given.settings.recall.placement,
-            budget_tokens=draft.block_budget(recall),
-            turn=given.version,
-            method=given.settings.recall.method,
+            recall_result.found,
+            turn_input.weigher,
+            placement=turn_input.settings.recall.placement,
+            budget_tokens=draft.block_budget(recall_result),
+            turn=turn_input.version,
+            method=turn_input.settings.recall.method,
         )
-        stage.explain(made.reason)
-    if made.edit is None:
+        stage.explain(inject_result.reason)
+    if inject_result.edit is None:
         return draft
-    kept = draft.edits
-    if made.edit.placement == "head":  # at the start of the request, only the newest block remains
-        kept = without_blocks(kept)
-    return await change(draft, (*kept, made.edit), boundary)
+    other_edits = draft.edits
+    if (
+        inject_result.edit.placement == "head"
+    ):  # at the start of the request, only the newest block remains
+        other_edits = without_blocks(other_edits)
+    return await apply_edits(draft, (*other_edits, inject_result.edit), boundary)
 
 
-NEW_BYTES: Final = 65_536
-WHOLE_BYTES: Final = 1_500_000
-STANDING_EDITS: Final = 32
+MAX_QUICK_NEW_BYTES: Final = 65_536
+MAX_QUICK_BODY_BYTES: Final = 1_500_000
+MAX_QUICK_EDITS: Final = 32
 """Requests with at most this many edits are prepared in the event loop, which takes a few
 milliseconds."""
-_SAME_RATIO: Final = 0.9
+_SAME_PREFIX_SHARE: Final = 0.9
 
 
 def is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
     """Return whether preparing the request is fast enough for the event loop."""
-    if not isinstance(request, bytes) or len(handle.state.edits) > STANDING_EDITS:
+    if not isinstance(request, bytes) or len(handle.state.edits) > MAX_QUICK_EDITS:
         return False
-    if len(request) <= NEW_BYTES:
+    if len(request) <= MAX_QUICK_NEW_BYTES:
         return True
     draft = handle.last_draft
     last = None if draft is None else draft.given.request.body
-    if last is None or len(request) > WHOLE_BYTES or len(request) - len(last) > NEW_BYTES:
+    if (
+        last is None
+        or len(request) > MAX_QUICK_BODY_BYTES
+        or len(request) - len(last) > MAX_QUICK_NEW_BYTES
+    ):
         return False
-    return request.startswith(last[: int(len(last) * _SAME_RATIO)])
+    return request.startswith(last[: int(len(last) * _SAME_PREFIX_SHARE)])
 
 
 async def read_request(
@@ -478,27 +533,31 @@ async def read_request(
     fixed_tokens = 0
     async with boundary.stage("read") as stage:
         request = await stage.call(split_request, body, format_name, betas=betas, before=before)
-        fixed_tokens = await stage.call(_fixed_tokens_of, request, weigher)
+        fixed_tokens = await stage.call(_count_fixed_tokens, request, weigher)
         stage.explain(
             Reason(Cause.REQUEST_READ, messages=len(request.messages), format=request.format)
         )
     return request, fixed_tokens
 
 
-def _fixed_tokens_of(request: Request, weigher: Weigher) -> int:
+def _count_fixed_tokens(request: Request, weigher: Weigher) -> int:
     texts = [raw.decode("utf-8", "replace") for raw in (request.system, request.tools) if raw]
     return sum(text_tokens(weigher, text) for text in texts)
 
 
-def repair_request(given: Mapping[str, Any], format_name: FormatName) -> Mapping[str, Any]:
+def repair_request(wire_request: Mapping[str, Any], format_name: FormatName) -> Mapping[str, Any]:
     """Make a request valid for its provider, with the repairs of `Engine.prepare` and nothing else.
     Call it after adding messages to a prepared request: a model may use a call id twice. Messages
     that were already prepared do not change."""
-    request, codec, weigher = split_request(given, format_name), CODECS[format_name], Weigher()
+    request, codec, weigher = (
+        split_request(wire_request, format_name),
+        CODECS[format_name],
+        Weigher(),
+    )
     entries, key = list[Entry](), ROOT
     for reading in read(request.messages, codec, b"", weigher, LastRequest()).new_readings:
         entries.append(enter(reading, key := chain(key, reading.id)))
-    applied = apply(
+    applied_edits = apply(
         entries,
         (),
         codec,
@@ -507,8 +566,8 @@ def repair_request(given: Mapping[str, Any], format_name: FormatName) -> Mapping
         thinking=request.thinking,
         marks=request.marks,
     )
-    repaired: Mapping[str, Any] = join_request(request, entries, applied.view.rows)
-    return repaired
+    repaired_request: Mapping[str, Any] = join_request(request, entries, applied_edits.view.rows)
+    return repaired_request
 
 
 def limits_for(
@@ -522,20 +581,24 @@ def limits_for(
     window_tokens: int | None,
 ) -> tuple[WindowLimits, WindowSource]:
     """Return the limits of a request, and the source of its window size."""
-    learned = state.learned_window_tokens
+    learned_tokens = state.learned_window_tokens
     if request.model != state.learned_for_model:
-        learned = None
-    if learned is None and model is not None and request.model == model.name:
-        learned = model.window_tokens
+        learned_tokens = None
+    if learned_tokens is None and model is not None and request.model == model.name:
+        learned_tokens = model.window_tokens
     if window_tokens is not None:
         settings = replace(settings, window_tokens=window_tokens)
-    window = window_of(request.model, settings, learned_tokens=learned)
+    window = window_of(request.model, settings, learned_tokens=learned_tokens)
     limits = limits_of(window.tokens, settings, output_tokens=request.output_tokens)
-    fixed = state.calibration.apply(fixed_tokens) if settings.tokens.calibrate else fixed_tokens
-    if fixed >= limits.available_tokens and window.source != "provider":
+    calibrated_tokens = (
+        state.calibration.apply(fixed_tokens) if settings.tokens.calibrate else fixed_tokens
+    )
+    if calibrated_tokens >= limits.available_tokens and window.source != "provider":
         limits, room = limits_beside(
-            fixed, window.tokens, settings, output_tokens=request.output_tokens
+            calibrated_tokens, window.tokens, settings, output_tokens=request.output_tokens
         )
-        fills = Reason(Cause.PROMPT_FILLS, tokens=fixed, window=window.tokens, room=room)
-        boundary.note("read", "done", fills)
+        reason = Reason(
+            Cause.PROMPT_FILLS, tokens=calibrated_tokens, window=window.tokens, room=room
+        )
+        boundary.note("read", "done", reason)
     return limits, window.source

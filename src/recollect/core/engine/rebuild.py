@@ -64,13 +64,15 @@ class KeptTurn:
     asked_by: PieceHash | None = None
 
 
-async def kept_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
+async def list_turns(store: Ledger, session: SessionId) -> tuple[KeptTurn, ...]:
     known: dict[PieceHash, str] = {}
-    turns = [await _kept(store, session, number, known) for number in await store.turns(session)]
+    turns = [
+        await _read_turn(store, session, number, known) for number in await store.turns(session)
+    ]
     return tuple(turn for turn in turns if turn is not None)
 
 
-async def _kept(
+async def _read_turn(
     store: Ledger, session: SessionId, number: int, known: dict[PieceHash, str]
 ) -> KeptTurn | None:
     turn = await store.turn(session, number)
@@ -96,57 +98,57 @@ async def rebuild_request(store: Ledger, session: SessionId, number: int) -> Reb
     record = turn.record
     names = [*turn.rows, record.rest, record.system, record.tools, record.report, *record.outcomes]
     pieces = await store.pieces(list(dict.fromkeys(name for name in names if name)))
-    return _joined(turn, dict(pieces))
+    return _join_pieces(turn, dict(pieces))
 
 
 async def _why_not(store: Ledger, session: SessionId, number: int) -> str:
-    kept = await store.turns(session)
-    if not kept:
+    turn_numbers = await store.turns(session)
+    if not turn_numbers:
         return "no turn of this session is in the ledger"
-    if number in kept:
+    if number in turn_numbers:
         return (
             f"turn {number} is in the ledger, but some messages that it needs are no longer stored"
         )
-    return (
-        f"turn {number} is not in the ledger, which has {len(kept)} turns: {kept[0]} to {kept[-1]}"
-    )
+    known_turns = f"{len(turn_numbers)} turns: {turn_numbers[0]} to {turn_numbers[-1]}"
+    return f"turn {number} is not in the ledger, which has {known_turns}"
 
 
-def _joined(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
-    missing: list[str] = []
-    redacted: list[str] = []
+def _join_pieces(turn: RebuiltTurn, pieces: dict[PieceHash, LedgerPiece]) -> Rebuilt:
+    missing_parts: list[str] = []
+    redacted_parts: list[str] = []
 
-    def body(name: PieceHash, called: str, stand_in: bytes) -> bytes:
+    def body(name: PieceHash, part_name: str, stand_in: bytes) -> bytes:
         piece = pieces.get(name)
         if piece is None:
-            missing.append(called)
+            missing_parts.append(part_name)
             return stand_in
         if not piece.exact or piece_hash(piece.kind, piece.body) != name:
-            redacted.append(called)
+            redacted_parts.append(part_name)
         return piece.body
 
     record, count = turn.record, len(turn.rows)
     system = None if record.system is None else body(record.system, "system prompt", GONE_PART)
     tools = None if record.tools is None else body(record.tools, "tools", GONE_PART)
     rows = [
-        body(name, f"message {at} of {count}", GONE) for at, name in enumerate(turn.rows, start=1)
+        body(name, f"message {index} of {count}", GONE)
+        for index, name in enumerate(turn.rows, start=1)
     ]
     frame = b"" if record.rest is None else body(record.rest, "parameters", b"")
     try:
-        filled = fill_frame(frame, rows, system=system, tools=tools)
+        body_bytes = fill_frame(frame, rows, system=system, tools=tools)
     except FormatError:  # the parameters are not stored: return only the messages
-        if "parameters" not in missing:
-            missing.append("parameters")
-        filled = _without_frame(record, rows, system, tools)
+        if "parameters" not in missing_parts:
+            missing_parts.append("parameters")
+        body_bytes = _without_frame(record, rows, system, tools)
     # Outcomes may be missing, because they are not part of the request.
-    exact = not missing and not redacted
+    exact = not missing_parts and not redacted_parts
     if _lacks_outcomes(record, pieces):
-        missing.append("outcomes")
+        missing_parts.append("outcomes")
     return Rebuilt(
-        body=filled,
+        body=body_bytes,
         exact=exact,
-        missing=tuple(missing),
-        redacted=tuple(redacted),
+        missing=tuple(missing_parts),
+        redacted=tuple(redacted_parts),
         record=record,
         report=_report_of(record, pieces),
     )
@@ -158,8 +160,8 @@ def _report_of(record: TurnRecord, pieces: Mapping[PieceHash, LedgerPiece]) -> b
     if piece is None:
         return None
     try:
-        kept = [] if _lacks_outcomes(record, pieces) else record.outcomes
-        outcomes = combine_outcomes([read_outcomes(pieces[name].body) for name in kept])
+        outcome_names = [] if _lacks_outcomes(record, pieces) else record.outcomes
+        outcomes = combine_outcomes([read_outcomes(pieces[name].body) for name in outcome_names])
         return encode(read_report(piece.body, outcomes))
     except FormatError:
         return None

@@ -13,7 +13,7 @@ from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
 from recollect.core.boundary import Boundary
-from recollect.core.engine.archive import DurableArchive, Where
+from recollect.core.engine.archive import DurableArchive, Location
 from recollect.core.engine.guarded_store import GuardedStore
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.ledger import ArchiveState
@@ -45,8 +45,10 @@ class Session:
         self.process: OwnProcess = OwnProcess()
         self.state: SessionState = state or SessionState()
         self.lock: asyncio.Lock = asyncio.Lock()
-        self.remembered: LastRequest = LastRequest()
-        self.keeping: ArchiveState = ArchiveState(copy="missing" if state is None else "current")
+        self.last_request: LastRequest = LastRequest()
+        self.archive_state: ArchiveState = ArchiveState(
+            copy="missing" if state is None else "current"
+        )
         self.sent_messages: int = len(self.state.path)
         """Number of messages in the last request. Its reply follows them in the history."""
         self.last_draft: Draft | None = None
@@ -60,16 +62,22 @@ class Session:
         """Why the last compaction failed, for the next observation."""
         self.message_provider: str | None = None
         self.observation: Observation | None = None
-        self.learned = False
+        self.has_learned = False
 
 
-async def load(session: Session, reader: SessionKeeper | None, boundary: Boundary) -> SessionState:
+async def load_state(
+    session: Session, reader: SessionKeeper | None, boundary: Boundary
+) -> SessionState:
     """Return the session's stored state. The caller holds the session's lock."""
     if reader is not None:
-        known = await reader.load(session.id, session.state, session.keeping, boundary)
-        if known.path is not session.state.path:  # cached results of the old state are not valid
-            session.remembered, session.sent_messages = LastRequest(), len(known.path)
-        session.state = known
+        stored_state = await reader.load_state(
+            session.id, session.state, session.archive_state, boundary
+        )
+        if (
+            stored_state.path is not session.state.path
+        ):  # cached results of the old state are not valid
+            session.last_request, session.sent_messages = LastRequest(), len(stored_state.path)
+        session.state = stored_state
     return session.state
 
 
@@ -128,23 +136,27 @@ class Observation:
     """True if a compaction is due, and the agent has written no notes since the last one."""
     broken_off: bool = False
     """True if a streamed reply ended early. The received part was stored."""
-    archived: Where | None = None
+    archived: Location | None = None
     """Where the turn is durable: in the store, in the spool, or nowhere yet. None without `wait`,
     if there was nothing to store, or if the reply answers an earlier request."""
     being_stored: bool = field(default=False, repr=False)
     """True while the reply is being stored."""
 
     def __str__(self) -> str:
-        used = self.usage
-        tokens = f"{used.input_tokens:,} in, {used.output_tokens:,} out" if used else "not reported"
+        usage = self.usage
+        tokens = (
+            f"{usage.input_tokens:,} in, {usage.output_tokens:,} out" if usage else "not reported"
+        )
         if self.archived is not None:
-            kept = (
+            storage_text = (
                 f"stored in the {self.archived}" if self.archived != "nowhere" else "not stored yet"
             )
         else:
-            kept = "being stored" if self.being_stored else "nothing of this reply is stored"
-        failed = join_lines(self.failures)
-        lines = [f"Reply: tokens {tokens}", kept, f"due: {self.due}"]
+            storage_text = (
+                "being stored" if self.being_stored else "nothing of this reply is stored"
+            )
+        failure_text = join_lines(self.failures)
+        lines = [f"Reply: tokens {tokens}", storage_text, f"due: {self.due}"]
         if self.broken_off:
             lines.insert(1, "the reply ended early: the part received was stored")
         if self.learned_window_tokens is not None:
@@ -153,7 +165,9 @@ class Observation:
             lines.append(
                 f"the limit that the error named was not learned: {self.doubted_limit.value}"
             )
-        return "; ".join(lines) + "\n" + (f"Failed: {failed}" if failed else "No failures")
+        return (
+            "; ".join(lines) + "\n" + (f"Failed: {failure_text}" if failure_text else "No failures")
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return a dictionary for JSON."""
@@ -171,18 +185,18 @@ class Observation:
         }
 
 
-def check_name(given: Any, what: str) -> str:
+def check_name(name: Any, kind: str) -> str:
     """Return the name of a session or space. Raise TypeError or ValueError for an invalid name."""
-    if not isinstance(given, str):
-        raise TypeError(f"the name of a {what} must be a string, not a {type(given).__name__}")
-    if not given.strip():
-        raise ValueError(f"the name of a {what} must not be empty: give each {what} its own")
-    return given
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a {kind} must be a string, not a {type(name).__name__}")
+    if not name.strip():
+        raise ValueError(f"the name of a {kind} must not be empty: give each {kind} its own")
+    return name
 
 
-def check_session_name(given: Any) -> SessionId:
+def check_session_name(value: Any) -> SessionId:
     """Return the name of a session. Raise TypeError or ValueError for an invalid name."""
-    name = check_name(given, "session")
+    name = check_name(value, "session")
     # Reserved for memory files, which are visible to every session of the space.
     if name.startswith(FILE_SESSIONS):
         raise ValueError(
@@ -192,23 +206,23 @@ def check_session_name(given: Any) -> SessionId:
     return name
 
 
-def checked_request(given: Any) -> bytes | Mapping[str, Any]:
+def require_request(value: Any) -> bytes | Mapping[str, Any]:
     """Return the request unchanged. Raise TypeError for a value that is no request."""
-    if isinstance(given, bytearray | memoryview):
-        return bytes(given)
-    if not isinstance(given, bytes | Mapping):
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if not isinstance(value, bytes | Mapping):
         raise TypeError(
             "a request must be a mapping with `messages` or `input`, or an HTTP body as bytes, "
-            f"not a {type(given).__name__} (of a Context, pass `context.request`)"
+            f"not a {type(value).__name__} (of a Context, pass `context.request`)"
         )
-    return given
+    return value
 
 
-def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
+def require_messages(value: Any) -> tuple[bytes | Mapping[str, Any], ...]:
     """Return the messages unchanged. Raise TypeError for an invalid message."""
-    alone = given is None or isinstance(given, Mapping | str | bytes | bytearray)
-    messages = () if alone else tuple(given)
-    if alone or not all(isinstance(one, Mapping | bytes) for one in messages):
+    is_single = value is None or isinstance(value, Mapping | str | bytes | bytearray)
+    messages = () if is_single else tuple(value)
+    if is_single or not all(isinstance(message, Mapping | bytes) for message in messages):
         raise TypeError(
             "messages must be a list of mappings in a provider's wire format, or of their JSON as "
             "bytes"
@@ -216,47 +230,49 @@ def checked_messages(given: Any) -> tuple[bytes | Mapping[str, Any], ...]:
     return messages
 
 
-def check_format(given: str | None) -> None:
-    if given is not None and given not in CODECS:
-        raise ValueError(f"format must be one of {', '.join(CODECS)}, not {given!r}")
+def check_format(format_name: str | None) -> None:
+    if format_name is not None and format_name not in CODECS:
+        raise ValueError(f"format must be one of {', '.join(CODECS)}, not {format_name!r}")
 
 
-def check_reply(given: Any) -> None:
+def check_reply(reply: Any) -> None:
     """Raise TypeError for values that no provider returns. Malformed replies are accepted, because
     they must not end a turn."""
-    name = type(given).__name__
-    if inspect.isawaitable(given):
-        if inspect.iscoroutine(given):
+    type_name = type(reply).__name__
+    if inspect.isawaitable(reply):
+        if inspect.iscoroutine(reply):
             # Otherwise Python warns about a coroutine that was never awaited.
-            given.close()
-        raise TypeError(f"this reply has not arrived yet ({name}): `await` the client's call first")
-    if any(hasattr(type(given), method) for method in _STREAMS):
+            reply.close()
         raise TypeError(
-            f"this is a stream ({name}) that has not been read: loop over `memory.watch(session, "
-            "stream)` instead, or pass the list of its events"
+            f"this reply has not arrived yet ({type_name}): `await` the client's call first"
         )
-    if given is None or isinstance(given, bool | int | float | Context):
-        raise TypeError(f"a {name} is not a reply: {_A_REPLY}")
+    if any(hasattr(type(reply), method) for method in _STREAM_METHODS):
+        raise TypeError(
+            f"this is a stream ({type_name}) that has not been read: loop over "
+            "`memory.watch(session, stream)` instead, or pass the list of its events"
+        )
+    if reply is None or isinstance(reply, bool | int | float | Context):
+        raise TypeError(f"a {type_name} is not a reply: {_REPLY_HINT}")
 
 
-def holds_reply(given: Any) -> bool:
+def can_be_reply(reply: Any) -> bool:
     """Return whether the value can be a provider's reply, an error or a list of stream events."""
-    if isinstance(given, BaseException | Overflow | StreamedReply):
+    if isinstance(reply, BaseException | Overflow | StreamedReply):
         return True
-    if isinstance(given, list | tuple):
-        return bool(given)
-    return hasattr(given, "model_dump") or may_be_reply(given)
+    if isinstance(reply, list | tuple):
+        return bool(reply)
+    return hasattr(reply, "model_dump") or may_be_reply(reply)
 
 
-_STREAMS = ("__anext__", "__next__", "__aiter__", "__aenter__", "__enter__")
-_A_REPLY = (
+_STREAM_METHODS = ("__anext__", "__next__", "__aiter__", "__aenter__", "__enter__")
+_REPLY_HINT = (
     "pass the client's reply (an object, a mapping with `content`, `choices` or `output`, or the "
     "JSON body as bytes), the list of a stream's events, or the error that the client raised"
 )
 
 
-CHARS_A_TOKEN: Final = 4
-MOST_BLOCKS: Final = 512
+CHARS_PER_TOKEN: Final = 4
+MAX_BLOCK_MARKS: Final = 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,143 +283,154 @@ class TurnResult:
     outgoing: Any = field(default=None, repr=False)
     moment: BatchMoment | None = None
     query: str = field(default="", repr=False)
-    recalled: Recalled | None = field(default=None, repr=False)
+    findings: Recalled | None = field(default=None, repr=False)
     not_durable: bool = False
     compact_first: bool = False
-    told_why_not_compact: bool = False
+    reported_why_not_compact: bool = False
 
 
-def check_size(
-    given: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool
+def report_if_over_limit(
+    turn_input: TurnInput, view_tokens: int, boundary: Boundary, *, not_durable: bool
 ) -> None:
     """Report if the request is over its limit although all stages ran."""
-    over = given.calibrate(given.fixed_tokens + view_tokens) - given.limits.available_tokens
-    if over > 0:
+    excess_tokens = (
+        turn_input.calibrate(turn_input.fixed_tokens + view_tokens)
+        - turn_input.limits.available_tokens
+    )
+    if excess_tokens > 0:
         cause = Cause.STILL_OVER_NOT_DURABLE if not_durable else Cause.STILL_OVER
-        boundary.note("check", "failed", Reason(cause, tokens=over))
+        boundary.note("check", "failed", Reason(cause, tokens=excess_tokens))
 
 
-def context_of(
-    given: TurnInput,
-    done: TurnResult,
+def build_context(
+    turn_input: TurnInput,
+    turn_result: TurnResult,
     boundary: Boundary,
     *,
-    as_it_came: Any,
+    original_request: Any,
     compaction: CompactionResult | None,
 ) -> Context:
     """Build the result of `prepare`. If the request could not be read, `as_it_came` is sent."""
-    draft = done.draft
+    draft = turn_result.draft
     if draft is None:
-        size_chars = len(as_it_came) if isinstance(as_it_came, bytes) else None
+        size_chars = len(original_request) if isinstance(original_request, bytes) else None
         if size_chars is None:
-            size_chars = sum(len(raw) for raw in given.request.messages)
-        view = View(rows=(), tokens=size_chars // CHARS_A_TOKEN)
-        check_size(given, view.tokens, boundary, not_durable=done.not_durable)
-        state = replace(given.state, turn=given.version, requests=given.number)
-        edits, incoming = given.state.edits, given.fixed_tokens + view.tokens
+            size_chars = sum(len(raw) for raw in turn_input.request.messages)
+        view = View(rows=(), tokens=size_chars // CHARS_PER_TOKEN)
+        report_if_over_limit(turn_input, view.tokens, boundary, not_durable=turn_result.not_durable)
+        state = replace(turn_input.state, turn=turn_input.version, requests=turn_input.number)
+        edits, incoming_tokens = turn_input.state.edits, turn_input.fixed_tokens + view.tokens
     else:
         view, state = draft.view, _next_state(draft)
-        edits, incoming = draft.edits, draft.incoming_tokens
-    shown = frozenset(name for edit in edits if isinstance(edit, Insert) for name in edit.recalled)
+        edits, incoming_tokens = draft.edits, draft.incoming_tokens
+    shown_names = frozenset(
+        name for edit in edits if isinstance(edit, Insert) for name in edit.recalled
+    )
     report = Report(
-        session=given.session,
-        turn=given.number,
-        format=given.request.format,
-        model=given.request.model,
-        window_tokens=given.limits.window_tokens,
-        window_source=given.window_source,
-        reserve_tokens=given.limits.reserve_tokens,
-        limit_tokens=given.limits.available_tokens,
-        fixed_tokens=given.fixed_tokens,
-        tokens_before=given.calibrate(incoming),
-        tokens_after=given.calibrate(given.fixed_tokens + view.tokens),
-        calibration_ratio=given.state.calibration.ratio,
-        moment=None if draft is None else done.moment,
-        query=done.query,
+        session=turn_input.session,
+        turn=turn_input.number,
+        format=turn_input.request.format,
+        model=turn_input.request.model,
+        window_tokens=turn_input.limits.window_tokens,
+        window_source=turn_input.window_source,
+        reserve_tokens=turn_input.limits.reserve_tokens,
+        limit_tokens=turn_input.limits.available_tokens,
+        fixed_tokens=turn_input.fixed_tokens,
+        tokens_before=turn_input.calibrate(incoming_tokens),
+        tokens_after=turn_input.calibrate(turn_input.fixed_tokens + view.tokens),
+        calibration_ratio=turn_input.state.calibration.ratio,
+        moment=None if draft is None else turn_result.moment,
+        query=turn_result.query,
         lines=tuple(boundary.lines),
-        new_edits=edits_only_in(edits, given.state.edits),
-        ended_edits=edits_only_in(given.state.edits, edits),
+        new_edits=edits_only_in(edits, turn_input.state.edits),
+        ended_edits=edits_only_in(turn_input.state.edits, edits),
         entries=() if draft is None else draft.entries,
         view=view,
         edits=edits,
         recalled=tuple(
             (passage.segment, passage.score)
-            for passage in (() if done.recalled is None else done.recalled.passages)
-            if passage.segment and passage.name in shown
+            for passage in (() if turn_result.findings is None else turn_result.findings.passages)
+            if passage.segment and passage.name in shown_names
         ),
     )
     return Context(
-        request=as_it_came if draft is None else done.outgoing,
+        request=original_request if draft is None else turn_result.outgoing,
         report=report,
         state=state,
-        recalled=done.recalled and _with_shown(done.recalled, shown),
+        recalled=turn_result.findings and _mark_shown_hits(turn_result.findings, shown_names),
         compaction=compaction,
     )
 
 
-def _with_shown(recalled: Recalled, shown: frozenset[str]) -> Recalled:
+def _mark_shown_hits(findings: Recalled, shown_names: frozenset[str]) -> Recalled:
     hits = []
-    for hit in recalled.hits:
+    for hit in findings.hits:
         segment, ordinal = hit.passage.segment, hit.passage.ordinal
         names = {passage_name(segment, ordinal), passage_name(segment, None)}
         if hit.text:
-            hits.append(replace(hit, shown=not shown.isdisjoint(names)))
-    return replace(recalled, hits=tuple(hits)) if recalled.hits else recalled
+            hits.append(replace(hit, shown=not shown_names.isdisjoint(names)))
+    return replace(findings, hits=tuple(hits)) if findings.hits else findings
 
 
 def _next_state(draft: Draft) -> SessionState:
-    given = draft.given
+    turn_input = draft.given
     return replace(
-        draft.state_after_alignment(given.state),
-        turn=given.version,
-        requests=given.number,
+        draft.state_after_alignment(turn_input.state),
+        turn=turn_input.version,
+        requests=turn_input.number,
         edits=draft.edits,
-        sent_at=given.now,
+        sent_at=turn_input.now,
         pause_seconds=_pause_seconds(draft),
-        sent_estimate_tokens=given.fixed_tokens + draft.view.tokens,
-        sent_model=given.request.model,
-        sent_format=given.request.format,
-        blocks=_marked_blocks(draft),
+        sent_estimate_tokens=turn_input.fixed_tokens + draft.view.tokens,
+        sent_model=turn_input.request.model,
+        sent_format=turn_input.request.format,
+        blocks=_next_block_marks(draft),
     )
 
 
 def _pause_seconds(draft: Draft) -> float | None:
     """Return the seconds since the last request; None if edits changed the request, so that the
     provider's cache does not match."""
-    given = draft.given
-    before, edits = given.state.sent_at, draft.edits
-    same = all(isinstance(e, Insert) for e in edits_only_in(edits, given.state.edits))
-    gone = edits_only_in(given.state.edits, edits)
-    return given.now - before if before is not None and same and not gone else None
+    turn_input = draft.given
+    last_sent_at, edits = turn_input.state.sent_at, draft.edits
+    only_inserts_added = all(
+        isinstance(e, Insert) for e in edits_only_in(edits, turn_input.state.edits)
+    )
+    ended_edits = edits_only_in(turn_input.state.edits, edits)
+    return (
+        turn_input.now - last_sent_at
+        if last_sent_at is not None and only_inserts_added and not ended_edits
+        else None
+    )
 
 
-def _marked_blocks(draft: Draft) -> tuple[str, ...]:
-    known, before = draft.given.state.blocks, draft.given.state.edits
-    new = [e.text for e in edits_only_in(draft.edits, before) if isinstance(e, Insert)]
+def _next_block_marks(draft: Draft) -> tuple[str, ...]:
+    known_marks, earlier_edits = draft.given.state.blocks, draft.given.state.edits
+    new_texts = [e.text for e in edits_only_in(draft.edits, earlier_edits) if isinstance(e, Insert)]
     parts = [part for reading in draft.read.new_readings for part in reading.message.parts]
     results = [part for part in parts if isinstance(part, ToolResult)]
-    new += [part.text for part in results if part.recalls is not None]
-    marks = (block_mark(text, draft.given.secret) for text in new)
-    return (*known, *(mark for mark in marks if mark not in known))[-MOST_BLOCKS:]
+    new_texts += [part.text for part in results if part.recalls is not None]
+    marks = (block_mark(text, draft.given.secret) for text in new_texts)
+    return (*known_marks, *(mark for mark in marks if mark not in known_marks))[-MAX_BLOCK_MARKS:]
 
 
-def compaction_line(done: CompactionResult) -> tuple[Outcome, Reason]:
+def describe_compaction(result: CompactionResult) -> tuple[Outcome, Reason]:
     """Describe a compaction's result for a turn's report."""
-    if done.compacted:
+    if result.compacted:
         return "done", Reason(
             Cause.COMPACTED,
-            why=done.reason,
-            before=done.tokens_before,
-            after=done.tokens_after,
-            seconds=done.seconds,
+            why=result.reason,
+            before=result.tokens_before,
+            after=result.tokens_after,
+            seconds=result.seconds,
         )
-    if done.convergence == "failed":
-        return "failed", Reason(Cause.NOT_COMPACTED, why=done.reason)
-    return "nothing", Reason(Cause.IRREDUCIBLE, why=done.reason)
+    if result.convergence == "failed":
+        return "failed", Reason(Cause.NOT_COMPACTED, why=result.reason)
+    return "nothing", Reason(Cause.IRREDUCIBLE, why=result.reason)
 
 
 MarkReply: TypeAlias = Callable[[Sequence[Message]], Sequence[str]]
-MOST_ANSWERS: Final = 4_096
+MAX_ANSWER_MARKS: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,14 +450,16 @@ def reply_pieces(marks: Sequence[str], reply: StoredReply) -> tuple[LedgerPiece,
 async def find_sessions(store: Store, marks: Sequence[str]) -> Mapping[str, StoredReply]:
     """Return the sessions stored under these marks. Unknown marks are ignored."""
     names = {_name("heard", mark): mark for mark in marks}
-    found: dict[str, StoredReply] = {}
+    reply_by_mark: dict[str, StoredReply] = {}
     for name, piece in (await store.pieces(list(names))).items():
         try:
             body = decode(piece.body)
-            found[names[name]] = StoredReply(session=str(body["session"]), turn=int(body["turn"]))
+            reply_by_mark[names[name]] = StoredReply(
+                session=str(body["session"]), turn=int(body["turn"])
+            )
         except (FormatError, KeyError, TypeError, ValueError):
             continue
-    return found
+    return reply_by_mark
 
 
 class ToolAnswers:
@@ -439,33 +468,35 @@ class ToolAnswers:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._marks: OrderedDict[str, tuple[MessageId, ...]] = OrderedDict()
-        self._unkept: dict[str, tuple[MessageId, ...]] = {}
+        self._unstored_marks: dict[str, tuple[MessageId, ...]] = {}
 
     @property
     def marks(self) -> Mapping[str, tuple[MessageId, ...]]:
         return dict(self._marks)
 
     def add(self, text: str, quotes: Sequence[MessageId]) -> None:
-        mark, quoted = block_mark(text, self._secret), tuple(dict.fromkeys(quotes))
-        if quoted and mark not in self._marks:
-            self._unkept[mark] = quoted
-        self._remember(mark, quoted)
+        mark, message_ids = block_mark(text, self._secret), tuple(dict.fromkeys(quotes))
+        if message_ids and mark not in self._marks:
+            self._unstored_marks[mark] = message_ids
+        self._remember(mark, message_ids)
 
-    async def keep(self, archive: DurableArchive, *, now: float) -> None:
+    async def store_marks(self, archive: DurableArchive, *, now: float) -> None:
         """Store new hashes, so that other processes find them."""
-        unkept, self._unkept = self._unkept, {}
-        if unkept:
+        unstored_marks, self._unstored_marks = self._unstored_marks, {}
+        if unstored_marks:
             # the pieces have no `about`, so forgetting a quoted message does not delete the hash
-            pieces = [_piece("told", mark, {"quotes": list(ids)}) for mark, ids in unkept.items()]
+            pieces = [
+                _piece("told", mark, {"quotes": list(ids)}) for mark, ids in unstored_marks.items()
+            ]
             await archive.write(Batch(at=now, pieces=tuple(pieces)))
 
-    async def look_for(
-        self, request: Request, remembered: LastRequest, store: GuardedStore
+    async def find_marks(
+        self, request: Request, last_request: LastRequest, store: GuardedStore
     ) -> None:
         """Read which messages the request's new tool answers of other processes quote."""
         codec = CODECS[request.format]
-        found = answers_in(request.messages, codec, self._secret, remembered)
-        names = {_name("told", mark): mark for mark in found if mark not in self._marks}
+        new_marks = answers_in(request.messages, codec, self._secret, last_request)
+        names = {_name("told", mark): mark for mark in new_marks if mark not in self._marks}
         if not names:
             return
         for name, piece in (await store.pieces(list(names))).items():
@@ -473,7 +504,7 @@ class ToolAnswers:
 
     def _remember(self, mark: str, quotes: tuple[MessageId, ...]) -> None:
         self._marks[mark] = quotes
-        if len(self._marks) > MOST_ANSWERS:
+        if len(self._marks) > MAX_ANSWER_MARKS:
             self._marks.popitem(last=False)
 
 

@@ -56,8 +56,10 @@ class HookAnswers:
     notes: tuple[str, ...] = ()
 
     @property
-    def cancelled(self) -> bool:
-        return any(isinstance(one, Mapping) and one.get("cancel") is True for one in self.answers)
+    def is_cancelled(self) -> bool:
+        return any(
+            isinstance(answer, Mapping) and answer.get("cancel") is True for answer in self.answers
+        )
 
 
 class Hooks:
@@ -95,12 +97,12 @@ class Hooks:
         """Call all hooks in parallel, and wait at most `seconds` for each."""
         answers = await asyncio.gather(
             *[
-                attempted(_called(hook, event, context, seconds))
+                attempted(_call_hook(hook, event, context, seconds))
                 for hook in self._listening.get(name, ())
             ],
             return_exceptions=True,  # one hook that is cancelled does not cancel the others
         )
-        failed = [
+        error_types = [
             answer.error if isinstance(answer, Failure) else type(answer)
             for answer in answers
             if isinstance(answer, Failure | BaseException)
@@ -109,11 +111,11 @@ class Hooks:
             answers=tuple(
                 answer for answer in answers if not isinstance(answer, Failure | BaseException)
             ),
-            notes=tuple(f"a {name} hook failed: {error.__name__}" for error in failed),
+            notes=tuple(f"a {name} hook failed: {error.__name__}" for error in error_types),
         )
 
 
-async def _called(
+async def _call_hook(
     hook: Hook, event: Mapping[str, Any], context: Mapping[str, Any], seconds: float
 ) -> Any:
     async with asyncio.timeout(seconds):
@@ -123,9 +125,9 @@ async def _called(
         return await answer if inspect.isawaitable(answer) else answer
 
 
-def preparation(
+def hook_preparation(
     plan: CutPlan,
-    carried: Carried,
+    carried_details: Carried,
     *,
     tokens_before: int,
     previous_summary: str,
@@ -139,7 +141,10 @@ def preparation(
         "cutEntryIds": [entry.key for entry in plan.summarized],
         "keptEntryIds": [entry.key for entry in plan.kept],
         "tokensBefore": tokens_before,
-        "fileOps": {"read": list(carried.read_files), "edited": list(carried.modified_files)},
+        "fileOps": {
+            "read": list(carried_details.read_files),
+            "edited": list(carried_details.modified_files),
+        },
         "settings": {"reserveTokens": reserve_tokens},
         "isSplitTurn": plan.splits_a_turn,
     }
@@ -149,7 +154,7 @@ def preparation(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SuppliedSummary:
+class HookSummary:
     """A summary by a hook instead of the model."""
 
     text: str = field(repr=False)
@@ -157,17 +162,17 @@ class SuppliedSummary:
     first_kept: str | None = None
 
 
-def supplied_summary(answers: HookAnswers) -> SuppliedSummary | None:
+def find_hook_summary(answers: HookAnswers) -> HookSummary | None:
     """Return the first summary that a hook returned; an empty one is ignored."""
     for answer in answers.answers:
         compaction = answer.get("compaction") if isinstance(answer, Mapping) else None
         summary = compaction.get("summary") if isinstance(compaction, Mapping) else None
         if isinstance(compaction, Mapping) and isinstance(summary, str) and summary.strip():
-            details, kept = compaction.get("details"), compaction.get("firstKeptEntryId")
-            return SuppliedSummary(
+            details, first_kept = compaction.get("details"), compaction.get("firstKeptEntryId")
+            return HookSummary(
                 text=summary,
                 details=_as_json(details) if isinstance(details, Mapping) else {},
-                first_kept=kept if isinstance(kept, str) and kept else None,
+                first_kept=first_kept if isinstance(first_kept, str) and first_kept else None,
             )
     return None
 
@@ -193,30 +198,33 @@ class SummaryInput:
 
     plan: CutPlan
     previous: str = field(default="", repr=False)
-    carried: Carried | None = None
+    carried_details: Carried | None = None
     instructions: str = field(default="", repr=False)
 
 
 def plan_cut(draft: Draft, settings: Settings) -> CutPlan | NoCut:
     """Return the first plan after which the request fits, else the one that cuts most."""
-    given, limits = draft.given, draft.given.limits
-    allowed = FITS_RATIO * min(limits.compact_tokens, limits.limit_tokens)
+    turn_input, limits = draft.given, draft.given.limits
+    allowed_tokens = FITS_RATIO * min(limits.compact_tokens, limits.limit_tokens)
     pins = int(limits.window_tokens * settings.compaction.pin_ratio)
-    added = summary_tokens(draft) + lines_tokens(limits.window_tokens) + pins
+    added_tokens = summary_tokens(draft) + lines_tokens(limits.window_tokens) + pins
     best: CutPlan | NoCut = NoCut(reason=Reason(Cause.NOTHING_BEFORE))
     for share in KEEP_SHARES:
         plan = cut(
             draft.entries,
             draft.edits,
-            given.codec.rules,
-            keep_tokens=given.estimate(int(limits.keep_recent_tokens * share)),
-            weigher=given.weigher,
+            turn_input.codec.rules,
+            keep_tokens=turn_input.estimate(int(limits.keep_recent_tokens * share)),
+            weigher=turn_input.weigher,
         )
         if isinstance(plan, NoCut):
             best = plan if isinstance(best, NoCut) else best
             continue
         best = plan
-        if given.calibrate(given.fixed_tokens + plan.kept_tokens) + added <= allowed:
+        if (
+            turn_input.calibrate(turn_input.fixed_tokens + plan.kept_tokens) + added_tokens
+            <= allowed_tokens
+        ):
             break
     return best
 
@@ -244,13 +252,15 @@ def without_forgotten(plan: CutPlan, forgotten: set[MessageId]) -> CutPlan | NoC
 def mask_input(plan: CutPlan, before: Cut | None, mask: TextMask) -> SummaryInput:
     """Mask secrets in all input of a compaction. A summary may lack the labels by which secrets are
     recognized."""
-    summarized = redact_entries(plan.summarized, mask)
+    masked_entries = redact_entries(plan.summarized, mask)
     split = len(plan.history)
-    plan = replace(plan, history=summarized[:split], turn_prefix=summarized[split:])
+    plan = replace(plan, history=masked_entries[:split], turn_prefix=masked_entries[split:])
     if before is None:
         return SummaryInput(plan=plan)
-    carried = before.carried and mask_carried(before.carried, mask.text)
-    return SummaryInput(plan=plan, previous=mask.text(before.summary), carried=carried)
+    carried_details = before.carried and mask_carried(before.carried, mask.text)
+    return SummaryInput(
+        plan=plan, previous=mask.text(before.summary), carried_details=carried_details
+    )
 
 
 def base_edits(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
@@ -261,7 +271,11 @@ def base_edits(state: SessionState, draft: Draft) -> tuple[Edit, ...] | None:
 
 
 def new_cut(
-    state: SessionState, base: tuple[Edit, ...], plan: CutPlan, summary: str, carried: Carried
+    state: SessionState,
+    base: tuple[Edit, ...],
+    plan: CutPlan,
+    summary: str,
+    carried_details: Carried,
 ) -> Cut:
     number, before = state.compactions + 1, newest_cut(base)
     earlier = () if before is None else before.covers
@@ -274,17 +288,17 @@ def new_cut(
         number=number,
         before=0 if before is None else before.number,
         covers=tuple(dict.fromkeys((*earlier, *(entry.id for entry in plan.summarized)))),
-        carried=carried,
+        carried=carried_details,
     )
 
 
 def mask_result(result: CompactionResult, redaction: RedactionSettings) -> CompactionResult:
-    def masked(text: str) -> str:
+    def mask_text(text: str) -> str:
         return redact(text, pii=redaction.pii).text
 
     def mask_finding(finding: ProbeFinding) -> ProbeFinding:
         probe = finding.probe
-        probe = replace(probe, text=masked(probe.text), sentence=masked(probe.sentence))
+        probe = replace(probe, text=mask_text(probe.text), sentence=mask_text(probe.sentence))
         return replace(finding, probe=probe)
 
     receipt = result.receipt
@@ -292,11 +306,11 @@ def mask_result(result: CompactionResult, redaction: RedactionSettings) -> Compa
         receipt = replace(receipt, findings=tuple(map(mask_finding, receipt.findings)))
     return replace(
         result,
-        reason=result.reason.mask_texts(masked),
-        notes=tuple(map(masked, result.notes)),
-        summary=masked(result.summary),
+        reason=result.reason.mask_texts(mask_text),
+        notes=tuple(map(mask_text, result.notes)),
+        summary=mask_text(result.summary),
         receipt=receipt,
-        details=mask_json(dict(result.details), masked),
+        details=mask_json(dict(result.details), mask_text),
     )
 
 
@@ -315,7 +329,7 @@ def recall_by_text(
     *,
     space: SpaceId,
     session: SessionId,
-    shown: frozenset[EntryKey],
+    shown_keys: frozenset[EntryKey],
     now: float,
     budget_tokens: int,
     count_tokens: Callable[[str], int],
@@ -326,13 +340,13 @@ def recall_by_text(
     async def recall(query: str) -> str:
         if recaller is None:
             return ""
-        recalled = await recaller.recall(
+        findings = await recaller.recall(
             RecallRequest(
                 space=space,
                 session=session,
                 query=query,
                 newest=query,
-                shown=shown,
+                shown=shown_keys,
                 scope="session",
                 now=now,
                 budget_tokens=budget_tokens,
@@ -341,14 +355,14 @@ def recall_by_text(
                 most_hits=0,
             )
         )
-        return "\n".join(passage.text for passage in recalled.passages)
+        return "\n".join(passage.text for passage in findings.passages)
 
     return recall
 
 
-async def prove(
+async def prove_summary(
     draft: Draft,
-    read: SummaryInput,
+    summary_input: SummaryInput,
     summary: Summarized,
     mask: TextMask,
     *,
@@ -357,26 +371,32 @@ async def prove(
 ) -> tuple[str, Receipt]:
     """Return the summary, with quotes of lost names and values added, and its receipt. If memory
     cannot be searched, names and values count as not checked, and the receipt reports that."""
-    given, limits = draft.given, draft.given.limits
+    turn_input, limits = draft.given, draft.given.limits
     recall = recall_by_text(
         recaller,
-        space=given.space,
-        session=given.session,
-        shown=frozenset(entry.key for entry in read.plan.kept),
-        now=given.now,
-        budget_tokens=given.estimate(limits.hard_cap_tokens),
-        count_tokens=given.weigher.text,
+        space=turn_input.space,
+        session=turn_input.session,
+        shown_keys=frozenset(entry.key for entry in summary_input.plan.kept),
+        now=turn_input.now,
+        budget_tokens=turn_input.estimate(limits.hard_cap_tokens),
+        count_tokens=turn_input.weigher.text,
     )
     # Code writes its sections again, so only the model's text and pinned quotes are compared.
-    previous = strip_carried(read.previous)
-    sample = await asyncio.to_thread(probe, read.plan.summarized, previous_summary=previous)
-    made = await receipt(
+    previous = strip_carried(summary_input.previous)
+    sample = await asyncio.to_thread(
+        probe, summary_input.plan.summarized, previous_summary=previous
+    )
+    receipt_result = await receipt(
         sample.probes,
         without_bare_names(summary.text),
         details=sample.details,
         recall=recall,
-        pin_tokens=given.estimate(int(limits.window_tokens * pin_ratio)),
-        count_tokens=given.weigher.text,
+        pin_tokens=turn_input.estimate(int(limits.window_tokens * pin_ratio)),
+        count_tokens=turn_input.weigher.text,
     )
-    text = f"{summary.text}\n\n{made.pinned_text}" if made.pinned_text else summary.text
-    return mask.text(text), made.receipt
+    text = (
+        f"{summary.text}\n\n{receipt_result.pinned_text}"
+        if receipt_result.pinned_text
+        else summary.text
+    )
+    return mask.text(text), receipt_result.receipt

@@ -13,14 +13,20 @@ from recollect.core.engine.background import use_reason
 from recollect.core.engine.batch_moment import Durability
 from recollect.core.engine.ledger import FinishedTurn
 from recollect.core.engine.parts import EngineParts
-from recollect.core.engine.prepare import begin, is_quick, limits_for, prepare_turn, read_request
+from recollect.core.engine.prepare import (
+    begin_draft,
+    is_quick,
+    limits_for,
+    prepare_turn,
+    read_request,
+)
 from recollect.core.engine.session import (
     Context,
     Session,
     TurnResult,
-    compaction_line,
-    context_of,
-    load,
+    build_context,
+    describe_compaction,
+    load_state,
 )
 from recollect.core.formats.codec import codec_of
 from recollect.core.rules.message_redaction import TextMask
@@ -66,11 +72,13 @@ class TurnRunner:
                 boundary.note("jobs", "done", use_reason(model_uses))
             early_compaction, session.compacted_meanwhile = session.compacted_meanwhile, None
             if compaction is not None:
-                boundary.note("compact", *compaction_line(compaction))
+                boundary.note("compact", *describe_compaction(compaction))
             elif early_compaction is not None:
-                outcome, why = compaction_line(early_compaction)
-                boundary.note("compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=why))
-            state = await load(session, parts.reader, boundary)
+                outcome, result_reason = describe_compaction(early_compaction)
+                boundary.note(
+                    "compact", outcome, Reason(Cause.IN_BACKGROUND, compaction=result_reason)
+                )
+            state = await load_state(session, parts.reader, boundary)
             turn_input = await self._read_input(session, state, incoming, boundary)
             why_not = parts.compactor.why_not(state)
             if turn_input.request.continues and why_not is None:
@@ -79,7 +87,7 @@ class TurnRunner:
             turn_input = replace(turn_input, why_not_compact=why_not, may_compact=may_compact)
             durability = None
             if parts.keeper is not None:
-                durability = Durability(keeper=parts.keeper, keeping=session.keeping)
+                durability = Durability(keeper=parts.keeper, archive_state=session.archive_state)
             result = await prepare_turn(
                 turn_input, boundary, recaller=parts.recaller, durability=durability
             )
@@ -88,8 +96,8 @@ class TurnRunner:
                 parts.notes.put_back(facts, model_uses)
                 return None
             self._note_pause(turn_input, result, boundary)
-            context = context_of(
-                turn_input, result, boundary, as_it_came=incoming.body, compaction=compaction
+            context = build_context(
+                turn_input, result, boundary, original_request=incoming.body, compaction=compaction
             )
             if session.state is not state:
                 raise StaleSession(
@@ -108,23 +116,25 @@ class TurnRunner:
         parts = self._parts
         async with session.lock:
             boundary = parts.new_boundary(is_quick=is_quick(session, incoming.body))
-            state = await load(session, parts.reader, boundary)
+            state = await load_state(session, parts.reader, boundary)
             turn_input = await self._read_input(session, state, incoming, boundary)
             turn_input = replace(
                 turn_input, why_not_compact=Reason(Cause.PREVIEWED), may_compact=False
             )
             recaller = parts.recaller if recall else None
             result = await prepare_turn(turn_input, boundary, recaller=recaller, durability=None)
-            return context_of(
-                turn_input, result, boundary, as_it_came=incoming.body, compaction=None
+            return build_context(
+                turn_input, result, boundary, original_request=incoming.body, compaction=None
             )
 
     async def begin_draft(self, session: Session, incoming: Incoming) -> Draft | None:
         """Return the history of a request with its earlier edits; None if it cannot be read."""
         async with session.lock:
             boundary = self._parts.new_boundary()
-            state = await load(session, self._parts.reader, boundary)
-            return await begin(await self._read_input(session, state, incoming, boundary), boundary)
+            state = await load_state(session, self._parts.reader, boundary)
+            return await begin_draft(
+                await self._read_input(session, state, incoming, boundary), boundary
+            )
 
     async def _read_input(
         self, session: Session, state: SessionState, incoming: Incoming, boundary: Boundary
@@ -151,11 +161,11 @@ class TurnRunner:
             boundary,
             window_tokens=incoming.window_tokens,
         )
-        if session.remembered.rules != codec_of(request).rules or request.continues:
-            session.remembered = LastRequest()
+        if session.last_request.rules != codec_of(request).rules or request.continues:
+            session.last_request = LastRequest()
         if parts.reader is not None:
             await attempted(
-                parts.tool_answers.look_for(request, session.remembered, parts.reader.store)
+                parts.tool_answers.find_marks(request, session.last_request, parts.reader.store)
             )
         return TurnInput(
             settings=parts.settings,
@@ -170,24 +180,24 @@ class TurnRunner:
             weigher=parts.weigher,
             secret=parts.secret,
             now=parts.clock.now(),
-            mask=TextMask(parts.settings.redaction, session.keeping.secrets),
-            forgotten=session.keeping.forgotten,
+            mask=TextMask(parts.settings.redaction, session.archive_state.secrets),
+            forgotten=session.archive_state.forgotten_ids,
             answers=parts.tool_answers.marks,
             seal=parts.seal,
-            remembered=session.remembered,
+            remembered=session.last_request,
         )
 
     def _commit(self, session: Session, draft: Draft, context: Context) -> None:
         turn_input = draft.given
         session.last_draft = replace(draft, committed=True)
-        session.remembered = remember(
+        session.last_request = remember(
             turn_input.remembered,
             turn_input.codec.rules,
             draft.entries,
             draft.read,
             LastView(entries=draft.entries, edits=draft.edits, view=draft.view),
         )
-        session.sent_messages, session.learned = len(context.state.path), False
+        session.sent_messages, session.has_learned = len(context.state.path), False
         if self._parts.keeper is not None:
             turn = FinishedTurn(
                 request=turn_input.request,
@@ -196,13 +206,13 @@ class TurnRunner:
                 now=turn_input.now,
                 as_it_came=context.request is turn_input.request.body,
             )
-            self._parts.keeper.keep_turn(turn, session.keeping)
+            self._parts.keeper.store_turn(turn, session.archive_state)
 
     def _note_pause(self, turn_input: TurnInput, result: TurnResult, boundary: Boundary) -> None:
         why_not, component = turn_input.why_not_compact, self._parts.compactor.component
         if why_not is None or why_not.cause not in PAUSING:
             return
-        if not result.told_why_not_compact:
+        if not result.reported_why_not_compact:
             boundary.note("compact", "skipped", Reason(Cause.NO_COMPACTION, why=why_not))
         if not component.trouble(turn_input.session):
             component.fail(str(why_not), whose=turn_input.session)

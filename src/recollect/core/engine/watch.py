@@ -46,10 +46,10 @@ class Watching:
         """Add an event. Events after an unreadable one are ignored: the reply would have a gap."""
         if self._unreadable:
             return
-        taken = guarded(lambda: self._reply.take(event))
-        if isinstance(taken, Failure):
+        result = guarded(lambda: self._reply.take(event))
+        if isinstance(result, Failure):
             self._unreadable = True
-            self._fail(taken.said)
+            self._fail(result.said)
 
     def end(self, error: BaseException | None = None) -> asyncio.Task[None] | None:
         """Start to observe the reply, once. Call this only in the memory's event loop."""
@@ -58,22 +58,24 @@ class Watching:
         events = self._reply.events + (self._reply.error is not None)
         if events != self._observed:
             self._observed = events
-            self._task = asyncio.get_running_loop().create_task(self._run(), context=Context())
+            self._task = asyncio.get_running_loop().create_task(
+                self._observe_reply(), context=Context()
+            )
         return self._task
 
-    async def ended(self, error: BaseException | None = None) -> None:
+    async def finish(self, error: BaseException | None = None) -> None:
         """Observe the reply, once, and wait until that is done."""
         task = self.end(error)
         if task is not None and task.get_loop() is asyncio.get_running_loop():
             await asyncio.wait({task})
 
-    async def _run(self) -> None:
-        done = await attempted(self._observe(self._reply))
-        if isinstance(done, Failure):
-            self._fail(done.said)
+    async def _observe_reply(self) -> None:
+        result = await attempted(self._observe(self._reply))
+        if isinstance(result, Failure):
+            self._fail(result.said)
 
 
-def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
+def wrap_stream(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | WatchedSync:
     """Return a stream to read instead of `stream`. Raise TypeError if `stream` is no stream."""
     kind = type(stream)
     if inspect.isawaitable(stream):
@@ -87,8 +89,10 @@ def watched(stream: Any, watching: Watching, *, plain: bool) -> WatchedAsync | W
         )
     if asynchronous and not plain:
         return WatchedAsync(stream, watching)
-    whole = isinstance(stream, Mapping | list | tuple | str | bytes) or hasattr(kind, "model_dump")
-    if whole or not (hasattr(kind, "__iter__") or hasattr(kind, "__enter__")):
+    is_whole = isinstance(stream, Mapping | list | tuple | str | bytes) or hasattr(
+        kind, "model_dump"
+    )
+    if is_whole or not (hasattr(kind, "__iter__") or hasattr(kind, "__enter__")):
         raise TypeError(f"this is a {kind.__name__}, not a stream: pass a reply to `observe`")
     return WatchedSync(stream, watching)
 
@@ -112,7 +116,7 @@ class WatchedStreams:
             self._component.recover()
 
         watching = Watching(observe, self._component.fail)
-        read = watched(stream, watching, plain=plain)
+        read = wrap_stream(stream, watching, plain=plain)
         self._watching_by_session[session] = watching
         return cast(StreamT, read)
 
@@ -120,7 +124,7 @@ class WatchedStreams:
         """Observe the reply of the session's stream, if it has one."""
         watching = self._watching_by_session.pop(session, None)
         if watching is not None:
-            await watching.ended()
+            await watching.finish()
 
     async def end_all(self) -> None:
         for session in tuple(self._watching_by_session):
@@ -129,7 +133,7 @@ class WatchedStreams:
 
 class _Watched:
     def __init__(self, stream: Any, watching: Watching) -> None:
-        self._given = self._stream = stream
+        self._original = self._stream = stream
         self._watching = watching
         self._events: Any = None
 
@@ -138,32 +142,32 @@ class _Watched:
         if name == "text_stream":
             return self._texts()
         if name in _TO_THE_END:
-            return self._reading(value)
-        return self._closing(value) if name in _CLOSES else value
+            return self._read_first(value)
+        return self._close_after(value) if name in _CLOSES else value
 
     if TYPE_CHECKING:
 
         def _texts(self) -> Any: ...
-        def _reading(self, method: Callable[..., Any]) -> Any: ...
-        def _closing(self, method: Callable[..., Any]) -> Any: ...
+        def _read_first(self, method: Callable[..., Any]) -> Any: ...
+        def _close_after(self, method: Callable[..., Any]) -> Any: ...
 
 
 class WatchedAsync(_Watched):
     """Wraps an asynchronous stream or its context manager, and collects events that are read."""
 
     async def __aenter__(self) -> Self:
-        if hasattr(type(self._given), "__aenter__"):
-            self._stream = await self._given.__aenter__()
+        if hasattr(type(self._original), "__aenter__"):
+            self._stream = await self._original.__aenter__()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> Any:
         try:
-            if hasattr(type(self._given), "__aexit__"):
-                return await self._given.__aexit__(kind, error, trace)
-            if hasattr(self._given, "aclose"):
-                await self._given.aclose()
+            if hasattr(type(self._original), "__aexit__"):
+                return await self._original.__aexit__(kind, error, trace)
+            if hasattr(self._original, "aclose"):
+                await self._original.aclose()
         finally:  # an exception of the reader's code is not a failure of the reply
-            await self._over(None if isinstance(error, Exception) else error)
+            await self._end_reply(None if isinstance(error, Exception) else error)
         return None
 
     async def __aiter__(self) -> AsyncIterator[Any]:
@@ -171,7 +175,7 @@ class WatchedAsync(_Watched):
             while (event := await self._next()) is not _END:
                 yield event
         finally:  # the reader may have ended its loop early
-            await self._watching.ended()
+            await self._watching.finish()
 
     async def __anext__(self) -> Any:
         event = await self._next()
@@ -181,22 +185,22 @@ class WatchedAsync(_Watched):
 
     async def _next(self) -> Any:
         if self._events is None:
-            own = hasattr(type(self._stream), "__anext__")
-            self._events = self._stream if own else aiter(self._stream)
+            is_iterator = hasattr(type(self._stream), "__anext__")
+            self._events = self._stream if is_iterator else aiter(self._stream)
         try:
             event = await anext(self._events, _END)
         except BaseException as error:  # raised again for the reader
-            await self._over(error)
+            await self._end_reply(error)
             raise
         if event is _END:
-            await self._over(None)
+            await self._end_reply(None)
         else:
             self._watching.take(event)
         return event
 
-    async def _over(self, error: BaseException | None) -> None:
+    async def _end_reply(self, error: BaseException | None) -> None:
         if error is None or isinstance(error, Exception):
-            await self._watching.ended(error)
+            await self._watching.finish(error)
         else:
             self._watching.end()
 
@@ -205,21 +209,21 @@ class WatchedAsync(_Watched):
             if (text := _text_of(event)) is not None:
                 yield text
 
-    def _reading(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def read(*args: Any, **more: Any) -> Any:
+    def _read_first(self, method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def read(*args: Any, **kwargs: Any) -> Any:
             async for _ in self:
                 pass
-            return await method(*args, **more)
+            return await method(*args, **kwargs)
 
         return read
 
-    def _closing(self, method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-        async def close(*args: Any, **more: Any) -> Any:
+    def _close_after(self, method: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
+        async def close(*args: Any, **kwargs: Any) -> Any:
             try:
-                done = method(*args, **more)
-                return await done if inspect.isawaitable(done) else done
+                result = method(*args, **kwargs)
+                return await result if inspect.isawaitable(result) else result
             finally:
-                await self._watching.ended()
+                await self._watching.finish()
 
         return close
 
@@ -238,18 +242,18 @@ class WatchedSync(_Watched):
         super().__init__(stream, watching)
 
     def __enter__(self) -> Self:
-        if hasattr(type(self._given), "__enter__"):
-            self._stream = self._given.__enter__()
+        if hasattr(type(self._original), "__enter__"):
+            self._stream = self._original.__enter__()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> Any:
         try:
-            if hasattr(type(self._given), "__exit__"):
-                return self._given.__exit__(kind, error, trace)
-            if hasattr(self._given, "close"):
-                self._given.close()
+            if hasattr(type(self._original), "__exit__"):
+                return self._original.__exit__(kind, error, trace)
+            if hasattr(self._original, "close"):
+                self._original.close()
         finally:
-            self._over(None)
+            self._end_reply(None)
         return None
 
     def __iter__(self) -> Iterator[Any]:
@@ -257,7 +261,7 @@ class WatchedSync(_Watched):
             while (event := self._next()) is not _END:
                 yield event
         finally:  # the reader may have ended its loop early
-            self._over(None)
+            self._end_reply(None)
 
     def __next__(self) -> Any:
         event = self._next()
@@ -267,48 +271,48 @@ class WatchedSync(_Watched):
 
     def _next(self) -> Any:
         if self._events is None:
-            own = hasattr(type(self._stream), "__next__")
-            self._events = self._stream if own else iter(self._stream)
+            is_iterator = hasattr(type(self._stream), "__next__")
+            self._events = self._stream if is_iterator else iter(self._stream)
         try:
             event = next(self._events, _END)
         except BaseException as error:  # raised again for the reader
-            self._over(error)
+            self._end_reply(error)
             raise
         if event is _END:
-            self._over(None)
+            self._end_reply(None)
         else:
             self._watching.take(event)
         return event
 
-    def _over(self, error: BaseException | None) -> None:
+    def _end_reply(self, error: BaseException | None) -> None:
         if self._loop.is_closed():
             return  # the memory was closed with its loop, and has observed the events
         if _running_loop() is self._loop:
             self._watching.end(error)
             return
-        waited = asyncio.run_coroutine_threadsafe(self._watching.ended(error), self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._watching.finish(error), self._loop)
         with suppress(TimeoutError, Abandoned):
-            waited.result(END_SECONDS)
+            future.result(END_SECONDS)
 
     def _texts(self) -> Iterator[str]:
         for event in self:
             if (text := _text_of(event)) is not None:
                 yield text
 
-    def _reading(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def read(*args: Any, **more: Any) -> Any:
+    def _read_first(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def read(*args: Any, **kwargs: Any) -> Any:
             for _ in self:
                 pass
-            return method(*args, **more)
+            return method(*args, **kwargs)
 
         return read
 
-    def _closing(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def close(*args: Any, **more: Any) -> Any:
+    def _close_after(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def close(*args: Any, **kwargs: Any) -> Any:
             try:
-                return method(*args, **more)
+                return method(*args, **kwargs)
             finally:
-                self._over(None)
+                self._end_reply(None)
 
         return close
 

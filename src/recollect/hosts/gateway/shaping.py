@@ -358,9 +358,9 @@ class Shaper:
         newest = await self._newest_key(memory, session)
         if newest is None or newest == memory.recognition.newest_stored(session):
             return True
-        await self._wait_for_memory(memory.engine.parts.sessions.load(session))
+        await self._wait_for_memory(memory.engine.parts.sessions.load_state(session))
         handle = memory.engine.session(session)
-        return newest in handle.keeping.durable or newest in handle.state.path
+        return newest in handle.archive_state.durable_keys or newest in handle.state.path
 
     async def _newest_key(self, memory: SpaceMemory, session: str) -> EntryKey | None:
         work = memory.engine.parts.store.page(limit=1, session=session, descending=True)
@@ -384,7 +384,9 @@ class Shaper:
             if stored_session is None or recognition.knows(stored_session.session):
                 continue
             newest = await self._newest_key(memory, stored_session.session)
-            await self._wait_for_memory(memory.engine.parts.sessions.load(stored_session.session))
+            await self._wait_for_memory(
+                memory.engine.parts.sessions.load_state(stored_session.session)
+            )
             state = memory.engine.session(stored_session.session).state
             if requests_of(state) == stored_session.turn and not recognition.knows(
                 stored_session.session

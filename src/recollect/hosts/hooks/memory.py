@@ -422,7 +422,7 @@ async def archive(
     secret, seal = space_secret(space, data_secret(url)), partial(seal_secret, space, url)
     rules = ImportRules.of(settings, secret=secret, seal=seal, now=now)
     rules = replace(rules, stored_until=await asyncio.to_thread(stored_until, space))
-    counts = await engine.parts.store.within(FINISH_SECONDS).call(
+    counts = await engine.parts.store.with_deadline(FINISH_SECONDS).call(
         import_transcript,
         transcript,
         session=session,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from recollect.adapters.session.removal import RemovalPlace
-from recollect.adapters.wiring import is_server, open_spool, open_store, stored_spaces
+from recollect.adapters.wiring import is_server, list_spaces, open_spool, open_store
 from recollect.adapters.wiring.stores import is_stored
 from recollect.errors import RecollectError
 from recollect.hosts.inspect.searching import fact_book
@@ -79,7 +79,7 @@ class LocalSpaces:
     async def summaries(self) -> tuple[SpaceSummary, ...]:
         if self._url is None and not spaces_folder().is_dir():
             return ()
-        spaces = await stored_spaces(self._url, key=self.settings.store.key)
+        spaces = await list_spaces(self._url, key=self.settings.store.key)
         return tuple(reversed([space for space in spaces if space.space is not None]))
 
     @asynccontextmanager

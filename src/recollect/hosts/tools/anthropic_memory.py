@@ -222,7 +222,7 @@ class AnthropicMemoryTool:
         return f"Successfully renamed {_full_path(old_path)} to {_full_path(new_path)}"
 
     async def _files(self) -> _Files:
-        return {".".join(item.namespace): item for item in await self._items.under(())}
+        return {".".join(item.namespace): item for item in await self._items.list_under(())}
 
     async def _file(self, path: _Path) -> StoredItem:
         items = await self._items.get([_place(path)])
@@ -249,7 +249,7 @@ class BlockingAnthropicMemoryTool:
 
     def call(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
         """Run a command as `AnthropicMemoryTool.call` does, but block until it is done."""
-        return self._memory._wait(self._tool.call(arguments))
+        return self._memory.wait_for(self._tool.call(arguments))
 
 
 @overload

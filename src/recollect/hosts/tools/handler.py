@@ -284,7 +284,7 @@ class MemoryTools:
         if arguments.offset and arguments.offset >= len(segment.text):
             raise RecollectError(f"the message ends at character {len(segment.text)}.")
         count = min(arguments.around, MOST_AROUND)
-        before, after = await self._lookup.around(item, before=count, after=count)
+        before, after = await self._lookup.find_neighbors(item, before=count, after=count)
         answer = self._new_answer()
         text = segment.text[arguments.offset :]
         shown = answer.add_cut(self._heading(item), text, [segment.message_id])
@@ -529,7 +529,7 @@ class BlockingMemoryTools:
         self, name: str, arguments: Mapping[str, Any] | str | bytes | None = None
     ) -> MemoryAnswer:
         """Call a tool as `MemoryTools.call` does, but block until it is done."""
-        return self._memory._wait(self._tools.call(name, arguments))
+        return self._memory.wait_for(self._tools.call(name, arguments))
 
 
 @overload
