@@ -150,6 +150,7 @@ class BlockingEngine:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine of `.engine` in the background thread, and return its result."""
         if threading.current_thread() is self._thread:  # the thread would wait for itself
             work.close()
             raise RuntimeError("an async hook must await the methods of `.engine` instead")

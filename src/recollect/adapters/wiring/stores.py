@@ -49,6 +49,7 @@ LOG = logging.getLogger(__name__)
 POSTGRES_SCHEMES = ("postgresql://", "postgres://")
 SQLITE_SCHEME = "sqlite://"
 _ID_CHARS: Final = 36  # of a UUID
+"""Characters of a UUID."""
 _SPOOL_COVERS: Final = "the spool of this machine"
 _TRANSCRIPTS: Final = (
     "transcripts of Recollect's own agent: `recollect memory forget --session NAME` removes them"

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Container
 from contextvars import Context
 from dataclasses import dataclass
+from functools import partial
 from operator import methodcaller
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -195,23 +196,20 @@ class DurableArchive:
         if seconds is None and self._store is not None:
             doubt_seconds = min(DOUBT_SECONDS, doubt_seconds)
         began_at = time.monotonic()
-        running = self._tasks.begin(lambda: self._run_query(query))
+        running = self._tasks.begin(partial(self._run_query, query))
         watching: asyncio.Task[Any] | None = None
 
-        def watch() -> asyncio.Task[Any]:
-            return self._tasks.begin(
-                lambda: self._watch_query(running, began_at, doubt_seconds, limit - doubt_seconds)
-            )
-
+        watch = partial(self._watch_query, running, began_at, doubt_seconds, limit - doubt_seconds)
         try:
             if not await done_within(running, doubt_seconds):
-                watching = watch()
+                watching = self._tasks.begin(watch)
                 await asyncio.wait({running, watching}, return_when="FIRST_COMPLETED")
                 hangs = watching.done() and watching.result() is True
                 if not running.done() and not hangs:
                     await done_within(running, limit - (time.monotonic() - began_at))
         except asyncio.CancelledError:
-            watching = watching or watch()  # so that the next turn knows whether the store hangs
+            # So that the next turn knows whether the store hangs.
+            watching = watching or self._tasks.begin(watch)
             if self._sent_again:
                 running.cancel()
                 watching.cancel()
@@ -252,12 +250,9 @@ class DurableArchive:
         await self.retry_held()
         text = self._outage_text()
         if self.spooling:
-            why_waiting = (
-                text
-                if self._store_problem
-                else "earlier messages are still in the spool (a local file)"
-            )
-            text = self._drain_problem or why_waiting
+            if not self._store_problem:
+                text = "earlier messages are still in the spool (a local file)"
+            text = self._drain_problem or text
         elif self._store is not None or not self._store_problem:
             answer = await self._try_to_write(batch)
             if not isinstance(answer, Failure):
@@ -273,13 +268,11 @@ class DurableArchive:
         return await self._append_to_spool(write_batch(batch), text, on_stored)
 
     async def _try_to_write(self, batch: Batch) -> WriteResult | Failure:
-        def work() -> Awaitable[WriteResult]:
-            return self._run_query(lambda store: store.write(batch))
-
+        write = partial(self._run_query, methodcaller("write", batch))
         if self._sent_again:  # without a deadline, because a cancelled write would lose the batch
-            return await attempted(work())
+            return await attempted(write())
         seconds = self.open_seconds if self._store is None else self._settings.write_seconds
-        return await self._tasks.run(work, seconds)
+        return await self._tasks.run(write, seconds)
 
     def count_model_use(self, use: ModelUse, day: str) -> None:
         """Count a model call in the store, in the background (later if the store is down)."""
@@ -464,9 +457,8 @@ class DurableArchive:
             # Mark the spool as in use first, so that no later batch overtakes this one even if the
             # call is cancelled.
             self._use_spool()
-            append_result = await self._tasks.run(
-                lambda: self._append(spool, record), SPOOL_SECONDS, "the spool"
-            )
+            append = partial(self._append, spool, record)
+            append_result = await self._tasks.run(append, SPOOL_SECONDS, "the spool")
             self._use_spool()
             if not isinstance(append_result, Failure):
                 self._spool_component.recover()
@@ -554,9 +546,8 @@ class DurableArchive:
             record = self._held_batches[0].record
             move_result = await attempted(self._move_record(record)) if failure is None else failure
             if isinstance(move_result, Failure):
-                failure = (
-                    move_result  # spool the later batches too, so that their order does not change
-                )
+                # Spool the later batches too, so that their order does not change.
+                failure = move_result
                 if spool is None:
                     return failure
                 append_result = await attempted(self._append(spool, record))
@@ -582,9 +573,8 @@ class DurableArchive:
             self._store_problem, self._has_drained = "", True
             self._note_jobs(write_result)
             return write_result
-        if issubclass(write_result.error, BatchRefused | FormatError) or self._is_stuck(
-            record, write_result
-        ):
+        is_refused = issubclass(write_result.error, BatchRefused | FormatError)
+        if is_refused or self._is_stuck(record, write_result):
             if self._spool is not None:
                 await self._spool.set_aside(record, reason=write_result.error.__name__)
             self.set_aside += 1
@@ -592,8 +582,7 @@ class DurableArchive:
         raise StoreUnavailable(write_result.said)
 
     async def _write_record(self, record: bytes) -> WriteResult:
-        batch = read_batch(record)
-        return await self._run_on_store(lambda store: store.write(batch))
+        return await self._run_on_store(methodcaller("write", read_batch(record)))
 
     def _is_stuck(self, record: bytes, failure: Failure) -> bool:
         if issubclass(failure.error, StoreError | OSError):

@@ -65,10 +65,14 @@ from recollect.system.config import Settings
 from recollect.system.telemetry import count
 
 WORTHWHILE_RATIO = 0.98
+"""A cut that leaves more of the request breaks the cache for nothing. Not measured."""
 LOST_RACES = frozenset({Cause.ANOTHER_WAY, Cause.ANOTHER_PROCESS, Cause.FORGOTTEN_MEANWHILE})
 GRACE_SECONDS = 15.0
+"""Time for hooks and checks, beyond the deadline of the model's calls. Not measured."""
 KEEP_TRIES = 2
+"""A second try follows if another process wrote the session first. Bounds the work."""
 HOOK_SHARE = 0.5
+"""Share of the deadline for hooks that may write the summary. The rest is for the model."""
 COVERS_TOO_LITTLE = (
     "a session_before_compact hook named a firstKeptEntryId before the cut: its summary is not used"
 )
@@ -145,9 +149,8 @@ class Compactor:
             result = await _wait_for_result(unfinished_tasks[0])
             if result.reason.cause is not Cause.ANOTHER_WAY:
                 return result
-        return await _wait_for_result(
-            self._start_compaction(session, draft, order, flush_first=False)
-        )
+        task = self._start_compaction(session, draft, order, flush_first=False)
+        return await _wait_for_result(task)
 
     def start_early(self, session: Session, draft: Draft, due: TriggerResult) -> None:
         """Start a compaction or note-taking in the background before the window is full."""
@@ -170,9 +173,8 @@ class Compactor:
         undo_result = undo(state.edits, known_keys=frozenset(state.path))
         if undo_result.undone is None:
             return undo_result
-        new_state = replace(
-            state, edits=undo_result.edits, turn=state.turn + 1, compaction_paused=True
-        )
+        edits, turn = undo_result.edits, state.turn + 1
+        new_state = replace(state, edits=edits, turn=turn, compaction_paused=True)
         failure_reason = await self._store_state(session, new_state)
         if failure_reason is not None:
             return UndoResult(edits=state.edits, undone=None, reason=failure_reason)
@@ -183,9 +185,8 @@ class Compactor:
         """Store that the agent has written its notes. The caller holds the session's lock."""
         for _ in range(KEEP_TRIES):
             trouble = tuple(session.archive_state.report_lines)
-            state = await load_state(
-                session, self._reader, Boundary(turn_seconds=0.0, stage_seconds=0.0)
-            )
+            boundary = Boundary(turn_seconds=0.0, stage_seconds=0.0)
+            state = await load_state(session, self._reader, boundary)
             session.archive_state.report_lines[:0] = trouble  # report these problems in a turn
             written_in = state.compactions if cycle is None else min(cycle, state.compactions)
             if state.flushed_in is not None and state.flushed_in >= written_in:

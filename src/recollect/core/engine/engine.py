@@ -71,6 +71,8 @@ if TYPE_CHECKING:
 StreamT = TypeVar("StreamT")
 
 SHORT_BYTES = 65_536
+"""A longer reply is parsed in a thread: decoding it would hold up other sessions. As
+`NEW_BYTES`."""
 SHORT_EVENTS = 100
 """A reply with more events is parsed in a thread."""
 

@@ -38,9 +38,15 @@ _PLACES: Final = 8
 """Number of ids that an item uses in turn. A new value gets another id than the old one, so that a
 crash loses neither."""
 _MOST_RACES: Final = 8
+"""Not measured; bounds the work if another process keeps writing the same items."""
 _KNOWN_VERSIONS: Final = 8
+"""Earlier versions that an item names, to recognize writes that another one followed at once. Not
+measured."""
 _PAGE: Final = 500
+"""Not measured; bounds the rows in RAM."""
 _LEAST_FOUND: Final = 50
+"""Candidates to score even if fewer items are wanted, because candidates are ordered by a part of
+the score only. Not measured."""
 _HALF_CHARACTER: Final = re.compile("[\ud800-\udfff]")
 
 

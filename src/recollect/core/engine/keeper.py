@@ -1,4 +1,4 @@
-"""Loads sessions, and writes each turn while the model answers. A turn waits for a write only if
+"""Writes each turn while the model answers. A turn waits for a write only if
 the turn leaves out a message. The writes of one session run one after the other."""
 
 from __future__ import annotations
@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
@@ -14,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeAlias, TypeVar, cast
 
-from recollect.core.boundary import Boundary, Failure, attempted
+from recollect.core.boundary import Failure, attempted
 from recollect.core.engine.archive import CLOSE_SECONDS, DurableArchive, Persisted
 from recollect.core.engine.guarded_store import GuardedStore, NoAnswer
 from recollect.core.engine.ledger import (
@@ -27,13 +26,11 @@ from recollect.core.engine.ledger import (
     ReleasedTo,
     count_equal_rows,
     drop_repeated,
-    newest_session,
     note_location,
     note_stored,
     record_turn,
     session_write,
 )
-from recollect.core.formats.stored_records import join_state
 from recollect.core.ports import Embedder
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask
@@ -45,13 +42,12 @@ from recollect.core.turn.ingest import (
     write_ranges,
 )
 from recollect.core.upkeep.chores import embed_now
-from recollect.core.values.batch import Batch, LedgerPiece, NewJob, StoredSession, extract_job
+from recollect.core.values.batch import Batch, LedgerPiece, NewJob, extract_job
 from recollect.core.values.compaction import CompactionRecord
-from recollect.core.values.history import Entry, SessionState, requests_of
+from recollect.core.values.history import Entry, SessionState
 from recollect.core.values.message import EntryKey
-from recollect.core.values.reason import Cause, Reason
 from recollect.core.values.segment import SegmentId, Source
-from recollect.errors import FormatError, StoreUnavailable
+from recollect.errors import StoreUnavailable
 from recollect.system.config import Settings
 
 T = TypeVar("T")
@@ -61,13 +57,16 @@ OffLoop: TypeAlias = Callable[..., Awaitable[Any]]
 
 LOG: Final = logging.getLogger("recollect")
 REQUEST_FIRST_SECONDS = 0.03
+"""A server sends the request on before it stores the turn, but delays storing no longer than
+this."""
 INLINE_BYTES = 8_000
 """Longer input is decoded and masked in a thread."""
 DAY_SECONDS = 86_400.0
+"""Seconds per day, the interval of chores."""
 
 
 class SessionKeeper:
-    """Loads and stores the sessions of one space."""
+    """Stores the sessions of one space."""
 
     def __init__(
         self,
@@ -91,84 +90,6 @@ class SessionKeeper:
         self._chores_at = -DAY_SECONDS
         self._closed = False
         self.stored_batches: int = 0
-
-    def note_trouble(self, boundary: Boundary) -> None:
-        """Report problems of the store and the spool, unless the report contains them."""
-        reported_texts = {
-            reason.numbers.get("error") for line in boundary.lines for reason in line.reasons
-        }
-        if trouble := self.archive.trouble(reported_texts=reported_texts):
-            boundary.note("ingest", "late", Reason(Cause.ARCHIVE_TROUBLE, trouble=trouble))
-
-    async def load_state(
-        self, session: str, state: SessionState, archive_state: ArchiveState, boundary: Boundary
-    ) -> SessionState:
-        """Return the session's newest state, which this process or another one wrote."""
-        boundary.add(archive_state.report_lines)
-        archive_state.report_lines.clear()
-        self.note_trouble(boundary)
-        if archive_state.replaced != self.archive.replaced:
-            if archive_state.copy == "current":
-                boundary.note("ingest", "failed", Reason(Cause.STORE_REPLACED))
-            archive_state.write_from_start(self.archive.replaced)
-        if archive_state.copy == "current":
-            return state
-        was_outdated = archive_state.copy == "outdated"
-        stored_session = await self._read_stored(session, archive_state, boundary)
-        if isinstance(stored_session, Failure):
-            boundary.note(
-                "load", "failed", Reason(Cause.SESSION_NOT_LOADED, error=stored_session.said)
-            )
-            return state
-        if stored_session is None:
-            return state
-        try:
-            stored_state = join_state(stored_session.state, stored_session.path, stored_session.ids)
-        except FormatError as error:
-            boundary.note("load", "failed", Reason(Cause.ERROR, error=str(error)))
-            newest = max(state.turn, stored_session.turn)
-            return replace(state, turn=newest, requests=max(state.requests, stored_session.turn))
-        requests = requests_of(stored_state)
-        reason = Reason(Cause.SESSION_LOADED, messages=len(stored_session.path), turn=requests)
-        boundary.note("load", "done", reason)
-        archive_state.path, archive_state.stored_keys = stored_session.path, stored_session.newest
-        archive_state.may_be_broken = True
-        # If a session continued while the store was down, use the edits of that time.
-        is_ours_newer = (state.edits or state.turn > stored_session.turn) and not was_outdated
-        if archive_state.copy == "outdated":
-            archive_state.copy = "missing"
-        return replace(
-            state if is_ours_newer else stored_state,
-            turn=max(state.turn, stored_session.turn),
-            requests=max(state.requests, requests),
-        )
-
-    async def _read_stored(
-        self, session: str, archive_state: ArchiveState, boundary: Boundary
-    ) -> StoredSession | Failure | None:
-        began_at, seconds = time.monotonic(), self.archive.open_seconds
-        # Read the spool first. A batch that is moved to the store meanwhile is read twice, not
-        # missed.
-        session_writes = await self.archive.read_waiting(session, seconds=seconds / 2)
-        left_seconds = seconds - (time.monotonic() - began_at)
-        stored_session: StoredSession | Failure | None
-        try:
-            stored_session = await GuardedStore(self.archive, seconds=left_seconds).session(session)
-        except NoAnswer as error:
-            stored_session = error.failure
-        boundary.allow(time.monotonic() - began_at)
-        if isinstance(session_writes, Failure):  # read the spool again in the next turn
-            boundary.note("load", "late", Reason(Cause.SPOOL_NOT_READ, error=session_writes.said))
-            return stored_session
-        newest = newest_session(
-            None if isinstance(stored_session, Failure) else stored_session, session_writes
-        )
-        if newest is None and isinstance(stored_session, Failure):
-            return stored_session
-        archive_state.copy = "current"
-        if not archive_state.tasks:  # another process stored the session
-            archive_state.location = self.archive.location
-        return stored_session if newest is None else newest
 
     async def make_durable(
         self, session: str, entries: Sequence[Entry], archive_state: ArchiveState, *, now: float

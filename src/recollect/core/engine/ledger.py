@@ -169,6 +169,7 @@ _STEP: Final = 4
 """A record is at most a fourth of the size of the one before it. A turn thus writes little more
 than its changes, and few records are read to restore the outcomes."""
 _LEAST_WEIGHT: Final = 8
+"""Not measured; shorter chains of changes are not worth a complete record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 NOTES_SESSION: Final = "notes"
 _MAX_SECTIONS: Final = 5_000
+"""Not measured; bounds the rows in RAM."""
 _EXCHANGE_REACH: Final = 3
+"""Messages before and after a hit that belong to its exchange. Not measured; bounds a tool's
+answer."""
 
 
 async def embed_missing(engine: Engine, *, load: bool = False) -> None:

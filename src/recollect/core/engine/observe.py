@@ -12,6 +12,7 @@ from typing import Any
 from recollect.core.boundary import Boundary
 from recollect.core.compaction.cut import TriggerResult, trigger
 from recollect.core.engine.archive import Location
+from recollect.core.engine.loading import note_trouble
 from recollect.core.engine.parts import EngineParts
 from recollect.core.engine.session import (
     MarkReply,
@@ -43,9 +44,13 @@ from recollect.core.values.report import StageLine
 from recollect.system.config import FALLBACK_WINDOW_TOKENS
 
 SHRINK_RATIO = 0.9
+"""An error without a limit teaches a window of this share of the refused request. Not measured; a
+second refusal shrinks it again."""
 MIN_WINDOW_TOKENS = 1_024
 """A smaller window is not plausible, because it could not hold a question and its answer."""
 _COUNT_RATIO = 2.0
+"""Our count and the provider's differ by less than this factor, also before the first calibration
+(docs/contributing/benchmarks.md, `bench tokens`)."""
 
 
 class Observer:
@@ -205,7 +210,7 @@ class Observer:
 
     def _note_background(self, session: Session, boundary: Boundary) -> None:
         if self._parts.keeper is not None:
-            self._parts.keeper.note_trouble(boundary)
+            note_trouble(self._parts.keeper.archive, boundary)
         failure_reason, session.compaction_failure = session.compaction_failure, None
         if failure_reason is not None:
             boundary.note("compact", "failed", failure_reason)

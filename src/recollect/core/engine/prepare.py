@@ -15,7 +15,7 @@ from recollect.core.engine.batch_moment import (
     apply_edits,
     run_edit_batch,
 )
-from recollect.core.engine.session import Session, TurnResult, report_if_over_limit
+from recollect.core.engine.session import TurnResult, report_if_over_limit
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.request import is_kept_an_hour, join_request, split_request
 from recollect.core.ports import Model, Recaller, StandingRecaller
@@ -54,6 +54,7 @@ from recollect.core.values.report import BatchMoment, WindowSource
 from recollect.system.config import Settings
 
 MAX_DORMANT_TURNS: Final = 50
+"""Edits of an abandoned branch are kept for this many turns (decision 0001)."""
 
 
 async def prepare_turn(
@@ -492,31 +493,6 @@ async def _insert_block(draft: Draft, recall_result: RecallResult, boundary: Bou
     ):  # at the start of the request, only the newest block remains
         other_edits = without_blocks(other_edits)
     return await apply_edits(draft, (*other_edits, inject_result.edit), boundary)
-
-
-MAX_QUICK_NEW_BYTES: Final = 65_536
-MAX_QUICK_BODY_BYTES: Final = 1_500_000
-MAX_QUICK_EDITS: Final = 32
-"""Requests with at most this many edits are prepared in the event loop, which takes a few
-milliseconds."""
-_SAME_PREFIX_SHARE: Final = 0.9
-
-
-def is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
-    """Return whether preparing the request is fast enough for the event loop."""
-    if not isinstance(request, bytes) or len(handle.state.edits) > MAX_QUICK_EDITS:
-        return False
-    if len(request) <= MAX_QUICK_NEW_BYTES:
-        return True
-    draft = handle.last_draft
-    last = None if draft is None else draft.given.request.body
-    if (
-        last is None
-        or len(request) > MAX_QUICK_BODY_BYTES
-        or len(request) - len(last) > MAX_QUICK_NEW_BYTES
-    ):
-        return False
-    return request.startswith(last[: int(len(last) * _SAME_PREFIX_SHARE)])
 
 
 async def read_request(

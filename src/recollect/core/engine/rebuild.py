@@ -21,6 +21,7 @@ from recollect.errors import FormatError
 GONE = encode({"recollect": "this message is no longer stored: it was forgotten or has expired"})
 GONE_PART = encode("\0recollect: no longer kept")
 _ROWS_AT_ONCE = 8
+"""Not measured; the user's newest message is usually among the last rows."""
 _OWN_KEY = {"openai-responses": "input"}
 
 

@@ -17,6 +17,7 @@ from recollect.core.engine.archive import DurableArchive, Location
 from recollect.core.engine.guarded_store import GuardedStore
 from recollect.core.engine.keeper import SessionKeeper
 from recollect.core.engine.ledger import ArchiveState
+from recollect.core.engine.loading import load_stored
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.json_text import decode, encode
 from recollect.core.formats.replies import StreamedReply, may_be_reply
@@ -70,8 +71,8 @@ async def load_state(
 ) -> SessionState:
     """Return the session's stored state. The caller holds the session's lock."""
     if reader is not None:
-        stored_state = await reader.load_state(
-            session.id, session.state, session.archive_state, boundary
+        stored_state = await load_stored(
+            reader.archive, session.id, session.state, session.archive_state, boundary
         )
         if (
             stored_state.path is not session.state.path
@@ -272,7 +273,9 @@ _REPLY_HINT = (
 
 
 CHARS_PER_TOKEN: Final = 4
+"""For a request that cannot be read, so that no counter can count its tokens."""
 MAX_BLOCK_MARKS: Final = 512
+"""Not measured; bounds the stored state. Older blocks have left the request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,6 +434,7 @@ def describe_compaction(result: CompactionResult) -> tuple[Outcome, Reason]:
 
 MarkReply: TypeAlias = Callable[[Sequence[Message]], Sequence[str]]
 MAX_ANSWER_MARKS: Final = 4_096
+"""Not measured; bounds the RAM of long-lived processes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,7 @@ HookName: TypeAlias = Literal[
 ]
 Hook: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
 HOOK_SECONDS = 10.0
+"""A hook that only listens delays a compaction by at most this long. Not measured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +188,7 @@ def _as_json(details: Mapping[str, Any]) -> dict[str, Any]:
 KEEP_SHARES = (1.0, 0.5, 0.25, 0.0)
 """Shares of the usual size of the newest part that is not cut, tried until the request fits."""
 FITS_RATIO = 0.9
+"""The request after a cut must leave space for the next messages. Not measured."""
 LINES_PART = 8
 """Divisor of the summarized tokens: the quoted lines after the summary take at most the result.
 With more lines, a small cut would free nothing."""

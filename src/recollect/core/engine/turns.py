@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from recollect.core.boundary import Boundary, attempted
 from recollect.core.engine.background import use_reason
@@ -15,7 +15,6 @@ from recollect.core.engine.ledger import FinishedTurn
 from recollect.core.engine.parts import EngineParts
 from recollect.core.engine.prepare import (
     begin_draft,
-    is_quick,
     limits_for,
     prepare_turn,
     read_request,
@@ -38,6 +37,16 @@ from recollect.core.values.history import SessionState
 from recollect.core.values.model import FormatName, Request
 from recollect.core.values.reason import PAUSING, Cause, Reason
 from recollect.errors import StaleSession
+
+MAX_QUICK_NEW_BYTES: Final = 65_536
+"""A request with more new bytes is prepared in a thread: reading it takes several milliseconds."""
+MAX_QUICK_BODY_BYTES: Final = 1_500_000
+"""Comparing a longer request with the last one would itself hold up other sessions."""
+MAX_QUICK_EDITS: Final = 32
+"""Requests with at most this many edits are prepared in the event loop, which takes a few
+milliseconds."""
+_SAME_PREFIX_SHARE: Final = 0.9
+"""The last request must begin the new one up to this share, because clients change its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +72,7 @@ class TurnRunner:
         first: then call this again with its result."""
         parts = self._parts
         async with session.lock:
-            boundary = parts.new_boundary(is_quick=is_quick(session, incoming.body))
+            boundary = parts.new_boundary(is_quick=_is_quick(session, incoming.body))
             self._follow_files(boundary)
             facts, model_uses = parts.notes.take()
             for line in facts:
@@ -115,7 +124,7 @@ class TurnRunner:
         """Prepare a request, but store and compact nothing."""
         parts = self._parts
         async with session.lock:
-            boundary = parts.new_boundary(is_quick=is_quick(session, incoming.body))
+            boundary = parts.new_boundary(is_quick=_is_quick(session, incoming.body))
             state = await load_state(session, parts.reader, boundary)
             turn_input = await self._read_input(session, state, incoming, boundary)
             turn_input = replace(
@@ -223,3 +232,20 @@ class TurnRunner:
             files.wake()
             if trouble := files.trouble():
                 boundary.note("ingest", "skipped", trouble)
+
+
+def _is_quick(handle: Session, request: bytes | Mapping[str, Any]) -> bool:
+    """Return whether preparing the request is fast enough for the event loop."""
+    if not isinstance(request, bytes) or len(handle.state.edits) > MAX_QUICK_EDITS:
+        return False
+    if len(request) <= MAX_QUICK_NEW_BYTES:
+        return True
+    draft = handle.last_draft
+    last = None if draft is None else draft.given.request.body
+    if (
+        last is None
+        or len(request) > MAX_QUICK_BODY_BYTES
+        or len(request) - len(last) > MAX_QUICK_NEW_BYTES
+    ):
+        return False
+    return request.startswith(last[: int(len(last) * _SAME_PREFIX_SHARE)])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 StreamT = TypeVar("StreamT")
 END_SECONDS: Final = 10.0
+"""Code without an event loop waits no longer for its reply to be stored. Not measured."""
 _END: Final = object()
 _TO_THE_END: Final = frozenset(
     {"until_done", "get_final_message", "get_final_text"}
