@@ -102,13 +102,14 @@ def contains_literally(text: str, probe: Probe) -> bool:
     digits = probe.kind == "number"
     offset = normal_text.find(sought_text)
     while offset >= 0:
-        if _stands_alone(normal_text, offset, offset + len(sought_text), number=digits):
+        if stands_alone(normal_text, offset, offset + len(sought_text), number=digits):
             return True
         offset = normal_text.find(sought_text, offset + 1)
     return False
 
 
-def _stands_alone(text: str, start: int, end: int, *, number: bool) -> bool:
+def stands_alone(text: str, start: int, end: int, *, number: bool = False) -> bool:
+    """Return whether this span of a text is no part of a longer word or number."""
     before, after = text[start - 1 : start], text[end : end + 1]
     if _wordy(before) and _wordy(text[start]):
         return False

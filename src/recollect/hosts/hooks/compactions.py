@@ -27,8 +27,9 @@ from recollect.hosts.hooks.left_out import VisibleText, typed_texts, write_left_
 from recollect.hosts.hooks.transcript_file import AgentName, read_whole
 
 GIVEN_TOKENS: Final = 700
-"""Token limit of the block and of the memories for the prompt together, right after a compaction.
-With both, real sessions had 50% of the names that the next 60 messages need."""
+"""Token limit of the block, other sessions' rules and memories together, right after a compaction.
+With them, 18 cuts of real sessions had 48% of the names that the next 60 messages need (37% if the
+summary is junk), with 442 tokens on average."""
 _LAST_MESSAGES: Final = 6
 """Messages at the end among which Claude Code finds the reply that it keeps."""
 _MAX_SESSIONS: Final = 500

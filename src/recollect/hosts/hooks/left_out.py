@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 
 from recollect.core.compaction.ask import command_of, decode_arguments, is_compact_command
 from recollect.core.compaction.carry import failures, find_touched_files
-from recollect.core.compaction.probe import contains
+from recollect.core.compaction.probe import contains, stands_alone
 from recollect.core.formats.json_text import strings_of
 from recollect.core.formats.recalled_block import EARLIER_ORDER, defuse_tags, standing_line
 from recollect.core.formats.summaries import is_summary
@@ -31,8 +31,8 @@ from recollect.core.values.message import Text, ToolCall, ToolResult
 from recollect.core.values.recall import BLOCK_CLOSING, BLOCK_OPENING
 
 BLOCK_TOKENS: Final = 400
-"""Token limit of the block. At 200, 400 and 800 tokens it has 38, 47 and 60% of the names that the
-next 60 messages of real sessions need; the summary alone has 24%."""
+"""Token limit of the block. With 400 tokens, 47% of the names that the next 60 messages of real
+sessions need are in the summary or the block, with 800 tokens 60%; the summary alone has 24%."""
 NOTE: Final = "From before the compaction, left out of the summary, word for word, for reference."
 OPEN_NOTE: Final = "The user's request in progress, not an earlier one:"
 NOT_TYPED: Final = (
@@ -97,10 +97,9 @@ class VisibleText:
     def has(self, text: str) -> bool:
         """Return whether it contains the text as whole words."""
         sought_text = " ".join(text.split())
-        offset = self._joined.find(sought_text)
+        offset = self._joined.find(sought_text) if sought_text else -1
         while offset >= 0:
-            around = self._joined[max(offset - 1, 0) : offset + len(sought_text) + 1]
-            if not _continues(around, sought_text, at_start=offset == 0):
+            if stands_alone(self._joined, offset, offset + len(sought_text)):
                 return True
             offset = self._joined.find(sought_text, offset + 1)
         return not sought_text
@@ -111,16 +110,6 @@ class VisibleText:
             return True
         folder, _, name = path.rstrip("/").rpartition("/")
         return bool(folder) and self.has(name) and f"{folder}/" in self._joined
-
-
-def _continues(around: str, text: str, *, at_start: bool) -> bool:
-    before = "" if at_start else around[:1]
-    after = around[len(before) + len(text) :]
-    return (_is_wordy(before) and _is_wordy(text[0])) or (_is_wordy(after) and _is_wordy(text[-1]))
-
-
-def _is_wordy(sign: str) -> bool:
-    return sign.isalnum() or sign == "_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
