@@ -1,9 +1,11 @@
 """One request, file by file: a turn enters only the modules that docs/design.md lists for it."""
 
+import ast
 import asyncio
 import re
 import sys
 import threading
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -77,3 +79,32 @@ def test_a_turn_enters_only_the_modules_that_the_page_lists(tmp_path: Path) -> N
         if file not in known and not any(file.startswith(name) for name in known if name[-1] == "/")
     }
     assert not outside, f"add to docs/design.md, or leave out of the turn: {sorted(outside)}"
+
+
+def definitions(names: list[str]) -> dict[str, list[str]]:
+    """The source of these functions, and of values in a class that are made of one."""
+    sources: dict[str, list[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text()
+        for node in ast.parse(text).body:
+            members = node.body if isinstance(node, ast.ClassDef) else [node]
+            for member in members:
+                name = getattr(member, "name", None)
+                if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                    name = member.target.id
+                full_name = f"{node.name}.{name}" if isinstance(node, ast.ClassDef) else name
+                if full_name in names:
+                    source = ast.get_source_segment(text, member) or ""
+                    sources.setdefault(full_name, []).append(source)
+    return sources
+
+
+def test_each_function_from_prepare_to_the_sql_names_the_next() -> None:
+    walk = DESIGN.read_text().partition("names the next one: ")[2].partition("\n\n")[0]
+    names = [name for name in re.findall(r"`([\w.]+)`", walk) if name != "GuardedStore.call"]
+    sources = definitions(names)
+    assert (names[0], names[-1], len(names) <= 14) == ("Engine.prepare", "find_candidates", True)
+    for name, following in pairwise(names):
+        called = re.compile(rf"\b{following.rpartition('.')[2]}\b")
+        assert any(called.search(source) for source in sources[name]), f"{name}: {following}"
+    assert any(".rows(" in source for source in sources[names[-1]])
