@@ -112,6 +112,7 @@ def _play(
         lab.clock.set(ASKED_AT)
         _wait_for_vectors(lab, project, progress)
         lab.stop_daemon()
+        lab.recollect("project", "join", "--yes", cwd=clone)  # as a user accepts the offer
         after_week = folder / "after-week"
         shutil.copytree(lab.data, after_week, ignore=shutil.ignore_patterns("daemon"))
         lab.prompts.milliseconds.clear()
@@ -165,17 +166,17 @@ def _new_lab(folder: Path, embedder: str) -> AgentLab:
 
 
 def _folders(folder: Path) -> tuple[Path, Path, Path]:
-    """A repository, a worktree and a clone of it."""
+    """A repository, a worktree of it, and a second clone of the same origin."""
     project, worktree, clone = (folder / name for name in ("gaugewatch", "fix-axis", "second"))
-    project.mkdir()
+    origin = str(folder / "origin.git")
     identity = ("-c", "user.name=bench", "-c", "user.email=bench@localhost")
-    (project / "README.md").write_text("# Gaugewatch\n")
     for words in (
-        ("init", "--quiet", str(project)),
-        ("-C", str(project), "add", "README.md"),
-        ("-C", str(project), *identity, "commit", "--quiet", "-m", "GW-1 begin"),
+        ("init", "--quiet", "--bare", origin),
+        ("clone", "--quiet", origin, str(project)),
+        ("-C", str(project), *identity, "commit", "--quiet", "--allow-empty", "-m", "GW-1 begin"),
+        ("-C", str(project), "push", "--quiet", "origin", "HEAD"),
         ("-C", str(project), "worktree", "add", "--quiet", "-b", "fix-axis", str(worktree)),
-        ("clone", "--quiet", str(project), str(clone)),
+        ("clone", "--quiet", origin, str(clone)),
     ):
         subprocess.run(["git", *words], check=True, capture_output=True)  # noqa: S603, S607
     return project, worktree, clone
