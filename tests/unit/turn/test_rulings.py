@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.core.turn.rulings import MAX_CLAUSE_CHARS, by_weight, find_rulings, standing_rules
+from recollect.core.turn.rulings import MAX_CLAUSE_CHARS, by_weight, standing_rules
 
 
 @pytest.mark.parametrize(
@@ -21,12 +21,13 @@ from recollect.core.turn.rulings import MAX_CLAUSE_CHARS, by_weight, find_ruling
             "don't edit files below vendor/",
         ),
         ("We always squash before merging.", "always squash before merging"),
+        ("The database listens on 5433, never on 5432.", "The database listens on 5433, never"),
         ("Ask me before you publish anything.", "Ask me before you publish anything"),
         ("Answer in English, even if I write German.", "Answer in English"),
     ],
 )
 def test_rules_in_one_clause(message: str, clause: str) -> None:
-    (ruling,) = find_rulings(message)
+    (ruling,) = standing_rules([(0.0, message)])
     assert clause in ruling.text
     assert len(ruling.text) <= MAX_CLAUSE_CHARS + 2
     assert "CI overwrites" not in ruling.text
@@ -49,7 +50,7 @@ def test_rules_in_one_clause(message: str, clause: str) -> None:
     ],
 )
 def test_no_rules(message: str) -> None:
-    assert not find_rulings(message)
+    assert not standing_rules([(0.0, message)])
 
 
 def kept(*messages: str) -> list[str]:

@@ -180,18 +180,6 @@ class Ruling:
     words: frozenset[str] = field(default=frozenset(), repr=False)
 
 
-def find_rulings(text: str) -> tuple[Ruling, ...]:
-    """Return the standing rules that a user's message states."""
-    if len(text) > _MAX_MESSAGE_CHARS:
-        return ()
-    found = []
-    for sentence in _sentences(text):
-        strength = _strength(sentence)
-        if strength:
-            found.append(_ruling(sentence, strength))
-    return tuple(found)
-
-
 def standing_rules(messages: Iterable[tuple[float, str]]) -> list[Ruling]:
     """Return the rules that still hold after these messages of the user, in the order in which they
     were stated. `messages` are times and texts, oldest first."""
@@ -258,7 +246,9 @@ def _clause(sentence: str) -> str:
         text[start:end].lstrip(" ,;-–—(")
         for start, end in zip([0, *ends], [*ends, len(text)], strict=True)
     ]
-    ruling = next((index for index, piece in enumerate(pieces) if _strength(piece)), 0)
+    ruling = 0  # a piece alone lacks its subject: "the database is on 5433, never on 5432"
+    if len(text) > MAX_CLAUSE_CHARS:
+        ruling = next((index for index, piece in enumerate(pieces) if _strength(piece)), 0)
     clause = pieces[ruling]
     for piece in pieces[ruling + 1 :]:
         if len(clause) + len(piece) + 2 > MAX_CLAUSE_CHARS or _REASON.match(piece):
