@@ -17,8 +17,9 @@ RankedT = TypeVar("RankedT")
 FIRST_SHARE: Final = 0.45
 """A passage needs this share of the best match, if the block is empty but for the best one."""
 SPARING_SHARE: Final = 0.8
-"""As FIRST_SHARE, with `recall.sparing`. At .5, .65 and .8, MiniLM answers .90, .95 and .95 of the
-week's tuning half in 911, 698 and 536 characters; words answer .60, .55 and .55 (bench week)."""
+"""As FIRST_SHARE, with `recall.sparing` and vectors that understand the question. At .5, .65 and
+.8, MiniLM answers .90, .95 and .95 of the week's tuning half in 911, 698 and 536 characters. Words
+alone need more passages: they answer .60, .55 and .55 (bench week)."""
 FULL_SHARE: Final = 0.3
 """How much larger that share becomes until the block is full (docs/contributing/ranking.md)."""
 NEAREST_BY_MEANING: Final = 8

@@ -71,6 +71,11 @@ from recollect.core.values.segment import Segment, SegmentId
 from recollect.system.config.settings import Hybrid
 from recollect.system.config.settings import Recall as RecallSettings
 
+SPARING_CERTAINTY: Final = 0.5
+"""Least certainty of a question with `recall.sparing` and without vectors that understand it: .32
+opened for an ordinary question, and no answered one was below .65 (bench week, tuning half)."""
+SPARING_ORDER_CERTAINTY: Final = 0.98
+"""The same for other messages: .97 opened for "run the tests again", .98 for an answer."""
 SEEDS_SHARE: Final = 1.6  # not measured; bounds the neighbors read
 _QUESTION_WORDS: Final = 60  # longer messages count as "anything else" (ranking.md)
 _QUESTIONS_READ: Final = 32  # not measured; bounds the reads of one turn
@@ -197,6 +202,8 @@ class _MemorySearch:
             self.query.vectors,
             min_score=self.settings.min_score,
         )
+        if self.settings.sparing and not understands(self.query.vectors):
+            verdict = _spared(verdict, is_question=question.asks == "question")
         return _Decision(
             candidates=candidates,
             verdict=verdict,
@@ -287,11 +294,12 @@ class _MemorySearch:
             ranking = ranking.without_matching(
                 lambda candidate: candidate.tool is not None and candidate is not best
             )
+        by_meaning = decision.among_tools and understands(self.query.vectors)
         return enough_passages(
             ranking.without_stray_results(FIRST_SHARE, tool_output),
             request.budget_tokens,
-            by_meaning=decision.among_tools and understands(self.query.vectors),
-            first_share=SPARING_SHARE if self.settings.sparing else FIRST_SHARE,
+            by_meaning=by_meaning,
+            first_share=SPARING_SHARE if by_meaning and self.settings.sparing else FIRST_SHARE,
         )
 
     async def _by_kind(self, ranking: Ranking) -> Ranking:
@@ -440,6 +448,14 @@ def _without_quoted(passages: Sequence[Candidate], request: RecallRequest) -> tu
         for candidate in passages
         if not request.quotes(candidate.segment, candidate.ordinal)
     )
+
+
+def _spared(verdict: GateVerdict, *, is_question: bool) -> GateVerdict:
+    least = SPARING_CERTAINTY if is_question else SPARING_ORDER_CERTAINTY
+    if not verdict.open or verdict.score is None or verdict.score >= least:
+        return verdict
+    reason = Reason(Cause.UNCERTAIN, certainty=verdict.score, threshold=least)
+    return replace(verdict, open=False, reason=reason, lost_terms=(), lost_words=())
 
 
 def _without_calls(candidates: Candidates) -> Candidates:
