@@ -16,10 +16,6 @@ RankedT = TypeVar("RankedT")
 
 FIRST_SHARE: Final = 0.45
 """A passage needs this share of the best match, if the block is empty but for the best one."""
-SPARING_SHARE: Final = 0.8
-"""As FIRST_SHARE, with `recall.sparing` and vectors that understand the question. At .5, .65 and
-.8, MiniLM answers .90, .95 and .95 of the week's tuning half in 911, 698 and 536 characters. Words
-alone need more passages: they answer .60, .55 and .55 (bench week)."""
 FULL_SHARE: Final = 0.3
 """How much larger that share becomes until the block is full (docs/contributing/ranking.md)."""
 NEAREST_BY_MEANING: Final = 8
@@ -40,9 +36,7 @@ def likely_passages(ranking: Ranking, budget_tokens: int) -> Ranking:
     return _choose(ranking, range(len(ranking.passages)), None, budget_tokens)
 
 
-def enough_passages(
-    ranking: Ranking, budget_tokens: int, *, by_meaning: bool, first_share: float = FIRST_SHARE
-) -> Ranking:
+def enough_passages(ranking: Ranking, budget_tokens: int, *, by_meaning: bool) -> Ranking:
     """Return the passages that the block needs, in the order in which it takes them. `by_meaning`
     takes every second one by its meaning alone."""
     best = max(ranking.matches, default=0.0)
@@ -55,7 +49,7 @@ def enough_passages(
             shares[index] = max(shares[index], closeness[index])
         pairs = zip_longest(order, nearest)
         order = [index for index in dict.fromkeys(chain(*pairs)) if index is not None]
-    return _choose(ranking, order, shares, budget_tokens, first_share)
+    return _choose(ranking, order, shares, budget_tokens)
 
 
 def _choose(
@@ -63,7 +57,6 @@ def _choose(
     order: Sequence[int],
     shares: Sequence[float] | None,
     budget_tokens: int,
-    first_share: float = FIRST_SHARE,
 ) -> Ranking:
     chosen: list[int] = []
     counts: Counter[SegmentId] = Counter()
@@ -74,7 +67,7 @@ def _choose(
             continue
         if shares is not None:
             fullness = chars / (CHARS_PER_TOKEN * max(1, budget_tokens))
-            if chosen and shares[index] < first_share + FULL_SHARE * fullness:
+            if chosen and shares[index] < FIRST_SHARE + FULL_SHARE * fullness:
                 continue
         counts[passage.segment] += 1
         chosen.append(index)

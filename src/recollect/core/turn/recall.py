@@ -25,7 +25,6 @@ from recollect.core.search.rank import (
 )
 from recollect.core.turn.fill import (
     FIRST_SHARE,
-    SPARING_SHARE,
     enough_passages,
     likely_passages,
     pack,
@@ -72,8 +71,8 @@ from recollect.system.config.settings import Hybrid
 from recollect.system.config.settings import Recall as RecallSettings
 
 SPARING_CERTAINTY: Final = 0.5
-"""Least certainty of a question with `recall.sparing` and without vectors that understand it: .32
-opened for an ordinary question, and no answered one was below .65 (bench week, tuning half)."""
+"""Least certainty of a question with `recall.sparing`: .32 opened for an ordinary question, and no
+answered one was below .65 (bench week, tuning half)."""
 SPARING_ORDER_CERTAINTY: Final = 0.98
 """The same for other messages: .97 opened for "run the tests again", .98 for an answer."""
 SEEDS_SHARE: Final = 1.6  # not measured; bounds the neighbors read
@@ -202,7 +201,7 @@ class _MemorySearch:
             self.query.vectors,
             min_score=self.settings.min_score,
         )
-        if self.settings.sparing and not understands(self.query.vectors):
+        if self.settings.sparing:
             verdict = _spared(verdict, is_question=question.asks == "question")
         return _Decision(
             candidates=candidates,
@@ -299,7 +298,6 @@ class _MemorySearch:
             ranking.without_stray_results(FIRST_SHARE, tool_output),
             request.budget_tokens,
             by_meaning=by_meaning,
-            first_share=SPARING_SHARE if by_meaning and self.settings.sparing else FIRST_SHARE,
         )
 
     async def _by_kind(self, ranking: Ranking) -> Ranking:

@@ -45,7 +45,7 @@ from recollect.system.projects import offer_memory, project_space, stored_until
 
 MOST_CHARS: Final[Mapping[AgentName, int]] = {"claude-code": 9_500, "codex": 7_500}
 """Character limit of added context. Agents move longer texts into a file, which no model reads."""
-BLOCK_TOKENS: Final = 320
+BLOCK_TOKENS: Final = 450
 """Token limit of the memories for a prompt. They stay in the agent's window until it compacts."""
 SETTLE_SECONDS: Final = 2.0
 MORE: Final = "More: Recollect's memory tools, or `recollect memory search WORDS`."

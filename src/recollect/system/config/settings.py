@@ -143,8 +143,8 @@ class Recall(Validated):
     """Show the source of recalled lines in the block. "auto": file and line, for passages of memory
     files. "on": also the id, for messages. "off": no source."""
     sparing: bool = setting(False, ANY)
-    """Recall less: only passages that are nearly as good as the best one, and tool output only if
-    it is the best one. Recalled requests come with the agent's last message about them. Hooks
+    """Recall less: nothing if the best passage may be about something else, and tool output only if
+    it is the best passage. Recalled requests come with the agent's last message about them. Hooks
     always recall sparingly, because what they add stays in the agent's window."""
     hybrid: Hybrid = field(default_factory=Hybrid)
     remote: Remote = field(default_factory=Remote)
