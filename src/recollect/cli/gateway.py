@@ -162,7 +162,7 @@ def settings_for_wrap(
             named_by = agent_upstreams[family].named_by
         if named_by and url:
             _report(f"requests are sent to {_without_secrets(url)}, as set by {named_by}")
-        elif variable := agent.ignored_variables().get(family):
+        elif variable := agent.find_ignored_variables().get(family):
             _report(
                 f"{agent.name} does not read {variable}: requests go to {url}. "
                 f"To change it, set {key}"
@@ -182,12 +182,16 @@ def run_wrapped(
     """Run an agent through its own gateway, and return the exit code. Messages are printed before
     and after the run, because the agent uses the screen meanwhile."""
     require_extra("gateway")
-    from recollect.hosts.gateway.agents import launched
+    from recollect.hosts.gateway.agents import prepare_launch
     from recollect.hosts.gateway.running import BackgroundGateway
 
     messages = DelayedMessages()
     gateway = BackgroundGateway(settings, notify=messages.add, agent=agent.name)
-    with logging_to(messages), gateway as running, launched(agent, running.url, routes) as launch:
+    with (
+        logging_to(messages),
+        gateway as running,
+        prepare_launch(agent, running.url, routes) as launch,
+    ):
         space = settings.gateway.space
         name = shown_space(space)
         _report(f"memory of {name} (--space {shlex.quote(name)}); to watch: recollect tail")

@@ -51,7 +51,7 @@ def find_repository(top: str) -> Repository | None:
         if stat.S_ISDIR(mode):
             return Repository(mark, top) if _is_repository(mark) else None
         # a link could lead to any repository of the user
-        return _linked_repository(top, mark) if stat.S_ISREG(mode) else None
+        return _find_linked_repository(top, mark) if stat.S_ISREG(mode) else None
     except (OSError, ValueError):
         return None
 
@@ -67,23 +67,25 @@ def _is_repository(folder: str) -> bool:
     return os.path.isfile(head) and os.path.isdir(objects)
 
 
-def _linked_repository(top: str, mark: str) -> Repository | None:
+def _find_linked_repository(top: str, mark: str) -> Repository | None:
     text = read_text(mark)
     if not text.startswith("gitdir:"):
         return None
-    own = os.path.realpath(os.path.join(top, text.removeprefix("gitdir:").strip()))
-    if os.path.dirname(own) == top:  # a bare repository in the project's own folder
-        return Repository(own, top) if _is_repository(own) else None
-    if os.path.exists(os.path.join(own, "commondir")):
-        common = os.path.realpath(os.path.join(own, read_text(os.path.join(own, "commondir"))))
-        back = os.path.join(own, read_text(os.path.join(own, "gitdir")))
-        belongs = os.path.dirname(own) == os.path.join(common, "worktrees")
+    own_folder = os.path.realpath(os.path.join(top, text.removeprefix("gitdir:").strip()))
+    if os.path.dirname(own_folder) == top:  # a bare repository in the project's own folder
+        return Repository(own_folder, top) if _is_repository(own_folder) else None
+    if os.path.exists(os.path.join(own_folder, "commondir")):
+        common = os.path.realpath(
+            os.path.join(own_folder, read_text(os.path.join(own_folder, "commondir")))
+        )
+        back = os.path.join(own_folder, read_text(os.path.join(own_folder, "gitdir")))
+        belongs = os.path.dirname(own_folder) == os.path.join(common, "worktrees")
         if belongs and _is_repository(common) and _names_this(back, mark):
             return Repository(common, _top_of(common), is_linked=True)
         return None
-    back = next(_config_values(own, "core", "worktree"), "")
-    is_submodule = back and os.path.samefile(os.path.join(own, back), top)
-    return Repository(own, top) if is_submodule and _is_repository(own) else None
+    back = next(_config_values(own_folder, "core", "worktree"), "")
+    is_submodule = back and os.path.samefile(os.path.join(own_folder, back), top)
+    return Repository(own_folder, top) if is_submodule and _is_repository(own_folder) else None
 
 
 def _names_this(path: str, file: str) -> bool:
@@ -99,8 +101,12 @@ def _top_of(common: str) -> str:
     if name == ".git":
         return above
     text = _text_or_nothing(os.path.join(above, ".git"))
-    named = text.removeprefix("gitdir:").strip() if text.startswith("gitdir:") else ""
-    return above if named and os.path.realpath(os.path.join(above, named)) == common else common
+    named_folder = text.removeprefix("gitdir:").strip() if text.startswith("gitdir:") else ""
+    return (
+        above
+        if named_folder and os.path.realpath(os.path.join(above, named_folder)) == common
+        else common
+    )
 
 
 def read_text(path: str) -> str:
@@ -127,17 +133,17 @@ def read_origin(repository: Repository) -> str:
         url = next(_config_values(repository.folder, 'remote "origin"', "url"), "")
     except OSError:
         return ""
-    scheme, has_scheme, rest = url.partition("://")
+    scheme, has_scheme, address_rest = url.partition("://")
     if has_scheme and scheme != "file":
-        host, _, path = rest.partition("/")
+        host, _, path = address_rest.partition("/")
         host = host.rpartition("@")[2].partition(":")[0]
     elif not has_scheme and ":" in url.partition("/")[0]:
         host, _, path = url.partition(":")
         host = host.rpartition("@")[2]
     else:
-        path = rest if has_scheme else url
-        named = os.path.realpath(os.path.join(repository.top, path)) if path else ""
-        return named.removesuffix("/.git")
+        path = address_rest if has_scheme else url
+        local_path = os.path.realpath(os.path.join(repository.top, path)) if path else ""
+        return local_path.removesuffix("/.git")
     path = path.partition("?")[0].strip("/").removesuffix(".git")
     return f"{host.casefold()}/{path}" if path else ""
 
@@ -177,11 +183,11 @@ def _head(folder: str) -> str:
         if not text.startswith("ref:"):
             break
         name = text.removeprefix("ref:").strip()
-        text = _text_or_nothing(os.path.join(folder, name)) or _packed_ref(folder, name)
+        text = _text_or_nothing(os.path.join(folder, name)) or _find_packed_ref(folder, name)
     return text if text and not text.startswith("ref:") else ""
 
 
-def _packed_ref(folder: str, name: str) -> str:
+def _find_packed_ref(folder: str, name: str) -> str:
     for line in _text_or_nothing(os.path.join(folder, "packed-refs")).splitlines():
         commit, _, packed_name = line.partition(" ")
         if packed_name == name:
@@ -193,8 +199,8 @@ class _Objects:
     """The objects of a repository, loose and packed, also those that it shares with others."""
 
     def __init__(self, folder: str, closing: ExitStack) -> None:
-        shared = _text_or_nothing(os.path.join(folder, "info", "alternates")).splitlines()
-        self._folders = [folder, *(os.path.join(folder, path) for path in shared)]
+        shared_paths = _text_or_nothing(os.path.join(folder, "info", "alternates")).splitlines()
+        self._folders = [folder, *(os.path.join(folder, path) for path in shared_paths)]
         self._packs = list(self._open_packs(closing))
 
     def read(self, name: bytes) -> bytes:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from recollect.cli import main
 from recollect.cli.gateway import AGENT_NAMES, lines_of, settings_for_wrap, sums_of
-from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, launched
+from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, prepare_launch
 from recollect.system.config import Settings
 
 URL = "http://127.0.0.1:8788"
@@ -37,7 +37,7 @@ def test_pi_sees_its_own_folder_with_another_table_of_models() -> None:
     own.parent.mkdir(parents=True)
     own.write_bytes(MODELS)
     (own.parent / "auth.json").write_text("{}")
-    with launched(AGENTS["pi"], URL) as launch:
+    with prepare_launch(AGENTS["pi"], URL) as launch:
         shown = Path(launch.environment["PI_CODING_AGENT_DIR"])
         providers = json.loads((shown / "models.json").read_text())["providers"]
         assert providers["own"] == {"baseUrl": "http://x/v1"}
@@ -229,7 +229,7 @@ def test_codex_is_redirected_at_the_provider_that_it_uses(
     assert {f: (one.provider, one.url) for f, one in routes.redirected.items()} == redirected
     assert all(direct in line and "do not pass through" in line for line in routes.direct)
     assert bool(direct) == bool(routes.direct)
-    with launched(AGENTS["codex"], URL, routes) as launch:
+    with prepare_launch(AGENTS["codex"], URL, routes) as launch:
         keys = {"lab": "model_providers.lab.base_url", "openai": "openai_base_url"}
         wanted = [f'{keys[name]}="{URL}/v1"' for name, _ in redirected.values()]
         assert list(launch.arguments) == (["-c", *wanted] if wanted else [])
@@ -266,7 +266,7 @@ def test_pi_is_redirected_at_the_provider_that_it_uses(
     routes = AGENTS["pi"].read_routes(arguments, ())
     assert {f: (one.provider, one.url) for f, one in routes.redirected.items()} == redirected
     assert [direct in line for line in routes.direct] == [True] * bool(direct)
-    with launched(AGENTS["pi"], URL, routes) as launch:
+    with prepare_launch(AGENTS["pi"], URL, routes) as launch:
         file = Path(launch.environment["PI_CODING_AGENT_DIR"]) / "models.json"
         shown = json.loads(file.read_text())["providers"]
     for family, (name, _) in redirected.items():
@@ -284,7 +284,7 @@ def test_opencode_is_redirected_at_the_provider_that_it_uses(
     agent = AGENTS["opencode"]
     routes = agent.read_routes((), ())
     assert agent.upstreams(routes)["openai"].url == "http://lab/v1"
-    with launched(agent, URL, routes) as launch:
+    with prepare_launch(agent, URL, routes) as launch:
         content = json.loads(launch.environment["OPENCODE_CONFIG_CONTENT"])
     assert content["theme"] == "dark", "the user's own settings stay"
     base = {"options": {"baseURL": f"{URL}/v1"}}
@@ -303,7 +303,7 @@ def test_an_address_in_a_projects_opencode_file_is_left_alone(
     agent = AGENTS["opencode"]
     settings, _, routes = settings_for_wrap(agent, {})
     assert settings.gateway.upstream.openai != "http://lab/v1"
-    with launched(agent, URL, routes) as launch:
+    with prepare_launch(agent, URL, routes) as launch:
         content = json.loads(launch.environment["OPENCODE_CONFIG_CONTENT"])
     assert list(content["provider"]) == ["anthropic"], "opencode goes where it went"
     told = capsys.readouterr().err

@@ -340,7 +340,7 @@ class _EditBatch:
             excess_tokens=turn_input.estimate(draft.used_tokens() - low_tokens),
             turn=turn_input.version,
             by_exchange=not turn_input.settings.turn.trim_first,
-            hidden_keys=draft.hidden_keys(),
+            hidden_keys=draft.keys_hidden_by_rules(),
             pinned_keys=self.not_durable_keys,
         )
 

@@ -91,7 +91,7 @@ async def prepare_turn(
         standing_draft, query_result, batch_result.moment, recaller, boundary, reads
     )
     if recall_result is not None and not recall_result.found.empty:
-        trims_before, quotes_before = standing_draft.trims(), standing_draft.quoted_names()
+        trims_before, quotes_before = standing_draft.trims(), standing_draft.names_in_blocks()
         batch_result = await _make_room_for_block(
             batch_result, query_result, recall_result, boundary, durability
         )
@@ -99,7 +99,7 @@ async def prepare_turn(
             return TurnResult(draft=batch_result.draft, query=query_result.text, compact_first=True)
         final_draft = batch_result.draft
         if (
-            not quotes_before <= final_draft.quoted_names()
+            not quotes_before <= final_draft.names_in_blocks()
         ):  # a block was removed, which may have quoted the answer
             if without_blocks(final_draft.edits) != without_blocks(standing_draft.edits):
                 reads = RecallReads()  # do not reuse results of queries

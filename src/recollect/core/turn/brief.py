@@ -69,12 +69,12 @@ def write_moment(past: Past, moment: Moment, *, zone: tzinfo | None) -> str:
         lines = _day_lines(turns, zone)
     else:
         lines = _subject_lines(past, moment.words, zone)
-    kept: list[str] = []
+    kept_lines: list[str] = []
     for line in lines:
-        if len(_block([*kept, line])) > ANSWER_CHARS and kept:
+        if len(_block([*kept_lines, line])) > ANSWER_CHARS and kept_lines:
             break
-        kept.append(line)
-    return _block(kept) if kept else ""
+        kept_lines.append(line)
+    return _block(kept_lines) if kept_lines else ""
 
 
 def rules_block(past: Past, count_tokens: Callable[[str], int], tokens: int) -> str:
@@ -139,35 +139,39 @@ def _open_lines(points: Sequence[OpenPoint], zone: tzinfo | None) -> list[str]:
 
 def _day_lines(turns: Sequence[PastTurn], zone: tzinfo | None) -> list[str]:
     lines: list[str] = []
-    for _, grouped in groupby(turns, key=lambda turn: turn.session):
-        session = [turn for turn in grouped if not turn.is_small_talk]
+    for _, turns_of_session in groupby(turns, key=lambda turn: turn.session):
+        session = [turn for turn in turns_of_session if not turn.is_small_talk]
         if not session:
             continue
-        asked = "; ".join(clipped_sentences(turn.request, _LINE_CHARS - 10) for turn in session[:3])
-        more = f"; {len(session) - 3} more" if len(session) > 3 else ""
-        when = f"{_day(session[0].said_at, zone)} {_clock(session[0].said_at, zone)}"
-        lines.append(f"- {when}, the user asked: {asked}{more}")
+        requests = "; ".join(
+            clipped_sentences(turn.request, _LINE_CHARS - 10) for turn in session[:3]
+        )
+        more_note = f"; {len(session) - 3} more" if len(session) > 3 else ""
+        start_text = f"{_day(session[0].said_at, zone)} {_clock(session[0].said_at, zone)}"
+        lines.append(f"- {start_text}, the user asked: {requests}{more_note}")
     return lines
 
 
 def _subject_lines(past: Past, words: frozenset[str], zone: tzinfo | None) -> list[str]:
     """Return the newest session about a subject: its last request on it, and what it left open."""
     rarity = past.rarity()
-    whole = weight_of(words, rarity)
+    subject_weight = weight_of(words, rarity)
     sessions: dict[str, list[PastTurn]] = {}
     for turn in past.turns:
         sessions.setdefault(turn.session, []).append(turn)
-    covered = {
+    weight_by_session = {
         session: weight_of(words & frozenset().union(*(turn.words for turn in turns)), rarity)
         for session, turns in sessions.items()
     }
-    best = max(covered.values(), default=0.0)
-    if not whole or best < _KNOWS_SUBJECT * whole:
+    best = max(weight_by_session.values(), default=0.0)
+    if not subject_weight or best < _KNOWS_SUBJECT * subject_weight:
         return []
-    newest = [session for session in sessions if covered[session] >= _SAME_SUBJECT * best][-1]
+    newest = [
+        session for session in sessions if weight_by_session[session] >= _SAME_SUBJECT * best
+    ][-1]
     turns = [turn for turn in sessions[newest] if not turn.is_small_talk] or sessions[newest]
-    about = [turn for turn in turns if words & turn.words] or turns
-    last = about[-1]
+    subject_turns = [turn for turn in turns if words & turn.words] or turns
+    last = subject_turns[-1]
     lines = [f"{_day(last.said_at, zone)} {_clock(last.said_at, zone)}. {_told(last)}"]
     points = [
         f"- left open: {clipped_sentences(point.text, _POINT_CHARS)}"
@@ -175,21 +179,22 @@ def _subject_lines(past: Past, words: frozenset[str], zone: tzinfo | None) -> li
         if point.turn.session == newest and point.turn is not last
     ]
     before = [
-        f"- before that: {clipped_sentences(turn.request, _LINE_CHARS)}" for turn in about[-2:-5:-1]
+        f"- before that: {clipped_sentences(turn.request, _LINE_CHARS)}"
+        for turn in subject_turns[-2:-5:-1]
     ]
     return [*lines, *points, *before]
 
 
-def _day(at: float, zone: tzinfo | None) -> str:
-    return f"{_local(at, zone):%a %d %b}"
+def _day(epoch_seconds: float, zone: tzinfo | None) -> str:
+    return f"{_local(epoch_seconds, zone):%a %d %b}"
 
 
-def _clock(at: float, zone: tzinfo | None) -> str:
-    return f"{_local(at, zone):%H:%M}"
+def _clock(epoch_seconds: float, zone: tzinfo | None) -> str:
+    return f"{_local(epoch_seconds, zone):%H:%M}"
 
 
-def _local(at: float, zone: tzinfo | None) -> datetime:
+def _local(epoch_seconds: float, zone: tzinfo | None) -> datetime:
     try:
-        return datetime.fromtimestamp(at, zone)
+        return datetime.fromtimestamp(epoch_seconds, zone)
     except (OverflowError, OSError, ValueError):
         return datetime.fromtimestamp(0, zone)

@@ -174,7 +174,7 @@ class Draft:
         out |= behind_cut(self.entries, self.edits)
         return tuple([entry for entry in self.entries if entry.key not in out])
 
-    def hidden_keys(self) -> set[EntryKey]:
+    def keys_hidden_by_rules(self) -> set[EntryKey]:
         """The messages that only the provider's rules remove."""
         shown = {entry.key for entry in self.visible()}
         return {entry.key for entry in self.not_left_out() if entry.key not in shown}
@@ -204,7 +204,7 @@ class Draft:
         inserts = [edit for edit in self.edits if type(edit) is Insert]
         return [edit for edit in inserts if is_block(edit)]
 
-    def quoted_names(self) -> set[str]:
+    def names_in_blocks(self) -> set[str]:
         return {name for block in self.blocks() for name in block.recalled}
 
     def full_block_tokens(self, recall: RecallResult) -> int:

@@ -113,7 +113,7 @@ def gate(
     )
     if refusal is None:
         return verdict
-    lost = _lost_identifiers(request, candidates)
+    lost = _find_lost_identifiers(request, candidates)
     if not lost:
         return replace(verdict, open=False, reason=refusal)
     # The reason contains only their number: the ledger's reports contain no message content.
@@ -215,7 +215,7 @@ def find_lost_words(request: RecallRequest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(map(words_of, identifiers))))
 
 
-def _lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping[str, str]:
+def _find_lost_identifiers(request: RecallRequest, candidates: Candidates) -> Mapping[str, str]:
     asked_identifiers = identifiers_in(request.newest or request.query)
     recent_identifiers = {
         word: text for item in request.recent for word, text in identifiers_in(item).items()

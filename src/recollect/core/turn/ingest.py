@@ -219,17 +219,13 @@ def ingest(
         origin = None if origins is None else origins.get(entry.key)
         left = entry.tokens
         for key, message in _segment_messages(entry):
-            segment_text_parts = segment_text(message, names)
-            if segment_text_parts.only_recalled:
+            text_parts = segment_text(message, names)
+            if text_parts.only_recalled:
                 skipped_keys.append(key)
                 continue
-            segment_text_parts = _mask_text(
-                _of_masked_parts(message, segment_text_parts, names, mask), mask
-            )
+            text_parts = _mask_text(_of_masked_parts(message, text_parts, names, mask), mask)
             tokens = (
-                left
-                if key == entry.key
-                else min(left, len(segment_text_parts.text) // CHARS_PER_TOKEN)
+                left if key == entry.key else min(left, len(text_parts.text) // CHARS_PER_TOKEN)
             )
             left -= tokens
             segment_entry = replace(
@@ -238,7 +234,7 @@ def ingest(
             trust = trust_of(message, names, outside)
             new_segment = _segment(
                 segment_entry,
-                segment_text_parts,
+                text_parts,
                 session,
                 source,
                 float(message_said_at),

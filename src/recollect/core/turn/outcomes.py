@@ -28,32 +28,32 @@ async def add_outcomes(
 ) -> list[RecalledPassage]:
     """Return the passages, best first, with the outcome of each of the best requests behind it.
     Prompts such as "where did we leave off?" are left out."""
-    known = {passage.segment for passage in passages}
-    added: list[RecalledPassage] = []
+    known_ids = {passage.segment for passage in passages}
+    with_outcomes: list[RecalledPassage] = []
     looked_up = 0
     for passage in passages:
         if passage.role == "user" and is_about_order(passage.text):
             continue
-        added.append(passage)
+        with_outcomes.append(passage)
         if passage.role != "user" or passage.session is None or looked_up == MAX_REQUESTS:
             continue
         looked_up += 1
         outcome = await _outcome_of(passage, archive)
-        if outcome is None or outcome.id in known or _is_shown(outcome, request):
+        if outcome is None or outcome.id in known_ids or _is_shown(outcome, request):
             continue
         if len(outcome.text) < _MIN_OUTCOME_CHARS:
             continue
-        known.add(outcome.id)
-        added.append(_quoted(outcome, passage))
-    return added
+        known_ids.add(outcome.id)
+        with_outcomes.append(_quoted(outcome, passage))
+    return with_outcomes
 
 
 async def _outcome_of(passage: RecalledPassage, archive: Archive) -> Segment | None:
     sequence = passage.order[1]
     page = await archive.page(after=sequence, limit=_REACH, session=passage.session)
     outcome = None
-    for stored in page:
-        segment = stored.segment
+    for stored_segment in page:
+        segment = stored_segment.segment
         if segment.role == "user" and segment.tool is None:
             break
         if segment.role == "assistant" and segment.tool is None and segment.text.strip():

@@ -72,18 +72,18 @@ def codex_routes(arguments: Sequence[str] = (), _named: Collection[Family] = ())
     overrides = dict(pair.split("=", 1) for pair in _options(arguments, "-c", "--config"))
     profile = next(_options(arguments, "-p", "--profile"), "") or config.get("profile", "")
     profile_settings = _object(_object(config.get("profiles")).get(profile))
-    chosen = str(
+    provider_name = str(
         overrides.get("model_provider", "").strip("'\" ")
         or profile_settings.get("model_provider")
         or config.get("model_provider", "openai")
     )
     if "--oss" in arguments:
-        chosen = "oss"
-    if chosen != "openai":
-        url = _object(_object(config.get("model_providers")).get(chosen)).get("base_url")
-        if url and re.fullmatch(r"[\w-]+", chosen):  # other names cannot be in an argument
-            return Routes({"openai": Route(chosen, str(url))})
-        return Routes(direct=[_cannot_redirect("Codex", chosen)])
+        provider_name = "oss"
+    if provider_name != "openai":
+        url = _object(_object(config.get("model_providers")).get(provider_name)).get("base_url")
+        if url and re.fullmatch(r"[\w-]+", provider_name):  # other names cannot be in an argument
+            return Routes({"openai": Route(provider_name, str(url))})
+        return Routes(direct=[_cannot_redirect("Codex", provider_name)])
     url = config.get("openai_base_url")
     signed_in = json_object(_text_of(codex_folder() / "auth.json"))
     if not url and signed_in.get("tokens") and not signed_in.get("OPENAI_API_KEY"):
@@ -98,18 +98,20 @@ def pi_routes(arguments: Sequence[str] = (), _named: Collection[Family] = ()) ->
     routes = Routes({family: Route(family, urls[family]) for family in FAMILIES})
     settings = json_object(_text_of(pi_folder() / "settings.json"))
     model = next(_options(arguments, "--model"), "")
-    chosen = next(_options(arguments, "--provider"), "") or model.partition("/")[0] * ("/" in model)
-    chosen = chosen or str(settings.get("defaultProvider") or "")
-    if not chosen or chosen in FAMILIES:
+    provider_name = next(_options(arguments, "--provider"), "") or model.partition("/")[0] * (
+        "/" in model
+    )
+    provider_name = provider_name or str(settings.get("defaultProvider") or "")
+    if not provider_name or provider_name in FAMILIES:
         return routes
-    provider = _object(providers.get(chosen))
+    provider = _object(providers.get(provider_name))
     models = [_object(model) for model in provider.get("models") or []]
-    apis = {str(one["api"]) for one in (provider, *models) if one.get("api")}
+    apis = {str(definition["api"]) for definition in (provider, *models) if definition.get("api")}
     family = _PI_FAMILIES.get(apis.pop()) if len(apis) == 1 else None
     if family is None or not provider.get("baseUrl"):
-        routes.direct.append(_cannot_redirect("pi", chosen))
+        routes.direct.append(_cannot_redirect("pi", provider_name))
     else:
-        routes.redirected[family] = Route(chosen, str(provider["baseUrl"]))
+        routes.redirected[family] = Route(provider_name, str(provider["baseUrl"]))
     return routes
 
 
@@ -117,15 +119,18 @@ def opencode_routes(arguments: Sequence[str] = (), named: Collection[Family] = (
     """Read the providers of opencode. An address in the project's file is not used, because the
     project's author could send the user's key there: that provider is not redirected, unless the
     user named an upstream of its family (`named`)."""
-    own, project = _opencode_config(_own_opencode_files()), _opencode_config(_project_files())
+    own_config, project = (
+        _opencode_config(_own_opencode_files()),
+        _opencode_config(_project_files()),
+    )
     model = next(_options(arguments, "-m", "--model"), "") or project.get("model")
-    chosen = str(model or own.get("model") or "").partition("/")[0]
+    chosen_provider = str(model or own_config.get("model") or "").partition("/")[0]
     routes = Routes({family: Route(family) for family in FAMILIES})
-    for provider in dict.fromkeys((*FAMILIES, *([chosen] if chosen else []))):
-        known = _object(_object(own.get("provider")).get(provider))
+    for provider in dict.fromkeys((*FAMILIES, *([chosen_provider] if chosen_provider else []))):
+        provider_config = _object(_object(own_config.get("provider")).get(provider))
         of_project = _object(_object(project.get("provider")).get(provider))
-        family = _opencode_family(provider, {**known, **of_project})
-        url, project_url = _base_url(known), _base_url(of_project)
+        family = _opencode_family(provider, {**provider_config, **of_project})
+        url, project_url = _base_url(provider_config), _base_url(of_project)
         if project_url and project_url != url and family not in named:
             routes.direct.append(
                 f"the opencode.json of this project sends requests of {provider} to {project_url}: "
@@ -149,7 +154,7 @@ def _opencode_family(provider: str, settings: Mapping[str, Any]) -> Family | Non
 
 def _base_url(provider: Mapping[str, Any]) -> str:
     url = str(_object(provider.get("options")).get("baseURL") or "")
-    return re.sub(r"\{env:(\w+)\}", lambda found: os.environ.get(found[1], ""), url)
+    return re.sub(r"\{env:(\w+)\}", lambda match: os.environ.get(match[1], ""), url)
 
 
 def _own_opencode_files() -> Iterator[str]:
@@ -162,8 +167,8 @@ def _own_opencode_files() -> Iterator[str]:
 
 
 def _project_files() -> Iterator[str]:
-    here = Path.cwd()
-    folders = [here, *here.parents]
+    current_folder = Path.cwd()
+    folders = [current_folder, *current_folder.parents]
     top = next((i for i, folder in enumerate(folders) if (folder / ".git").exists()), 0)
     for folder in reversed(folders[: top + 1]):
         for name in ("opencode.json", "opencode.jsonc"):
@@ -182,8 +187,8 @@ def merge_objects(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[s
     """Merge JSON objects, also inner ones. Values of the second one win."""
     merged = dict(first)
     for key, value in second.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge_objects(merged[key], value) if both else value
+        are_objects = isinstance(value, dict) and isinstance(merged.get(key), dict)
+        merged[key] = merge_objects(merged[key], value) if are_objects else value
     return merged
 
 

@@ -69,19 +69,25 @@ class WrappedAgent:
     def upstreams(self, routes: Routes | None = None) -> dict[Family, OwnUpstream]:
         """Return the unusual provider URLs that the agent would use without the gateway."""
         routes = self.read_routes((), ()) if routes is None else routes
-        found = {
+        upstream_by_family = {
             family: OwnUpstream(url=route.url, named_by=f"{self.name}'s configuration")
             for family, route in routes.redirected.items()
             if route.url
         }
         for family, variable, url in self._variables():
-            if self.reads_variables and family in routes.redirected and family not in found:
-                found[family] = OwnUpstream(url=url, named_by=variable)
-        return found
+            if (
+                self.reads_variables
+                and family in routes.redirected
+                and family not in upstream_by_family
+            ):
+                upstream_by_family[family] = OwnUpstream(url=url, named_by=variable)
+        return upstream_by_family
 
-    def ignored_variables(self) -> dict[Family, str]:
+    def find_ignored_variables(self) -> dict[Family, str]:
         """Return the variables with a base URL that the agent ignores."""
-        return {} if self.reads_variables else {one: name for one, name, _ in self._variables()}
+        return (
+            {} if self.reads_variables else {family: name for family, name, _ in self._variables()}
+        )
 
     def _variables(self) -> Iterator[tuple[Family, str, str]]:
         for family in self.families:
@@ -91,13 +97,13 @@ class WrappedAgent:
 
 
 def _pi_launch(url: str, routes: Routes) -> Launch:
-    own, shown = pi_folder(), Path(tempfile.mkdtemp(prefix="recollect-pi-"))
-    own.mkdir(parents=True, exist_ok=True)
-    (own / "sessions").mkdir(exist_ok=True)
-    for path in own.iterdir():
+    own_folder, shown_folder = pi_folder(), Path(tempfile.mkdtemp(prefix="recollect-pi-"))
+    own_folder.mkdir(parents=True, exist_ok=True)
+    (own_folder / "sessions").mkdir(exist_ok=True)
+    for path in own_folder.iterdir():
         if path.name != "models.json":
-            (shown / path.name).symlink_to(path)
-    file = own / "models.json"
+            (shown_folder / path.name).symlink_to(path)
+    file = own_folder / "models.json"
     models = json_object(file.read_text(encoding="utf-8") if file.exists() else "")
     providers = dict(models.get("providers") or {})
     for family, route in routes.redirected.items():
@@ -106,8 +112,8 @@ def _pi_launch(url: str, routes: Routes) -> Launch:
         for model in provider.get("models") or []:
             model.pop("baseUrl", None)
         providers[route.provider] = provider
-    (shown / "models.json").write_bytes(encode({**models, "providers": providers}))
-    return Launch(environment={"PI_CODING_AGENT_DIR": str(shown)})
+    (shown_folder / "models.json").write_bytes(encode({**models, "providers": providers}))
+    return Launch(environment={"PI_CODING_AGENT_DIR": str(shown_folder)})
 
 
 def _opencode_launch(url: str, routes: Routes) -> Launch:
@@ -164,7 +170,7 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
 
 
 @contextmanager
-def launched(agent: WrappedAgent, url: str, routes: Routes | None = None) -> Iterator[Launch]:
+def prepare_launch(agent: WrappedAgent, url: str, routes: Routes | None = None) -> Iterator[Launch]:
     """Prepare an agent's command and environment, and delete temporary files afterwards."""
     launch = agent.launch(url, agent.read_routes((), ()) if routes is None else routes)
     try:
@@ -174,11 +180,11 @@ def launched(agent: WrappedAgent, url: str, routes: Routes | None = None) -> Ite
             _take_back(Path(launch.environment["PI_CODING_AGENT_DIR"]), pi_folder())
 
 
-def _take_back(shown: Path, own: Path) -> None:
-    for path in shown.iterdir():
+def _take_back(shown_folder: Path, own_folder: Path) -> None:
+    for path in shown_folder.iterdir():
         if not path.is_symlink() and path.name != "models.json":
-            shutil.move(path, own / path.name)  # keep the file if the agent has rewritten it
-    shutil.rmtree(shown)
+            shutil.move(path, own_folder / path.name)  # keep the file if the agent has rewritten it
+    shutil.rmtree(shown_folder)
 
 
 def write_configuration(path: Path, content: bytes) -> None:

@@ -216,11 +216,11 @@ def key_providers(headers: Headers, query: str, path: str) -> set[str]:
     return found
 
 
-def is_key_of_others(name: str, value: str, own: set[str]) -> bool:
+def is_key_of_others(name: str, value: str, own_providers: set[str]) -> bool:
     """Return whether a header under the name of a key holds one of a provider that is not `own`."""
     name = name.lower()
     is_key = name == "x-goog-api-key" or _KEY_NAME.fullmatch(name) is not None
-    return is_key and not key_providers([(name, value)], "", "") <= own
+    return is_key and not key_providers([(name, value)], "", "") <= own_providers
 
 
 def api_of(path: str) -> str | None:

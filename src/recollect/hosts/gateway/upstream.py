@@ -168,25 +168,36 @@ class Upstreams:
             return api  # proxies have Azure's paths too, because bodies are OpenAI's there
         if owner is None and is_this_machine(urlsplit(self._bases[family]).hostname or ""):
             return None
-        own, kept = self._issuers(family), self._without_proxy_keys(family, headers)
-        return min(credentials.key_providers(kept, query, path) - own, default=None)
+        own_providers, kept_headers = (
+            self._issuers(family),
+            self._without_proxy_keys(family, headers),
+        )
+        return min(
+            credentials.key_providers(kept_headers, query, path) - own_providers, default=None
+        )
 
     def _issuers(self, family: Family) -> set[str]:
         """The providers whose keys this upstream gets."""
         owner = self.owner(family)
-        own = {owner or family}
+        own_providers = {owner or family}
         if owner not in ("anthropic", "openai"):  # other servers have keys of every form
-            own.add(credentials.UNKNOWN_PROVIDER)
-        return own
+            own_providers.add(credentials.UNKNOWN_PROVIDER)
+        return own_providers
 
     def _without_proxy_keys(self, family: Family, headers: Headers) -> Headers:
         """Leave out what a proxy before the gateway reads, if a provider gets a key of its own
         too. A server of the user's may be the proxy that needs it."""
         if self.owner(family) is None:
             return headers
-        own = self._issuers(family)
-        kept = [pair for pair in headers if not credentials.is_key_of_others(*pair, own)]
-        return kept if any(name.lower() in _KEY_HEADERS for name, _ in kept) else headers
+        own_providers = self._issuers(family)
+        kept_headers = [
+            pair for pair in headers if not credentials.is_key_of_others(*pair, own_providers)
+        ]
+        return (
+            kept_headers
+            if any(name.lower() in _KEY_HEADERS for name, _ in kept_headers)
+            else headers
+        )
 
     def url(self, family: Family, target: str) -> str:
         """Return the URL of a request. The base URL may or may not end with the API version."""
@@ -420,9 +431,9 @@ async def begin_reading(
     chunks = reply.chunks()
     coding = reply.header("content-encoding")
     if reply.status >= 400:
-        begun, is_whole = await _begin(chunks, MAX_ERROR_BYTES)
-        error = _overflow(reply.status, begun, coding) if is_whole else None
-        return _after(begun, chunks), error
+        first_bytes, is_whole = await _begin(chunks, MAX_ERROR_BYTES)
+        error = _overflow(reply.status, first_bytes, coding) if is_whole else None
+        return _after(first_bytes, chunks), error
     if coding or "event-stream" not in reply.header("content-type"):
         return chunks, None
     received = b""

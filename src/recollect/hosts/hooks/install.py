@@ -79,8 +79,8 @@ def hook_entries(agent: AgentName, command: str) -> Mapping[str, Sequence[Any]]:
 
     def run(seconds: int, *, matcher: str = "", waits: bool = True) -> list[Any]:
         hook = {"type": "command", "command": f"{command} {agent}", "timeout": seconds}
-        own = hook if waits else {**hook, "async": True}
-        return [{"matcher": matcher, "hooks": [own]} if matcher else {"hooks": [own]}]
+        entry = hook if waits else {**hook, "async": True}
+        return [{"matcher": matcher, "hooks": [entry]} if matcher else {"hooks": [entry]}]
 
     return {
         "SessionStart": run(COMMAND_SECONDS),
@@ -163,17 +163,19 @@ def installed_at(agent: AgentName) -> float:
     """Return the time at which an agent got Recollect's hooks; infinity if it has none."""
     with suppress(OSError):
         records = [_record(file) for file in (data_home() / "hooks").iterdir()]
-        since = [one.get("installed_at") for one in records if one.get("agent") == agent]
-        return min((float(one) for one in since if isinstance(one, int | float)), default=inf)
+        since = [record.get("installed_at") for record in records if record.get("agent") == agent]
+        return min(
+            (float(record) for record in since if isinstance(record, int | float)), default=inf
+        )
     return inf
 
 
 def _without_ours(path: Path, text: str) -> str | None:
     record = _record(_record_file(path))
-    known = record.get("before")
+    stored_original = record.get("before")
     original = None
-    if known is not None:
-        original = base64.b64decode(known).decode("utf-8", "surrogateescape")
+    if stored_original is not None:
+        original = base64.b64decode(stored_original).decode("utf-8", "surrogateescape")
     if hashlib.sha256(_bytes(text)).hexdigest() == record.get("after"):
         return original
     settings = _parse(path, text)
@@ -205,8 +207,11 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 
 
 def _write(settings: dict[str, Any], *, like: str) -> str:
-    found = re.search(r"\n([ \t]+)\S", like)
-    return json.dumps(settings, indent=found[1] if found else 2, ensure_ascii=False) + "\n"
+    indent_match = re.search(r"\n([ \t]+)\S", like)
+    return (
+        json.dumps(settings, indent=indent_match[1] if indent_match else 2, ensure_ascii=False)
+        + "\n"
+    )
 
 
 def _record(file: Path) -> dict[str, Any]:
@@ -270,9 +275,9 @@ def put_openclaw_plugin() -> bool:
 
 def take_openclaw_plugin() -> bool:
     """Remove the plugin's files and nothing else. Return False if there were none."""
-    found = [file for name in _PLUGIN_FILES if (file := openclaw_plugin() / name).is_file()]
-    for file in found:
+    plugin_files = [file for name in _PLUGIN_FILES if (file := openclaw_plugin() / name).is_file()]
+    for file in plugin_files:
         file.unlink()
     with suppress(OSError):  # the folder contains other files
         openclaw_plugin().rmdir()
-    return bool(found)
+    return bool(plugin_files)

@@ -80,8 +80,12 @@ class _Compaction:
     async def ask(self, prompt: Prompt) -> Answer:
         name = uuid.uuid4().hex
         answer = self.waiting[name] = asyncio.get_running_loop().create_future()
-        sent = {"system": prompt.system, "text": prompt.text, "maxTokens": prompt.max_output_tokens}
-        self.asked.put_nowait({"compaction": self.id, "id": name, **sent})
+        prompt_fields = {
+            "system": prompt.system,
+            "text": prompt.text,
+            "maxTokens": prompt.max_output_tokens,
+        }
+        self.asked.put_nowait({"compaction": self.id, "id": name, **prompt_fields})
         try:
             return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except TimeoutError:
@@ -145,27 +149,29 @@ class OpenClawMemory:
             window += memory.engine.parts.weigher.text(asked.prompt)
         conversation.window_tokens = window
         prompt = {"role": "user", "content": asked.prompt, "timestamp": int(time.time() * 1000)}
-        sent = [*asked.messages, *([prompt] if asked.prompt.strip() else [])]
+        sent_messages = [*asked.messages, *([prompt] if asked.prompt.strip() else [])]
         context = await memory.engine.prepare(
             asked.session,
-            {"messages": sent, "model": asked.model},
+            {"messages": sent_messages, "model": asked.model},
             format="pi",
             window_tokens=window,
         )
-        places = {id(message): at for at, message in enumerate(sent)}
+        places = {id(message): index for index, message in enumerate(sent_messages)}
         rows = [places.get(id(row), row) for row in context.request["messages"]]
-        if len(sent) > len(asked.messages) and (not rows or rows.pop() != len(asked.messages)):
+        if len(sent_messages) > len(asked.messages) and (
+            not rows or rows.pop() != len(asked.messages)
+        ):
             return {}  # OpenClaw sends the prompt itself, unchanged
-        timed = _with_times(rows, sent, int(time.time() * 1000))
-        return {"messages": timed, "estimatedTokens": context.report.tokens_after}
+        timed_rows = _with_times(rows, sent_messages, int(time.time() * 1000))
+        return {"messages": timed_rows, "estimatedTokens": context.report.tokens_after}
 
     def _conversation(self, asked: _Asked) -> _Conversation:
         key = (asked.space, asked.session)
         known = self._conversations.setdefault(key, _Conversation())
         self._conversations.move_to_end(key)
-        for other in tuple(self._conversations)[:-_MOST_SESSIONS]:
-            if not self._conversations[other].pending:
-                del self._conversations[other]
+        for other_key in tuple(self._conversations)[:-_MOST_SESSIONS]:
+            if not self._conversations[other_key].pending:
+                del self._conversations[other_key]
         return known
 
     async def _committed(self, memory: OpenMemory, asked: _Asked) -> dict[str, Any]:
@@ -178,29 +184,31 @@ class OpenClawMemory:
         known = [encode(message) for message in conversation.messages]
         turn = [encode(message) for message in asked.messages]
         size = len(turn)
-        if all(known[at : at + size] != turn for at in range(len(known) - size + 1)):
+        if all(known[index : index + size] != turn for index in range(len(known) - size + 1)):
             conversation.messages = [*conversation.messages, *asked.messages]
             known += turn
-        stored = await self._keep(memory, asked.space, asked.session, known)
-        return {"status": "committed" if stored else "duplicate", "stored": stored}
+        stored_count = await self._keep(memory, asked.space, asked.session, known)
+        return {"status": "committed" if stored_count else "duplicate", "stored": stored_count}
 
     async def _keep_pending(
         self, memory: OpenMemory, space: str, session: str, conversation: _Conversation
     ) -> None:
         pending, conversation.pending = conversation.pending, []
-        shown = {encode(message) for message in conversation.messages}
-        lacking = [raw for raw in map(encode, pending) if raw not in shown]
+        shown_raws = {encode(message) for message in conversation.messages}
+        lacking = [raw for raw in map(encode, pending) if raw not in shown_raws]
         if lacking:
             await self._keep(memory, space, session, lacking)
 
     async def _keep(
         self, memory: OpenMemory, space: str, session: str, raws: Sequence[bytes]
     ) -> int:
-        items = tuple(TranscriptItem(raw=raw, line=at) for at, raw in enumerate(raws, 1))
-        shown = RecordedSession(kind="pi", format="pi", items=items, requests=())
+        items = tuple(
+            TranscriptItem(raw=raw, line=line_number) for line_number, raw in enumerate(raws, 1)
+        )
+        recorded_session = RecordedSession(kind="pi", format="pi", items=items, requests=())
         return await archive(
             memory.engine,
-            shown,
+            recorded_session,
             self._settings,
             space=space,
             session=session,
@@ -236,24 +244,26 @@ class OpenClawMemory:
             )
             if not _is_due(context.report):
                 return None
-        done = await memory.engine.compact(
+        result = await memory.engine.compact(
             asked.session,
             request,
             instructions=asked.instructions,
             format="pi",
             window_tokens=window,
         )
-        LOG.info("compaction for OpenClaw: %s", done.reason)
+        LOG.info("compaction for OpenClaw: %s", result.reason)
         running = _running.get()
-        if not done.compacted and (running is None or not running.host_left):
+        if not result.compacted and (running is None or not running.host_left):
             conversation.no_sooner = time.time() + PAUSE_SECONDS
-        return done
+        return result
 
     async def _next(self, running: _Compaction) -> dict[str, Any]:
         assert running.task is not None
         asking = asyncio.ensure_future(running.asked.get())
-        done, _ = await asyncio.wait({running.task, asking}, return_when=asyncio.FIRST_COMPLETED)
-        if running.task not in done:
+        finished_tasks, _ = await asyncio.wait(
+            {running.task, asking}, return_when=asyncio.FIRST_COMPLETED
+        )
+        if running.task not in finished_tasks:
             return {"ask": asking.result()}
         asking.cancel()
         self._compactions.pop(running.id, None)
@@ -278,7 +288,11 @@ class OpenClawMemory:
 
     async def close(self) -> None:
         """End open compactions, store waiting turns, and close the memories."""
-        tasks = [one.task for one in self._compactions.values() if one.task is not None]
+        tasks = [
+            compaction.task
+            for compaction in self._compactions.values()
+            if compaction.task is not None
+        ]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -303,23 +317,25 @@ class _Asked:
     host_answers: bool
 
 
-def _with_times(rows: Sequence[Any], given: Sequence[Any], now: int) -> list[Any]:
+def _with_times(rows: Sequence[Any], sent_messages: Sequence[Any], now: int) -> list[Any]:
     """Give each message from Recollect the time of the message after it: OpenClaw sorts by time."""
-    timed: list[Any] = []
+    timed_rows: list[Any] = []
     behind: object = now
     for row in reversed(rows):
         if isinstance(row, int):
-            behind = given[row].get("timestamp", behind)
-            timed.append(row)
+            behind = sent_messages[row].get("timestamp", behind)
+            timed_rows.append(row)
         else:
-            timed.append({**row, "timestamp": behind} if row.get("timestamp") == 0 else row)
-    return timed[::-1]
+            timed_rows.append({**row, "timestamp": behind} if row.get("timestamp") == 0 else row)
+    return timed_rows[::-1]
 
 
 def _is_due(report: Report) -> bool:
     full = report.moment is not None and report.moment.kind == "over-limit"
-    trimmed = {edit.anchor for edit in report.edits if isinstance(edit, LeaveOut)}
-    return full or any(fate.fate == "left out" and fate.key in trimmed for fate in report.fates())
+    trimmed_keys = {edit.anchor for edit in report.edits if isinstance(edit, LeaveOut)}
+    return full or any(
+        fate.fate == "left out" and fate.key in trimmed_keys for fate in report.fates()
+    )
 
 
 def _read(payload: Mapping[str, Any]) -> _Asked:
@@ -327,7 +343,9 @@ def _read(payload: Mapping[str, Any]) -> _Asked:
     messages = payload.get("messages", [])
     if not session or not (space or Path(folder).is_absolute()):
         raise FormatError("a request of the OpenClaw plugin must name its session and a folder")
-    if not isinstance(messages, Sequence) or not all(isinstance(one, dict) for one in messages):
+    if not isinstance(messages, Sequence) or not all(
+        isinstance(message, dict) for message in messages
+    ):
         raise FormatError("messages of OpenClaw must be an array of objects")
     window = payload.get("windowTokens")
     return _Asked(
