@@ -247,7 +247,9 @@ class ReadsOneMoment(Protocol):
 def _are_compared(reads: RecallReads) -> bool:
     """Return whether all passages that were found have vectors of every embedder."""
     found = [one for candidates in reads.candidates.values() for one in candidates.passages]
-    return bool(found) and all(None not in one.similarities for one in found)
+    return bool(found) and all(
+        one.similarities and None not in one.similarities for one in found
+    )  # no similarities: the embedder was still loading
 
 
 async def _standing(store: Store, scope: SessionId | None) -> tuple[RecalledFact, ...]:
