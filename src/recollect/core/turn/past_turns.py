@@ -23,12 +23,10 @@ from recollect.core.values.segment import Segment
 SUBAGENT_SESSIONS: Final = "agent-"
 """Prefix of the sessions that hold results of subagents."""
 NOT_TYPED: Final = (
-    "<task-notification>",
-    "<system-reminder>",
-    "<environment_context>",
-    "<bash-",
-    "<local-command-",
+    *("<task-notification>", "<system-reminder>", "<environment_context>", "<command-name>"),
+    *("<bash-", "<local-command-"),
 )
+"""Openings of messages that an agent sends as the user, although nobody typed them."""
 _EDITS: Final = re.compile(r"edit|write|patch|replace|create", re.IGNORECASE)
 _PATHS: Final = re.compile(
     r'"(?:file_path|notebook_path|path)":"((?:[^"\\]|\\.){1,400})"'

@@ -24,6 +24,7 @@ from recollect.core.rules.text import (
 )
 from recollect.core.search.identifiers import exact_things
 from recollect.core.search.statements import is_looking, statement_kind
+from recollect.core.turn.past_turns import NOT_TYPED
 from recollect.core.turn.standing_block import asks_once, rule_strength
 from recollect.core.values.compaction import Probe, ProbeKind
 from recollect.core.values.history import Entry
@@ -35,11 +36,6 @@ BLOCK_TOKENS: Final = 400
 sessions need are in the summary or the block, with 800 tokens 60%; the summary alone has 24%."""
 NOTE: Final = "From before the compaction, left out of the summary, word for word, for reference."
 OPEN_NOTE: Final = "The user's request in progress, not an earlier one:"
-NOT_TYPED: Final = (
-    *("<task-notification>", "<system-reminder>", "<environment_context>", "<command-name>"),
-    *("<bash-", "<local-command-"),
-)
-"""Openings of messages that an agent sends as the user, although nobody typed them."""
 _LINE_CHARS: Final = 160
 """Not measured; a sentence or command of two lines."""
 _COMMAND_CHARS: Final = 140

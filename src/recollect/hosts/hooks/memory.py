@@ -29,6 +29,7 @@ from recollect.core.rules.tokens import count_text
 from recollect.core.transfer.agent_histories import first_folder
 from recollect.core.transfer.transcripts import ImportRules, import_transcript
 from recollect.core.turn.inject import find_repeated_items, has_hit
+from recollect.core.turn.past_turns import NOT_TYPED
 from recollect.core.values.edit import Insert
 from recollect.core.values.report import AGENTS_OWN_WINDOW_TOKENS
 from recollect.core.values.transcript import RecordedSession
@@ -50,13 +51,6 @@ BLOCK_TOKENS: Final = 450
 SETTLE_SECONDS: Final = 2.0
 MORE: Final = "More: Recollect's memory tools, or `recollect memory search WORDS`."
 """Last line of the first memories that a session gets."""
-_NOT_TYPED: Final = (
-    "<task-notification>",
-    "<system-reminder>",
-    "<environment_context>",
-    "<bash-",
-    "<local-command-",
-)
 WHOLE_SECONDS: Final = 1.5
 """Time that a hook waits until the messages before a compaction are stored."""
 FINISH_SECONDS: Final = 600.0
@@ -219,7 +213,7 @@ class HookMemory:
 
     async def _answer_prompt(self, hook: _Hook, prompt: str) -> str:
         hook.session.context_added_at = None
-        if not prompt.strip() or prompt.lstrip().startswith(_NOT_TYPED):
+        if not prompt.strip() or prompt.lstrip().startswith(NOT_TYPED):
             return ""
         hook.session.prompt = prompt
         look = await asyncio.to_thread(hook.transcript.look)
@@ -524,6 +518,6 @@ def newest_prompt(transcript: RecordedSession) -> str:
         content = message.get("content")
         texts = [content] if isinstance(content, str) else texts_of(content or ())
         text = "\n".join(texts).strip()
-        if text and not text.startswith(_NOT_TYPED):
+        if text and not text.startswith(NOT_TYPED):
             return text
     return ""
