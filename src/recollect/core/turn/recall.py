@@ -73,8 +73,8 @@ from recollect.system.config.settings import Recall as RecallSettings
 SPARING_CERTAINTY: Final = 0.5
 """Least certainty of a question with `recall.sparing`: .32 opened for an ordinary question, and no
 answered one was below .65 (bench week, tuning half)."""
-SPARING_ORDER_CERTAINTY: Final = 0.98
-"""The same for other messages: .97 opened for "run the tests again", .98 for an answer."""
+SPARING_ORDER_CERTAINTY: Final = 0.99
+"""The same for other messages: .97 opened for "run the tests again". Rules are in the brief."""
 SEEDS_SHARE: Final = 1.6  # not measured; bounds the neighbors read
 _QUESTION_WORDS: Final = 60  # longer messages count as "anything else" (ranking.md)
 _QUESTIONS_READ: Final = 32  # not measured; bounds the reads of one turn
