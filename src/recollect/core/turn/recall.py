@@ -4,7 +4,7 @@ asks the gate, ranks, fills the block. Never returns content of the view or of a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -64,7 +64,6 @@ from recollect.core.values.recall import (
     RecalledPassage,
     RecallReads,
     RecallRequest,
-    Surroundings,
 )
 from recollect.core.values.segment import Segment, SegmentId
 from recollect.system.config.settings import Hybrid
@@ -97,17 +96,10 @@ async def recall(
     reads = RecallReads() if request.reads is None else request.reads
     fact_query = facts_asked(request, question, types, query.vectors)
     search = _MemorySearch(archive, request, question, query, settings, reads, fact_query)
-    decision = await search.decide()
+    verdict = await search.decide()
     if request.explicit:
-        asked_for = replace(
-            decision.verdict,
-            open=True,
-            reason=Reason(Cause.ASKED_FOR),
-            lost_terms=(),
-            lost_words=(),
-        )
-        decision = replace(decision, verdict=asked_for)
-    verdict = decision.verdict
+        asked_for = Reason(Cause.ASKED_FOR)
+        verdict = replace(verdict, open=True, reason=asked_for, lost_terms=(), lost_words=())
     fact_result = await recall_facts(
         request,
         question,
@@ -115,7 +107,7 @@ async def recall(
         archive=archive,
         vectors=query.vectors,
         types=types,
-        common=common_words(decision.candidates),
+        common=common_words(search.candidates),
         read=reads.facts,
     )
     if not verdict.open:
@@ -123,23 +115,19 @@ async def recall(
             if fact_result.unsure and verdict.reason.cause is Cause.NOTHING_HELD:
                 verdict = replace(verdict, reason=Reason(Cause.FACTS_UNSURE))
             return Recalled(gate=verdict)
-        return Recalled(
-            facts=fact_result.facts, gate=replace(verdict, open=True, reason=fact_result.opens)
-        )
+        verdict = replace(verdict, open=True, reason=fact_result.opens)
+        return Recalled(facts=fact_result.facts, gate=verdict)
     if verdict.lost_words:
-        decision = replace(decision, candidates=_holding(decision.candidates, verdict.lost_words))
-        words = tuple(dict.fromkeys((*question.words, *verdict.lost_words)))
-        search = replace(search, question=replace(question, words=words))
-    ranking = await search.rank_passages(decision)
-    search = replace(search, replacements=await find_replaced_statements(reads.facts, archive))
+        search.require_words(verdict.lost_words)
+    ranking = await search.rank_passages()
+    search.replacements = await find_replaced_statements(reads.facts, archive)
     passages = await search.pack_passages(ranking, fact_result.facts)
     facts = fact_result.not_contained_in(passages)
     # Facts that a passage contains in full were dropped. Fill their space with more passages.
     if len(facts) < len(fact_result.facts):
         wider_passages = await search.pack_passages(ranking, facts)
-        if (
-            fact_result.not_contained_in(wider_passages) == facts
-        ):  # false if `more` lacks a dropped fact
+        # false if the wider passages lack a dropped fact
+        if fact_result.not_contained_in(wider_passages) == facts:
             passages = wider_passages
     nothing_fits = Reason(Cause.NOTHING_FITS, tokens=request.budget_tokens)
     return Recalled(
@@ -151,16 +139,7 @@ async def recall(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Decision:
-    candidates: Candidates
-    verdict: GateVerdict
-    among_tools: bool = False
-    only_stated: bool = False
-    """True if only the user's statements may be recalled."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _MemorySearch:
     archive: Archive
     request: RecallRequest
@@ -169,46 +148,48 @@ class _MemorySearch:
     settings: RecallSettings
     reads: RecallReads
     fact_query: FactQuery
+    candidates: Candidates = field(default_factory=Candidates, repr=False)
+    among_tools: bool = False
+    only_stated: bool = False
+    """True if only the user's statements may be recalled."""
     replacements: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
 
     @property
     def segments(self) -> dict[SegmentId, Segment]:
         return self.reads.segments
 
-    async def decide(self) -> _Decision:
+    async def decide(self) -> GateVerdict:
         """Query the store, and ask the gate."""
-        request, question = self.request, self.question
-        candidates_found = await self._candidates(self.query)
-        passages = _without_quoted(candidates_found.passages, request)
+        request, question, vectors = self.request, self.question, self.query.vectors
+        candidates = await self._candidates(self.query)
+        passages = _without_quoted(candidates.passages, request)
         if request.gated:
             passages = tuple([passage for passage in passages if not is_echo(question, passage)])
-        candidates = replace(candidates_found, passages=passages)
-        among_tools = is_among_tools(request, candidates)
-        wants_only_stated = (
-            wants_statements(question, among_tools=among_tools) and not request.explicit
-        )
+        self.candidates = replace(candidates, passages=passages)
+        self.among_tools = is_among_tools(request, self.candidates)
         # An explicit search also returns the user's questions, because answers are next to them.
         if request.gated and not request.explicit:
-            candidates = await self._without_questions(candidates, stated=wants_only_stated)
-            if self.settings.sparing and understands(self.query.vectors):
+            self.only_stated = wants_statements(question, among_tools=self.among_tools)
+            await self._remove_questions()
+            if self.settings.sparing and understands(vectors):
                 # A command that shares a word answers nothing. By words alone, the gate needs calls
                 # to recognize a session with tools.
-                candidates = _without_calls(candidates)
-        verdict = gate(
-            request,
-            question,
-            candidates,
-            self.query.vectors,
-            min_score=self.settings.min_score,
-        )
+                self._keep(lambda passage: passage.tool is None or passage.role != "assistant")
+        min_score = self.settings.min_score
+        verdict = gate(request, question, self.candidates, vectors, min_score=min_score)
         if self.settings.sparing:
             verdict = _spared(verdict, is_question=question.asks == "question")
-        return _Decision(
-            candidates=candidates,
-            verdict=verdict,
-            among_tools=among_tools,
-            only_stated=wants_only_stated and request.gated,
-        )
+        return verdict
+
+    def require_words(self, lost_words: Sequence[str]) -> None:
+        """Keep only candidates with one of these words, which count as words of the question."""
+        words = tuple(dict.fromkeys((*self.question.words, *lost_words)))
+        self.question = replace(self.question, words=words)
+        self._keep(lambda passage: any(map(passage.counts.get, lost_words)))
+
+    def _keep(self, wanted: Callable[[Candidate], bool]) -> None:
+        passages = tuple(filter(wanted, self.candidates.passages))
+        self.candidates = replace(self.candidates, passages=passages)
 
     async def _candidates(self, query: CandidateQuery) -> Candidates:
         read = self.reads.candidates
@@ -231,60 +212,53 @@ class _MemorySearch:
             self.reads.facts[self.fact_query] = facts.result()
         return read[query]
 
-    async def _without_questions(self, candidates: Candidates, *, stated: bool) -> Candidates:
-        """Return the candidates without the user's messages that only ask, nor their words."""
-        mappings, words = candidates.document_frequencies, self.question.words
-        rarity = {word: 1.0 / (1 + mappings.get(word, 0)) for word in words}
+    async def _remove_questions(self) -> None:
+        """Remove the user's messages that only ask from the candidates and the word counts."""
+        words, frequencies = self.question.words, dict(self.candidates.document_frequencies)
+        rarity = {word: 1.0 / (1 + frequencies.get(word, 0)) for word in words}
         likely_questions = sorted(
-            filter(_may_only_ask, candidates.passages),
+            filter(_may_only_ask, self.candidates.passages),
             key=lambda candidate: (
                 -sum([worth for word, worth in rarity.items() if candidate.counts.get(word)])
             ),
         )
-        asking = await self._asking(likely_questions, stated=stated)
-        if not asking:
-            return candidates
-        frequencies = dict(mappings)
+        asking = await self._asking(likely_questions)
         for candidate in likely_questions:
             for word in words if candidate.segment in asking else ():
                 if candidate.counts.get(word) and frequencies.get(word):
                     frequencies[word] -= 1
-        kept_candidates = tuple(
-            [candidate for candidate in candidates.passages if candidate.segment not in asking]
-        )
-        return replace(candidates, passages=kept_candidates, document_frequencies=frequencies)
+        self._keep(lambda passage: passage.segment not in asking)
+        self.candidates = replace(self.candidates, document_frequencies=frequencies)
 
-    async def _asking(
-        self, nearest: Sequence[Candidate], *, stated: bool = False
-    ) -> set[SegmentId]:
-        """Return the ids of user messages that only ask; with `stated`, also of those that state
-        nothing."""
-        short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)][
-            :_QUESTIONS_READ
-        ]
+    async def _asking(self, nearest: Sequence[Candidate]) -> set[SegmentId]:
+        """Return the ids of user messages that only ask; with `only_stated`, also of those that
+        state nothing."""
+        short = [candidate.segment for candidate in nearest if _may_only_ask(candidate)]
+        del short[_QUESTIONS_READ:]
         await self._read(short)
-        read = [self.segments[segment_id] for segment_id in short if segment_id in self.segments]
-        verdicts = self.reads.judged
-        for segment in read:
+        verdicts, stated = self.reads.judged, self.only_stated
+        for segment in [self.segments[id_] for id_ in short if id_ in self.segments]:
             if (segment.id, stated) not in verdicts:
                 nothing = _only_asks(segment) or (stated and not states(segment.text))
                 verdicts[segment.id, stated] = nothing
-        return {segment.id for segment in read if verdicts[segment.id, stated]}
+        return {id_ for id_ in short if verdicts.get((id_, stated))}
 
-    async def rank_passages(self, decision: _Decision) -> Ranking:
+    async def rank_passages(self) -> Ranking:
         """Return the passages in the order in which the block takes them. In a turn, only those
         that the block needs."""
         question, request = self.question, self.request
-        ranking, tool_output = await self._rank_candidates(decision.candidates)
+        ranking, tool_output = await self._rank_candidates()
         if not request.gated:
             if self.settings.min_score is not None:
                 ranking = ranking.at_least(self.settings.min_score)
             return ranking
         # remove messages that repeat the question, because they answer nothing
-        ranking = ranking.without_matching(lambda candidate: is_echo(question, candidate))
-        if decision.only_stated:
-            ranking = ranking.without_matching(lambda candidate: not is_the_users(candidate))
-        asking = await self._asking(ranking.passages, stated=decision.only_stated)
+        ranking = ranking.without_matching(
+            lambda passage: (
+                is_echo(question, passage) or (self.only_stated and not is_the_users(passage))
+            )
+        )
+        asking = await self._asking(ranking.passages)
         ranking = ranking.without_matching(lambda candidate: candidate.segment in asking)
         if request.explicit:  # the caller of an explicit search judges the hits
             return await self._by_kind(ranking)
@@ -293,17 +267,16 @@ class _MemorySearch:
             ranking = ranking.without_matching(
                 lambda candidate: candidate.tool is not None and candidate is not best
             )
-        by_meaning = decision.among_tools and understands(self.query.vectors)
         return enough_passages(
             ranking.without_stray_results(FIRST_SHARE, tool_output),
             request.budget_tokens,
-            by_meaning=by_meaning,
+            by_meaning=self.among_tools and understands(self.query.vectors),
         )
 
     async def _by_kind(self, ranking: Ranking) -> Ranking:
-        if all(candidate.tool is None for candidate in ranking.passages):
-            return ranking
         spoken_ids = [passage.segment for passage in ranking.passages if passage.tool is None]
+        if len(spoken_ids) == len(ranking.passages):
+            return ranking
         await self._read(list(dict.fromkeys(spoken_ids))[:_WEIGHED_BY_KIND])
 
         def worth(candidate: Candidate) -> float:
@@ -315,30 +288,23 @@ class _MemorySearch:
 
         return ranking.by_kind(worth)
 
-    async def _rank_candidates(
-        self, candidates: Candidates
-    ) -> tuple[Ranking, AbstractSet[SegmentId]]:
+    async def _rank_candidates(self) -> tuple[Ranking, AbstractSet[SegmentId]]:
         """Rank the candidates and their neighbors, and name the tool output next to the best."""
-        question = self.question
-        weighing = weighing_of(self.query.vectors, self.settings, self.request.now)
+        question, query = self.question, self.query
+        weighing = weighing_of(query.vectors, self.settings, self.request.now)
         near_count = round(SEEDS_SHARE * count_wanted_passages(self.request))
-        seed_ids = seeds(question, candidates, weighing, max_seeds=near_count)
-        surroundings = await self._find_surroundings(seed_ids)
-        ranking = rank(question, candidates, surroundings, weighing)
-        tool_output = tool_output_near(ranking, surroundings) if self.request.gated else frozenset()
-        return ranking, tool_output
-
-    async def _find_surroundings(self, ids: Sequence[SegmentId]) -> Surroundings:
-        surroundings = await self.archive.around(ids, self.query, passages_each=_PASSAGES_EACH)
-        self.reads.stored.append(surroundings.segments)
-        after, before = self.query.said_after, self.query.said_before
+        seed_ids = seeds(question, self.candidates, weighing, max_seeds=near_count)
+        found = await self.archive.around(seed_ids, query, passages_each=_PASSAGES_EACH)
+        self.reads.stored.append(found.segments)
         passages = tuple(
             candidate
-            for candidate in _without_quoted(surroundings.passages, self.request)
-            if (after is None or candidate.said_at > after)
-            and (before is None or candidate.said_at < before)
+            for candidate in _without_quoted(found.passages, self.request)
+            if (query.said_after is None or candidate.said_at > query.said_after)
+            and (query.said_before is None or candidate.said_at < query.said_before)
         )
-        return replace(surroundings, passages=passages)
+        surroundings = replace(found, passages=passages)
+        ranking = rank(question, self.candidates, surroundings, weighing)
+        return ranking, tool_output_near(ranking, surroundings)
 
     async def pack_passages(
         self, ranking: Ranking, facts: Sequence[RecalledFact]
@@ -441,11 +407,7 @@ class _MemorySearch:
 def _without_quoted(passages: Sequence[Candidate], request: RecallRequest) -> tuple[Candidate, ...]:
     if not request.quoted:
         return tuple(passages)
-    return tuple(
-        candidate
-        for candidate in passages
-        if not request.quotes(candidate.segment, candidate.ordinal)
-    )
+    return tuple([p for p in passages if not request.quotes(p.segment, p.ordinal)])
 
 
 def _spared(verdict: GateVerdict, *, is_question: bool) -> GateVerdict:
@@ -454,11 +416,6 @@ def _spared(verdict: GateVerdict, *, is_question: bool) -> GateVerdict:
         return verdict
     reason = Reason(Cause.UNCERTAIN, certainty=verdict.score, threshold=least)
     return replace(verdict, open=False, reason=reason, lost_terms=(), lost_words=())
-
-
-def _without_calls(candidates: Candidates) -> Candidates:
-    kept = [one for one in candidates.passages if one.tool is None or one.role != "assistant"]
-    return replace(candidates, passages=tuple(kept))
 
 
 def _may_only_ask(candidate: Candidate) -> bool:
@@ -474,13 +431,6 @@ def _only_asks(segment: Segment) -> bool:
         and only_asks(segment.text)
         and not speaker_of(segment.text)
     )
-
-
-def _holding(candidates: Candidates, words: Sequence[str]) -> Candidates:
-    kept_candidates = tuple(
-        candidate for candidate in candidates.passages if any(map(candidate.counts.get, words))
-    )
-    return replace(candidates, passages=kept_candidates)
 
 
 def _is_told(text: str, view: Texts) -> bool:
