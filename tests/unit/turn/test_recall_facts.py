@@ -70,7 +70,14 @@ async def beside_nothing(
     verdict = GateVerdict(open=gate, reason=NOT_RUN, lost_words=lost)
     types = types_asked(request, question)
     found = await recall_facts(
-        request, question, verdict, archive=held.store, vectors=(), types=types
+        request,
+        question,
+        verdict,
+        archive=held.store,
+        vectors=(),
+        types=types,
+        common=frozenset(),
+        read={},
     )
     return names(found)
 

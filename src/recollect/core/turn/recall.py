@@ -152,7 +152,7 @@ class _MemorySearch:
     among_tools: bool = False
     only_stated: bool = False
     """True if only the user's statements may be recalled."""
-    replacements: Mapping[SegmentId, tuple[Replaced, ...]] = field(default_factory=dict, repr=False)
+    replacements: Mapping[SegmentId, Sequence[Replaced]] = field(default_factory=dict, repr=False)
 
     @property
     def segments(self) -> dict[SegmentId, Segment]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -45,7 +46,6 @@ COMMON_SHARE: Final = 0.03  # not measured; commoner words tell nothing apart
 MIN_COMMON: Final = 5  # not measured; for small memories
 _CANDIDATES: Final = 40  # four per fact of a block; not measured
 _MOST_STANDING: Final = 12  # not measured; bounds the block
-_TOGETHER: Final = "\f"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +55,16 @@ class FoundFacts:
     facts: tuple[RecalledFact, ...] = ()
     opens: Reason | None = None
     unsure: bool = False
-    evidence_texts: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    evidence_texts: tuple[Sequence[Sequence[str]], ...] = field(default=(), repr=False)
+    """For each fact, groups of texts. All texts of one group contain the fact."""
 
     def not_contained_in(self, passages: Sequence[RecalledPassage]) -> tuple[RecalledFact, ...]:
         """Return the facts that these passages do not contain in full."""
         texts = [passage.text for passage in passages]
         return tuple(
             fact
-            for fact, texts_of_fact in zip(self.facts, self.evidence_texts, strict=True)
-            if not any(_holds(texts, evidence_text) for evidence_text in texts_of_fact)
+            for fact, groups in zip(self.facts, self.evidence_texts, strict=True)
+            if not any(all(any(part in t for t in texts) for part in group) for group in groups)
         )
 
 
@@ -74,21 +75,37 @@ async def recall_facts(
     *,
     archive: Archive,
     vectors: Sequence[AskedVector],
-    types: tuple[FactType, ...] = (),
-    common: Container[str] = frozenset(),
-    read: dict[FactQuery, FactCandidates] | None = None,
+    types: tuple[FactType, ...],
+    common: Container[str],
+    read: dict[FactQuery, FactCandidates],
 ) -> FoundFacts:
     """Return the facts that fit the question and are not in the view."""
-    read = {} if read is None else read
     is_closed = request.gated and not verdict.open
-    subject_words = _subject_words_of(question, common) if is_closed else ()
+    subject_words = [
+        word
+        for word in (subject(question.text, question.words) if is_closed else ())
+        if len(word) > 1 and word not in common
+    ]
+    fact_query = facts_asked(request, question, types, vectors, verdict.lost_words)
+    if fact_query not in read:
+        read[fact_query] = await archive.fact_candidates(fact_query)
+    candidates = read[fact_query]
+    found = rank_facts(subject_words or fact_query.words, candidates, vectors)
+    if types:
+        known_ids = {ranked_fact.fact.id for ranked_fact in found}
+        listed = list_facts(question, types, candidates)
+        found = (*found, *[item for item in listed if item.fact.id not in known_ids])
+    elif verdict.lost_words:
+        # the gate opened because of these words, so return only facts that contain one
+        lost_words = set(verdict.lost_words)
+        found = tuple([item for item in found if lost_words.intersection(item.fact.words)])
+    after, before = request.said_after, request.said_before
     ranked = [
         ranked_fact
-        for ranked_fact in await _rank_found(
-            request, question, types, verdict, archive, vectors, read, subject_words=subject_words
-        )
+        for ranked_fact in found
         if fact_name(ranked_fact.fact.id) not in request.quoted
-        and _in_time(ranked_fact.fact, request)
+        and (after is None or ranked_fact.fact.at > after)
+        and (before is None or ranked_fact.fact.at < before)
     ]
     listed_facts = [ranked_fact for ranked_fact in ranked if ranked_fact.fact.type in types]
     if is_closed and not listed_facts:
@@ -107,11 +124,8 @@ async def recall_facts(
     source_ids = dict.fromkeys(
         source for ranked_fact in ranked for source in ranked_fact.fact.sources
     )
-    segments = (
-        {segment.segment.id: segment for segment in await archive.segments(list(source_ids))}
-        if source_ids
-        else {}
-    )
+    stored_segments = await archive.segments(list(source_ids)) if source_ids else ()
+    segments = {stored.segment.id: stored for stored in stored_segments}
     view_ids = segments_in_view(request)
     new_facts = [
         ranked_fact
@@ -174,9 +188,8 @@ _WORDS = re.compile(r"\w(?:[\w./:@-]*\w)?")
 def corrections_in(text: str) -> Iterator[tuple[str, str]]:
     """Find sentences that replace a value ("9000, not 8000"): the old value, the sentence."""
     lowercase_text = text.lower()
-    if not any(
-        map(lowercase_text.__contains__, _DENIALS)
-    ):  # most texts end here, and the pattern is slow
+    # most texts end here, and the pattern is slow
+    if not any(map(lowercase_text.__contains__, _DENIALS)):
         return
     for sentence in _SENTENCE_ENDS.split(text):
         for match in _DENIED.finditer(sentence):
@@ -193,7 +206,7 @@ def is_corrected(text: str, value: str, sentence: str) -> bool:
 
 async def find_replaced_statements(
     read: Mapping[FactQuery, FactCandidates], archive: Archive
-) -> Mapping[SegmentId, tuple[Replaced, ...]]:
+) -> Mapping[SegmentId, Sequence[Replaced]]:
     """Return the spans that newer facts replace, by message."""
     current = {
         candidate.fact.id: candidate.fact
@@ -205,7 +218,7 @@ async def find_replaced_statements(
         return {}
     subjects = {fact.subject for fact in current.values()}
     versions = {fact.id: fact for fact in await archive.facts(superseded=True, subjects=subjects)}
-    replaced_by_segment: dict[SegmentId, tuple[Replaced, ...]] = {}
+    replaced_by_segment: dict[SegmentId, list[Replaced]] = defaultdict(list)
     for old_fact in versions.values():
         now, seen_ids = old_fact, {old_fact.id}
         while now.superseded_by in versions and now.superseded_by not in seen_ids:
@@ -214,11 +227,7 @@ async def find_replaced_statements(
         if old_fact.id == now.id or now.id not in current:
             continue
         for span in old_fact.evidence:
-            replacement = Replaced(span=span, by=now.told)
-            replaced_by_segment[span.segment] = (
-                *replaced_by_segment.get(span.segment, ()),
-                replacement,
-            )
+            replaced_by_segment[span.segment].append(Replaced(span=span, by=now.told))
     return replaced_by_segment
 
 
@@ -244,82 +253,28 @@ async def recall_standing(archive: Archive, session: str | None) -> tuple[Recall
         candidate.segment for candidate in candidates.passages if STANDING_WORD in candidate.counts
     )
     segments_by_id = {id_: candidates.segments[id_] for id_ in ids if id_ in candidates.segments}
-    other_segments = (
-        await archive.segments([*(ids.keys() - segments_by_id.keys())])
-        if len(segments_by_id) < len(ids)
-        else ()
-    )
-    segments_by_id.update(
-        (stored_segment.segment.id, stored_segment.segment) for stored_segment in other_segments
-    )
-    segments = sorted(
-        [segments_by_id[id_] for id_ in ids if id_ in segments_by_id],
-        key=lambda segment: -segment.said_at,
-    )
-    return (
-        *facts,
-        *(
-            RecalledFact(
-                type="preference",
-                text=segment.text,
-                score=1.0,
-                trust="high",
-                said_on=_day(segment.said_at),
-                message_ids=(segment.message_id,),
-            )
-            for segment in segments
-        ),
-    )
-
-
-async def _rank_found(
-    request: RecallRequest,
-    question: Question,
-    types: tuple[FactType, ...],
-    verdict: GateVerdict,
-    archive: Archive,
-    vectors: Sequence[AskedVector],
-    read: dict[FactQuery, FactCandidates],
-    *,
-    subject_words: Sequence[str],
-) -> tuple[RankedFact, ...]:
-    fact_query = facts_asked(request, question, types, vectors, verdict.lost_words)
-    words = fact_query.words
-    if fact_query not in read:
-        read[fact_query] = await archive.fact_candidates(fact_query)
-    candidates = read[fact_query]
-    ranked = rank_facts(subject_words or words, candidates, vectors)
-    if types:
-        known_ids = {ranked_fact.fact.id for ranked_fact in ranked}
-        listed_facts = list_facts(question, types, candidates)
-        return (
-            *ranked,
-            *(ranked_fact for ranked_fact in listed_facts if ranked_fact.fact.id not in known_ids),
+    if missing_ids := [id_ for id_ in ids if id_ not in segments_by_id]:
+        for stored in await archive.segments(missing_ids):
+            segments_by_id[stored.segment.id] = stored.segment
+    segments = [segments_by_id[id_] for id_ in ids if id_ in segments_by_id]
+    for segment in sorted(segments, key=lambda segment: -segment.said_at):
+        instruction = RecalledFact(
+            type="preference",
+            text=segment.text,
+            score=1.0,
+            trust="high",
+            said_on=_day(segment.said_at),
+            message_ids=(segment.message_id,),
         )
-    if not verdict.lost_words:
-        return ranked
-    # the gate opened because of these words, so return only facts that contain one
-    lost_words = set(verdict.lost_words)
-    return tuple(
-        ranked_fact for ranked_fact in ranked if lost_words.intersection(ranked_fact.fact.words)
-    )
-
-
-def _in_time(fact: Fact, request: RecallRequest) -> bool:
-    after, before = request.said_after, request.said_before
-    return (after is None or fact.at > after) and (before is None or fact.at < before)
-
-
-def _subject_words_of(question: Question, common: Container[str]) -> tuple[str, ...]:
-    words = subject(question.text, question.words)
-    return tuple(word for word in words if len(word) > 1 and word not in common)
+        facts.append(instruction)
+    return tuple(facts)
 
 
 def _opens(ranked_fact: RankedFact, subject_words: Sequence[str], *, asks: bool) -> bool:
     """Return whether a fact fits well enough without a message that supports it. A fact that the
     user stated or pinned must contain one word of the question. Other facts need a high score."""
     fact = ranked_fact.fact
-    if not subject_words or not set(subject_words).intersection(fact.words):
+    if not set(subject_words).intersection(fact.words):
         return False
     if fact.pinned or (fact.made_by == "user" and not fact.sources):
         return True
@@ -341,15 +296,13 @@ def _in_view(
         or (source in segments and segments[source].segment.message_id in request.shown_messages)
         for source in fact.sources
     ]
-    return bool(in_view_flags) and (all(in_view_flags) if fact.joint else any(in_view_flags))
+    return any(in_view_flags) and (not fact.joint or all(in_view_flags))
 
 
 async def _in_a_block(fact: Fact, request: RecallRequest, archive: Archive) -> bool:
     """Return whether a block quotes any of the fact's evidence (for a joint fact: all of it)."""
-    if not fact.evidence:
-        return False
     quoted_flags = [await _is_quoted(span, request, archive) for span in fact.evidence]
-    return all(quoted_flags) if fact.joint else any(quoted_flags)
+    return any(quoted_flags) and (not fact.joint or all(quoted_flags))
 
 
 async def _is_quoted(span: EvidenceSpan, request: RecallRequest, archive: Archive) -> bool:
@@ -393,7 +346,9 @@ def _recall_fact(
     )
 
 
-def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> tuple[str, ...]:
+def _evidence_texts(
+    fact: Fact, segments: Mapping[SegmentId, StoredSegment]
+) -> Sequence[Sequence[str]]:
     if fact.change is not None:
         return ()  # never in a passage: the fact's text also shows what it replaced
     if any(span.segment not in segments for span in fact.evidence):
@@ -403,11 +358,7 @@ def _evidence_texts(fact: Fact, segments: Mapping[SegmentId, StoredSegment]) -> 
     ]
     if not all(texts):
         return ()
-    return (_TOGETHER.join(texts),) if fact.joint else tuple(texts)
-
-
-def _holds(texts: Sequence[str], evidence_text: str) -> bool:
-    return all(any(part in text for text in texts) for part in evidence_text.split(_TOGETHER))
+    return [texts] if fact.joint else [[text] for text in texts]
 
 
 def _day(epoch_seconds: float) -> str:
