@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cache, partial
-from typing import Final, TypeAlias
+from functools import cache, cached_property, partial
+from operator import attrgetter
+from typing import Final
 
 from recollect.core.rules.calls import Group, group
 from recollect.core.rules.tokens import MESSAGE_TOKENS, Weigher
@@ -50,8 +51,8 @@ _PROSE_CHARS: Final = 4_000  # not measured; bounds the words compared
 class PruneResult:
     """The edits, the (uncalibrated) tokens that they free, and the reason."""
 
-    edits: tuple[Shorten, ...]
-    freed_tokens: int
+    edits: tuple[Shorten, ...] = ()
+    freed_tokens: int = 0
     reason: Reason
 
 
@@ -86,15 +87,15 @@ def prune(
     `everything`, recent results are shortened too. Parts in `hidden` are not sent anyway. `mask`
     masks secrets in stored texts."""
     if settings.mode == "off":
-        return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.PRUNING_OFF))
+        return PruneResult(reason=Reason(Cause.PRUNING_OFF))
     if settings.mode == "cache-ttl" and moment.kind == "ratio":
-        return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.CACHE_WARM))
+        return PruneResult(reason=Reason(Cause.CACHE_WARM))
     prunables = _prunable(entries, edits, settings, weigher, hidden, everything=everything)
     if not prunables:
-        return PruneResult(edits=(), freed_tokens=0, reason=Reason(Cause.NO_OLD_RESULT))
-    lines = _KeyLines(entries, prunables, settings.hard_clear.line_chars)
-    room = int(LINES_SHARE * (window_tokens - SMALL_WINDOW))
-    job = _Pruner(settings, weigher, turn, used_tokens, moment, mask, lines, room)
+        return PruneResult(reason=Reason(Cause.NO_OLD_RESULT))
+    # a result may be shortened, then cleared
+    job = _Pruner(entries, prunables, settings, weigher, turn, used_tokens, moment, cache(mask))
+    job.lines_tokens = int(LINES_SHARE * (window_tokens - SMALL_WINDOW))
     if everything:
         prunables.sort(key=lambda item: -item.tokens)
         job.shorten_long(prunables, until=target_tokens)
@@ -120,27 +121,18 @@ def prune(
     )
 
 
+@dataclass
 class _Pruner:
-    def __init__(
-        self,
-        settings: Pruning,
-        weigher: Weigher,
-        turn: int,
-        used_tokens: int,
-        moment: BatchMoment,
-        mask: Callable[[str], str],
-        lines: _KeyLines,
-        lines_tokens: int,
-    ) -> None:
-        self.settings = settings
-        self.mask = cache(mask)  # a result may be shortened, then cleared
-        self.lines = lines
-        self.lines_tokens = lines_tokens
-        self.weigher = weigher
-        self.turn = turn
-        self.used = used_tokens
-        self.moment = moment
-        self.made: dict[tuple[EntryKey, int], Shorten] = {}
+    entries: Sequence[Entry]
+    prunables: Sequence[_Prunable]
+    settings: Pruning
+    weigher: Weigher
+    turn: int
+    used: int
+    moment: BatchMoment
+    mask: Callable[[str], str]
+    lines_tokens: int = 0
+    made: dict[tuple[EntryKey, int], Shorten] = field(default_factory=dict)
 
     def shorten_long(self, prunables: list[_Prunable], *, until: float) -> None:
         """Shorten results over the size limit to their beginning and end, the oldest first."""
@@ -159,7 +151,7 @@ class _Pruner:
             if len(text) > trim.max_chars:
                 head, tail = text[: trim.head_chars], text[len(text) - trim.tail_chars :]
                 text = f"{head}\n...\n{tail}\n{note}"
-            self._replace(item, text, Cause.LONG_RESULT, hard=False, quotes=(item.message,))
+            self._replace(item, text, Cause.LONG_RESULT, quotes=True)
 
     def clear(self, prunables: list[_Prunable], *, until: float) -> None:
         """Replace results by a placeholder and their most relevant line, the oldest first. If space
@@ -173,8 +165,7 @@ class _Pruner:
                 return
             if item.hard:
                 continue
-            line = self.lines.of(item, self.mask) if self.lines_tokens > 0 else ""
-            if self._clear(item, line):
+            if self._clear(item, self._key_line(item)):
                 cleared_with_line.append(item)
                 room -= item.tokens
             while room < 0 and cleared_with_line:
@@ -183,24 +174,20 @@ class _Pruner:
                 self._clear(oldest, "")
 
     def _clear(self, item: _Prunable, line: str) -> bool:
-        bare = self.settings.hard_clear.placeholder
-        quoting = (item.message,)
-        if line and self._replace(
-            item, bare + LINE_OF_IT + line, Cause.OLD_RESULT, hard=True, quotes=quoting
-        ):
+        text = self.settings.hard_clear.placeholder
+        if line and self._replace(item, text + LINE_OF_IT + line, Cause.OLD_RESULT, quotes=True):
             return True
-        self._replace(item, bare, Cause.OLD_RESULT, hard=True, quotes=())
+        self._replace(item, text, Cause.OLD_RESULT, quotes=False)
         return False
 
-    def _replace(
-        self, item: _Prunable, text: str, cause: Cause, *, hard: bool, quotes: tuple[MessageId, ...]
-    ) -> bool:
+    def _replace(self, item: _Prunable, text: str, cause: Cause, *, quotes: bool) -> bool:
+        hard = cause is Cause.OLD_RESULT
         tokens = self.weigher.text(text)
         least = 1 if item.hard else LEAST_FREED_TOKENS
         if item.tokens - tokens < least or len(text) > len(item.text):
             return False
         self.used -= item.tokens - tokens
-        item.text, item.tokens, item.hard, item.quoted = text, tokens, hard, bool(quotes)
+        item.text, item.tokens, item.hard, item.quoted = text, tokens, hard, quotes
         self.made[item.key, item.part] = Shorten(
             anchor=item.key,
             part=item.part,
@@ -209,37 +196,31 @@ class _Pruner:
             reason=Reason(cause, moment=self.moment.reason),
             turn=self.turn,
             hard=hard,
-            quotes=quotes,
+            quotes=(item.message,) if quotes else (),
         )
         return True
 
-
-_CalledFor: TypeAlias = dict[tuple[EntryKey, int], set[str]]
-
-
-class _KeyLines:
-    def __init__(
-        self, entries: Sequence[Entry], prunables: Sequence[_Prunable], line_chars: int
-    ) -> None:
-        self._entries, self._prunables = entries, prunables
-        self._lines = KeyLines(line_chars) if line_chars else None
-        self._called_for: _CalledFor | None = None
-
-    def of(self, item: _Prunable, mask: Callable[[str], str]) -> str:
+    def _key_line(self, item: _Prunable) -> str:
         """Return the most relevant line of a result, masked; empty if no line is relevant."""
-        if self._lines is None:
+        if self.lines_tokens <= 0 or not self.settings.hard_clear.line_chars:
             return ""
-        if self._called_for is None:
-            self._called_for = _words_by_result(self._entries)
-            for item_to_read in self._prunables:
-                self._lines.read(item_to_read.full_text)
-        return self._lines.of(
-            mask(item.full_text), self._called_for.get((item.key, item.part), set())
-        )
+        words = self._words_by_result.get((item.key, item.part), set())
+        return self._key_lines.of(self.mask(item.full_text), words)
+
+    @cached_property
+    def _words_by_result(self) -> dict[tuple[EntryKey, int], set[str]]:
+        return _words_by_result(self.entries)
+
+    @cached_property
+    def _key_lines(self) -> KeyLines:
+        lines = KeyLines(self.settings.hard_clear.line_chars)
+        for item in self.prunables:
+            lines.read(item.full_text)
+        return lines
 
 
-def _words_by_result(entries: Sequence[Entry]) -> _CalledFor:
-    found: _CalledFor = {}
+def _words_by_result(entries: Sequence[Entry]) -> dict[tuple[EntryKey, int], set[str]]:
+    found: dict[tuple[EntryKey, int], set[str]] = {}
     of_calls: dict[CallId, set[str]] = {}
     user_words: set[str] = set()
     latest: list[set[str]] = []
@@ -302,15 +283,10 @@ def _prunable(
 
 
 def _first_protected(entries: Sequence[Entry], keep_last_assistants: int) -> int:
-    left = keep_last_assistants
-    if left == 0:
+    indexes = [index for index, entry in enumerate(entries) if entry.role == "assistant"]
+    if keep_last_assistants == 0:
         return len(entries)
-    for index in range(len(entries) - 1, -1, -1):
-        if entries[index].role == "assistant":
-            left -= 1
-            if left == 0:
-                return index
-    return 0
+    return indexes[-keep_last_assistants] if keep_last_assistants <= len(indexes) else 0
 
 
 def _allowed(name: str, settings: Pruning) -> bool:
@@ -324,8 +300,8 @@ def _allowed(name: str, settings: Pruning) -> bool:
 class TrimResult:
     """The messages to leave out, the (uncalibrated) tokens that this frees, and the reason."""
 
-    edits: tuple[LeaveOut, ...]
-    freed_tokens: int
+    edits: tuple[LeaveOut, ...] = ()
+    freed_tokens: int = 0
     reason: Reason
 
 
@@ -346,15 +322,14 @@ def trim(
     """Leave out groups of `entries` until `excess_tokens` are freed. With `by_exchange`, a question
     is left out with its answer. Messages in `hidden` are not sent anyway."""
     if excess_tokens <= 0:
-        return TrimResult(edits=(), freed_tokens=0, reason=Reason(Cause.VIEW_FITS))
+        return TrimResult(reason=Reason(Cause.VIEW_FITS))
     groups = group(entries, rules)
     protected_indexes = _find_protected(entries, groups, settings, pinned_keys, hidden_keys)
     if by_exchange:
         groups = _with_answers(groups, entries, protected_indexes)
     loose = [g for g in groups if not protected_indexes.intersection(g.entries)]
     if not loose:
-        reason = Reason(Cause.ALL_PROTECTED)
-        return TrimResult(edits=(), freed_tokens=0, reason=reason)
+        return TrimResult(reason=Reason(Cause.ALL_PROTECTED))
     text_by_part = {(e.anchor, e.part): e.text for e in edits if isinstance(e, Shorten)}
     ordered_groups = _order_groups(loose, entries, text_by_part, query, openclaw=not by_exchange)
     chosen_groups = _choose_groups(
@@ -366,8 +341,7 @@ def trim(
         for key, part in candidate.members
     ]
     if not new_edits:
-        reason = Reason(Cause.NOTES_COST_MORE)
-        return TrimResult(edits=(), freed_tokens=0, reason=reason)
+        return TrimResult(reason=Reason(Cause.NOTES_COST_MORE))
     left = len({edit.anchor for edit in new_edits})
     return TrimResult(
         edits=tuple(new_edits),
@@ -500,7 +474,7 @@ def _order_groups(
     openclaw: bool,
 ) -> list[tuple[Group, Reason]]:
     if len(query) < LEAST_QUERY_CHARS:
-        return [(g, Reason(Cause.OLDEST)) for g in sorted(loose, key=_place)]
+        return [(g, Reason(Cause.OLDEST)) for g in sorted(loose, key=attrgetter("first"))]
     texts = [_text(g, entries, shown) for g in loose]
     documents = [words_of(text) if openclaw else tokenize(text) for text in texts]
     if openclaw:
@@ -512,14 +486,11 @@ def _order_groups(
     )
     spoken = [(s, g) for s, g, document in by_relevance if document]
     silent = [g for _, g, document in by_relevance if not document]
+    silent.sort(key=attrgetter("first"))
     return [
         *((g, Reason(Cause.LEAST_RELEVANT, score=round(score, 3))) for score, g in spoken),
-        *((g, Reason(Cause.NOTHING_TO_SEARCH)) for g in sorted(silent, key=_place)),
+        *((g, Reason(Cause.NOTHING_TO_SEARCH)) for g in silent),
     ]
-
-
-def _place(candidate: Group) -> int:
-    return candidate.first
 
 
 def _member_parts(candidate: Group, entries: Sequence[Entry]) -> list[tuple[EntryKey, int, Part]]:
