@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final
 
 from recollect.core.rules.identity import segment_id
@@ -49,7 +50,7 @@ from recollect.core.values.message import (
     ToolResult,
 )
 from recollect.core.values.recall import is_memory_tool
-from recollect.core.values.segment import NewPassage, NewSegment, Segment, Source, Trust
+from recollect.core.values.segment import NewPassage, NewSegment, Segment, Source
 from recollect.system.config.settings import Redaction as RedactionSettings
 
 HEAD_PASSAGES = 2  # not measured; output names its subject at its ends
@@ -145,9 +146,6 @@ def _passages(segment: Segment) -> Iterator[Passage]:
 
 
 def _between(text: str, start: int, end: int) -> Iterator[Passage]:
-    if start == 0 and end == len(text):
-        yield from split_passages(text)
-        return
     for passage in split_passages(text[start:end]):
         yield Passage(start=start + passage.start, end=start + passage.end, text=passage.text)
 
@@ -161,16 +159,10 @@ def _choose_embedded(segment: Segment, passages: list[Passage]) -> list[bool]:
     count = len(passages)
     if not is_result or count <= HEAD_PASSAGES + TAIL_PASSAGES:
         return [True] * count
-    flags = [True] * HEAD_PASSAGES + [False] * (count - HEAD_PASSAGES)
-    flags[-TAIL_PASSAGES:] = [True] * TAIL_PASSAGES
-    errors = 0
-    for index in range(HEAD_PASSAGES, count - TAIL_PASSAGES):
-        if _ERROR.search(passages[index].text):
-            flags[index] = True
-            errors += 1
-            if errors == MOST_ERROR_PASSAGES:
-                break
-    return flags
+    inner = range(HEAD_PASSAGES, count - TAIL_PASSAGES)
+    errors = (index for index in inner if _ERROR.search(passages[index].text))
+    chosen = set(range(count)).difference(inner).union(islice(errors, MOST_ERROR_PASSAGES))
+    return [index in chosen for index in range(count)]
 
 
 _OWN_NOTE = "[recollect]"
@@ -213,9 +205,7 @@ def ingest(
     skipped_keys: list[EntryKey] = []
     mask = TextMask(redaction, {} if secrets is None else secrets, judged=judged)
     for entry in entries:
-        message_said_at = (
-            said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
-        )
+        said = said_at if isinstance(said_at, float | int) else said_at.get(entry.key, now)
         origin = None if origins is None else origins.get(entry.key)
         left = entry.tokens
         for key, message in _segment_messages(entry):
@@ -223,32 +213,36 @@ def ingest(
             if text_parts.only_recalled:
                 skipped_keys.append(key)
                 continue
-            text_parts = _mask_text(_of_masked_parts(message, text_parts, names, mask), mask)
-            tokens = (
-                left if key == entry.key else min(left, len(text_parts.text) // CHARS_PER_TOKEN)
-            )
+            text_parts = _mask_text(message, text_parts, names, mask)
+            text_tokens = len(text_parts.text) // CHARS_PER_TOKEN
+            tokens = left if key == entry.key else min(left, text_tokens)
             left -= tokens
-            segment_entry = replace(
-                entry, key=key, message=message, role=message.role, tokens=tokens
+            segment = Segment(
+                id=segment_id(session, key),
+                session=session,
+                key=key,
+                message_id=entry.id,
+                role=text_parts.role,
+                text=text_parts.text,
+                tokens=tokens,
+                said_at=float(said),
+                source=source,
+                trust=trust_of(message, names, outside),
+                noise=_noise(message, text_parts),
+                tool=text_parts.tool,
+                origin=origin,
             )
-            trust = trust_of(message, names, outside)
-            new_segment = _segment(
-                segment_entry,
-                text_parts,
-                session,
-                source,
-                float(message_said_at),
-                origin,
-                trust,
-            )
-            segments.append(new_segment if indexed else replace(new_segment, passages=()))
-    jobs: tuple[NewJob, ...] = ()
-    if embedders and any(
-        passage.embedded for new_segment in segments for passage in new_segment.passages
-    ):
-        jobs = tuple(NewJob(kind=EMBED_JOB, key=name, run_at=now) for name in embedders)
+            passages = index(segment) if indexed else ()
+            segments.append(NewSegment(segment=segment, passages=passages))
+    wants_vectors = any(passage.embedded for new in segments for passage in new.passages)
     return IngestResult(
-        segments=tuple(segments), jobs=jobs, redacted=mask.masked, skipped=tuple(skipped_keys)
+        segments=tuple(segments),
+        jobs=tuple(
+            NewJob(kind=EMBED_JOB, key=name, run_at=now)
+            for name in (embedders if wants_vectors else ())
+        ),
+        redacted=mask.masked,
+        skipped=tuple(skipped_keys),
     )
 
 
@@ -292,16 +286,19 @@ def tools_by_call(entries: Sequence[Entry]) -> dict[CallId, str]:
     }
 
 
-def _of_masked_parts(
+def _mask_text(
     message: Message, text_parts: SegmentText, names: Mapping[CallId, str], mask: TextMask
 ) -> SegmentText:
-    if _is_plain(message.parts):
-        return text_parts
-    masked = segment_text(
-        TextMask(mask.settings, mask.secrets, judged=mask.judged).message(message), names
-    )
-    mask.masked += max(0, masked.text.count(MASK_OPENING) - text_parts.text.count(MASK_OPENING))
-    return masked
+    if not _is_plain(message.parts):
+        before = text_parts.text.count(MASK_OPENING)
+        parts_mask = TextMask(mask.settings, mask.secrets, judged=mask.judged)
+        text_parts = segment_text(parts_mask.message(message), names)
+        mask.masked += max(0, text_parts.text.count(MASK_OPENING) - before)
+    text = mask.text(clean_text(text_parts.text))
+    tool = text_parts.tool
+    if tool is not None:
+        tool = mask.text(clean_text(tool))[:_MOST_TOOL_CHARS]
+    return replace(text_parts, text=text, tool=tool)
 
 
 def _is_plain(parts: Sequence[Part]) -> bool:
@@ -313,65 +310,28 @@ def _is_plain(parts: Sequence[Part]) -> bool:
     return isinstance(part, Text)
 
 
-def _mask_text(text_parts: SegmentText, mask: TextMask) -> SegmentText:
-    text = mask.text(clean_text(text_parts.text))
-    tool = (
-        None
-        if text_parts.tool is None
-        else mask.text(clean_text(text_parts.tool))[:_MOST_TOOL_CHARS]
-    )
-    return replace(text_parts, text=text, tool=tool)
-
-
-def _segment(
-    entry: Entry,
-    text_parts: SegmentText,
-    session: str,
-    source: Source,
-    said_at: float,
-    origin: str | None,
-    trust: Trust,
-) -> NewSegment:
-    text = without_thinking(text_parts.text) if entry.role == "assistant" else text_parts.text
-    noise = _noise(entry, text_parts, text)
-    segment = Segment(
-        id=segment_id(session, entry.key),
-        session=session,
-        key=entry.key,
-        message_id=entry.id,
-        role=text_parts.role,
-        text=text_parts.text,
-        tokens=entry.tokens,
-        said_at=said_at,
-        source=source,
-        trust=trust,
-        noise=noise,
-        tool=text_parts.tool,
-        origin=origin,
-    )
-    return NewSegment(segment=segment, passages=index(segment))
-
-
-def _noise(entry: Entry, text_parts: SegmentText, text: str) -> str | None:
+def _noise(message: Message, text_parts: SegmentText) -> str | None:
+    text = without_thinking(text_parts.text) if message.role == "assistant" else text_parts.text
     if not text_parts.says_something:
         return "no words" if text_parts.text.strip() else "empty"
-    if entry.role == "system":
+    if message.role == "system":
         return "system"
     if text.removeprefix(ERROR_MARK).startswith(_OWN_NOTE):
         return "own note"
     if text_parts.tool is not None:
-        return "memory call" if _only_asks_memory(entry) else None
+        return "memory call" if _only_asks_memory(message) else None
     reason = is_noise(text)
-    if reason is None and entry.role == "assistant" and answers_nothing(text):
+    if reason is None and message.role == "assistant" and answers_nothing(text):
         reason = NoiseReason.NO_ANSWER
     return None if reason is None else reason.value
 
 
-def _only_asks_memory(entry: Entry) -> bool:
+def _only_asks_memory(message: Message) -> bool:
     """Return whether a message contains only memory calls. It would match its own query best."""
-    spoken_parts = [part for part in entry.parts if not isinstance(part, Thinking)]
     spoken_parts = [
-        part for part in spoken_parts if not (isinstance(part, Text) and not part.text.strip())
+        part
+        for part in message.parts
+        if not isinstance(part, Thinking) and not (isinstance(part, Text) and not part.text.strip())
     ]
     return bool(spoken_parts) and all(
         isinstance(part, ToolCall) and is_memory_tool(part.name) for part in spoken_parts
