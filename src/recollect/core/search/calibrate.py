@@ -119,9 +119,7 @@ class Certainty:
 
 
 def calibrate(
-    question: Question,
-    candidates: Candidates,
-    vectors: Sequence[AskedVector],
+    question: Question, candidates: Candidates, vectors: Sequence[AskedVector]
 ) -> Certainty:
     """Estimate the probability that memory contains an answer. `vectors` are the query's vectors,
     to which the similarities were computed."""
@@ -147,13 +145,15 @@ def calibrate(
         signs.append(calibration.vector * spreads)
         if vectors[index].kind in UNDERSTANDING_KINDS:
             nearness = spreads
-    unheard = _unheard(question, candidates)
+    names = names_in(question.text)
+    unheard = bool(names) and not any(frequencies.get(word) for name in names for word in name)
+    names_speaker = any(frequencies.get(word, 0) >= SPEAKS_FROM for word in question.speakers)
     documents = min(max(candidates.documents, _SIZES[0]), _SIZES[1])
     logit = math.fsum(
         [
             *signs,
             calibration.unheard * unheard,
-            _SPEAKER_NAMED if telling and _names_a_speaker(question, candidates) else 0.0,
+            _SPEAKER_NAMED if telling and names_speaker else 0.0,
             calibration.size * math.log(documents / _USUAL_SIZE),
             calibration.bias,
         ]
@@ -178,15 +178,3 @@ def _telling_vectors(
         # an embedder without stored vectors is not evidence against an answer
         and any(candidate.similarities[index] is not None for candidate in candidates.passages)
     ][: len(CALIBRATIONS) - 1]
-
-
-def _names_a_speaker(question: Question, candidates: Candidates) -> bool:
-    frequencies = candidates.document_frequencies
-    return any(frequencies.get(word, 0) >= SPEAKS_FROM for word in question.speakers)
-
-
-def _unheard(question: Question, candidates: Candidates) -> bool:
-    names = names_in(question.text)
-    return bool(names) and not any(
-        candidates.document_frequencies.get(word, 0) for name in names for word in name
-    )

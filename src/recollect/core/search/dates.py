@@ -58,7 +58,9 @@ _AGO: Final = re.compile(
 _WEEKDAY: Final = re.compile(rf"\b(last|this past|past|on|this) ({'|'.join(WEEKDAYS)})\b")
 _SPAN: Final = re.compile(r"\b(last|past|previous) (week|weekend|month|year)\b")
 _CHINESE_DAYS: Final = {"昨天": 1, "前天": 2, "今天": 0, "昨晚": 1}
-_CHINESE_SPANS: Final = {"上周": (14, 0), "上个月": (62, 1)}
+_CHINESE_SPANS: Final = {"上周": (14, 0), "上个月": (62, -1)}
+_SPAN_DAYS: Final = {"week": (14, 0), "weekend": (10, 0), "month": (62, -1), "year": (730, -30)}
+"""The window of each span, in days before and after today."""
 
 _LEAST_YEAR, _MOST_YEAR = 1900, 2200
 _NO_DAY: Final = date(1970, 1, 1)
@@ -134,35 +136,28 @@ def _window_of_date(year: int, month: int, day: int | None) -> TimeWindow | None
         return None
     words = _words_of(first, whole_month=day is None)
     if day is None:
-        return _window(first, first + timedelta(days=40), words)
-    return _window(first - timedelta(days=1), first + timedelta(days=8), words[:1])
+        return _window(first, 0, 40, words)
+    return _window(first, 1, 8, words[:1])
 
 
 def _relative_windows(lowercase_text: str, today: date) -> Iterator[TimeWindow]:
     for match in _AGO.finditer(lowercase_text):
-        centre = _ago(today, match)
-        slack = timedelta(days=_SLACK_DAYS[match[2]])
+        centre, slack = _ago(today, match), _SLACK_DAYS[match[2]]
         words = _words_of(centre, whole_month=match[2] == "month")[:1]
-        yield _window(centre - slack, centre + slack + timedelta(days=1), words)
+        yield _window(centre, slack, slack + 1, words)
     if "yesterday" in lowercase_text or "last night" in lowercase_text:
-        words = _words_of(today - timedelta(days=1), whole_month=False)[:1]
-        yield _window(today - timedelta(days=2), today, words)
+        yield _window_around(today - timedelta(days=1), 1)
     for match in _SPAN.finditer(lowercase_text):
-        back = {"week": (14, 0), "weekend": (10, 0), "month": (62, 1), "year": (730, 30)}[match[2]]
-        yield _window(today - timedelta(days=back[0]), today - timedelta(days=back[1]))
+        yield _window(today, *_SPAN_DAYS[match[2]])
     for match in _WEEKDAY.finditer(lowercase_text):
         if match[1] != "on":
-            meant_day = _last_weekday(today, match[2])
-            words = _words_of(meant_day, whole_month=False)[:1]
-            yield _window(meant_day - timedelta(days=1), meant_day + timedelta(days=2), words)
+            yield _window_around(_last_weekday(today, match[2]), 2)
     for word, days in _CHINESE_DAYS.items():
         if word in lowercase_text:
-            meant_day = today - timedelta(days=days)
-            words = _words_of(meant_day, whole_month=False)[:1]
-            yield _window(meant_day - timedelta(days=1), meant_day + timedelta(days=1), words)
-    for word, (first, last) in _CHINESE_SPANS.items():
+            yield _window_around(today - timedelta(days=days), 1)
+    for word, span_days in _CHINESE_SPANS.items():
         if word in lowercase_text:
-            yield _window(today - timedelta(days=first), today - timedelta(days=last))
+            yield _window(today, *span_days)
 
 
 def _relative_days(lowercase_text: str, said_at: date) -> Iterator[tuple[date, bool]]:
@@ -211,7 +206,14 @@ def _nearest_year(said_at: date, month: int, day: int | None) -> int:
     return min(distances)[1] if distances else said_at.year
 
 
-def _window(start: date, end: date, words: tuple[str, ...] = ()) -> TimeWindow:
+def _window_around(day: date, days_after: int) -> TimeWindow:
+    return _window(day, 1, days_after, _words_of(day, whole_month=False)[:1])
+
+
+def _window(
+    day: date, days_before: float, days_after: float, words: tuple[str, ...] = ()
+) -> TimeWindow:
+    start, end = day - timedelta(days=days_before), day + timedelta(days=days_after)
     return TimeWindow(
         start=_seconds(start), end=_seconds(end), phrase=f"{start} to {end}", words=words
     )
