@@ -77,6 +77,11 @@ IDENTIFIER_SHARE: Final = 0.01  # not measured; commoner identifiers tell nothin
 MIN_COMMON: Final = 3
 """An identifier is no longer specific if its rarest word is in more passages than this many, and
 in more than this share of all."""
+SPARING_CERTAINTY: Final = 0.5
+"""Least certainty of a question with `recall.sparing`: .32 opened for an ordinary question, and no
+answered one was below .65 (bench week, tuning half)."""
+SPARING_ORDER_CERTAINTY: Final = 0.99
+"""The same for other messages: .97 opened for "run the tests again". Rules are in the brief."""
 _TOGETHER: Final = 2  # two words: people ask in other words (ranking.md)
 
 
@@ -123,6 +128,15 @@ def gate(
         lost_terms=tuple(lost.values()),
         lost_words=tuple(lost),
     )
+
+
+def spare(verdict: GateVerdict, question: Question) -> GateVerdict:
+    """Return the verdict with `recall.sparing`, which needs more certainty."""
+    least = SPARING_CERTAINTY if question.asks == "question" else SPARING_ORDER_CERTAINTY
+    if not verdict.open or verdict.score is None or verdict.score >= least:
+        return verdict
+    reason = Reason(Cause.UNCERTAIN, certainty=verdict.score, threshold=least)
+    return replace(verdict, open=False, reason=reason, lost_terms=(), lost_words=())
 
 
 def understands(vectors: Sequence[AskedVector]) -> bool:

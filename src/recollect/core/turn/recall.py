@@ -34,6 +34,7 @@ from recollect.core.turn.gate import (
     gate,
     is_among_tools,
     is_the_users,
+    spare,
     understands,
     wants_statements,
 )
@@ -69,11 +70,6 @@ from recollect.core.values.segment import Segment, SegmentId
 from recollect.system.config.settings import Hybrid
 from recollect.system.config.settings import Recall as RecallSettings
 
-SPARING_CERTAINTY: Final = 0.5
-"""Least certainty of a question with `recall.sparing`: .32 opened for an ordinary question, and no
-answered one was below .65 (bench week, tuning half)."""
-SPARING_ORDER_CERTAINTY: Final = 0.99
-"""The same for other messages: .97 opened for "run the tests again". Rules are in the brief."""
 SEEDS_SHARE: Final = 1.6  # not measured; bounds the neighbors read
 _QUESTION_WORDS: Final = 60  # longer messages count as "anything else" (ranking.md)
 _QUESTIONS_READ: Final = 32  # not measured; bounds the reads of one turn
@@ -178,7 +174,7 @@ class _MemorySearch:
         min_score = self.settings.min_score
         verdict = gate(request, question, self.candidates, vectors, min_score=min_score)
         if self.settings.sparing:
-            verdict = _spared(verdict, is_question=question.asks == "question")
+            verdict = spare(verdict, question)
         return verdict
 
     def require_words(self, lost_words: Sequence[str]) -> None:
@@ -408,14 +404,6 @@ def _without_quoted(passages: Sequence[Candidate], request: RecallRequest) -> tu
     if not request.quoted:
         return tuple(passages)
     return tuple([p for p in passages if not request.quotes(p.segment, p.ordinal)])
-
-
-def _spared(verdict: GateVerdict, *, is_question: bool) -> GateVerdict:
-    least = SPARING_CERTAINTY if is_question else SPARING_ORDER_CERTAINTY
-    if not verdict.open or verdict.score is None or verdict.score >= least:
-        return verdict
-    reason = Reason(Cause.UNCERTAIN, certainty=verdict.score, threshold=least)
-    return replace(verdict, open=False, reason=reason, lost_terms=(), lost_words=())
 
 
 def _may_only_ask(candidate: Candidate) -> bool:
