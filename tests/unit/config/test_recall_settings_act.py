@@ -267,7 +267,7 @@ def weighed(tmp: Path, vector: float, text: float) -> str:
 
 @acts("recall.hybrid.vector_weight")
 def _(tmp: Path, _patch: pytest.MonkeyPatch) -> None:
-    assert weighed(tmp, 0.1, 0.2) == BY_NAME
+    assert weighed(tmp, 0.02, 0.2) == BY_NAME
     assert weighed(tmp, 1.0, 0.2) == BY_MEANING
 
 
