@@ -253,23 +253,17 @@ class FactBook:
         fact, which is then trusted no more than that message."""
         self._check_writable()
         content, mask_count = self._clean(text)
-        subject_words = (
-            " ".join(self._clean(subject)[0].casefold().split()) if subject.strip() else ""
-        )
+        clean_subject = self._clean(subject)[0] if subject.strip() else ""
+        subject_words = " ".join(clean_subject.casefold().split())
         now = self._clock.now()
         evidence: tuple[EvidenceSpan, ...] = ()
         if source is not None:
-            source_segments = await self._store.segments([source])
-            if not source_segments or self._session not in (
-                None,
-                source_segments[0].segment.session,
-            ):
+            stored_segments = await self._store.segments([source])
+            segment = stored_segments[0].segment if stored_segments else None
+            if segment is None or self._session not in (None, segment.session):
                 raise RecollectError("the source message does not exist: search for its id")
-            source_segment = source_segments[0].segment
-            evidence = (
-                EvidenceSpan(segment=source_segment.id, start=0, end=len(source_segment.text)),
-            )
-            trust = lowest_trust([trust, source_segment.trust])
+            evidence = (EvidenceSpan(segment=segment.id, start=0, end=len(segment.text)),)
+            trust = lowest_trust([trust, segment.trust])
         named_property = name_property(content)
         draft = FactDraft(
             type=type or _type_of(content, named_property.subject),
@@ -301,18 +295,19 @@ class FactBook:
 
     async def pin(self, id: str) -> FactPinned:  # noqa: A002
         """Show a fact first in recall, and protect it from being replaced by extraction."""
-        self._check_writable()
-        return await retry_if_stale(lambda: self._pin(id, pinned=True))
+        return await self._pin(id, pinned=True)
 
     async def unpin(self, id: str) -> FactPinned:  # noqa: A002
         """Undo `pin`."""
-        self._check_writable()
-        return await retry_if_stale(lambda: self._pin(id, pinned=False))
+        return await self._pin(id, pinned=False)
 
     async def expire(self, id: str) -> Fact:  # noqa: A002
         """End a fact's validity now. The fact stays in its history, but is not recalled."""
-        self._check_writable()
-        return await retry_if_stale(lambda: self._expire(id))
+
+        def end_validity(fact: Fact) -> Fact:
+            return replace(fact, valid_to=max(self._clock.now(), fact.at), pinned=False)
+
+        return (await self._change(id, end_validity)).fact
 
     async def history(self, id: str) -> FactHistory:  # noqa: A002
         """Return the versions of a fact, oldest first. A forgotten version leaves a gap."""
@@ -379,10 +374,8 @@ class FactBook:
         revision = await self._store.facts_revision()
         words = tuple(dict.fromkeys(tokenize(f"{draft.content} {draft.subject}")))
         query = FactQuery(words=words, limit=WRITER_CANDIDATES, session=self._session)
-        candidates = [
-            candidate.fact for candidate in (await self._store.fact_candidates(query)).facts
-        ]
-        known_facts = list(filter(self._reaches, candidates))
+        candidates = (await self._store.fact_candidates(query)).facts
+        known_facts = [item.fact for item in candidates if self._reaches(item.fact)]
         for fact in known_facts:
             if same_words(fact.content, draft.content):
                 # The user has confirmed the fact, so it becomes the user's own.
@@ -395,22 +388,16 @@ class FactBook:
             known_facts = [replace(fact, pinned=False) for fact in known_facts]
         if draft.subject:  # include old versions, because the statement may be about the past
             chain = await self._store.facts(superseded=True, subjects={draft.subject})
-            known_facts = [
-                *(fact for fact in chain if not fact.current and self._reaches(fact)),
-                *known_facts,
-            ]
+            older = [fact for fact in chain if not fact.current and self._reaches(fact)]
+            known_facts = [*older, *known_facts]
         decision = settle(draft, known_facts, now=self._clock.now())
         if decision.operation == "none":
             name = (draft.subject, draft.attribute)
-            same_facts = (
-                fact
-                for fact in known_facts
-                if fact.current and (fact.subject, fact.attribute) == name
-            )
-            return FactWritten(outcome="known", fact=next(same_facts, None), reason=decision.reason)
-        return await self._write_decision(
-            decision, {fact.id for fact in known_facts}, pinned, revision
-        )
+            current = [fact for fact in known_facts if fact.current]
+            same = next((f for f in current if (f.subject, f.attribute) == name), None)
+            return FactWritten(outcome="known", fact=same, reason=decision.reason)
+        known_ids = {fact.id for fact in known_facts}
+        return await self._write_decision(decision, known_ids, pinned, revision)
 
     async def _edit(self, id: FactId, content: str, type: FactType | None) -> FactWritten:  # noqa: A002
         """Write a version in the user's words, and end the previous one. If the words are the same,
@@ -431,20 +418,20 @@ class FactBook:
         return FactWritten(outcome="replaced", fact=new_fact, replaced=(ended_fact,))
 
     async def _pin(self, id: str, *, pinned: bool) -> FactPinned:  # noqa: A002
-        revision = await self._store.facts_revision()
-        fact = await self._current(id)
-        if fact.pinned == pinned:
-            return FactPinned(fact=fact, changed=False)
-        changed_fact = replace(fact, pinned=pinned)
-        await self._write([changed_fact], revision)
-        return FactPinned(fact=changed_fact, changed=True)
+        return await self._change(id, lambda fact: replace(fact, pinned=pinned))
 
-    async def _expire(self, id: str) -> Fact:  # noqa: A002
-        revision = await self._store.facts_revision()
-        fact = await self._current(id)
-        ended_fact = replace(fact, valid_to=max(self._clock.now(), fact.at), pinned=False)
-        await self._write([ended_fact], revision)
-        return ended_fact
+    async def _change(self, id: str, edit: Callable[[Fact], Fact]) -> FactPinned:  # noqa: A002
+        self._check_writable()
+
+        async def write() -> FactPinned:
+            revision = await self._store.facts_revision()
+            fact = await self._current(id)
+            changed_fact = edit(fact)
+            if changed_fact != fact:
+                await self._write([changed_fact], revision)
+            return FactPinned(fact=changed_fact, changed=changed_fact != fact)
+
+        return await retry_if_stale(write)
 
     async def _write_decision(
         self, decision: Reconciled, known: set[FactId], pinned: set[FactId], revision: int

@@ -191,10 +191,8 @@ def same_property(first: Fact | FactDraft, second: Fact | FactDraft) -> bool:
 
 def same_words(text: str, other: str) -> bool:
     """Return whether two statements differ only in articles, case and punctuation."""
-    first_words, second_words = (
-        _SIGNS.findall(_FILLERS.sub(" ", version.casefold())) for version in (text, other)
-    )
-    return first_words == second_words
+    first, second = (_FILLERS.sub(" ", version.casefold()) for version in (text, other))
+    return _SIGNS.findall(first) == _SIGNS.findall(second)
 
 
 def may_replace(fact: Fact, *, by: Trust) -> bool:
@@ -237,18 +235,16 @@ def place(new_fact: Fact, versions: Sequence[Fact], *, change: Change) -> tuple[
         for old_fact in versions
         if is_valid_at(old_fact, new_fact.at) and may_replace(old_fact, by=new_fact.trust)
     )
-    later = sorted(
-        (
-            old_fact
-            for old_fact in versions
-            if old_fact.at > new_fact.at and may_replace(new_fact, by=old_fact.trust)
-        ),
-        key=lambda old_fact: old_fact.at,
-    )
+    later_facts = [
+        old_fact
+        for old_fact in versions
+        if old_fact.at > new_fact.at and may_replace(new_fact, by=old_fact.trust)
+    ]
+    next_fact = min(later_facts, key=lambda old_fact: old_fact.at, default=None)
     if ended_facts:
         new_fact = replace(new_fact, change=change)
-    if later:
-        new_fact = replace(new_fact, valid_to=later[0].at, superseded_by=later[0].id)
+    if next_fact is not None:
+        new_fact = replace(new_fact, valid_to=next_fact.at, superseded_by=next_fact.id)
     else:
         new_fact = _inherit_end(new_fact, versions, {fact.id for fact in ended_facts})
     return (new_fact, *ended_facts)
@@ -296,12 +292,8 @@ def _inherit_end(new_fact: Fact, versions: Sequence[Fact], ended_ids: Collection
 def as_of(facts: Sequence[Fact], moment: float) -> tuple[Fact, ...]:
     """Return the facts that were valid at this time, oldest first. Pass replaced facts too."""
     facts_by_id = {fact.id: fact for fact in facts}
-    return tuple(
-        sorted(
-            (candidate for candidate in facts if is_valid_at(candidate, moment, facts_by_id)),
-            key=_order,
-        )
-    )
+    valid_facts = [fact for fact in facts if is_valid_at(fact, moment, facts_by_id)]
+    return tuple(sorted(valid_facts, key=_order))
 
 
 def fact_history(fact: Fact, facts: Sequence[Fact]) -> FactHistory:
@@ -415,9 +407,8 @@ def settle(draft: FactDraft, known_facts: Sequence[Fact], *, now: float) -> Reco
     if operation == "none" and followed_fact is not None:
         return Reconciled(operation="none", facts=gain_source(followed_fact, draft), reason=reason)
     change: Change = "update" if operation == "update" else "supersede"
-    if (
-        followed_fact is not None and followed_fact.subject
-    ):  # all versions have the same property name
+    # all versions have the same property name
+    if followed_fact is not None and followed_fact.subject:
         draft = replace(draft, subject=followed_fact.subject, attribute=followed_fact.attribute)
     value = name_property(draft.content).value
     versions = [
@@ -477,10 +468,8 @@ def _decide(draft: FactDraft, known_facts: Sequence[Fact]) -> tuple[Operation, F
 
 
 def _has_same_words(draft: FactDraft, fact: Fact) -> bool:
-    draft_subject, fact_subject = (
-        name_property(draft.content).subject,
-        name_property(fact.content).subject,
-    )
+    draft_subject = name_property(draft.content).subject
+    fact_subject = name_property(fact.content).subject
     if draft_subject and fact_subject:
         return draft_subject == fact_subject
     draft_words = _words_beside_values(draft.content)

@@ -271,11 +271,7 @@ _CHINESE_ORDER: Final = re.compile(
 
 def is_order(text: str) -> bool:
     """Return whether a text instructs its reader, or anyone, to do something."""
-    return (
-        _SAYS.search(text) is not None
-        or _BEGINS_AS_ORDER.search(text) is not None
-        or _CHINESE_ORDER.search(text) is not None
-    )
+    return any(shape.search(text) for shape in (_SAYS, _BEGINS_AS_ORDER, _CHINESE_ORDER))
 
 
 RUN_SHARE: Final = 0.5
