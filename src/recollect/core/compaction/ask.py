@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, Literal, TypeAlias
 
 from recollect.core.formats.json_text import strings_of
@@ -70,11 +71,8 @@ def is_compact_command(text: str) -> bool:
 
 
 def render(entries: Sequence[Entry]) -> str:
-    paragraphs: list[str] = []
-    for entry in entries:
-        if entry.role != "system":
-            paragraphs.extend(_render_entry(entry))
-    return defuse("\n\n".join(paragraphs))
+    paragraphs = map(_render_entry, (entry for entry in entries if entry.role != "system"))
+    return defuse("\n\n".join(chain.from_iterable(paragraphs)))
 
 
 def defuse(text: str) -> str:
@@ -561,13 +559,13 @@ def _echoes(text: str, material: str) -> bool:
 
 def _without_focus(text: str, focus: str, material: str) -> str:
     """Remove lines that repeat the user's instructions: a later model would follow them again."""
-    folded_focus = " ".join(focus.split()).casefold()
-    if (
-        len(folded_focus.split()) < _MIN_FOCUS_WORDS
-        or folded_focus in " ".join(material.split()).casefold()
-    ):
+    folded_focus = _fold(focus)
+    if len(folded_focus.split()) < _MIN_FOCUS_WORDS or folded_focus in _fold(material):
         return text
-    lines = [
-        line for line in text.splitlines() if folded_focus not in " ".join(line.split()).casefold()
-    ]
-    return "\n".join(lines).strip()
+    return "\n".join(
+        [line for line in text.splitlines() if folded_focus not in _fold(line)]
+    ).strip()
+
+
+def _fold(text: str) -> str:
+    return " ".join(text.split()).casefold()

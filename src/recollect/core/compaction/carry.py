@@ -349,12 +349,8 @@ def _write_identifiers(
     folded_text = f"{known_text}\n{kept_list}".casefold()
     missing = [name for name in names if name.casefold() not in folded_text]
     left_chars -= len(kept_list) + (1 if kept_list else 0) + len(_VERBATIM)
-    chosen_names: list[str] = []
-    for name in missing:
-        safe_name = defuse(" ".join(name.split()))
-        if len(safe_name) + 2 <= left_chars:
-            chosen_names.append(safe_name)
-            left_chars -= len(safe_name) + 2
+    safe_names = (defuse(" ".join(name.split())) for name in missing)
+    chosen_names = list(_fitting(safe_names, left_chars, joint_chars=2))
     lines = [kept_list] if kept_list else []
     if chosen_names:
         lines.append(_VERBATIM + ", ".join(chosen_names))
@@ -381,14 +377,16 @@ def _write_files(details: Carried, max_chars: int) -> str:
 
 
 def _list_paths(tag: str, paths: Sequence[str], max_chars: int) -> str:
-    left_chars = max_chars - 2 * len(tag) - 8
-    lines: list[str] = []
-    for path in (defuse(" ".join(path.splitlines())) for path in paths):
-        if len(path) + 1 > left_chars:
-            continue
-        lines.append(path)
-        left_chars -= len(path) + 1
+    safe_paths = (defuse(" ".join(path.splitlines())) for path in paths)
+    lines = list(_fitting(safe_paths, max_chars - 2 * len(tag) - 8, joint_chars=1))
     return "\n".join([f"<{tag}>", *lines, f"</{tag}>"]) if lines else ""
+
+
+def _fitting(texts: Iterable[str], left_chars: int, *, joint_chars: int) -> Iterator[str]:
+    for text in texts:
+        if len(text) + joint_chars <= left_chars:
+            left_chars -= len(text) + joint_chars
+            yield text
 
 
 def _write_rules(rules_text: str, max_chars: int) -> str:

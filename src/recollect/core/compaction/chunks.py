@@ -151,11 +151,8 @@ def adaptive_ratio(weights: Sequence[int], window_tokens: int) -> float:
 def _find_units(entries: Sequence[Entry], rules: WireRules) -> list[list[int]]:
     unit_of: dict[int, list[int]] = {}
     for candidate in group(entries, rules):
-        joined_unit: list[int] = []
-        for index in candidate.entries:
-            for member in unit_of.get(index, [index]):
-                if member not in joined_unit:
-                    joined_unit.append(member)
+        members = [member for index in candidate.entries for member in unit_of.get(index, [index])]
+        joined_unit = list(dict.fromkeys(members))
         for index in joined_unit:
             unit_of[index] = joined_unit
     for index in range(len(entries)):
@@ -263,9 +260,6 @@ class PieceWriter:
             self._known[entry] = (short_text, self._count(short_text))
         return len(large_entries)
 
-    def make_piece(self, entries: Sequence[Entry]) -> ReadPiece:
-        return ReadPiece(entries=tuple(entries), text=self.text(entries))
-
     def _shorten_run(self, run: tuple[Entry, ...], budget_tokens: int) -> ReadPiece:
         max_tokens = max(1, budget_tokens // len(run))
         texts: list[str] = []
@@ -337,7 +331,7 @@ class Sizes:
     def pieces(self, entries: Sequence[Entry], kind: Kind) -> tuple[ReadPiece, ...]:
         overhead = self.overhead_tokens(kind)
         if self.one_pass:
-            piece = self.scribe.make_piece(entries)
+            piece = ReadPiece(entries=tuple(entries), text=self.scribe.text(entries))
             read = self.count_tokens(piece.text) + self.previous_tokens
             if read * MARGIN + overhead <= self.window_tokens:
                 return (piece,) if piece.text else ()

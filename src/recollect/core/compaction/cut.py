@@ -61,21 +61,19 @@ def trigger(
         and used_tokens >= limits.flush_tokens
         and (flushed_in is None or flushed_in != compactions)
     )
-    if used_tokens > limits.compact_tokens:
-        limit = limits.compact_tokens
-        if why_paused is None:
-            over = Reason(Cause.DUE_OVER, tokens=used_tokens, limit=limit)
-            return TriggerResult(due="compaction", reason=over, flush_first=flush_due)
-        held_back = Reason(Cause.DUE_HELD_BACK, tokens=used_tokens, limit=limit, why=why_paused)
-        return TriggerResult(due="flush" if flush_due else "nothing", reason=held_back)
-    if flush_due:
-        due = Reason(Cause.FLUSH_DUE, tokens=used_tokens, limit=limits.flush_tokens)
-        return TriggerResult(due="flush", reason=due)
-    if used_tokens >= limits.flush_tokens:
+    limit = limits.compact_tokens
+    if used_tokens > limit and why_paused is None:
+        reason = Reason(Cause.DUE_OVER, tokens=used_tokens, limit=limit)
+        return TriggerResult(due="compaction", reason=reason, flush_first=flush_due)
+    if used_tokens > limit:
+        reason = Reason(Cause.DUE_HELD_BACK, tokens=used_tokens, limit=limit, why=why_paused)
+    elif flush_due:
+        reason = Reason(Cause.FLUSH_DUE, tokens=used_tokens, limit=limits.flush_tokens)
+    elif used_tokens >= limits.flush_tokens:
         reason = Reason(Cause.FLUSHED if settings.flush.enabled else Cause.FLUSHES_OFF)
-        return TriggerResult(due="nothing", reason=reason)
-    room = Reason(Cause.NOT_FULL, tokens=used_tokens, limit=limits.flush_tokens)
-    return TriggerResult(due="nothing", reason=room)
+    else:
+        reason = Reason(Cause.NOT_FULL, tokens=used_tokens, limit=limits.flush_tokens)
+    return TriggerResult(due="flush" if flush_due else "nothing", reason=reason)
 
 
 def breaker_after(
@@ -132,38 +130,28 @@ def count_sent_tokens(
 ) -> list[int]:
     """Return the tokens of each message as sent; 0 if it is left out. Cuts are ignored."""
     out: set[EntryKey] = set()
-    parts_out: dict[EntryKey, set[int]] = {}
-    texts: dict[EntryKey, dict[int, str]] = {}
+    parts_out: set[tuple[EntryKey, int]] = set()
+    texts: dict[tuple[EntryKey, int], str] = {}
     for edit in edits:
         if isinstance(edit, Shorten):
-            texts.setdefault(edit.anchor, {})[edit.part] = edit.text
+            texts[edit.anchor, edit.part] = edit.text
         elif isinstance(edit, LeaveOut) and edit.part is None:
             out.add(edit.anchor)
         elif isinstance(edit, LeaveOut) and edit.part is not None:
-            parts_out.setdefault(edit.anchor, set()).add(edit.part)
+            parts_out.add((edit.anchor, edit.part))
+    edited = {key for key, _ in (*texts, *parts_out)}
     weights: list[int] = []
     for entry in entries:
-        if entry.key in out:
-            weights.append(0)
-        elif entry.key in texts or entry.key in parts_out:
-            removed_parts, new_texts = parts_out.get(entry.key, set()), texts.get(entry.key, {})
-            weights.append(_count_edited(entry, removed_parts, new_texts, weigher))
-        else:
-            weights.append(entry.tokens)
+        if entry.key in out or entry.key not in edited:
+            weights.append(0 if entry.key in out else entry.tokens)
+            continue
+        left_parts = [
+            _weight(part, texts.get((entry.key, index)), weigher)
+            for index, part in enumerate(entry.parts)
+            if (entry.key, index) not in parts_out
+        ]
+        weights.append(MESSAGE_TOKENS + sum(left_parts) if left_parts else 0)
     return weights
-
-
-def _count_edited(
-    entry: Entry, removed_parts: set[int], new_texts: dict[int, str], weigher: Weigher
-) -> int:
-    left_parts = [
-        (index, part) for index, part in enumerate(entry.parts) if index not in removed_parts
-    ]
-    if not left_parts:
-        return 0
-    return MESSAGE_TOKENS + sum(
-        _weight(part, new_texts.get(index), weigher) for index, part in left_parts
-    )
 
 
 def _weight(part: Part, text: str | None, weigher: Weigher) -> int:

@@ -9,9 +9,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
-from typing import Final
+from typing import Final, TypeVar
 
 from recollect.core.compaction.ask import MessageText, Speaker, utterances
 from recollect.core.rules.text import SENTENCE_CHARS, excerpt_around, one_line, sentence_spans
@@ -26,6 +26,8 @@ from recollect.core.search.statements import (
 from recollect.core.search.tokenize import tokenize
 from recollect.core.values.compaction import Probe, ProbeKind
 from recollect.core.values.history import Entry
+
+T = TypeVar("T")
 
 WORDED: Final[frozenset[ProbeKind]] = frozenset(
     {"error", "decision", "constraint", "task", "attempt"}
@@ -163,14 +165,14 @@ def _stretches(text: str) -> tuple[tuple[str, frozenset[str]], ...]:
     )
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class _ProbeCandidate:
+    utterance: MessageText = field(repr=False)
     kind: ProbeKind
     text: str = field(repr=False)
-    utterance: MessageText = field(repr=False)
     start: int
     end: int
-    places: set[int]
+    places: frozenset[int]
 
     def importance(self, last_place: int) -> float:
         """Return a weight, higher for probes that the user stated, repeated or stated lately."""
@@ -249,16 +251,8 @@ def _says_something_new(summary: str, entries: Sequence[Entry]) -> bool:
 
 
 def _find_candidates(message_text: MessageText) -> Iterator[_ProbeCandidate]:
-    def make_candidate(kind: ProbeKind, text: str, start: int, end: int) -> _ProbeCandidate:
-        return _ProbeCandidate(
-            kind=kind,
-            text=text,
-            utterance=message_text,
-            start=start,
-            end=end,
-            places={message_text.place},
-        )
-
+    places = frozenset({message_text.place})
+    make_candidate = partial(_ProbeCandidate, message_text, places=places)
     by_tool = message_text.speaker in ("call", "tool")
     if message_text.failed_call and (error := tells_the_error(message_text.text)):
         start = message_text.text.find(error)
@@ -296,22 +290,12 @@ def _kind_of_sentence(sentence: str, text: MessageText) -> ProbeKind | None:
 
 
 def _add(candidates: dict[tuple[str, str], _ProbeCandidate], candidate: _ProbeCandidate) -> None:
-    exact = (
-        candidate.kind
-        if candidate.kind in ("path", "url", "symbol", "hash", "number", "command")
-        else "worded"
-    )
-    name = (exact, " ".join(candidate.text.split()).casefold())
-    known_candidate = candidates.get(name)
-    if known_candidate is None:
-        candidates[name] = candidate
-        return
-    known_candidate.places |= candidate.places
-    if (
-        _SPEAKER_WEIGHT[candidate.utterance.speaker]
-        >= _SPEAKER_WEIGHT[known_candidate.utterance.speaker]
-    ):
-        candidate.places = known_candidate.places
+    group = "worded" if candidate.kind in WORDED else candidate.kind
+    name = (group, " ".join(candidate.text.split()).casefold())
+    known = candidates.setdefault(name, candidate)
+    weight = _SPEAKER_WEIGHT[candidate.utterance.speaker]
+    known.places = candidate.places = known.places | candidate.places
+    if weight >= _SPEAKER_WEIGHT[known.utterance.speaker]:
         candidates[name] = candidate
 
 
@@ -324,28 +308,21 @@ def _spread(candidates: Iterable[_ProbeCandidate], last_place: int) -> list[_Pro
     for candidate in candidates:
         stretch = candidate.utterance.place * _STRETCHES // (last_place + 1)
         kinds[candidate.kind][stretch].append(candidate)
+
+    def order(candidate: _ProbeCandidate) -> tuple[float, int, str]:
+        return -candidate.importance(last_place), candidate.start, candidate.text
+
     in_turns: list[list[_ProbeCandidate]] = []
     for kind in sorted(kinds, key=lambda kind: -_KIND_WEIGHT[kind]):
-        stretches = [
-            sorted(
-                probe_candidates,
-                key=lambda candidate: (
-                    -candidate.importance(last_place),
-                    candidate.start,
-                    candidate.text,
-                ),
-            )
-            for _, probe_candidates in sorted(kinds[kind].items(), reverse=True)
-        ]
-        in_turns.append(_take_turns(stretches))
+        stretches = sorted(kinds[kind].items(), reverse=True)
+        in_turns.append(take_turns([sorted(stretch, key=order) for _, stretch in stretches]))
     symbols = in_turns.pop() if "symbol" in kinds else []
-    return [*_take_turns(in_turns), *symbols]
+    return [*take_turns(in_turns), *symbols]
 
 
-def _take_turns(lists: Sequence[Sequence[_ProbeCandidate]]) -> list[_ProbeCandidate]:
-    return [
-        candidate for turn in zip_longest(*lists) for candidate in turn if candidate is not None
-    ]
+def take_turns(lists: Iterable[Sequence[T]]) -> list[T]:
+    """Return the first item of each list, then the second ones, and so on."""
+    return [item for turn in zip_longest(*lists) for item in turn if item is not None]
 
 
 def _probe_of(candidate: _ProbeCandidate) -> Probe:

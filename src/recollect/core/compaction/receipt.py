@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 from recollect.core.compaction.ask import (
@@ -23,6 +23,7 @@ from recollect.core.compaction.probe import (
     contains,
     contains_literally,
     content_words,
+    take_turns,
     without_texts,
 )
 from recollect.core.formats.summaries import PINNED_HEADING, PINNED_NOTE
@@ -296,7 +297,7 @@ def _take_turns(probes: Sequence[Probe]) -> list[Probe]:
     kinds: dict[str, list[Probe]] = {}
     for probe in probes:
         kinds.setdefault(probe.kind, []).append(probe)
-    return [probe for row in zip_longest(*kinds.values()) for probe in row if probe is not None]
+    return take_turns(kinds.values())
 
 
 def _questions(missing: Sequence[Probe]) -> Iterator[_Question]:

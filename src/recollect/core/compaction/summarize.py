@@ -176,23 +176,17 @@ class Summarizer:
         self, stretches: Sequence[_Stretch], plan: CutPlan, before: str
     ) -> _Draft | Rejected:
         previous, turn_before = _part(before, plan)
-        history = _Summary(text=previous)
-        turn: _Summary | None = None
+        summaries = {"history": _Summary(text=previous)}
         for entries, kind in stretches:
-            summary = await self._summary_of(
-                entries, history.text if kind == "history" else turn_before, kind
-            )
+            earlier = summaries["history"].text if kind == "history" else turn_before
+            summary = await self._summary_of(entries, earlier, kind)
             if isinstance(summary, Rejected):
                 return summary
-            if kind == "history":
-                history = summary
-            else:
-                turn = summary
+            summaries[kind] = summary
+        history, turn = summaries["history"], summaries.get("turn")
         if turn is None and plan.turn_prefix:
             text = self._sizes.scribe.text(plan.turn_prefix)
-            turn = _Summary(
-                text="\n\n".join(text_part for text_part in (turn_before, text) if text_part)
-            )
+            turn = _Summary(text="\n\n".join(filter(None, (turn_before, text))))
         if not history.text and (turn is None or not turn.text):
             return Rejected(reason=Reason(Cause.NOTHING_TO_SUMMARIZE), terminal=True)
         return _Draft(history=history, turn=turn)
