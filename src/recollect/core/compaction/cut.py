@@ -65,7 +65,7 @@ def trigger(
     if used_tokens > limit and why_paused is None:
         reason = Reason(Cause.DUE_OVER, tokens=used_tokens, limit=limit)
         return TriggerResult(due="compaction", reason=reason, flush_first=flush_due)
-    if used_tokens > limit:
+    if used_tokens > limit and why_paused is not None:
         reason = Reason(Cause.DUE_HELD_BACK, tokens=used_tokens, limit=limit, why=why_paused)
     elif flush_due:
         reason = Reason(Cause.FLUSH_DUE, tokens=used_tokens, limit=limits.flush_tokens)
