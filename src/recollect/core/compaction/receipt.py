@@ -370,18 +370,14 @@ def _findings(
     pinned: frozenset[Probe],
 ) -> tuple[ProbeFinding, ...]:
     """Return the outcomes that are known: not those of searches that gave no answer."""
-
-    def finding(probe: Probe) -> ProbeFinding:
-        standing: Standing = "lost"
+    findings: list[ProbeFinding] = []
+    for probe in probes:
+        standing: Standing = "recallable" if probe in answers.recalled else "lost"
         if probe not in missing or probe in pinned:
             standing = "in summary"
-        elif probe in answers.recalled:
-            standing = "recallable"
-        return ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned)
-
-    return tuple(
-        finding(probe) for probe in probes if probe not in answers.unchecked or probe in pinned
-    )
+        if probe not in answers.unchecked or probe in pinned:
+            findings.append(ProbeFinding(probe=probe, standing=standing, pinned=probe in pinned))
+    return tuple(findings)
 
 
 def _notes(answers: _MemoryAnswers) -> Iterator[str]:

@@ -277,8 +277,8 @@ def _in_message(entry: Entry, mask: Callable[[str], str]) -> Iterator[tuple[str,
         elif isinstance(part, ToolResult):
             text = _first(part.text)
             if any(map(is_error_line, text.splitlines())):
-                for sentence, worth in _errors(mask(text)):
-                    yield _TOOL, sentence, worth
+                for line in filter(is_error_line, mask(text).splitlines()):
+                    yield _TOOL, excerpt_around(one_line(line), 0, 0, _LINE_CHARS), _ERROR_WORTH
 
 
 def _first(text: str) -> str:
@@ -343,9 +343,3 @@ def _worth(sentence: str, *, by_user: bool) -> float:
     if _ADVICE.search(sentence) or is_order(sentence):
         return worth
     return worth * _ASSISTANT_SHARE if exact else 0.0
-
-
-def _errors(text: str) -> Iterator[tuple[str, float]]:
-    for line in text.splitlines():
-        if is_error_line(line):
-            yield excerpt_around(one_line(line), 0, 0, _LINE_CHARS), _ERROR_WORTH
