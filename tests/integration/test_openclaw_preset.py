@@ -23,10 +23,11 @@ from recollect import open_memory
 from recollect.adapters.wiring import open_store
 from recollect.cli import main
 from recollect.core.engine.session import Context
-from recollect.core.search.openclaw import WarmIndex, WarmMessage, Weights
+from recollect.core.search.openclaw import WarmIndex, Weights
 from recollect.core.values.batch import Batch
 from recollect.core.values.fact import Fact, FactId, FactType
-from recollect.core.values.segment import SegmentId
+from recollect.core.values.message import EntryKey, MessageId
+from recollect.core.values.segment import Segment, SegmentId
 
 START = datetime(2026, 2, 10, 14, 31, tzinfo=UTC).timestamp()
 HOUR = 3600.0
@@ -279,12 +280,17 @@ def test_the_index_holds_so_many_messages_of_so_many_days() -> None:
     for day in range(0, 100, 20):
         text = f"the crane was greased on day {day}"
         index.add(
-            WarmMessage(
+            Segment(
                 id=SegmentId(str(day)),
                 session="s",
+                key=EntryKey(str(day)),
+                message_id=MessageId(str(day)),
                 role="user",
-                said_at=START + day * DAY,
                 text=text,
+                tokens=8,
+                said_at=START + day * DAY,
+                source="request",
+                trust="high",
             ),
             None,
         )

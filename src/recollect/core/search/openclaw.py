@@ -9,7 +9,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, TypeAlias
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from recollect.core.search.bm25 import inverse_document_frequency, length_damping, saturate
 from recollect.core.values.fact import Fact
-from recollect.core.values.segment import SegmentId
+from recollect.core.values.segment import Segment, SegmentId
 
 # As OpenClaw scores (see above). The numbers of hits bound the work, and are not measured.
 VECTOR_WEIGHT: Final = 0.7
@@ -88,17 +88,6 @@ def score_texts(texts: Sequence[str], query: str) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmMessage:
-    """The text of a message, without tool calls, results and thinking."""
-
-    id: SegmentId
-    session: str
-    role: str
-    said_at: float
-    text: str = field(repr=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WarmHit:
     """A message that the query matches, with its scores."""
 
@@ -139,11 +128,11 @@ class WarmIndex:
     def __len__(self) -> int:
         return len(self._ids) - len(self._gone)
 
-    def holds(self, message: WarmMessage) -> bool:
+    def holds(self, message: Segment) -> bool:
         """Return whether to skip the message, because it is noise or the index has its text."""
         return len(message.text) <= NOISE_CHARS or _key_of_words(message) in self._known
 
-    def add(self, message: WarmMessage, vector: bytes | None) -> None:
+    def add(self, message: Segment, vector: bytes | None) -> None:
         """Index a message as the newest one, unless the index has its text."""
         if self.holds(message):
             return
@@ -261,7 +250,7 @@ class WarmIndex:
         return WarmHit(id=self._ids[index], score=score, cosine=cosine, words=words)
 
 
-def _key_of_words(message: WarmMessage) -> bytes:
+def _key_of_words(message: Segment) -> bytes:
     name_text = f"{message.session}\0{message.role}\0{message.text}"
     return blake2b(name_text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
@@ -300,7 +289,9 @@ def search_facts(query: str, facts: Sequence[Fact]) -> list[Fact]:
     words = list(dict.fromkeys(_fact_words(query)))
     if not words:
         return []
-    least = _least_words(len(words))
+    least = len(words)
+    if least > 2:
+        least = math.ceil(least * 0.5) if least <= 8 else min(math.ceil(least * 0.3), 6)
     held: list[tuple[int, Fact]] = []
     for fact in facts:
         text = f"{fact.content} {fact.context}".lower()
@@ -309,12 +300,6 @@ def search_facts(query: str, facts: Sequence[Fact]) -> list[Fact]:
             held.append((count, fact))
     held.sort(key=lambda pair: (-pair[0], -pair[1].at))
     return [fact for _, fact in held[:MOST_FACTS]]
-
-
-def _least_words(count: int) -> int:
-    if count <= 2:
-        return count
-    return math.ceil(count * 0.5) if count <= 8 else min(math.ceil(count * 0.3), 6)
 
 
 def _fact_words(text: str) -> Iterator[str]:

@@ -4,6 +4,7 @@ formulas, without a gate."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from recollect.core.ports import Archive
@@ -15,7 +16,6 @@ from recollect.core.search.openclaw import (
     VECTOR_WEIGHT,
     WarmHit,
     WarmIndex,
-    WarmMessage,
     Weights,
     hit_limit,
     search_facts,
@@ -43,18 +43,13 @@ from recollect.system.config.settings import Recall as RecallSettings
 _SEARCHES: Final = 3  # not measured; each leaves out forgotten messages
 
 
-def warm_message(segment: Segment) -> WarmMessage | None:
-    """Return a stored message as OpenClaw archives it; None if OpenClaw would not."""
+def warm_message(segment: Segment) -> Segment | None:
+    """Return a stored message as OpenClaw archives it, without tool calls, results and thinking;
+    None if OpenClaw would not archive it."""
     text = _text_as_spoken(segment)
     if not text.strip() or segment.noise is not None:
         return None
-    return WarmMessage(
-        id=segment.id,
-        session=segment.session,
-        role=segment.role,
-        said_at=segment.said_at,
-        text=text,
-    )
+    return replace(segment, text=text)
 
 
 def _text_as_spoken(segment: Segment) -> str:
