@@ -55,7 +55,10 @@ class GuardedStore:
     known: Final = _guard_query(Archive.known)
     tombstoned: Final = _guard_query(Archive.tombstoned)
     withdraw: Final = _guard_query(Archive.withdraw)
+    write: Final = _guard_query(Archive.write)
     pieces: Final = _guard_query(Ledger.pieces)
+    records: Final = _guard_query(Ledger.records)
+    compactions: Final = _guard_query(Ledger.compactions)
     stats: Final = _guard_query(Upkeep.stats)
 
     def __init__(

@@ -15,12 +15,11 @@ from recollect.core.engine.summary import mask_result, recall_by_text
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.stored_records import write_record
 from recollect.core.formats.summaries import is_summary
-from recollect.core.ports import Store
 from recollect.core.rules.identity import segment_id
 from recollect.core.rules.message_redaction import TextMask, redact_entries
 from recollect.core.transfer.transcripts import place_items, read_live_state
 from recollect.core.turn.align import LastRequest, enter, read
-from recollect.core.values.batch import Batch, TurnRecord
+from recollect.core.values.batch import Batch
 from recollect.core.values.compaction import CompactionRecord, CompactionResult, Receipt
 from recollect.core.values.history import Entry, SessionId
 from recollect.core.values.message import MessageId, Text, ToolCall, ToolResult
@@ -103,8 +102,7 @@ async def store_host_receipts(
     the session `ended`, a compaction gets its receipt only after the model has answered."""
     if not transcript.host_compactions:
         return 0
-    stored = await parts.store.call(_read_compactions, session)
-    numbers = {record.number for record in stored}
+    numbers = {record.number for record in await parts.store.compactions(session)}
     missing = [
         compaction
         for compaction in transcript.host_compactions
@@ -115,7 +113,7 @@ async def store_host_receipts(
     if not missing:
         return 0
     placed = await place_transcript(parts, session, transcript)
-    turns = await parts.store.call(_read_turns, session)
+    turns = await parts.store.records(session)
     mask = TextMask(parts.settings.redaction)
     entries = await asyncio.to_thread(redact_entries, placed.entries, mask)
     masked = PlacedTranscript(transcript=transcript, entries=entries, forgotten=placed.forgotten)
@@ -135,21 +133,8 @@ async def store_host_receipts(
             )
         )
     if records:
-        batch = Batch(at=parts.clock.now(), compactions=tuple(records))
-        await parts.store.call(_write, batch)
+        await parts.store.write(Batch(at=parts.clock.now(), compactions=tuple(records)))
     return len(records)
-
-
-async def _read_compactions(store: Store, session: SessionId) -> tuple[CompactionRecord, ...]:
-    return await store.compactions(session)
-
-
-async def _read_turns(store: Store, session: SessionId) -> Sequence[TurnRecord]:
-    return await store.records(session)
-
-
-async def _write(store: Store, batch: Batch) -> None:
-    await store.write(batch)
 
 
 async def _measure(

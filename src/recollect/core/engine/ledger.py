@@ -23,6 +23,7 @@ from recollect.core.rules.message_redaction import TextMask
 from recollect.core.rules.redaction import JudgedTexts, redact
 from recollect.core.rules.text import repeats_broken
 from recollect.core.rules.tokens import Weigher
+from recollect.core.turn.align import count_same_first
 from recollect.core.turn.ingest import IngestResult
 from recollect.core.turn.token_kinds import LastFigures
 from recollect.core.values.batch import (
@@ -331,12 +332,7 @@ def _is_rebuilt_exactly(frame: bytes, turn: FinishedTurn) -> bool:
 
 def count_equal_rows(rows: tuple[Row, ...], last: LastRecord) -> int:
     """Count the messages at the start that are the same as in the last record."""
-    kept = 0
-    for row, raw in zip(rows, last.raws, strict=False):
-        if row.raw is not raw and row.raw != raw:
-            break
-        kept += 1
-    return kept
+    return count_same_first([row.raw for row in rows], last.raws)
 
 
 def _mask_word(text: str, mask: TextMask) -> str:

@@ -345,19 +345,13 @@ async def _renew_standing_block(
     )
     if len(other_edits) < len(draft.edits):
         draft = await apply_edits(draft, other_edits, boundary)
-    draft_without_block = draft
-    tokens = min(
-        tokens, turn_input.limits.limit_tokens - draft_without_block.used_tokens() - MESSAGE_TOKENS
-    )
-    if tokens <= 0:
-        return draft_without_block
-    visible_ids = {entry.id for entry in draft_without_block.visible()}
-    left_out_entries = [
-        e
-        for e in draft_without_block.entries
-        if e.id not in visible_ids and e.id not in turn_input.forgotten
-    ]
-    cut = newest_cut(draft_without_block.edits)
+    room = turn_input.limits.limit_tokens - draft.used_tokens() - MESSAGE_TOKENS
+    if room <= 0:
+        return draft
+    visible_ids = {entry.id for entry in draft.visible()}
+    unquotable_ids = visible_ids | turn_input.forgotten
+    left_out_entries = [entry for entry in draft.entries if entry.id not in unquotable_ids]
+    cut = newest_cut(draft.edits)
     facts: tuple[RecalledFact, ...] = ()
     if isinstance(recaller, StandingRecaller):
         seconds = turn_input.settings.recall.deadline_seconds
@@ -374,20 +368,18 @@ async def _renew_standing_block(
             left_out_entries,
             facts,
             turn_input.weigher,
-            anchor=draft_without_block.entries[0].key,
-            budget_tokens=turn_input.estimate_within(tokens),
+            anchor=draft.entries[0].key,
+            budget_tokens=turn_input.estimate_within(min(tokens, room)),
             turn=turn_input.version,
-            among_tools=uses_tools(draft_without_block.entries),
+            among_tools=uses_tools(draft.entries),
             summary="" if cut is None else cut.summary,
             mask=turn_input.mask.text,
             statement_cache=turn_input.remembered.statements,
         )
         stage.explain(stand_result.reason)
-    return (
-        draft_without_block
-        if stand_result.edit is None
-        else await apply_edits(draft_without_block, (*other_edits, stand_result.edit), boundary)
-    )
+    if stand_result.edit is None:
+        return draft
+    return await apply_edits(draft, (*other_edits, stand_result.edit), boundary)
 
 
 async def _recall_for_turn(
@@ -488,9 +480,7 @@ async def _insert_block(draft: Draft, recall_result: RecallResult, boundary: Bou
     if inject_result.edit is None:
         return draft
     other_edits = draft.edits
-    if (
-        inject_result.edit.placement == "head"
-    ):  # at the start of the request, only the newest block remains
+    if inject_result.edit.placement == "head":  # only the newest block remains there
         other_edits = without_blocks(other_edits)
     return await apply_edits(draft, (*other_edits, inject_result.edit), boundary)
 
@@ -525,11 +515,8 @@ def repair_request(wire_request: Mapping[str, Any], format_name: FormatName) -> 
     """Make a request valid for its provider, with the repairs of `Engine.prepare` and nothing else.
     Call it after adding messages to a prepared request: a model may use a call id twice. Messages
     that were already prepared do not change."""
-    request, codec, weigher = (
-        split_request(wire_request, format_name),
-        CODECS[format_name],
-        Weigher(),
-    )
+    request, codec = split_request(wire_request, format_name), CODECS[format_name]
+    weigher = Weigher()
     entries, key = list[Entry](), ROOT
     for reading in read(request.messages, codec, b"", weigher, LastRequest()).new_readings:
         entries.append(enter(reading, key := chain(key, reading.id)))
