@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from recollect.testing.openai_rules import CALL_TYPES, Violation, call_id, mappings, violation_of
+from recollect.testing.openai_rules import CALL_TYPES, Violation, call_id, mappings
 
 _THINKING = frozenset({"thinking", "redacted_thinking"})
 
@@ -32,7 +32,7 @@ def _ends_with_assistant(
     came = [message.get("role") for _, message in mappings(original.get("messages"))]
     went = [message.get("role") for _, message in mappings(body.get("messages"))]
     if went and went[-1] == "assistant" and came and came[-1] != "assistant":
-        yield violation_of(
+        yield Violation(
             "ends-with-assistant",
             f"messages[{len(went) - 1}]",
             "The assistant is last, but was not last in the received request.",
@@ -44,13 +44,13 @@ def _words_added(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterat
     documentation on programmatic tool calling); `compaction_trigger` "Must be the final input item"
     (openai-python)."""
     if _answers_code(original) == {True} and _answers_code(body) == {True, False}:
-        yield violation_of(
+        yield Violation(
             "results-not-alone", "messages[-1]", "The running code accepts only results."
         )
     came = [item.get("type") for _, item in mappings(original.get("input"))]
     went = [item.get("type") for _, item in mappings(body.get("input"))]
     if came[-1:] == ["compaction_trigger"] != went[-1:]:
-        yield violation_of("trigger-not-last", "input[-1]", "Items follow it.")
+        yield Violation("trigger-not-last", "input[-1]", "Items follow it.")
 
 
 def _answers_code(body: Mapping[str, Any]) -> set[bool]:
@@ -88,7 +88,7 @@ def _altered(original: Mapping[str, Any], body: Mapping[str, Any]) -> Iterator[V
     for place, message in mappings(body.get("messages")):
         for index, block in _thinking_of(message):
             if block not in known:
-                yield violation_of(
+                yield Violation(
                     "thinking-altered",
                     f"messages[{place}].content[{index}]",
                     "This thinking block was not in the received request.",
@@ -111,7 +111,7 @@ def _lost_in_latest(original: Mapping[str, Any], body: Mapping[str, Any]) -> Ite
     for twin in twins[-1:]:
         for _, block in _thinking_of(twin):
             if block not in kept and _is_accepted(original, block):
-                yield violation_of(
+                yield Violation(
                     "thinking-lost-in-latest",
                     f"messages[{place}]",
                     "The latest reply lost one of its thinking blocks.",
@@ -160,7 +160,7 @@ def _without_reasoning(original: Mapping[str, Any], body: Mapping[str, Any]) -> 
         identity = str(item.get("id"))
         wanted = needs.get(identity)
         if wanted and identity not in unclear and wanted not in before:
-            yield violation_of(
+            yield Violation(
                 "item-without-its-reasoning",
                 f"input[{place}]",
                 f"The reasoning {wanted!r} must come directly before its item.",

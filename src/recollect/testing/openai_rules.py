@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Violation:
     """One rule broken at one place."""
 
@@ -19,11 +19,6 @@ class Violation:
     where: str
     """A path into the body, such as `messages[3].content[1]`."""
     sentence: str
-
-
-def violation_of(rule: str, path: str, sentence: str) -> Violation:
-    """Make a violation of the rule."""
-    return Violation(rule=rule, where=path, sentence=sentence)
 
 
 CALL_TYPES = frozenset({"tool_use", "toolUse", "toolCall", "functionCall"})
@@ -61,7 +56,7 @@ def find_repeated_ids(ids: Iterable[tuple[str, str]]) -> list[Violation]:
     for identity, path in ids:
         if identity in seen:
             sentence = f"The call id {identity!r} was already used at {seen[identity]}."
-            violations.append(violation_of("call-id-reused", path, sentence))
+            violations.append(Violation("call-id-reused", path, sentence))
         seen.setdefault(identity, path)
     return violations
 
@@ -74,7 +69,7 @@ def check_chat(body: Mapping[str, Any]) -> list[Violation]:
     """List the rules of Chat Completions that `body` breaks."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if not messages:
-        return [violation_of("messages-empty", "messages", "At least one message is required.")]
+        return [Violation("messages-empty", "messages", "At least one message is required.")]
     return [
         *_chat_forms(messages),
         *_chat_calls(messages),
@@ -99,22 +94,20 @@ def _chat_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
     for place, message in enumerate(messages):
         role, content, path = message.get("role"), message.get("content"), f"messages[{place}]"
         if role not in _CHAT_ROLES:
-            yield violation_of("role-unknown", f"{path}.role", f"A role cannot be {role!r}.")
+            yield Violation("role-unknown", f"{path}.role", f"A role cannot be {role!r}.")
         if content == []:
-            yield violation_of(
-                "content-empty-list", f"{path}.content", "The list of parts is empty."
-            )
+            yield Violation("content-empty-list", f"{path}.content", "The list of parts is empty.")
         yield from _text_forms(f"{path}.content", content)
         excused = role == "assistant" and any(message.get(key) for key in _INSTEAD_OF_CONTENT)
         if content is None and not excused:
-            yield violation_of("content-missing", f"{path}.content", "Content cannot be null here.")
+            yield Violation("content-missing", f"{path}.content", "Content cannot be null here.")
 
 
 def _text_forms(path: str, content: Any) -> Iterator[Violation]:
     for index, part in enumerate(content if isinstance(content, list) else ()):
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind is None or (kind in TEXT_TYPES and not isinstance(part.get("text"), str)):
-            yield violation_of("text-malformed", f"{path}[{index}]", "A text part needs its text.")
+            yield Violation("text-malformed", f"{path}[{index}]", "A text part needs its text.")
 
 
 def _chat_calls(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
@@ -124,22 +117,20 @@ def _chat_calls(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
     for place, message in enumerate(messages):
         path = f"messages[{place}].tool_calls"
         if not message.get("tool_calls", [{}]):
-            yield violation_of("tool-calls-empty", path, "An empty list of calls is refused.")
+            yield Violation("tool-calls-empty", path, "An empty list of calls is refused.")
         for index, call in enumerate(message.get("tool_calls") or ()):
             call_path = f"{path}[{index}]"
             if not isinstance(call, Mapping) or call.get("type") not in call:
-                yield violation_of(
+                yield Violation(
                     "call-type-missing", call_path, "A call names its type: function, custom."
                 )
                 continue
             if not isinstance(call.get("id"), str) or not call["id"]:
-                yield violation_of("call-id-missing", call_path, "A call needs an id.")
+                yield Violation("call-id-missing", call_path, "A call needs an id.")
         for call_path, holder in _chat_argument_holders(place, message):
             payload = holder.get("arguments", holder.get("input"))
             if not isinstance(payload, str):
-                yield violation_of(
-                    "arguments-not-string", call_path, "Arguments are a JSON string."
-                )
+                yield Violation("arguments-not-string", call_path, "Arguments are a JSON string.")
 
 
 def _chat_argument_holders(
@@ -183,16 +174,16 @@ def _check_answers(
             if waiting.pop(identity, None) is not None:
                 answered.add(identity)
             elif identity in answered:
-                yield violation_of("result-duplicate", path, f"{identity!r} is answered already.")
+                yield Violation("result-duplicate", path, f"{identity!r} is answered already.")
             else:
-                yield violation_of("result-orphan", path, f"No open call {identity!r} before it.")
+                yield Violation("result-orphan", path, f"No open call {identity!r} before it.")
             continue
         for identity, called_at in waiting.items():
-            yield violation_of("call-unanswered", called_at, f"No result of {identity!r} follows.")
+            yield Violation("call-unanswered", called_at, f"No result of {identity!r} follows.")
         answered, waiting = set(), {}
         for identity, called_at in calls(place, message):
             if identity in waiting:
-                yield violation_of("call-id-duplicate", called_at, f"Two calls share {identity!r}.")
+                yield Violation("call-id-duplicate", called_at, f"Two calls share {identity!r}.")
             waiting[identity] = called_at
 
 
@@ -202,7 +193,7 @@ def _chat_functions(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
         legacy = message.get("function_call")
         after = messages[place + 1] if place + 1 < len(messages) else {}
         if isinstance(legacy, Mapping) and not _chat_answers(after, legacy):
-            yield violation_of(
+            yield Violation(
                 "function-call-unanswered",
                 f"messages[{place}].function_call",
                 f"The next message is not the result of {legacy.get('name')!r}.",
@@ -211,7 +202,7 @@ def _chat_functions(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
             continue
         earlier_call = messages[place - 1].get("function_call") if place else None
         if not isinstance(earlier_call, Mapping) or not _chat_answers(message, earlier_call):
-            yield violation_of(
+            yield Violation(
                 "function-orphan", f"messages[{place}]", "No function_call directly before it."
             )
 
@@ -274,7 +265,7 @@ def check_responses(body: Mapping[str, Any]) -> list[Violation]:
         return []
     items = [(f"input[{place}]", item) for place, item in mappings(request_input)]
     if not items:
-        return [violation_of("input-empty", "input", "The input is empty.")]
+        return [Violation("input-empty", "input", "The input is empty.")]
     return [
         *_responses_forms(items),
         *_responses_pairs(items, continues=continues),
@@ -310,28 +301,26 @@ def _responses_forms(items: list[_Item]) -> Iterator[Violation]:
         kind = str(item.get("type"))
         if _is_message(item):
             if item.get("role") not in _RESPONSES_ROLES:
-                yield violation_of("role-unknown", path, f"A role cannot be {item.get('role')!r}.")
+                yield Violation("role-unknown", path, f"A role cannot be {item.get('role')!r}.")
             if item.get("content") is None:
-                yield violation_of("content-missing", path, "Content cannot be null.")
+                yield Violation("content-missing", path, "Content cannot be null.")
             yield from _text_forms(f"{path}.content", item.get("content"))
             for index, part in mappings(item.get("content")):
                 allowed_types = _CONTENT_TYPES.get(str(item.get("role")), ())
                 if part.get("type") in _OTHER_CONTENT and part["type"] not in allowed_types:
                     inside = f"{path}.content[{index}]"
-                    yield violation_of(
-                        "content-type-wrong", inside, f"{part['type']} is not for it."
-                    )
+                    yield Violation("content-type-wrong", inside, f"{part['type']} is not for it.")
         if kind == "function_call" and not isinstance(item.get("arguments"), str):
-            yield violation_of("arguments-not-string", path, "Arguments are a JSON string.")
+            yield Violation("arguments-not-string", path, "Arguments are a JSON string.")
         if kind == "custom_tool_call" and not isinstance(item.get("input"), str):
-            yield violation_of("arguments-not-string", path, "A custom tool's input is a string.")
+            yield Violation("arguments-not-string", path, "A custom tool's input is a string.")
         output = item.get("output")
         if kind in _OUTPUT_FORMS and not isinstance(output, _OUTPUT_FORMS[kind]):
-            yield violation_of("output-malformed", path, f"Its output cannot be {type(output)}.")
+            yield Violation("output-malformed", path, f"Its output cannot be {type(output)}.")
         if kind == "function_call" and not _TOOL_NAME.fullmatch(str(item.get("name") or "")):
-            yield violation_of("tool-name-malformed", path, f"{item.get('name')!r} is no name.")
+            yield Violation("tool-name-malformed", path, f"{item.get('name')!r} is no name.")
         if kind == "reasoning" and not isinstance(item.get("summary"), list):
-            yield violation_of(
+            yield Violation(
                 "summary-missing", path, "Reasoning needs a summary, which may be empty."
             )
 
@@ -351,15 +340,15 @@ def _responses_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violati
         if kind in _TOOL_SEARCH and (not identity or item.get("execution") == "server"):
             continue  # the server ran the search
         if not identity:
-            yield violation_of("call-id-missing", path, "The item has no call_id.")
+            yield Violation("call-id-missing", path, "The item has no call_id.")
         elif kind in _ANSWERS:
             waiting[kind, identity] = path
         else:
             rule = _settle(kind, identity, waiting, answered, continues=continues)
             if rule:
-                yield violation_of(rule, path, f"No open call {identity!r} before it.")
+                yield Violation(rule, path, f"No open call {identity!r} before it.")
     for (_, identity), path in waiting.items():
-        yield violation_of("call-unanswered", path, f"No output found for {identity!r}.")
+        yield Violation("call-unanswered", path, f"No output found for {identity!r}.")
 
 
 def _settle(
@@ -397,13 +386,11 @@ def _provider_pairs(items: list[_Item], *, continues: bool) -> Iterator[Violatio
         if kind in _PROVIDER_RESULTS:
             call, field = _PROVIDER_RESULTS[kind]
             if (call, str(item.get(field) or "")) not in known:
-                yield violation_of("provider-result-orphan", path, f"No {call} before it.")
+                yield Violation("provider-result-orphan", path, f"No {call} before it.")
         caller = item.get("caller")
         caller_id = caller.get("caller_id") if isinstance(caller, Mapping) else None
         if caller_id and ("program", str(caller_id)) not in known:
-            yield violation_of(
-                "caller-missing", path, "The program that made this call is missing."
-            )
+            yield Violation("caller-missing", path, "The program that made this call is missing.")
 
 
 def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
@@ -417,7 +404,7 @@ def _responses_reasoning(items: list[_Item]) -> Iterator[Violation]:
         output = after is not None and after.get("type") in _OUTPUTS
         by_client = output and after.get("execution") != "server"  # type: ignore[union-attr]
         if after is None or by_client or (_is_message(after) and after.get("role") != "assistant"):
-            yield violation_of(
+            yield Violation(
                 "reasoning-without-item",
                 path,
                 "The item that this reasoning produced does not follow.",
@@ -432,7 +419,7 @@ def _responses_item_ids(items: list[_Item]) -> Iterator[Violation]:
         if item.get("type") == "local_shell_call_output" or not isinstance(identity, str):
             continue
         if identity in seen:
-            yield violation_of("item-id-duplicate", path, f"{identity!r} was used before.")
+            yield Violation("item-id-duplicate", path, f"{identity!r} was used before.")
         seen.add(identity)
 
 
@@ -446,7 +433,7 @@ def check_pi(body: Mapping[str, Any]) -> list[Violation]:
     """List the rules of pi's replay that `body` breaks."""
     messages = [message for _, message in mappings(body.get("messages"))]
     if not messages:
-        return [violation_of("messages-empty", "messages", "At least one message is required.")]
+        return [Violation("messages-empty", "messages", "At least one message is required.")]
     return [*_pi_forms(messages), *_pi_pairs(messages)]
 
 
@@ -470,21 +457,21 @@ def _pi_forms(messages: list[Mapping[str, Any]]) -> Iterator[Violation]:
     for place, message in enumerate(messages):
         role, path = message.get("role"), f"messages[{place}]"
         if role not in _PI_ROLES:
-            yield violation_of("role-unknown", f"{path}.role", f"A role cannot be {role!r}.")
+            yield Violation("role-unknown", f"{path}.role", f"A role cannot be {role!r}.")
         is_list = isinstance(message.get("content"), list)
         if role in ("assistant", "toolResult") and not is_list:
-            yield violation_of("content-not-list", path, f"The content of {role} is a list.")
+            yield Violation("content-not-list", path, f"The content of {role} is a list.")
         yield from _text_forms(f"{path}.content", message.get("content"))
         for index, call in _pi_calls(message):
             if call["type"] == "toolCall" and not isinstance(call.get("arguments"), Mapping):
                 call_path = f"{path}.content[{index}]"
-                yield violation_of("input-not-object", call_path, "The arguments are an object.")
+                yield Violation("input-not-object", call_path, "The arguments are an object.")
         if role != "assistant":
             continue
         if message.get("stopReason") in ("error", "aborted"):
-            yield violation_of("assistant-aborted", path, "A failed reply must not be sent again.")
+            yield Violation("assistant-aborted", path, "A failed reply must not be sent again.")
         elif _pi_says_nothing(message.get("content")):
-            yield violation_of("assistant-empty", path, "The reply has no content.")
+            yield Violation("assistant-empty", path, "The reply has no content.")
 
 
 def _pi_says_nothing(content: Any) -> bool:

@@ -22,7 +22,6 @@ from recollect.testing.openai_rules import (
     find_reused_pi_ids,
     is_blank,
     mappings,
-    violation_of,
 )
 
 __all__ = ["FORMAT_NAMES", "Violation", "violations"]
@@ -128,7 +127,7 @@ def _check_anthropic(body: Mapping[str, Any], betas: Iterable[str] = ()) -> list
         message for message in all_messages if not (system_inside and message.role == "system")
     ]
     if not messages:
-        return [violation_of("messages-empty", "messages", "At least one message is required.")]
+        return [Violation("messages-empty", "messages", "At least one message is required.")]
     return [
         *_roles(all_messages, system_inside=system_inside),
         *_contents(messages),
@@ -162,15 +161,15 @@ def _roles(messages: list[_Message], *, system_inside: bool = False) -> Iterator
         role, path = message.role, f"messages[{message.place}].role"
         if system_inside and role == "system":
             if count and before not in ("user", "system"):
-                yield violation_of("system-not-behind-user", path, f"It must not follow {before}.")
+                yield Violation("system-not-behind-user", path, f"It must not follow {before}.")
             if not message.wire.get("content") and not message.wire.get("output_config"):
-                yield violation_of("content-empty", path, "It has neither content nor settings.")
+                yield Violation("content-empty", path, "It has neither content nor settings.")
         elif role not in ("user", "assistant"):
-            yield violation_of("role-unknown", path, f"A message's role cannot be {role!r}.")
+            yield Violation("role-unknown", path, f"A message's role cannot be {role!r}.")
         elif role == before:
-            yield violation_of("roles-not-alternating", path, f"Two {role} messages in a row.")
+            yield Violation("roles-not-alternating", path, f"Two {role} messages in a row.")
         if count == 0 and role != "user":
-            yield violation_of("first-not-user", path, "The first message must be the user's.")
+            yield Violation("first-not-user", path, "The first message must be the user's.")
         before = role
 
 
@@ -183,16 +182,16 @@ def _contents(messages: list[_Message]) -> Iterator[Violation]:
     for message in messages:
         if not message.blocks() or message.wire.get("content") == "":
             path = f"messages[{message.place}].content"
-            yield violation_of("content-empty", path, "The message is empty.")
+            yield Violation("content-empty", path, "The message is empty.")
             continue
         for path, block in message.blocks(("text",)):
             if is_blank(block.get("text", "")):
-                yield violation_of("text-blank", path, "A text block needs non-whitespace text.")
+                yield Violation("text-blank", path, "A text block needs non-whitespace text.")
         for path, block in message.blocks(RESULT_TYPES):
             for index, inner in mappings(block.get("content")):
                 if inner.get("type") == "text" and is_blank(inner.get("text", "")):
                     inside = "A text block inside a tool result needs non-whitespace text."
-                    yield violation_of("text-blank-in-result", f"{path}.content[{index}]", inside)
+                    yield Violation("text-blank-in-result", f"{path}.content[{index}]", inside)
 
 
 def _block_homes(messages: list[_Message]) -> Iterator[Violation]:
@@ -201,7 +200,7 @@ def _block_homes(messages: list[_Message]) -> Iterator[Violation]:
             kind = block["type"]
             if message.role != _HOMES[kind]:
                 sentence = f"{kind} is only for {_HOMES[kind]} messages."
-                yield violation_of("block-in-wrong-role", path, sentence)
+                yield Violation("block-in-wrong-role", path, sentence)
 
 
 def _pairs(messages: list[_Message]) -> Iterator[Violation]:
@@ -222,14 +221,12 @@ def _pairs(messages: list[_Message]) -> Iterator[Violation]:
         for path, block in message.blocks(CALL_TYPES):
             identity = call_id(block)
             if not _ID_PATTERN.fullmatch(identity):
-                yield violation_of("call-id-malformed", path, f"{identity!r} is no call id.")
+                yield Violation("call-id-malformed", path, f"{identity!r} is no call id.")
             if identity in open_ids:
-                yield violation_of(
-                    "call-id-duplicate", path, f"Two calls share the id {identity!r}."
-                )
+                yield Violation("call-id-duplicate", path, f"Two calls share the id {identity!r}.")
             open_ids.add(identity)
             if identity not in answered:
-                yield violation_of("call-unanswered", path, f"The next message lacks {identity!r}.")
+                yield Violation("call-unanswered", path, f"The next message lacks {identity!r}.")
 
 
 def _results_against(open_ids: set[str], message: _Message) -> Iterator[Violation]:
@@ -240,16 +237,14 @@ def _results_against(open_ids: set[str], message: _Message) -> Iterator[Violatio
     for path, block in results:
         identity = call_id(block)
         if identity not in open_ids:
-            yield violation_of(
-                "result-orphan", path, f"No call {identity!r} in the message before."
-            )
+            yield Violation("result-orphan", path, f"No call {identity!r} in the message before.")
         elif identity in seen:
-            yield violation_of("result-duplicate", path, f"The call {identity!r} has two results.")
+            yield Violation("result-duplicate", path, f"The call {identity!r} has two results.")
         seen.add(identity)
     first = {path for path, _ in message.blocks()[: len(results)]}
     for path, _ in results:
         if path not in first:
-            yield violation_of("result-not-first", path, "Results come before everything else.")
+            yield Violation("result-not-first", path, "Results come before everything else.")
 
 
 def _server_pairs(messages: list[_Message]) -> Iterator[Violation]:
@@ -267,17 +262,17 @@ def _server_pairs(messages: list[_Message]) -> Iterator[Violation]:
             if kind in _SERVER_CALLS:
                 if pair in waiting:
                     sentence = f"{identity!r} is still unanswered."
-                    yield violation_of("server-call-duplicate", path, sentence)
+                    yield Violation("server-call-duplicate", path, sentence)
                 waiting[pair] = (place, path)
             elif waiting.pop(pair, None) is not None:
                 answered.add(pair)
             elif pair in answered:
-                yield violation_of("server-result-duplicate", path, "Its call has two results.")
+                yield Violation("server-result-duplicate", path, "Its call has two results.")
             else:
-                yield violation_of("server-result-orphan", path, f"No {pair[0]} before it.")
+                yield Violation("server-result-orphan", path, f"No {pair[0]} before it.")
     for (_, identity), (place, path) in waiting.items():
         if not _still_running(identity, messages[place:]):
-            yield violation_of("server-call-unanswered", path, "Its result is in no message.")
+            yield Violation("server-call-unanswered", path, "Its result is in no message.")
 
 
 def _still_running(identity: str, messages: list[_Message]) -> bool:
@@ -313,7 +308,7 @@ def _callers(messages: list[_Message]) -> Iterator[Violation]:
         if block.get("type") == "server_tool_use":
             known.add(call_id(block))
         elif _caller(block) and _caller(block) not in known:
-            yield violation_of("caller-missing", path, "The code that made this call is missing.")
+            yield Violation("caller-missing", path, "The code that made this call is missing.")
 
 
 def _block_forms(messages: list[_Message], *, signed: bool) -> Iterator[Violation]:
@@ -328,24 +323,22 @@ def _block_forms(messages: list[_Message], *, signed: bool) -> Iterator[Violatio
         kind = str(block.get("type"))
         signature = block.get("signature") if signed else "not required"
         if kind in _UNMARKED and "cache_control" in block:
-            yield violation_of("cache-mark-misplaced", path, f"{kind} has no cache_control.")
+            yield Violation("cache-mark-misplaced", path, f"{kind} has no cache_control.")
         if kind == "thinking" and not isinstance(block.get("thinking"), str):
-            yield violation_of("thinking-malformed", path, "thinking needs its text.")
+            yield Violation("thinking-malformed", path, "thinking needs its text.")
         if kind == "thinking" and not (isinstance(signature, str) and signature):
-            yield violation_of("thinking-malformed", path, "thinking needs its signature.")
+            yield Violation("thinking-malformed", path, "thinking needs its signature.")
         if kind == "redacted_thinking" and not isinstance(block.get("data"), str):
-            yield violation_of("thinking-malformed", path, "redacted_thinking needs its data.")
+            yield Violation("thinking-malformed", path, "redacted_thinking needs its data.")
         if kind == "text" and not isinstance(block.get("text", ""), str):
-            yield violation_of("text-malformed", path, "A text block needs its text.")
+            yield Violation("text-malformed", path, "A text block needs its text.")
         if kind == "compaction" and block.get("content") == "":
-            yield violation_of("compaction-empty", path, "A summary cannot be empty.")
+            yield Violation("compaction-empty", path, "A summary cannot be empty.")
         if kind in ("tool_use", *_SERVER_CALLS):
             if not isinstance(block.get("input"), Mapping):
-                yield violation_of("input-not-object", path, "The input of a tool is an object.")
+                yield Violation("input-not-object", path, "The input of a tool is an object.")
             if not _TOOL_NAME.fullmatch(str(block.get("name") or "")):
-                yield violation_of(
-                    "tool-name-malformed", path, f"{block.get('name')!r} is no name."
-                )
+                yield Violation("tool-name-malformed", path, f"{block.get('name')!r} is no name.")
         if kind == "tool_result":
             yield from _result_forms(path, block)
 
@@ -353,12 +346,12 @@ def _block_forms(messages: list[_Message], *, signed: bool) -> Iterator[Violatio
 def _result_forms(path: str, block: Mapping[str, Any]) -> Iterator[Violation]:
     content = block.get("content", "")
     if not isinstance(content, str | list):
-        yield violation_of("result-malformed", path, "A result's content is a string or a list.")
+        yield Violation("result-malformed", path, "A result's content is a string or a list.")
     for index, inner in enumerate(content if isinstance(content, list) else ()):
         kind = inner.get("type") if isinstance(inner, Mapping) else None
         if kind is None or kind in CALL_TYPES | RESULT_TYPES | _THINKING:
             inside = f"{path}.content[{index}]"
-            yield violation_of("block-in-wrong-place", inside, f"A result cannot contain {kind}.")
+            yield Violation("block-in-wrong-place", inside, f"A result cannot contain {kind}.")
 
 
 def _final(body: Mapping[str, Any], message: _Message) -> Iterator[Violation]:
@@ -370,14 +363,14 @@ def _final(body: Mapping[str, Any], message: _Message) -> Iterator[Violation]:
         return
     path, last = message.blocks()[-1]
     if last.get("type") in _THINKING:
-        yield violation_of("final-thinking-last", path, "The last block cannot be thinking.")
+        yield Violation("final-thinking-last", path, "The last block cannot be thinking.")
     text = last.get("text")
     if last.get("type") == "text" and isinstance(text, str) and text != text.rstrip():
-        yield violation_of("final-trailing-whitespace", path, "The last text ends in whitespace.")
+        yield Violation("final-trailing-whitespace", path, "The last text ends in whitespace.")
     switch = body.get("thinking")
     enabled = isinstance(switch, Mapping) and switch.get("type") in ("enabled", "adaptive")
     for place, _ in message.blocks(_THINKING) if not enabled else []:
-        yield violation_of("final-thinking-disabled", place, "Thinking is not enabled.")
+        yield Violation("final-thinking-disabled", place, "Thinking is not enabled.")
 
 
 def _cache_marks(body: Mapping[str, Any], messages: list[_Message]) -> Iterator[Violation]:
@@ -388,6 +381,4 @@ def _cache_marks(body: Mapping[str, Any], messages: list[_Message]) -> Iterator[
     blocks += [block for key in ("system", "tools") for _, block in mappings(body.get(key))]
     count = sum(bool(block.get("cache_control")) for block in blocks)
     if count > _MOST_CACHE_MARKS:
-        yield violation_of(
-            "cache-marks-over-four", "messages", f"{count} blocks carry cache_control."
-        )
+        yield Violation("cache-marks-over-four", "messages", f"{count} blocks carry cache_control.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -32,7 +32,7 @@ _DESCRIPTIONS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ApiRoute:
     """A path, a method, and its operation."""
 
@@ -40,12 +40,9 @@ class ApiRoute:
     path: str
     scope: KeyScope
     call: Operation
-    answer: type[m.ApiAnswer]
     body: type[m.ApiBody] | None = None
     query: type[m.ApiBody] = m.NoQuery
     idempotency: Idempotency = "none"
-    counted: bool = True
-    """True if requests count against the tenant's budgets."""
     needs_space: bool = False
     """True if the operation writes only to an existing space."""
     to_the_end: bool = False
@@ -56,114 +53,63 @@ class ApiRoute:
     def operation(self) -> str:
         return self.call.__name__
 
+    @property
+    def is_counted(self) -> bool:
+        """True if requests count against the tenant's budgets."""
+        return self.scope != "operator" and self.path != "/tenant"
 
-def _admin(
-    method: Method, path: str, call: Operation, answer: type[m.ApiAnswer], **options: Any
-) -> ApiRoute:
-    return ApiRoute(
-        method=method, path=f"/admin{path}", scope="operator", call=call, answer=answer,
-        counted=False, **options,
-    )  # fmt: skip
+    @property
+    def answer(self) -> type[m.ApiAnswer]:
+        answer_type: type[m.ApiAnswer] = get_type_hints(self.call)["return"]
+        return answer_type
 
 
-_TENANT: Final = "/tenants/{tenant}"
-_SESSION: Final = "/spaces/{space}/sessions/{session}"
+_TENANT: Final = "/admin/tenants/{tenant}"
+_SPACE: Final = "/spaces/{space}"
+_SESSION: Final = f"{_SPACE}/sessions/{{session}}"
 ROUTES: Final[tuple[ApiRoute, ...]] = (
-    ApiRoute(
-        method="POST", path=f"{_SESSION}/prepare", scope="write", call=operations.prepare,
-        body=m.PrepareBody, answer=m.PreparedAnswer, idempotency="again",
-    ),
-    ApiRoute(
-        method="POST", path=f"{_SESSION}/observe", scope="write", call=operations.observe,
-        body=m.ObserveBody, answer=m.ObservedAnswer, idempotency="kept", needs_space=True,
-    ),
-    ApiRoute(
-        method="POST", path=f"{_SESSION}/ingest", scope="write", call=operations.ingest,
-        body=m.IngestBody, answer=m.IngestedAnswer, idempotency="kept",
-    ),
-    ApiRoute(
-        method="POST", path=f"{_SESSION}/compact", scope="write", call=operations.compact,
-        body=m.CompactBody, answer=m.CompactedAnswer, idempotency="kept",
-    ),
-    ApiRoute(
-        method="POST", path=f"{_SESSION}/undo", scope="write", call=operations.undo,
-        answer=m.UndoneAnswer, idempotency="kept", to_the_end=True, needs_space=True,
-    ),
-    ApiRoute(
-        method="GET", path=f"{_SESSION}/receipts", scope="read", call=operations.receipts,
-        query=m.PageQuery, answer=m.ReceiptsAnswer,
-    ),
-    ApiRoute(
-        method="GET", path=f"{_SESSION}/receipts/{{number}}", scope="read",
-        call=operations.receipt, answer=m.ReceiptAnswer,
-    ),
-    ApiRoute(
-        method="GET", path=f"{_SESSION}/turns", scope="read", call=operations.turns,
-        query=m.PageQuery, answer=m.TurnsAnswer,
-    ),
-    ApiRoute(
-        method="GET", path=f"{_SESSION}/turns/{{number}}", scope="read", call=operations.replay,
-        answer=m.ReplayAnswer,
-    ),
-    ApiRoute(
-        method="GET", path="/spaces/{space}/sessions", scope="read", call=operations.sessions,
-        query=m.PageQuery, answer=m.SessionsAnswer,
-    ),
-    ApiRoute(
-        method="POST", path="/spaces/{space}/search", scope="read", call=operations.search,
-        body=m.SearchBody, answer=m.FoundAnswer,
-    ),
-    ApiRoute(
-        method="GET", path="/spaces/{space}/facts", scope="read", call=operations.facts,
-        query=m.FactsQuery, answer=m.FactsAnswer,
-    ),
-    ApiRoute(
-        method="POST", path="/spaces/{space}/facts", scope="write", call=operations.add_fact,
-        body=m.FactBody, answer=m.FactWrittenAnswer, idempotency="kept", to_the_end=True,
-    ),
-    ApiRoute(
-        method="DELETE", path="/spaces/{space}/facts/{fact}", scope="forget",
-        call=operations.forget_fact, query=m.FactForgetQuery, answer=m.CertificateAnswer,
-        idempotency="kept", to_the_end=True,
-    ),
-    ApiRoute(
-        method="POST", path="/spaces/{space}/forget", scope="forget", call=operations.forget,
-        body=m.ForgetBody, answer=m.ForgottenAnswer, idempotency="kept", to_the_end=True,
-    ),
-    ApiRoute(
-        method="GET", path="/spaces/{space}/export", scope="read", call=operations.export,
-        query=m.PageQuery, answer=m.ExportAnswer,
-    ),
-    ApiRoute(
-        method="GET", path="/spaces", scope="read", call=operations.spaces, query=m.PageQuery,
-        answer=m.SpacesAnswer,
-    ),
-    ApiRoute(
-        method="DELETE", path="/spaces/{space}", scope="forget", call=operations.delete,
-        answer=m.CertificateAnswer, idempotency="kept", to_the_end=True,
-    ),
-    ApiRoute(
-        method="GET", path="/tenant", scope="read", call=operations.tenant, answer=m.TenantAnswer,
-        counted=False,
-    ),
-    ApiRoute(
-        method="GET", path="/audit", scope="admin", call=operations.audit, query=m.PageQuery,
-        answer=m.AuditAnswer,
-    ),
-    _admin("GET", "/tenants", admin.tenants, m.TenantsAnswer, query=m.PageQuery),
-    _admin("POST", "/tenants", admin.create_tenant, m.TenantItem, body=m.TenantBody,
-           idempotency="kept"),
-    _admin("GET", _TENANT, admin.show_tenant, m.TenantItem),
-    _admin("POST", f"{_TENANT}/limits", admin.set_limits, m.TenantItem, body=m.LimitsBody,
-           idempotency="again"),
-    _admin("DELETE", _TENANT, admin.delete_tenant, m.TenantDeletedAnswer, idempotency="kept",
-           to_the_end=True),
-    _admin("GET", f"{_TENANT}/keys", admin.keys, m.KeysAnswer),
-    _admin("POST", f"{_TENANT}/keys", admin.create_key, m.KeyMadeAnswer, body=m.KeyBody),
-    _admin("POST", f"{_TENANT}/keys/{{key}}/rotate", admin.rotate_key, m.KeyMadeAnswer,
-           body=m.RotateBody),
-    _admin("DELETE", f"{_TENANT}/keys/{{key}}", admin.revoke_key, m.KeyItem, idempotency="again"),
-    _admin("GET", "/audit", admin.operator_audit, m.OperatorAuditAnswer, query=m.PageQuery),
+    ApiRoute("POST", f"{_SESSION}/prepare", "write", operations.prepare, m.PrepareBody,
+             idempotency="again"),
+    ApiRoute("POST", f"{_SESSION}/observe", "write", operations.observe, m.ObserveBody,
+             idempotency="kept", needs_space=True),
+    ApiRoute("POST", f"{_SESSION}/ingest", "write", operations.ingest, m.IngestBody,
+             idempotency="kept"),
+    ApiRoute("POST", f"{_SESSION}/compact", "write", operations.compact, m.CompactBody,
+             idempotency="kept"),
+    ApiRoute("POST", f"{_SESSION}/undo", "write", operations.undo, idempotency="kept",
+             to_the_end=True, needs_space=True),
+    ApiRoute("GET", f"{_SESSION}/receipts", "read", operations.receipts, query=m.PageQuery),
+    ApiRoute("GET", f"{_SESSION}/receipts/{{number}}", "read", operations.receipt),
+    ApiRoute("GET", f"{_SESSION}/turns", "read", operations.turns, query=m.PageQuery),
+    ApiRoute("GET", f"{_SESSION}/turns/{{number}}", "read", operations.replay),
+    ApiRoute("GET", f"{_SPACE}/sessions", "read", operations.sessions, query=m.PageQuery),
+    ApiRoute("POST", f"{_SPACE}/search", "read", operations.search, m.SearchBody),
+    ApiRoute("GET", f"{_SPACE}/facts", "read", operations.facts, query=m.FactsQuery),
+    ApiRoute("POST", f"{_SPACE}/facts", "write", operations.add_fact, m.FactBody,
+             idempotency="kept", to_the_end=True),
+    ApiRoute("DELETE", f"{_SPACE}/facts/{{fact}}", "forget", operations.forget_fact,
+             query=m.FactForgetQuery, idempotency="kept", to_the_end=True),
+    ApiRoute("POST", f"{_SPACE}/forget", "forget", operations.forget, m.ForgetBody,
+             idempotency="kept", to_the_end=True),
+    ApiRoute("GET", f"{_SPACE}/export", "read", operations.export, query=m.PageQuery),
+    ApiRoute("GET", "/spaces", "read", operations.spaces, query=m.PageQuery),
+    ApiRoute("DELETE", _SPACE, "forget", operations.delete, idempotency="kept", to_the_end=True),
+    ApiRoute("GET", "/tenant", "read", operations.tenant),
+    ApiRoute("GET", "/audit", "admin", operations.audit, query=m.PageQuery),
+    ApiRoute("GET", "/admin/tenants", "operator", admin.tenants, query=m.PageQuery),
+    ApiRoute("POST", "/admin/tenants", "operator", admin.create_tenant, m.TenantBody,
+             idempotency="kept"),
+    ApiRoute("GET", _TENANT, "operator", admin.show_tenant),
+    ApiRoute("POST", f"{_TENANT}/limits", "operator", admin.set_limits, m.LimitsBody,
+             idempotency="again"),
+    ApiRoute("DELETE", _TENANT, "operator", admin.delete_tenant, idempotency="kept",
+             to_the_end=True),
+    ApiRoute("GET", f"{_TENANT}/keys", "operator", admin.keys),
+    ApiRoute("POST", f"{_TENANT}/keys", "operator", admin.create_key, m.KeyBody),
+    ApiRoute("POST", f"{_TENANT}/keys/{{key}}/rotate", "operator", admin.rotate_key, m.RotateBody),
+    ApiRoute("DELETE", f"{_TENANT}/keys/{{key}}", "operator", admin.revoke_key,
+             idempotency="again"),
+    ApiRoute("GET", "/admin/audit", "operator", admin.operator_audit, query=m.PageQuery),
 )  # fmt: skip
 
 

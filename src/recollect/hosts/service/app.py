@@ -306,7 +306,7 @@ class Service:
         route = methods["GET" if request.method == "HEAD" else request.method]
         request.state.record.operation = route.operation
         names = read_names(request)
-        async with self._admit(request, names, route.scope, counted=route.counted) as admission:
+        async with self._admit(request, names, route.scope, counted=route.is_counted) as admission:
             call = await self._call(route, names, request, admission)
             async with self._queue.turn(call.tenant.id, admission.seconds):
                 return await self._carry_out(route, call, request, admission.body)
