@@ -4,6 +4,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -79,7 +80,7 @@ def records(running: BackgroundGateway, count: int) -> list[dict[str, Any]]:
     """The newest records, once there are so many."""
     newest = running.gateway.activity.newest_records
     wait_until(lambda: len(newest(100)) >= count)
-    found = [record.to_dict() for record in newest(100)]
+    found = [asdict(record) for record in newest(100)]
     return sorted(found, key=lambda record: record["number"])
 
 

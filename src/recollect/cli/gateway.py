@@ -117,8 +117,8 @@ def wrap(
     from recollect.hosts.gateway.agents import AGENTS
 
     wrapped_agent = AGENTS[agent]
-    if shutil.which(wrapped_agent.program) is None:
-        raise RecollectError(f"{wrapped_agent.program} is not installed, or not on the PATH")
+    if shutil.which(agent) is None:
+        raise RecollectError(f"{agent} is not installed, or not on the PATH")
     arguments_of_gateway: dict[str, Any] = {
         "gateway.host": "127.0.0.1",
         "gateway.port": 0,
@@ -195,7 +195,7 @@ def run_wrapped(
         space = settings.gateway.space
         name = shown_space(space)
         _report(f"memory of {name} (--space {shlex.quote(name)}); to watch: recollect tail")
-        command = [agent.program, *launch.arguments, *arguments]
+        command = [agent.name, *launch.arguments, *arguments]
         code = run_agent(command, {**os.environ, **launch.environment})
     for text in messages.texts:
         _report(text)
@@ -304,7 +304,14 @@ def _gateway(url: str | None) -> RunningGateway:
     )
 
     if url is None:
-        gateways = _gateways()
+        project = project_space(str(Path.cwd()), keep=False)
+        every = running_gateways()
+        gateways = [gateway for gateway in every if gateway.project == project] or list(every)
+        if not gateways:
+            raise RecollectError(
+                "no gateway is running: start one with `recollect gateway` or `recollect wrap "
+                "AGENT`, or watch another with `recollect tail --url URL`"
+            )
         if len(gateways) > 1:
             gateway_list = "".join(f"\n  {_describe(gateway)}" for gateway in gateways)
             raise RecollectError(
@@ -318,19 +325,6 @@ def _gateway(url: str | None) -> RunningGateway:
     )
     token = without_token(parts.path)[1] or gateway_token()
     return known_gateway or RunningGateway(address=address, token=token, project="")
-
-
-def _gateways() -> list[RunningGateway]:
-    from recollect.hosts.gateway.access import running_gateways
-
-    gateways = running_gateways()
-    if not gateways:
-        raise RecollectError(
-            "no gateway is running: start one with `recollect gateway` or `recollect wrap AGENT`, "
-            "or watch another with `recollect tail --url URL`"
-        )
-    project = project_space(str(Path.cwd()), keep=False)
-    return [gateway for gateway in gateways if gateway.project == project] or list(gateways)
 
 
 def _records(gateway: RunningGateway, *, follow: bool) -> Iterator[dict[str, Any]]:

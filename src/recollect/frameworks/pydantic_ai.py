@@ -201,14 +201,12 @@ def _reply_content(parts: Sequence[ModelResponsePart]) -> str | list[dict[str, A
             blocks.append({"type": "text", "text": part.content})
         elif not isinstance(part, ThinkingPart | ToolCallPart):
             content = getattr(part, "content", None) or getattr(part, "args", None)
-            blocks.append({"type": part.part_kind, "held": _to_json_value(content)})
+            blocks.append(
+                {"type": part.part_kind, "held": json.loads(json.dumps(content, default=str))}
+            )
     if all(block["type"] == "text" for block in blocks):
         return "".join(block["text"] for block in blocks)
     return blocks
-
-
-def _to_json_value(value: Any) -> Any:
-    return json.loads(json.dumps(value, default=str))
 
 
 @dataclass(slots=True)

@@ -46,7 +46,8 @@ def find_repository(top: str) -> Repository | None:
     try:
         mode = os.lstat(mark).st_mode
     except (OSError, ValueError):
-        return _bare_repository(top)
+        is_bare = _is_repository(top) and os.path.isdir(os.path.join(top, "refs"))
+        return Repository(top, _top_of(top)) if is_bare else None
     try:
         if stat.S_ISDIR(mode):
             return Repository(mark, top) if _is_repository(mark) else None
@@ -54,12 +55,6 @@ def find_repository(top: str) -> Repository | None:
         return _find_linked_repository(top, mark) if stat.S_ISREG(mode) else None
     except (OSError, ValueError):
         return None
-
-
-def _bare_repository(top: str) -> Repository | None:
-    if not (_is_repository(top) and os.path.isdir(os.path.join(top, "refs"))):
-        return None
-    return Repository(top, _top_of(top))
 
 
 def _is_repository(folder: str) -> bool:
@@ -102,11 +97,8 @@ def _top_of(common: str) -> str:
         return above
     text = _text_or_nothing(os.path.join(above, ".git"))
     named_folder = text.removeprefix("gitdir:").strip() if text.startswith("gitdir:") else ""
-    return (
-        above
-        if named_folder and os.path.realpath(os.path.join(above, named_folder)) == common
-        else common
-    )
+    is_top = named_folder and os.path.realpath(os.path.join(above, named_folder)) == common
+    return above if is_top else common
 
 
 def read_text(path: str) -> str:
@@ -213,8 +205,8 @@ class _Objects:
             path = os.path.join(folder, name.hex()[:2], name.hex()[2:])
             if os.path.exists(path):
                 with open(path, "rb", opener=open_regular) as file:
-                    content = _unpack(file.read(MAX_FILE_BYTES))
-                return content.partition(b"\0")[2]
+                    packed = file.read(MAX_FILE_BYTES)
+                return zlib.decompressobj().decompress(packed, MAX_FILE_BYTES).partition(b"\0")[2]
         raise LookupError(name.hex())
 
     def _open_packs(self, closing: ExitStack) -> Iterator[tuple[bytes, BinaryIO]]:
@@ -242,18 +234,14 @@ class _Objects:
             base = self._read_at(descriptor, offset - distance)
             position += 1
         elif kind == _BASE_DELTA:
-            length = 20  # of a name; packs of SHA-256 repositories rarely have such deltas
-            base = self.read(head[position : position + length])
-            position += length
+            # names have 20 bytes; packs of SHA-256 repositories rarely have such deltas
+            base = self.read(head[position : position + 20])
+            position += 20
         elif kind == _COMMIT:
             return _unpack_at(descriptor, offset + position)
         else:
             raise ValueError("the object is no commit")
         return _apply_delta(base, _unpack_at(descriptor, offset + position))
-
-
-def _unpack(data: bytes) -> bytes:
-    return zlib.decompressobj().decompress(data, MAX_FILE_BYTES)
 
 
 def _unpack_at(descriptor: int, offset: int) -> bytes:

@@ -37,17 +37,6 @@ def event_dict(event: AgentEvent) -> dict[str, Any]:
     return {**kind, **asdict(event)}
 
 
-def describe_opening(agent: Agent, order: ChatOrder) -> dict[str, Any]:
-    return {
-        "type": "opened",
-        "session": agent.conversation.session_id,
-        "key": order.key,
-        "space": order.space_name,
-        "model": agent.model_name,
-        "messages": len(agent.conversation.history()),
-    }
-
-
 def read_order(line: str) -> tuple[str, bool]:
     """Parse an input line. Return the line's message, and True if the line stops the turn. A JSON
     object has `message` or `abort`; any other line is itself the message."""
@@ -104,7 +93,15 @@ async def talk_json(order: ChatOrder, lines: AsyncIterator[str], out: TextIO) ->
     exit_code = 0
     waiting: asyncio.Queue[str | None] = asyncio.Queue()
     async with open_chat_agent(order) as agent:
-        _write_line(out, describe_opening(agent, order))
+        opened = {
+            "type": "opened",
+            "session": agent.conversation.session_id,
+            "key": order.key,
+            "space": order.space_name,
+            "model": agent.model_name,
+            "messages": len(agent.conversation.history()),
+        }
+        _write_line(out, opened)
 
         async def listen() -> None:
             async for line in lines:

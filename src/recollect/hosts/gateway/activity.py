@@ -7,7 +7,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Iterator, MutableMapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import count
 from typing import Any, Final
@@ -68,9 +68,6 @@ class ExchangeRecord:
     first_byte_ms: float | None = None
     seconds: float = 0.0
     outcome: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 @dataclass(slots=True)

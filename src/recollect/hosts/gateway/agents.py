@@ -54,10 +54,10 @@ class OwnUpstream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedAgent:
-    """One agent: its command, and the places where it reads a base URL."""
+    """One agent, and the places where it reads a base URL."""
 
     name: str
-    program: str
+    """Its name, and its program's."""
     launch: Callable[[str, Routes], Launch]
     read_routes: Callable[[Sequence[str], Collection[Family]], Routes]
     """Reads the providers in use. Recollect uses no URL of a project's configuration, because the
@@ -75,12 +75,8 @@ class WrappedAgent:
             if route.url
         }
         for family, variable, url in self._variables():
-            if (
-                self.reads_variables
-                and family in routes.redirected
-                and family not in upstream_by_family
-            ):
-                upstream_by_family[family] = OwnUpstream(url=url, named_by=variable)
+            if self.reads_variables and family in routes.redirected:
+                upstream_by_family.setdefault(family, OwnUpstream(url=url, named_by=variable))
         return upstream_by_family
 
     def find_ignored_variables(self) -> dict[Family, str]:
@@ -139,14 +135,12 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
     for agent in (
         WrappedAgent(
             name="claude",
-            program="claude",
             launch=lambda url, _: Launch(environment={"ANTHROPIC_BASE_URL": url}),
             read_routes=claude_routes,
             families=("anthropic",),
         ),
         WrappedAgent(
             name="codex",
-            program="codex",
             launch=_codex_launch,
             read_routes=codex_routes,
             families=("openai",),
@@ -154,14 +148,12 @@ AGENTS: Final[Mapping[str, WrappedAgent]] = {
         ),
         WrappedAgent(
             name="pi",
-            program="pi",
             launch=_pi_launch,
             read_routes=pi_routes,
             reads_variables=False,
         ),
         WrappedAgent(
             name="opencode",
-            program="opencode",
             launch=_opencode_launch,
             read_routes=opencode_routes,
         ),

@@ -233,22 +233,15 @@ MAX_ALIKE: Final = 8
 _DIGEST_BYTES: Final = 16  # 128 bits: no collisions among messages
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplyWords:
-    """The text of a reply without white space, and its tool calls, for comparing replies."""
-
-    text: str = field(repr=False)
-    calls: tuple[str, ...] = field(repr=False)
-
-
-def reply_words(messages: Iterable[Message]) -> ReplyWords | None:
-    """Return the text and calls of a reply's messages for comparison; None if there are none."""
+def hash_reply(messages: Iterable[Message]) -> bytes | None:
+    """Hash a reply's text without white space, and its calls; None if it has neither."""
     parts = [part for message in messages for part in message.parts]
     text = "".join("".join(part.text.split()) for part in parts if isinstance(part, Text))
-    calls = tuple(
+    calls = [
         f"{part.id}\0{part.name}\0{part.arguments}" for part in parts if isinstance(part, ToolCall)
-    )
-    return ReplyWords(text=text, calls=calls) if text or calls else None
+    ]
+    words = "\0".join([text, *calls]).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(words).digest() if text or calls else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +261,7 @@ class History:
     """Number of messages before the last reply; None if there is no reply."""
     after_reply: int = 0
     """Number of messages up to the end of the last reply."""
-    reply: ReplyWords | None = None
+    reply: bytes | None = None
     request: object = field(default_factory=object, repr=False)
     """Stands for this request, so that a session need not keep its history."""
 
@@ -279,18 +272,14 @@ class History:
     def mark_of_beginning(self, count: int | None = None) -> str:
         return self._mark(b"begun", self.ids[:count])
 
-    def mark_with_reply(self, reply: ReplyWords) -> str:
-        """Return the mark of this history followed by `reply`."""
-        return self._mark_with_reply(len(self.ids), reply)
+    def mark_with_reply(self, reply: bytes, count: int | None = None) -> str:
+        """Return the mark of the first `count` messages (default: all) followed by `reply`."""
+        return self._mark(b"reply", self.ids[:count], reply)
 
     @property
     def repeats(self) -> str | None:
         """Return the mark of the session that this history continues; None without a reply."""
-        return None if self.reply is None else self._mark_with_reply(self.before_reply, self.reply)
-
-    def _mark_with_reply(self, count: int | None, reply: ReplyWords) -> str:
-        words = "\0".join((reply.text, *reply.calls)).encode("utf-8", "surrogatepass")
-        return self._mark(b"reply", self.ids[:count], hashlib.blake2b(words).digest())
+        return None if self.reply is None else self.mark_with_reply(self.reply, self.before_reply)
 
     def _mark(self, kind: bytes, ids: Sequence[MessageId], suffix: bytes = b"") -> str:
         mark = hashlib.blake2b(key=self.secret, digest_size=_DIGEST_BYTES)
@@ -341,7 +330,7 @@ class SessionRecognition:
         begin = end
         while begin and roles[begin - 1] == "assistant":
             begin -= 1
-        reply = reply_words(CODECS[format_name].read(raw) for raw in raws[begin:end])
+        reply = hash_reply(CODECS[format_name].read(raw) for raw in raws[begin:end])
         return History(
             owner=caller.session,
             start=prefix_of_unnamed_session(format_name, first),
@@ -484,7 +473,7 @@ class SessionRecognition:
         self, session: str, history: History, messages: Sequence[Message]
     ) -> tuple[str, ...]:
         """Record a session's complete reply. Return the marks under which to store the reply."""
-        session_record, reply = self._sessions.get(session), reply_words(messages)
+        session_record, reply = self._sessions.get(session), hash_reply(messages)
         if session_record is None or session_record.request is not history.request or reply is None:
             return ()
         self.forget(session)

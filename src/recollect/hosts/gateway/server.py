@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import aclosing, asynccontextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -555,7 +555,7 @@ class Gateway:
 
 
 def _line(record: ExchangeRecord) -> bytes:
-    return encode(record.to_dict()) + b"\n"
+    return encode(asdict(record)) + b"\n"
 
 
 def _read_usage_of(kept_reply: KeptReply) -> Observation:

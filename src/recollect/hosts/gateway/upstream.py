@@ -120,12 +120,10 @@ class Upstreams:
         self._notify = notify or LOG.warning
         self._any_key = settings.upstream.any_key
         self._away: set[str] = set()
-        url_by_family = {
-            "anthropic": settings.upstream.anthropic,
-            "openai": settings.upstream.openai,
-        }
         self._bases: dict[str, str] = {
-            family: _require_url(family, url) for family, url in url_by_family.items() if url
+            family: _require_url(family, url)
+            for family in ("anthropic", "openai")
+            if (url := getattr(settings.upstream, family))
         }
         # Read proxies from the environment, but no passwords from .netrc: clients send their keys.
         self._proxies = {family: _proxy(url) for family, url in self._bases.items()}

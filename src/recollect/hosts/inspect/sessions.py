@@ -149,15 +149,15 @@ def find_sessions(lines: Sequence[SessionLine], name: str) -> list[SessionLine]:
     return next((way for way in ways if way), [])
 
 
-def find_session(
-    lines: Sequence[SessionLine], name: str, *, listing: str = "`recollect memory sessions`"
-) -> SessionLine:
+def find_session(lines: Sequence[SessionLine], name: str) -> SessionLine:
     """Return the one session with this key, id, id prefix or name. Raise RecollectError if no
     session or several sessions match."""
     matches = find_sessions(lines, name)
     shown_name = plain_line(name[:80])
     if not matches:
-        raise RecollectError(f"no session is called {shown_name!r} here; {listing} lists them")
+        raise RecollectError(
+            f"no session is called {shown_name!r} here; `recollect memory sessions` lists them"
+        )
     if len(matches) > 1:
         names = sorted(plain_line(line.session_id) for line in matches)
         ids = ", ".join(names[:_MAX_NAMED])

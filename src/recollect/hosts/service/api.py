@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
 import recollect
-from recollect.core.values.tenant import KeyScope
 from recollect.hosts.service import admin, operations
 from recollect.hosts.service import models as m
-from recollect.hosts.service.requests import Call
-
-Method: TypeAlias = Literal["GET", "POST", "DELETE"]
-Operation: TypeAlias = Callable[[Call], Awaitable[m.ApiAnswer]]
-Idempotency: TypeAlias = Literal["none", "again", "kept"]
-"""How a request with a used Idempotency-Key is answered. "none": a read runs again. "again": the
-request runs again, which changes nothing. "kept": the client gets the first answer."""
+from recollect.hosts.service.requests import ApiRoute
 
 PREFIX: Final = "/v1"
 _IDEMPOTENCY_KEY: Final = "Idempotency-Key"
@@ -30,38 +22,6 @@ _DESCRIPTIONS: Final = {
     "tenant": "The tenant's id",
     "key": "The key's id",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ApiRoute:
-    """A path, a method, and its operation."""
-
-    method: Method
-    path: str
-    scope: KeyScope
-    call: Operation
-    body: type[m.ApiBody] | None = None
-    query: type[m.ApiBody] = m.NoQuery
-    idempotency: Idempotency = "none"
-    needs_space: bool = False
-    """True if the operation writes only to an existing space."""
-    to_the_end: bool = False
-    """True if a request with an Idempotency-Key is finished even if the client disconnects. Nodes
-    cannot detect a partial run, which must not be repeated."""
-
-    @property
-    def operation(self) -> str:
-        return self.call.__name__
-
-    @property
-    def is_counted(self) -> bool:
-        """True if requests count against the tenant's budgets."""
-        return self.scope != "operator" and self.path != "/tenant"
-
-    @property
-    def answer(self) -> type[m.ApiAnswer]:
-        answer_type: type[m.ApiAnswer] = get_type_hints(self.call)["return"]
-        return answer_type
 
 
 _TENANT: Final = "/admin/tenants/{tenant}"

@@ -38,12 +38,13 @@ from recollect.core.values.model import ModelUse
 from recollect.core.values.tenant import KeyScope, Tenant, tenant_space
 from recollect.hosts.http import HttpServer, JsonAnswer, application, in_thread_if_large, read_body
 from recollect.hosts.service import models as m
-from recollect.hosts.service.api import PREFIX, ROUTES, ApiRoute, openapi
+from recollect.hosts.service.api import PREFIX, ROUTES, openapi
 from recollect.hosts.service.keys import Principal, Principals
 from recollect.hosts.service.limits import FairQueue, Intake, Taking
 from recollect.hosts.service.memories import MOST_SECONDS, TenantMemories
 from recollect.hosts.service.problems import Problem, ProblemKind, problem_of, retry_advice
 from recollect.hosts.service.requests import (
+    ApiRoute,
     Call,
     Cursors,
     IdempotencyKeys,
@@ -264,7 +265,10 @@ class Service:
             if isinstance(result, Failure):
                 LOG.error("a request failed: %s", result.said)
                 result = problem_of(result.error, result.said)
-            return _answer_problem(request, result) if isinstance(result, Problem) else result
+            if not isinstance(result, Problem):
+                return result
+            request.state.record.reason = result.reason
+            return Response(result.body(), result.kind.status, result.headers())
 
         return answer
 
@@ -309,7 +313,7 @@ class Service:
         async with self._admit(request, names, route.scope, counted=route.is_counted) as admission:
             call = await self._call(route, names, request, admission)
             async with self._queue.turn(call.tenant.id, admission.seconds):
-                return await self._carry_out(route, call, request, admission.body)
+                return await self._carry_out(call, request, admission.body)
 
     async def _serve_mcp(self, request: Request) -> Response:
         names = read_names(request)
@@ -409,47 +413,39 @@ class Service:
             key=admission.principal.key,
             memories=self.memories,
             cursors=self._cursors,
-            route=route.path,
+            route=route,
             path=names,
             query=read_query(request.scope["query_string"], route.query),
             body=body,
             now=time.time(),
             seconds=admission.seconds,
-            scope=route.scope,
-            needs_space=route.needs_space,
             keyed=route.idempotency != "none" and "idempotency-key" in request.headers,
         )
 
-    async def _carry_out(
-        self, route: ApiRoute, call: Call, request: Request, body: bytes
-    ) -> Response:
+    async def _carry_out(self, call: Call, request: Request, body: bytes) -> Response:
         if not call.keyed:
-            return await self._work_and_settle(route, call)
+            return await self._work_and_settle(call)
         path = request.scope["path"].encode("latin-1")
         target = path + b"?" + request.scope["query_string"]
         claim = await self._idempotency.claim(
-            request.headers["idempotency-key"],
-            call,
-            (request.method.encode(), target, body),
-            keeps_answer=route.idempotency == "kept",
-            to_the_end=route.to_the_end,
+            request.headers["idempotency-key"], call, (request.method.encode(), target, body)
         )
         if claim is None:
-            return await self._work_and_settle(route, call)
+            return await self._work_and_settle(call)
         if not isinstance(claim, KeyClaim):
             return claim
         return await self._idempotency.carry_out(
-            claim, partial(self._work, route, call), partial(self._settle, call)
+            claim, partial(self._work, call), partial(self._settle, call)
         )
 
-    async def _work_and_settle(self, route: ApiRoute, call: Call) -> Response:
-        answer = await self._work(route, call)
+    async def _work_and_settle(self, call: Call) -> Response:
+        answer = await self._work(call)
         if isinstance(answer, Problem):
             raise answer
         await asyncio.shield(self.memories.start_background(self._settle(call)))
         return answer
 
-    async def _work(self, route: ApiRoute, call: Call) -> Response | Problem:
+    async def _work(self, call: Call) -> Response | Problem:
         def note_use(use: ModelUse) -> None:
             if use.purpose == "summary":
                 call.tokens += use.input_tokens + use.output_tokens
@@ -460,7 +456,7 @@ class Service:
         metering = METER.set(note_use)
         answer: m.ApiAnswer | Problem | Failure | None = None
         try:
-            answer = await attempted(_keep_problems(route.call(call)))
+            answer = await attempted(_keep_problems(call.route.call(call)))
         finally:
             METER.reset(metering)
             if not isinstance(answer, m.ApiAnswer):
@@ -468,7 +464,7 @@ class Service:
         if isinstance(answer, Failure):
             problem = problem_of(answer.error, answer.said, keyed=call.keyed)
             if problem.kind is ProblemKind.INTERNAL:
-                LOG.error("%s %s failed: %s", route.method, route.path, answer.said)
+                LOG.error("%s %s failed: %s", call.route.method, call.route.path, answer.said)
             return problem
         if isinstance(answer, Problem):
             return answer
@@ -522,11 +518,6 @@ async def _read(request: Request, taking: Taking) -> bytes:
         raise asyncio.CancelledError from None
     taking.read()
     return body
-
-
-def _answer_problem(request: Request, problem: Problem) -> Response:
-    request.state.record.reason = problem.reason
-    return Response(problem.body(), problem.kind.status, problem.headers())
 
 
 def service_of(settings: Settings, *, mcp: MountMcp | None = None) -> Service:

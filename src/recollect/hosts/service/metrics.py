@@ -172,11 +172,11 @@ class Metrics:
 
 
 _POOL_COUNTERS: Final = {
-    "pool_waits": "Transactions that waited for a connection",
-    "pool_wait_seconds": "Seconds that transactions waited for a connection",
-    "store_transactions": "Transactions begun",
-    "store_statements": "Statements sent, including BEGIN and COMMIT",
-    "store_round_trips": "Round trips to the server",
+    "pool_waits": ("waits", "Transactions that waited for a connection"),
+    "pool_wait_seconds": ("waited_seconds", "Seconds that transactions waited for a connection"),
+    "store_transactions": ("transactions", "Transactions begun"),
+    "store_statements": ("statements", "Statements sent, including BEGIN and COMMIT"),
+    "store_round_trips": ("round_trips", "Round trips to the server"),
 }
 
 
@@ -197,27 +197,18 @@ class PoolCollector(Collector):
             "recollect_store_available",
             "1 if the last attempt reached PostgreSQL and its disk is not full, else 0",
         )
-        values: dict[str, float] = {}
         if pool is None:
             available.add_metric((), 0.0)
         else:
-            traffic = pool.traffic
             size.add_metric((), pool.size)
             links.add_metric(("in_use",), pool.in_use)
             links.add_metric(("idle",), pool.idle)
             available.add_metric((), 0.0 if pool.is_down or pool.disk_is_full else 1.0)
-            values = {
-                "pool_waits": traffic.waits,
-                "pool_wait_seconds": traffic.waited_seconds,
-                "store_transactions": traffic.transactions,
-                "store_statements": traffic.statements,
-                "store_round_trips": traffic.round_trips,
-            }
         yield from (size, links, available)
-        for name, text in _POOL_COUNTERS.items():
+        for name, (field_name, text) in _POOL_COUNTERS.items():
             family = CounterMetricFamily(f"recollect_{name}", text)
-            if name in values:
-                family.add_metric((), values[name])
+            if pool is not None:
+                family.add_metric((), getattr(pool.traffic, field_name))
             yield family
 
 

@@ -22,7 +22,6 @@ from recollect.core.formats.codec import is_message
 from recollect.core.upkeep.certificates import certificate_json, seal
 from recollect.core.upkeep.forget import delete_space, find_targets
 from recollect.core.upkeep.forget import forget as forget_all
-from recollect.core.upkeep.matching import ForgetTargets
 from recollect.core.values.fact import Fact
 from recollect.core.values.reason import Cause
 from recollect.core.values.report import Report, StageLine
@@ -32,7 +31,6 @@ from recollect.core.values.upkeep import Certificate, ForgetOrder
 from recollect.hosts.http import in_thread_if_large
 from recollect.hosts.inspect.sessions import read_receipts
 from recollect.hosts.service import models as m
-from recollect.hosts.service.memories import TenantMemories
 from recollect.hosts.service.problems import Problem, ProblemKind
 from recollect.hosts.service.requests import Call
 from recollect.system.telemetry import count
@@ -303,7 +301,7 @@ async def export(call: Call) -> m.ExportAnswer:
         else:
             stored_facts = await store.facts(superseded=True)
             later_facts = [item for item in stored_facts if [item.at, item.id] > place]
-            facts, cursor = page_of(call, later_facts, _export_place)
+            facts, cursor = page_of(call, later_facts, lambda fact: ["facts", fact.at, fact.id])
     return m.ExportAnswer(
         segments=[
             copy_fields(m.SegmentItem, item.segment, sequence=item.sequence) for item in segments
@@ -311,10 +309,6 @@ async def export(call: Call) -> m.ExportAnswer:
         facts=[_fact_item(item) for item in facts],
         next=cursor,
     )
-
-
-def _export_place(fact: Fact) -> list[Any]:
-    return ["facts", fact.at, fact.id]
 
 
 async def facts(call: Call) -> m.FactsAnswer:
@@ -386,20 +380,18 @@ async def forget(call: Call) -> m.ForgottenAnswer:
     async with call.store() as store:
         if body.dry_run:
             targets = await find_targets(store, (), order)
-            return m.ForgottenAnswer(certificate=None, preview=_preview(targets))
+            segments, facts = targets.stored_segments, targets.facts
+            preview = m.ForgetPreview(
+                segments=len(segments),
+                segment_ids=[item.segment.id for item in segments[: m.MOST_PREVIEWED]],
+                facts=len(facts),
+                fact_ids=[item.id for item in facts[: m.MOST_PREVIEWED]],
+                records=targets.records,
+            )
+            return m.ForgottenAnswer(certificate=None, preview=preview)
         certificate = await forget_all(store, (), order, now=call.now)
     await _note(call, "messages forgotten", call.space)
     return m.ForgottenAnswer(certificate=_certify(call, certificate).certificate, preview=None)
-
-
-def _preview(targets: ForgetTargets) -> m.ForgetPreview:
-    return m.ForgetPreview(
-        segments=len(targets.stored_segments),
-        segment_ids=[item.segment.id for item in targets.stored_segments[: m.MOST_PREVIEWED]],
-        facts=len(targets.facts),
-        fact_ids=[item.id for item in targets.facts[: m.MOST_PREVIEWED]],
-        records=targets.records,
-    )
 
 
 async def spaces(call: Call) -> m.SpacesAnswer:
@@ -502,15 +494,15 @@ async def _note(call: Call, act: str, subject: str) -> None:
     from recollect.adapters.stores.postgres.tenants import audit_record
 
     record = audit_record(call.tenant.id, actor_of(call), act, subject, call.now)
+
+    async def write() -> None:
+        await (await call.memories.records()).note(record)
+
     for seconds in (*_NOTE_AGAIN_SECONDS, None):
-        result = await attempted(_write_note(call.memories, record))
+        result = await attempted(write())
         if not isinstance(result, Failure):
             return
         if seconds is None:  # the work is done, so return its certificate in any case
             LOG.error("%r is missing in the audit log of %s: %s", act, call.tenant.id, result.said)
         else:
             await asyncio.sleep(seconds)
-
-
-async def _write_note(memories: TenantMemories, record: AuditRecord) -> None:
-    await (await memories.records()).note(record)

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, get_type_hints
 from urllib.parse import parse_qsl, unquote_to_bytes
 from uuid import UUID
 
@@ -126,6 +126,50 @@ class Cursors:
         ).digest()
 
 
+Method: TypeAlias = Literal["GET", "POST", "DELETE"]
+Operation: TypeAlias = "Callable[[Call], Awaitable[m.ApiAnswer]]"
+Idempotency: TypeAlias = Literal["none", "again", "kept"]
+"""How a request with a used Idempotency-Key is answered. "none": a read runs again. "again": the
+request runs again, which changes nothing. "kept": the client gets the first answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApiRoute:
+    """A path, a method, and its operation."""
+
+    method: Method
+    path: str
+    scope: KeyScope
+    call: Operation
+    body: type[m.ApiBody] | None = None
+    query: type[m.ApiBody] = m.NoQuery
+    idempotency: Idempotency = "none"
+    needs_space: bool = False
+    """True if the operation writes only to an existing space."""
+    to_the_end: bool = False
+    """True if a request with an Idempotency-Key is finished even if the client disconnects. Nodes
+    cannot detect a partial run, which must not be repeated."""
+
+    @property
+    def operation(self) -> str:
+        return self.call.__name__
+
+    @property
+    def keeps_answer(self) -> bool:
+        """True if the whole answer is stored, not only the fact that the request is done."""
+        return self.idempotency == "kept"
+
+    @property
+    def is_counted(self) -> bool:
+        """True if requests count against the tenant's budgets."""
+        return self.scope != "operator" and self.path != "/tenant"
+
+    @property
+    def answer(self) -> type[m.ApiAnswer]:
+        answer_type: type[m.ApiAnswer] = get_type_hints(self.call)["return"]
+        return answer_type
+
+
 @dataclass(slots=True, kw_only=True)
 class Call:
     """One request: its tenant, path, query and body."""
@@ -134,16 +178,13 @@ class Call:
     key: ApiKey
     memories: TenantMemories
     cursors: Cursors
-    route: str
+    route: ApiRoute
     path: dict[str, str]
     query: Any
     body: Any
     now: float
     seconds: float
     """Approximate number of seconds until the request's deadline."""
-    scope: KeyScope
-    needs_space: bool = False
-    """True if the request writes only to a space that exists."""
     keyed: bool = False
     tokens: int = field(default=0)
     """Tokens of the request's input and of model calls, for the tenant's budget."""
@@ -169,7 +210,8 @@ class Call:
 
     def memory(self) -> AbstractAsyncContextManager[TenantMemory]:
         """Return the memory of the request's space."""
-        return self.memories.use(self.tenant, self.space, self.scope, creates=not self.needs_space)
+        scope, creates = self.route.scope, not self.route.needs_space
+        return self.memories.use(self.tenant, self.space, scope, creates=creates)
 
     @asynccontextmanager
     async def store(self) -> AsyncIterator[Store]:
@@ -185,7 +227,7 @@ class Call:
         return self.cursors.write(position, self._place())
 
     def _place(self) -> tuple[str, ...]:
-        return (str(self.tenant.id), self.route, *self.path.values())
+        return (str(self.tenant.id), self.route.path, *self.path.values())
 
 
 LOG: Final = logging.getLogger("recollect")
@@ -207,9 +249,7 @@ class KeyClaim:
     token: str = field(repr=False)
     ends_at: float
     """Time after which another request may claim the key, by the event loop's clock."""
-    keeps_answer: bool
-    """True if the whole answer is stored, not only the fact that the request is done."""
-    to_the_end: bool
+    route: ApiRoute
     is_done: bool = False
     """True once the work is done and must never be repeated."""
     was_tried: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
@@ -222,13 +262,7 @@ class IdempotencyKeys:
         self._memories, self._keep_seconds = memories, keep_seconds
 
     async def claim(
-        self,
-        key: str,
-        call: Call,
-        request: tuple[bytes, bytes, bytes],
-        *,
-        keeps_answer: bool,
-        to_the_end: bool,
+        self, key: str, call: Call, request: tuple[bytes, bytes, bytes]
     ) -> KeyClaim | Response | None:
         """Claim a request (method, target and body), so that this node executes it. Return a claim,
         the earlier answer to the request, or None to execute it again."""
@@ -240,7 +274,7 @@ class IdempotencyKeys:
         records = await self._memories.records()
         key_hash = self._mark(call, b"key", key.encode())
         lease_seconds = call.seconds + LEASE_MARGIN_SECONDS
-        lease_seconds += FINISH_SECONDS if to_the_end else 0.0
+        lease_seconds += FINISH_SECONDS if call.route.to_the_end else 0.0
         claim_result = await records.claim(
             call.tenant.id,
             key_hash,
@@ -261,7 +295,7 @@ class IdempotencyKeys:
                 retry_after=max(0.0, claim_result.running_until - call.now),
             )
         if claim_result.status is not None:
-            if not keeps_answer:
+            if not call.route.keeps_answer:
                 return None
             return Response(
                 claim_result.answer or b"{}",
@@ -276,8 +310,7 @@ class IdempotencyKeys:
             key_hash=key_hash,
             token=claim_result.lease_token,
             ends_at=time.monotonic() + lease_seconds,
-            keeps_answer=keeps_answer,
-            to_the_end=to_the_end,
+            route=call.route,
         )
 
     async def carry_out(
@@ -291,7 +324,7 @@ class IdempotencyKeys:
         try:
             answer = await asyncio.shield(task)
         except asyncio.CancelledError:
-            if not (claim.is_done or claim.to_the_end):
+            if not (claim.is_done or claim.route.to_the_end):
                 task.cancel()
                 await asyncio.wait({task})
             raise
@@ -314,7 +347,7 @@ class IdempotencyKeys:
             self._release(claim)
             return answer
         claim.is_done = True
-        kept_body = bytes(answer.body) if claim.keeps_answer else b""
+        kept_body = bytes(answer.body) if claim.route.keeps_answer else b""
         self._memories.start_background(self._keep_answer(claim, answer.status_code, kept_body))
         await claim.was_tried.wait()  # the client gets the answer even if storing it failed
         await settle()
