@@ -90,11 +90,9 @@ async def _run_tool(tool: Tool, arguments: Mapping[str, Any]) -> ToolOutcome:
     outcome: Any = await attempted(work())  # a tool of the host may raise anything
     if isinstance(outcome, ToolOutcome):
         return outcome
-    problem = (
-        outcome.error.__name__
-        if isinstance(outcome, Failure)
-        else "its answer is not a ToolOutcome"
-    )
+    problem = "its answer is not a ToolOutcome"
+    if isinstance(outcome, Failure):
+        problem = outcome.error.__name__
     return tool_failure(f"{tool.name} broke: {problem}. Try it another way.")
 
 

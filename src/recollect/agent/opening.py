@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from recollect.adapters.session.files import SessionIndex, transcript_file, write_durably
 from recollect.adapters.session.transcript import SessionTranscript, open_transcript
@@ -29,11 +29,6 @@ from recollect.system.projects import chat_space
 
 WINDOW_SECONDS = 5.0
 """Time limit for a server to report its window. Without a report, an overflow reveals the size."""
-
-
-@runtime_checkable
-class _StatesWindow(Protocol):
-    async def stated_window(self) -> int | None: ...
 
 
 @asynccontextmanager
@@ -61,11 +56,9 @@ async def open_agent(
     nothing is forgotten. `config` is a settings file, which no tool may write."""
     folder = Path(workspace).resolve()  # noqa: ASYNC240 - once, before anything runs
     named_path = find_settings_file(config)
-    loaded_settings = (
-        settings
-        if isinstance(settings, Settings)
-        else load_settings(arguments=dict(settings or {}), file=named_path).settings
-    )
+    if not isinstance(settings, Settings):
+        settings = load_settings(arguments=dict(settings or {}), file=named_path).settings
+    loaded_settings = settings
     space = space or chat_space(str(folder))
     async with AsyncExitStack() as exit_stack:
         main, summary = _models(loaded_settings, exit_stack) if model is None else (model, model)
@@ -160,8 +153,8 @@ async def _with_window(settings: Settings, main: ChatModel, summary: ChatModel) 
     with suppress(TimeoutError, MissingExtra):  # the first turn reports what is missing
         async with asyncio.timeout(WINDOW_SECONDS):
             for model in models_without_window.values():
-                if isinstance(model, _StatesWindow):
-                    await model.stated_window()
+                if ask_window := getattr(model, "stated_window", None):
+                    await ask_window()
     is_known = window_of(main.name, settings).source != "assumed"
     # The engine asks its own model for summaries: another model may have another window.
     if is_known or main.name == summary.name:

@@ -72,7 +72,7 @@ from recollect.hosts.inspect.status import (
     WhichRequest,
     request_context,
     spending_of,
-    tokens_from_usage,
+    usage_of,
 )
 
 _UNFINISHED = frozenset({"error", "aborted"})
@@ -412,6 +412,7 @@ class TurnSteps:
         sent_request, request_kind = await self.current_request()
         prices = read_prices(self.engine.settings.models.prices)
         now, entries = self.clock.now(), conversation.transcript.entries
+        usage = None if sent_request.reply is None else usage_of(sent_request.reply)
         return ContextStatus(
             session_id=conversation.session_id,
             name=conversation.name,
@@ -420,7 +421,7 @@ class TurnSteps:
             compactions=conversation.compactions,
             seconds=max(0.0, now - (entries[0].milliseconds / 1000 or now)) if entries else 0.0,
             spending=spending_of(entries, prices, beside_as=SPENT_KIND),
-            reported_tokens=tokens_from_usage(sent_request.reply),
+            reported_tokens=None if usage is None else usage.input_tokens,
             request=request_context(
                 sent_request.report,
                 request_kind,

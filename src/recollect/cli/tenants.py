@@ -385,12 +385,10 @@ async def list_spaces(*, memory: Memory) -> None:
     lines = [f"{'last used':16}  {'sessions':>8}  {'messages':>8}  {'size':>8}  space"]
     for stored_space in spaces:
         size = "·" if stored_space.bytes_on_disk is None else size_text(stored_space.bytes_on_disk)
-        name = (
-            plain_line(stored_space.space)
-            if stored_space.space is not None
-            else f"({plain_line(stored_space.unread)})"
-        )
         is_memory = stored_space.space is not None
+        name = plain_line(stored_space.space or "")
+        if not is_memory:
+            name = f"({plain_line(stored_space.unread)})"
         counts = (f"{stored_space.sessions:,}", f"{stored_space.segments:,}") if is_memory else "··"
         numbers = f"{counts[0]:>8}  {counts[1]:>8}  {size:>8}"
         lines.append(f"{when(stored_space.last_said_at):16}  {numbers}  {name}")

@@ -72,11 +72,9 @@ class RecollectCapability(AbstractCapability[Any]):
             lambda: _request_body(request_context, messages),
             lambda rows: _view(messages, rows),
         )
-        return (
-            request_context
-            if shown_messages is None
-            else replace(request_context, messages=shown_messages)
-        )
+        if shown_messages is None:
+            return request_context
+        return replace(request_context, messages=shown_messages)
 
     async def after_model_request(
         self,

@@ -71,11 +71,9 @@ def models_folders() -> tuple[Path, ...]:
     the data folder. New models are stored in the first one."""
     chosen_folder = os.environ.get("RECOLLECT_MODELS")
     default_folder = data_home() / "models"
-    return (
-        (Path(absolute_path("RECOLLECT_MODELS", chosen_folder)), default_folder)
-        if chosen_folder
-        else (default_folder,)
-    )
+    if not chosen_folder:
+        return (default_folder,)
+    return Path(absolute_path("RECOLLECT_MODELS", chosen_folder)), default_folder
 
 
 def file_name(name: str) -> str:

@@ -72,11 +72,8 @@ def bash_tool(scope: ToolScope) -> Tool:
         if refusal := await _refusal(command, scope):
             return tool_failure(refusal)
         asked_seconds = number_argument(arguments, "timeout")
-        limit = (
-            min(asked_seconds, MAX_SECONDS)
-            if asked_seconds and asked_seconds > 0
-            else DEFAULT_SECONDS
-        )
+        has_limit = asked_seconds is not None and asked_seconds > 0
+        limit = min(asked_seconds or 0, MAX_SECONDS) if has_limit else DEFAULT_SECONDS
         return await _run(command, scope, limit)
 
     return Tool(

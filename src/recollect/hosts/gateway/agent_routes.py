@@ -119,10 +119,8 @@ def opencode_routes(arguments: Sequence[str] = (), named: Collection[Family] = (
     """Read the providers of opencode. An address in the project's file is not used, because the
     project's author could send the user's key there: that provider is not redirected, unless the
     user named an upstream of its family (`named`)."""
-    own_config, project = (
-        _opencode_config(_own_opencode_files()),
-        _opencode_config(_project_files()),
-    )
+    own_config = _opencode_config(_own_opencode_files())
+    project = _opencode_config(_project_files())
     model = next(_options(arguments, "-m", "--model"), "") or project.get("model")
     chosen_provider = str(model or own_config.get("model") or "").partition("/")[0]
     routes = Routes({family: Route(family) for family in FAMILIES})

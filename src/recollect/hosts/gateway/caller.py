@@ -365,10 +365,8 @@ class SessionRecognition:
     ) -> tuple[str | None, bool, bool]:
         """Return the session that this history continues, if this process knows it, whether its
         last request came from the same places, and whether the history repeats it."""
-        repeated_sessions, owned_sessions = (
-            self._find_repeated(history, running),
-            self._with(history.owner),
-        )
+        repeated_sessions = self._find_repeated(history, running)
+        owned_sessions = self._with(history.owner)
         whole_sessions = [name for name in repeated_sessions if self._sessions[name].is_whole]
         candidates = (
             [name for name in repeated_sessions if name in owned_sessions]
@@ -452,10 +450,8 @@ class SessionRecognition:
             if mark
         ]
         if session_record is not None:
-            has_reply, stored = (
-                has_reply or session_record.has_reply,
-                stored or session_record.stored,
-            )
+            has_reply = has_reply or session_record.has_reply
+            stored = stored or session_record.stored
             is_repeated = is_repeated and session_record.is_whole
         self._sessions[session] = _Known(history.request, has_reply, marks, stored, is_repeated)
         self._mark(session, marks)
@@ -486,11 +482,9 @@ class SessionRecognition:
         self._sessions[session] = session_record
         self._mark(session, session_record.marks)
         marks = (_slot(mark, index),) if index < MAX_ALIKE and session_record.is_whole else ()
-        return (
-            marks
-            if history.owner in (None, session)
-            else (*marks, self.mark_of_passing_on(session))
-        )
+        if history.owner in (None, session):
+            return marks
+        return *marks, self.mark_of_passing_on(session)
 
     def _mark(self, session: str, marks: Iterable[str]) -> None:
         for mark in marks:

@@ -299,19 +299,12 @@ class Gateway:
 
     async def _serve(self, exchange: Exchange, route: ServedRoute, send: Send) -> None:
         body = await self._readable(exchange)
-        caller = (
-            Caller(client="other", kind=RequestKind.UNREADABLE)
-            if body is None
-            else await in_thread_if_large(
-                len(body) // LIGHT_READING,
-                read_caller,
-                route.format,
-                exchange.headers,
-                exchange.query,
-                body,
-                secret=self._secret,
+        caller = Caller(client="other", kind=RequestKind.UNREADABLE)
+        if body is not None:
+            size, parts = len(body) // LIGHT_READING, (exchange.headers, exchange.query, body)
+            caller = await in_thread_if_large(
+                size, read_caller, route.format, *parts, secret=self._secret
             )
-        )
         if route.counts and caller.kind is not RequestKind.UNREADABLE:
             caller = replace(caller, kind=RequestKind.COUNT)
         exchange.note(
@@ -379,11 +372,8 @@ class Gateway:
         self._note_shaped(exchange, shaped_request)
         exchange.note(added_ms=round((time.perf_counter() - exchange.began) * 1000, 2))
         for tries in range(1, MOST_TRIES + 1):
-            outgoing = (
-                exchange.body
-                if body is None or shaped_request.body == body
-                else shaped_request.body
-            )
+            is_unchanged = body is None or shaped_request.body == body
+            outgoing = exchange.body if is_unchanged else shaped_request.body
             reply = await self._send(exchange, route.family, outgoing)
             try:
                 report = exchange.report

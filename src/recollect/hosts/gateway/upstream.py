@@ -166,13 +166,9 @@ class Upstreams:
             return api  # proxies have Azure's paths too, because bodies are OpenAI's there
         if owner is None and is_this_machine(urlsplit(self._bases[family]).hostname or ""):
             return None
-        own_providers, kept_headers = (
-            self._issuers(family),
-            self._without_proxy_keys(family, headers),
-        )
-        return min(
-            credentials.key_providers(kept_headers, query, path) - own_providers, default=None
-        )
+        kept_headers = self._without_proxy_keys(family, headers)
+        named_providers = credentials.key_providers(kept_headers, query, path)
+        return min(named_providers - self._issuers(family), default=None)
 
     def _issuers(self, family: Family) -> set[str]:
         """The providers whose keys this upstream gets."""
@@ -191,11 +187,8 @@ class Upstreams:
         kept_headers = [
             pair for pair in headers if not credentials.is_key_of_others(*pair, own_providers)
         ]
-        return (
-            kept_headers
-            if any(name.lower() in _KEY_HEADERS for name, _ in kept_headers)
-            else headers
-        )
+        has_own_key = any(name.lower() in _KEY_HEADERS for name, _ in kept_headers)
+        return kept_headers if has_own_key else headers
 
     def url(self, family: Family, target: str) -> str:
         """Return the URL of a request. The base URL may or may not end with the API version."""

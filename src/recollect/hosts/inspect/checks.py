@@ -70,11 +70,9 @@ def check_data() -> Check:
             return Check("data", "broken", f"the disk of {folder} is full", todo)
         todo = f"make {existing_folder} writable, or set RECOLLECT_HOME to another folder"
         return Check("data", "broken", f"{folder} cannot be written", todo)
-    state = (
-        "is writable"
-        if existing_folder == folder
-        else "is created when Recollect first stores something"
-    )
+    state = "is writable"
+    if existing_folder != folder:
+        state = "is created when Recollect first stores something"
     return Check("data", "ok", f"{folder} {state}")
 
 

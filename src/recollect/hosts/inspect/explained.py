@@ -154,12 +154,8 @@ class _Replaying:
 
     def _body(self, request: RecordedRequest) -> bytes:
         items = self.transcript.items
-        message_indexes = request.shown
-        spans = (
-            message_indexes.runs()
-            if isinstance(message_indexes, ShownItems)
-            else (message_indexes,)
-        )
+        shown = request.shown
+        spans = shown.runs() if isinstance(shown, ShownItems) else (shown,)
         raws = [items[index].raw for span in spans for index in span]
         format_name = self.transcript.format
         fields: list[bytes] = []
@@ -298,14 +294,8 @@ def _pauses_seconds(
 
 
 def _time_of(transcript: RecordedSession, request: RecordedRequest) -> float | None:
-    message_indexes = request.shown
-    newest = (
-        message_indexes.last
-        if isinstance(message_indexes, ShownItems)
-        else message_indexes[-1]
-        if message_indexes
-        else None
-    )
+    shown = request.shown
+    newest = shown.last if isinstance(shown, ShownItems) else shown[-1] if shown else None
     for index in (newest, *request.answered[:1]):
         if index is not None and transcript.items[index].timestamp is not None:
             return transcript.items[index].timestamp

@@ -269,9 +269,3 @@ def usage_of(message: Mapping[str, Any]) -> Usage | None:
         cache_read_tokens=cached_tokens,
         cache_write_tokens=written_tokens,
     )
-
-
-def tokens_from_usage(message: Mapping[str, Any] | None) -> int | None:
-    """Return the provider's token count of the request that this reply answers."""
-    usage = None if message is None else usage_of(message)
-    return None if usage is None else usage.input_tokens

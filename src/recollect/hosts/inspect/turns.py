@@ -65,11 +65,9 @@ def format_block(text: str, at_most_chars: int) -> str:
     """Return the start of a text with its lines, and with secrets masked."""
     block = plain_block(redact(text[: at_most_chars + _LOOKED_AT_CHARS]).text)
     hidden_chars = len(text) - at_most_chars
-    return (
-        block
-        if hidden_chars <= 0
-        else f"{block[:at_most_chars]}… ({hidden_chars:,} more characters)"
-    )
+    if hidden_chars <= 0:
+        return block
+    return f"{block[:at_most_chars]}… ({hidden_chars:,} more characters)"
 
 
 def excerpt_of(parts: Sequence[Part]) -> str:

@@ -71,11 +71,9 @@ def fact_line(fact: Fact) -> str:
     if fact.pinned:
         marks.append("pinned")
     if not fact.current:
-        later = (
-            ""
-            if fact.superseded_by is None
-            else f", replaced by [{plain_name(fact.superseded_by)}]"
-        )
+        later = ""
+        if fact.superseded_by is not None:
+            later = f", replaced by [{plain_name(fact.superseded_by)}]"
         until = "" if fact.valid_to is None else f" since {day_and_minute(fact.valid_to)[0]}"
         marks.append(f"no longer holds{until}{later}")
     text = " ".join(fact.told.split())

@@ -95,12 +95,9 @@ class AnthropicMemoryTool:
         result = await attempted(self._carry_out(arguments))
         if not isinstance(result, Failure):
             return result
-        is_own_error = issubclass(result.error, RecollectError)
-        explanation = (
-            f": {result.said}"
-            if is_own_error
-            else f" ({result.error.__name__}); continue without it."
-        )
+        explanation = f" ({result.error.__name__}); continue without it."
+        if issubclass(result.error, RecollectError):
+            explanation = f": {result.said}"
         return MemoryAnswer(text=f"The memory tool failed{explanation}", is_error=True)
 
     async def _carry_out(self, arguments: Mapping[str, Any] | str | bytes) -> MemoryAnswer:
@@ -144,11 +141,8 @@ class AnthropicMemoryTool:
         return f"File created successfully at: {_full_path(path)}"
 
     async def _str_replace(self, call_input: _Arguments) -> str:
-        path, old_text, new_text = (
-            call_input.file("path"),
-            call_input.text("old_str"),
-            call_input.text("new_str"),
-        )
+        path, old_text = call_input.file("path"), call_input.text("old_str")
+        new_text = call_input.text("new_str")
         file = await self._file(path)
         text = _text_of(file)
         matches = re.finditer(f"(?={re.escape(old_text)})", text) if old_text else ()

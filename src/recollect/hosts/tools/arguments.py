@@ -256,11 +256,9 @@ def _accept(shape: Mapping[str, Any]) -> str:
         item_shape for item_shape in shape.get("anyOf", [shape]) if item_shape.get("type") != "null"
     ]
     item_shape = shapes[0].get("items", shapes[0])
-    accepted_type = (
-        " | ".join(map(str, item_shape["enum"]))
-        if "enum" in item_shape
-        else str(item_shape.get("type"))
-    )
+    accepted_type = str(item_shape.get("type"))
+    if "enum" in item_shape:
+        accepted_type = " | ".join(map(str, item_shape["enum"]))
     return f"list of {accepted_type}" if "items" in shapes[0] else accepted_type
 
 

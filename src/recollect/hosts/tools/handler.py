@@ -163,12 +163,9 @@ class MemoryTools:
         result = await attempted(self._answer(read))
         answer = result if isinstance(result, AnswerLines) else self._new_answer()
         if isinstance(result, Failure):
-            is_own_error = issubclass(result.error, RecollectError)
-            explanation = (
-                f": {result.said}"
-                if is_own_error
-                else f" failed ({result.error.__name__}); go on without it"
-            )
+            explanation = f" failed ({result.error.__name__}); go on without it"
+            if issubclass(result.error, RecollectError):
+                explanation = f": {result.said}"
             answer.head(indent_text(f"{name}{explanation}").lstrip())
         text = self._lookup.tell(frame_lines(answer.lines), answer.quotes)
         await self._lookup.store_answer_marks()
@@ -367,11 +364,8 @@ class MemoryTools:
             raise RecollectError(f"the last section of the file begins at line {sections[-1][0]}.")
         answer = self._new_answer()
         for line, section in wanted_sections:
-            text, quotes, heading = (
-                section.segment.text,
-                [section.segment.message_id],
-                self._heading(section),
-            )
+            text, quotes = section.segment.text, [section.segment.message_id]
+            heading = self._heading(section)
             if not answer.add([heading, indent_text(text)], quotes):
                 shown = answer.add_cut(heading, text, quotes)
                 more_note = "; this one is cut off: memory_get with its id reads it" * bool(shown)

@@ -119,11 +119,8 @@ def read_value(hint: Any, value: Any, *, text: bool = False) -> Any:
         return convert(_prepare(hint, value, text=text), hint, strict=not text)
     except (ValidationError, ValueError, OverflowError):
         shown_value = repr(value)
-        shown_value = (
-            shown_value
-            if len(shown_value) <= _SHOWN_CHARS
-            else shown_value[: _SHOWN_CHARS - 3] + "..."
-        )
+        if len(shown_value) > _SHOWN_CHARS:
+            shown_value = shown_value[: _SHOWN_CHARS - 3] + "..."
         raise ValueError(f"must be {expects(hint)}, not {shown_value}") from None
 
 
