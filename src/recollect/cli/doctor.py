@@ -139,6 +139,7 @@ def _presentable(path: str, value: Any) -> Any:
 
 
 def _check_store(settings: Settings) -> Check:
+    from recollect.adapters.wiring.secrets import shows_secret
     from recollect.adapters.wiring.stores import is_stored
     from recollect.cli.upkeep import spool_problems
 
@@ -149,9 +150,10 @@ def _check_store(settings: Settings) -> Check:
             space = await choose_space(Path.cwd(), None, settings)
             if settings.store.url is None and not is_stored(None, space):
                 return None
-            memory = Memory(named_space=space, url=settings.store.url, makes_ids=True)
+            memory = Memory(named_space=space, url=settings.store.url)
             memory.space, memory.settings = space, settings
             async with memory.open() as store, memory.open_spool() as spool:
+                await shows_secret(store, memory.url)
                 problems.extend(spool_problems(await spool.state()))
                 return len(await store.sessions())
 

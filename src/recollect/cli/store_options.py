@@ -91,8 +91,6 @@ class Memory:
     as_json: bool = False
     create: bool = False
     """True if the command creates a missing memory."""
-    makes_ids: bool = False
-    """True if the memory must have been filled with this RECOLLECT_SECRET."""
     only_reads: bool = True
     """True if the command may use the memory `default` in a folder without a memory."""
     space: str = field(default="", init=False)
@@ -159,7 +157,7 @@ class Memory:
             space=self.space,
             create=self.create,
             key=self.settings.store.key,
-            makes_ids=self.create or self.makes_ids,
+            makes_ids=self.create,
         )
         try:
             if spool != "ignored":

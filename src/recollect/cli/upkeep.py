@@ -244,13 +244,18 @@ async def memory_check(*, retry: bool, discard: bool, memory: Memory) -> None:
     down.
 
     Exits 1 if it finds a problem. Shows the spool even if the store is down."""
+    from recollect.adapters.wiring.secrets import shows_secret
+
     memory.only_reads = not (retry or discard)
     await memory.choose()
     if discard:  # with a wrong secret, the right writes would be the others
         confirm_change("Delete the writes that were made with another secret?", yes=False)
-        memory.makes_ids = True
-        async with memory.open():
-            pass
+        async with memory.open() as store:
+            if not await shows_secret(store, memory.url):
+                raise RecollectError(
+                    "nothing in the store shows that this RECOLLECT_SECRET made its ids, so the "
+                    "batches may be the right ones: let the application store a message first"
+                )
     async with memory.open_spool() as spool:
         retried_count = await spool.retry_refused() if retry else 0
         discarded_count = await spool.discard_foreign() if discard else 0

@@ -4,11 +4,12 @@ import asyncio
 import json
 from pathlib import Path
 
+import apsw
 import pytest
 from click.testing import CliRunner
 
 from recollect import open_memory
-from recollect.adapters.wiring import open_spool
+from recollect.adapters.wiring import open_spool, open_store
 from recollect.cli import main
 
 
@@ -67,3 +68,45 @@ def test_one_command_deletes_batches_of_another_secret_only(spooled: str) -> Non
     told = CliRunner().invoke(main, ["memory", "check", "--discard", "--json"])
     assert json.loads(told.stdout)["discarded"] == 1
     assert state_of(spooled) == (1, 0)
+
+
+@pytest.mark.parametrize("has_later_message", [False, True])
+def test_a_store_that_shows_no_secret_lets_no_command_delete_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_later_message: bool
+) -> None:
+    """A shell without the application's RECOLLECT_SECRET takes the application's batches for those
+    of another secret. An empty store, or one whose first message another secret stored, accepts
+    every secret."""
+    monkeypatch.setenv("RECOLLECT_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "m.db"
+    monkeypatch.setenv("RECOLLECT_STORE__URL", str(file))
+    hello = {"messages": [{"role": "user", "content": "hello"}]}
+
+    async def store_hello() -> None:
+        async with open_memory(store=file, embedders=[]) as memory:
+            await memory.prepare("s", hello)
+            assert not await memory.settle()
+
+    async def fill() -> None:
+        await (await open_store(str(file), space="default")).close()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RECOLLECT_SECRET", "the one of the application")
+            if has_later_message:
+                await store_hello()
+                with apsw.Connection(str(file)) as opened:  # as an earlier version left the file
+                    opened.execute("DELETE FROM meta WHERE key = 'secret mark'")
+            spool = await open_spool(str(file), space="default")
+            await spool.append(b"a batch of the application")
+            await spool.close()
+
+    asyncio.run(fill())
+    CliRunner().invoke(main, ["doctor"])  # records no secret either
+    refused = CliRunner().invoke(main, ["memory", "check", "--discard"])
+    assert "RECOLLECT_SECRET" in refused.stderr
+    assert refused.exit_code
+    monkeypatch.setenv("RECOLLECT_SECRET", "the one of the application")
+    assert state_of(str(file)) == (1, 0)
+    asyncio.run(store_hello())  # the command recorded no secret
+    told = CliRunner().invoke(main, ["memory", "check", "--discard", "--json"])
+    assert json.loads(told.stdout)["discarded"] == 0

@@ -63,6 +63,20 @@ async def check_secret(store: OpenedT, url: str | None, *, draws: bool = False) 
     return store
 
 
+async def shows_secret(store: Store, url: str | None) -> bool:
+    """Return whether a record, or the oldest message, shows that this secret made the ids of a
+    store; raise WrongSecret if another secret made them. An empty store shows and records none."""
+    from recollect.adapters.stores.sqlite import SQLiteStore
+
+    opened: Any = store
+    is_file = isinstance(store, SQLiteStore)
+    record = await (opened.secret_mark() if is_file else opened.fleet.secret_records())
+    comparison = await _compare_ids(store, deployment_secret())
+    if record or comparison.messages:
+        await check_secret(opened, url)
+    return bool(record) or comparison.oldest_fits
+
+
 async def unlock(
     fleet: PostgresFleet, url: str, *, draws: bool = False, compares: bool = True
 ) -> bytes:
