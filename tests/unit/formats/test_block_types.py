@@ -15,7 +15,7 @@ from tests.unit.compaction.histories import entries_of
 from recollect.core.compaction.cut import bound_spans
 from recollect.core.engine import Engine, Session
 from recollect.core.formats.anthropic import BLOCK_TYPES as ANTHROPIC_TYPES
-from recollect.core.formats.blocks import BlockType, call_type, other_type, result_type
+from recollect.core.formats.blocks import BlockType, call_type, other_types, result_type
 from recollect.core.formats.codec import CODECS
 from recollect.core.formats.openai_responses import BLOCK_TYPES as RESPONSES_TYPES
 from recollect.core.values.model import FormatName
@@ -25,9 +25,8 @@ from recollect.testing.provider_rules import violations
 LARGE = build({"window_tokens": 5_000_000})
 SMALL = build({"window_tokens": 4_000})
 CHAT_TYPES = (
-    *(other_type(name, "user") for name in ("text", "image_url", "input_audio", "file")),
-    other_type("refusal"),
-    other_type("audio"),
+    *other_types("user", "text", "image_url", "input_audio", "file"),
+    *other_types("assistant", "refusal", "audio"),
     call_type("function", "client", "id"),
     call_type("custom", "client", "id"),
     result_type("tool", "client", ("function", "custom"), "tool_call_id", "tool"),

@@ -19,10 +19,9 @@ from recollect.core.formats.blocks import (
     call_type,
     first_tool,
     fit_result,
-    images_of,
     mapping,
     mappings,
-    other_type,
+    other_types,
     read_content,
     read_wire,
     removal_of,
@@ -31,10 +30,12 @@ from recollect.core.formats.blocks import (
     rewrite_flaws,
     text_block,
     text_in,
+    thinking_block,
     tool_call_block,
     tool_name,
     wire_flaws,
     word,
+    write_blocks,
 )
 from recollect.core.formats.json_text import Fields, encode, text_of
 from recollect.core.formats.summaries import is_summary
@@ -87,36 +88,24 @@ _EVENTS: Final = frozenset(
 )
 
 
-def _server_result(name: str, call: str = "server_tool_use") -> BlockType:
-    return result_type(name, "provider", (call,), "tool_use_id", "assistant")
+def _server_results(call: str, *names: str) -> Iterator[BlockType]:
+    return (result_type(name, "provider", (call,), "tool_use_id", "assistant") for name in names)
 
 
 BLOCK_TYPES: Final = (
-    other_type("text", "user"),
-    other_type("image", "user"),
-    other_type("document", "user"),
-    other_type("search_result", "user"),
-    other_type("container_upload", "user"),
-    other_type("mid_conv_system", "user"),
-    other_type("thinking"),
-    other_type("redacted_thinking"),
-    other_type("compaction"),
-    other_type("fallback"),
-    other_type("mcp_tool_listing"),
-    other_type("tool_addition", "user"),
-    other_type("tool_removal", "user"),
+    *other_types("user", "text", "image", "document", "search_result", "container_upload"),
+    *other_types("user", "mid_conv_system", "tool_addition", "tool_removal"),
+    *other_types("assistant", "thinking", "redacted_thinking", "compaction", "fallback"),
+    *other_types("assistant", "mcp_tool_listing"),
     call_type("tool_use", "client", "id"),
     result_type("tool_result", "client", ("tool_use",), "tool_use_id", "user"),
     call_type("server_tool_use", "provider", "id"),
-    _server_result("web_search_tool_result"),
-    _server_result("web_fetch_tool_result"),
-    _server_result("code_execution_tool_result"),
-    _server_result("bash_code_execution_tool_result"),
-    _server_result("text_editor_code_execution_tool_result"),
-    _server_result("tool_search_tool_result"),
-    _server_result("advisor_tool_result"),
+    *_server_results("server_tool_use", "web_search_tool_result", "web_fetch_tool_result"),
+    *_server_results("server_tool_use", "code_execution_tool_result", "tool_search_tool_result"),
+    *_server_results("server_tool_use", "bash_code_execution_tool_result", "advisor_tool_result"),
+    *_server_results("server_tool_use", "text_editor_code_execution_tool_result"),
     call_type("mcp_tool_use", "provider", "id"),
-    _server_result("mcp_tool_result", "mcp_tool_use"),
+    *_server_results("mcp_tool_use", "mcp_tool_result"),
 )
 
 ANTHROPIC_TYPES: Final = {row.name: row for row in BLOCK_TYPES}
@@ -176,8 +165,7 @@ class AnthropicCodec:
                 continue
             content = _write_reply(message, is_own) if role == "assistant" else _write_user(message)
             if content:
-                body = {"role": role, "content": content}
-                messages.append(WireMessage(body=body, source=index))
+                messages.append(WireMessage(body={"role": role, "content": content}, source=index))
                 answering = False
         return messages
 
@@ -191,23 +179,11 @@ class AnthropicCodec:
             if kind == "text" and block.get("text"):
                 blocks.append(text_block(str(block["text"])))
             elif kind == "thinking":
-                blocks.append(
-                    {
-                        "type": "thinking",
-                        "thinking": str(block.get("thinking") or ""),
-                        "thinkingSignature": str(block.get("signature") or ""),
-                    }
-                )
+                text, signature = block.get("thinking"), block.get("signature")
+                blocks.append(thinking_block(str(text or ""), str(signature or "")))
             elif kind == "redacted_thinking":
-                data = str(block.get("data") or "")
-                blocks.append(
-                    {
-                        "type": "thinking",
-                        "thinking": "",
-                        "thinkingSignature": data,
-                        "redacted": True,
-                    }
-                )
+                sealed_block = thinking_block("", str(block.get("data") or ""))
+                blocks.append({**sealed_block, "redacted": True})
             elif kind == "tool_use":
                 blocks.append(
                     tool_call_block(block.get("id"), block.get("name"), block.get("input"))
@@ -416,18 +392,13 @@ def _write_user(message: Mapping[str, Any]) -> str | list[dict[str, Any]]:
     content = message.get("content")
     if isinstance(content, str):
         return content
-    return _write_blocks(blocks_of(message))
+    return write_blocks(blocks_of(message), "text", _write_image)
 
 
-def _write_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    wire_blocks: list[dict[str, Any]] = []
-    for block in blocks:
-        if text := text_in(block):
-            wire_blocks.append({"type": "text", "text": text})
-        for media_type, data in images_of([block]):
-            source = {"type": "base64", "media_type": media_type, "data": data}
-            wire_blocks.append({"type": "image", "source": source})
-    return wire_blocks
+def _write_image(image: tuple[str, str]) -> dict[str, Any]:
+    media_type, data = image
+    source = {"type": "base64", "media_type": media_type, "data": data}
+    return {"type": "image", "source": source}
 
 
 def _write_reply(message: Mapping[str, Any], is_own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
@@ -468,8 +439,7 @@ def _write_thinking(block: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _write_result(message: Mapping[str, Any]) -> dict[str, Any]:
-    blocks = blocks_of(message)
-    content = _write_blocks(blocks)
+    content = write_blocks(blocks_of(message), "text", _write_image)
     only_text = len(content) == 1 and content[0]["type"] == "text"
     result: dict[str, Any] = {
         "type": "tool_result",
@@ -550,8 +520,7 @@ class AnthropicAssembling:
         usage = dict(mapping(self._message.get("usage")))
         usage.update((name, value) for name, value in usage_items if value is not None)
         further = {key: event[key] for key in event if key not in ("type", "delta", "usage")}
-        delta = mapping(event.get("delta"))
-        self._message = {**self._message, **further, **delta, "usage": usage}
+        self._message = {**self._message, **further, **mapping(event.get("delta")), "usage": usage}
 
 
 def _anthropic_words(fields: Mapping[str, Any]) -> Iterator[ReplyEvent]:

@@ -4,7 +4,7 @@ unknown block becomes `Other` and is passed on unchanged."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Final, Literal, TypeAlias
@@ -320,6 +320,20 @@ def images_of(blocks: Iterable[Mapping[str, Any]]) -> list[tuple[str, str]]:
     ]
 
 
+def write_blocks(
+    blocks: Iterable[Mapping[str, Any]],
+    text_type: str,
+    write_image: Callable[[tuple[str, str]], dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Write the texts and images of pi's blocks as blocks of a wire format."""
+    wire_blocks: list[dict[str, Any]] = []
+    for block in blocks:
+        if text := text_in(block):
+            wire_blocks.append({"type": text_type, "text": text})
+        wire_blocks += map(write_image, images_of([block]))
+    return wire_blocks
+
+
 def data_address(image: tuple[str, str]) -> str:
     """Return an image as the `data:` URL that OpenAI's formats take."""
     return f"data:{image[0]};base64,{image[1]}"
@@ -375,8 +389,8 @@ def pair_types(call: str, output: str, run_by: RunBy = "client") -> tuple[BlockT
     return call_type(call, run_by, "call_id"), result
 
 
-def other_type(name: str, said_by: Role = "assistant") -> BlockType:
-    return BlockType(name=name, said_by=said_by)
+def other_types(said_by: Role, *names: str) -> tuple[BlockType, ...]:
+    return tuple(BlockType(name=name, said_by=said_by) for name in names)
 
 
 def first_tool(body: Fields) -> Fields:
@@ -396,6 +410,10 @@ def mappings(value: Any) -> list[Mapping[str, Any]]:
 
 def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
+
+
+def thinking_block(text: str, signature: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": text, "thinkingSignature": signature}
 
 
 def tool_call_block(name_of_call: Any, tool: Any, raw_arguments: Any) -> dict[str, Any]:

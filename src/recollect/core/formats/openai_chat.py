@@ -26,11 +26,12 @@ from recollect.core.formats.blocks import (
     reword_answer,
     rewrite_flaws,
     text_block,
-    text_in,
     texts_of,
+    thinking_block,
     tool_call_block,
     wire_flaws,
     word,
+    write_blocks,
 )
 from recollect.core.formats.json_text import Fields, canonical, encode, plain_mapping, text_of
 from recollect.core.formats.summaries import is_summary
@@ -144,9 +145,7 @@ class OpenAIChatCodec:
         blocks: list[dict[str, Any]] = []
         reasoning = message.get(REASONING_FIELD)
         if isinstance(reasoning, str) and reasoning:
-            blocks.append(
-                {"type": "thinking", "thinking": reasoning, "thinkingSignature": REASONING_FIELD}
-            )
+            blocks.append(thinking_block(reasoning, REASONING_FIELD))
         content = message.get("content")
         if isinstance(content, str) and content:
             blocks.append(text_block(content))
@@ -337,12 +336,7 @@ def _write_user(message: Mapping[str, Any]) -> dict[str, Any] | None:
     if not images_of(blocks):
         texts = texts_of(blocks)
         return {"role": "user", "content": "\n".join(texts)} if texts else None
-    content: list[dict[str, Any]] = []
-    for block in blocks:
-        if text := text_in(block):
-            content.append({"type": "text", "text": text})
-        content.extend(_write_image(image) for image in images_of([block]))
-    return {"role": "user", "content": content}
+    return {"role": "user", "content": write_blocks(blocks, "text", _write_image)}
 
 
 def _write_reply(message: Mapping[str, Any], is_own: bool) -> dict[str, Any] | None:  # noqa: FBT001

@@ -21,10 +21,9 @@ from recollect.core.formats.blocks import (
     call_type,
     data_address,
     fit_result,
-    images_of,
     mapping,
     mappings,
-    other_type,
+    other_types,
     pair_types,
     read_arguments,
     read_content,
@@ -37,11 +36,13 @@ from recollect.core.formats.blocks import (
     rewrite_flaws,
     text_block,
     text_in,
+    thinking_block,
     tool_call_block,
     tool_name,
     wire_flaws,
     without_cache_marks,
     word,
+    write_blocks,
 )
 from recollect.core.formats.json_text import (
     Fields,
@@ -132,19 +133,11 @@ _UNFINISHED = frozenset({"failed", "cancelled", "queued", "in_progress"})
 """States of a reply whose items are not (yet) part of a history."""
 
 BLOCK_TYPES: Final = (
-    other_type("message", "user"),
-    other_type("reasoning"),
-    other_type("compaction"),
-    other_type("compaction_trigger", "user"),
-    other_type("item_reference"),
-    other_type("agent_message"),
-    other_type("additional_tools", "system"),
-    other_type("configuration_update", "system"),
-    other_type("file_search_call"),
-    other_type("web_search_call"),
-    other_type("code_interpreter_call"),
-    other_type("image_generation_call"),
-    other_type("mcp_list_tools"),
+    *other_types("user", "message", "compaction_trigger"),
+    *other_types("assistant", "reasoning", "compaction", "item_reference", "agent_message"),
+    *other_types("system", "additional_tools", "configuration_update"),
+    *other_types("assistant", "file_search_call", "web_search_call", "code_interpreter_call"),
+    *other_types("assistant", "image_generation_call", "mcp_list_tools"),
     call_type("function_call", "client", "call_id"),
     result_type(
         "function_call_output",
@@ -218,7 +211,7 @@ class OpenAIResponsesCodec:
             elif role == "toolResult":
                 wire_items = [_write_result(message)]
             else:
-                content = _write_blocks(blocks_of(message))
+                content = write_blocks(blocks_of(message), "input_text", _write_image)
                 wire_items = (
                     [{"type": "message", "role": "user", "content": content}] if content else []
                 )
@@ -231,13 +224,7 @@ class OpenAIResponsesCodec:
             kind = item.get("type")
             if kind == "reasoning":
                 texts = [str(part.get("text") or "") for part in mappings(item.get("summary"))]
-                blocks.append(
-                    {
-                        "type": "thinking",
-                        "thinking": "\n\n".join(texts),
-                        "thinkingSignature": stringify(dict(item)),
-                    }
-                )
+                blocks.append(thinking_block("\n\n".join(texts), stringify(dict(item))))
             elif kind == "message":
                 parts = mappings(item.get("content"))
                 text = "".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
@@ -426,8 +413,7 @@ def _result(wire: dict[str, Any]) -> ToolResult:
 
 def _read_other(wire: dict[str, Any], kind: str, row: BlockType | None) -> Part:
     if kind == "reasoning":
-        summary = wire.get("summary")
-        texts = [part.text for part in read_content(summary) if isinstance(part, Text)]
+        texts = [part.text for part in read_content(wire.get("summary")) if isinstance(part, Text)]
         seal = wire.get("encrypted_content")
         return Thinking(text="\n".join(texts), sealed=seal if isinstance(seal, str) else None)
     part = Other(kind=kind, payload=canonical(without_cache_marks(wire)))
@@ -440,15 +426,8 @@ def _read_other(wire: dict[str, Any], kind: str, row: BlockType | None) -> Part:
     return replace(part, answers=link, certain=row.pair == "result")
 
 
-def _write_blocks(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    wire_blocks: list[dict[str, Any]] = []
-    for block in blocks:
-        if text := text_in(block):
-            wire_blocks.append({"type": "input_text", "text": text})
-        for image in images_of([block]):
-            address = data_address(image)
-            wire_blocks.append({"type": "input_image", "detail": "auto", "image_url": address})
-    return wire_blocks
+def _write_image(image: tuple[str, str]) -> dict[str, Any]:
+    return {"type": "input_image", "detail": "auto", "image_url": data_address(image)}
 
 
 def _write_reply(message: Mapping[str, Any], is_own: bool) -> list[dict[str, Any]]:  # noqa: FBT001
@@ -509,7 +488,7 @@ def _write_call(block: Mapping[str, Any], *, keeps_ids: bool) -> dict[str, Any]:
 
 
 def _write_result(message: Mapping[str, Any]) -> dict[str, Any]:
-    content = _write_blocks(blocks_of(message))
+    content = write_blocks(blocks_of(message), "input_text", _write_image)
     only_text = len(content) == 1 and content[0]["type"] == "input_text"
     output: Any = content[0]["text"] if only_text else content or ""
     return {

@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, get_args
 
-from recollect.core.formats.json_text import decode, number_at, object_lines, stringify, text_at
+from recollect.core.formats.json_text import (
+    ObjectLine,
+    decode,
+    number_at,
+    object_lines,
+    stringify,
+    text_at,
+)
 from recollect.core.values.fact import Change, EvidenceSpan, Fact, FactType, MadeBy, type_named
 from recollect.core.values.message import Role
 from recollect.core.values.segment import FLOAT_BYTES, Segment, SegmentId, Trust
@@ -96,12 +103,9 @@ _ROLES: Final[dict[str, Role]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentLine:
+class SegmentLine(ObjectLine):
     """One line of `segments.jsonl`."""
 
-    number: int
-    line: str = field(repr=False)
-    value: dict[str, Any] = field(repr=False)
     id: str
     session: str
     role: Role
@@ -252,16 +256,11 @@ _TYPES: Final[dict[str, FactType]] = {name: name for name in get_args(FactType)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnowledgeLine:
+class KnowledgeLine(ObjectLine):
     """One line of `knowledge.jsonl`."""
 
-    number: int
-    line: str = field(repr=False)
-    value: dict[str, Any] = field(repr=False)
     id: str
     type: FactType
-    content: str = field(repr=False)
-    context: str = field(repr=False)
     said_at: float | None
     superseded_by: str | None
 
@@ -269,9 +268,9 @@ class KnowledgeLine:
 def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iterator[KnowledgeLine]:
     for line in object_lines(lines, passed_over):
         value = line.value
-        name, content = text_at(value, "id"), text_at(value, "content")
+        name = text_at(value, "id")
         kind = _TYPES.get(text_at(value, "type") or "")
-        if name is None or content is None or kind is None:
+        if name is None or text_at(value, "content") is None or kind is None:
             problem = "a type that is not known" if kind is None else "no text in id or content"
             passed_over.append(f"line {line.number}: {problem}")
             continue
@@ -281,8 +280,6 @@ def read_knowledge_lines(lines: Iterable[bytes], passed_over: list[str]) -> Iter
             value=value,
             id=name,
             type=kind,
-            content=content,
-            context=text_at(value, "context") or "",
             said_at=_seconds(value, "timestamp"),
             superseded_by=text_at(value, "supersededBy"),
         )

@@ -86,12 +86,11 @@ class PiCodec:
         flaws = [*wire_flaws(raw), *rewrite_flaws(wire, _fit(wire))]
         for block in mappings(wire.get("content")):
             flaws += rewrite_flaws(block, _fit_call(block))
-        ending = _ENDINGS.get(word(wire, "stopReason"), "complete")
         return Message(
             role=role,
             parts=parts,
             raw=raw,
-            ending=ending,
+            ending=_ENDINGS.get(word(wire, "stopReason"), "complete"),
             flaws=tuple(flaws),
             summary=wire_role in SUMMARY_ROLES or is_summary(role, parts),
         )

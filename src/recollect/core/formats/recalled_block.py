@@ -57,10 +57,9 @@ def write_openclaw_block(facts: Sequence[RecalledFact], passages: Sequence[Recal
         lines = [defuse_tags(f"- [{fact.type}] {fact.text}") for fact in facts]
         sections.append("\n".join(["<knowledge>", *lines, "</knowledge>"]))
     if passages:
-        sorted_passages = sorted(passages, key=lambda passage: passage.order)
         lines = [
             defuse_tags(f"[{passage.said_at} {passage.role}] {passage.text}")
-            for passage in sorted_passages
+            for passage in sorted(passages, key=lambda passage: passage.order)
         ]
         sections.append("<detail>\n" + "\n\n".join(lines) + "\n</detail>")
     return "\n\n".join([*sections, BLOCK_CLOSING])

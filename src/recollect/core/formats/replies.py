@@ -93,8 +93,7 @@ def token_count(fields: Mapping[str, Any], name: str) -> int:
 def read_cleared_tokens(reply: Any) -> int:
     """Return the number of input tokens that the provider removed from the request (Anthropic's
     context editing). Reported usage does not include these tokens."""
-    management = plain_mapping(plain_mapping(reply).get("context_management"))
-    edits = management.get("applied_edits")
+    edits = plain_mapping(plain_mapping(reply).get("context_management")).get("applied_edits")
     edit_list = edits if isinstance(edits, list) else ()
     return sum(token_count(plain_mapping(edit), "cleared_input_tokens") for edit in edit_list)
 
@@ -190,6 +189,5 @@ def _event_fields(event: Any) -> Mapping[str, Any]:
     dump = getattr(event, "model_dump", None)
     if callable(dump):
         # pydantic's warnings quote message content
-        fields = dump(mode="json", exclude_unset=True, exclude={"snapshot"}, warnings=False)
-        return mapping(fields)
+        return mapping(dump(mode="json", exclude_unset=True, exclude={"snapshot"}, warnings=False))
     return mapping(decode(encode(event)))

@@ -34,28 +34,16 @@ LOOKED_AT = (*SYSTEM_KEYS, *CONTINUING_KEYS, *OUTPUT_KEYS, "tools", "model", "th
 
 
 _ABSENT = msgspec.Raw()
-
-
-class _Body(msgspec.Struct):
-    """Fields of a body. msgspec finds all of them in one pass over the bytes."""
-
-    messages: list[msgspec.Raw] | None = None
-    input: msgspec.Raw = _ABSENT
-    system: msgspec.Raw = _ABSENT
-    instructions: msgspec.Raw = _ABSENT
-    systemPrompt: msgspec.Raw = _ABSENT  # noqa: N815 - a key of the wire
-    tools: msgspec.Raw = _ABSENT
-    model: msgspec.Raw = _ABSENT
-    previous_response_id: msgspec.Raw = _ABSENT
-    conversation: msgspec.Raw = _ABSENT
-    thinking: msgspec.Raw = _ABSENT
-    cache_control: msgspec.Raw = _ABSENT
-    max_tokens: msgspec.Raw = _ABSENT
-    max_completion_tokens: msgspec.Raw = _ABSENT
-    max_output_tokens: msgspec.Raw = _ABSENT
-
-
-_BODY = msgspec.json.Decoder(_Body)
+_BODY: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "_Body",
+        [
+            ("messages", list[msgspec.Raw] | None, None),
+            *((name, msgspec.Raw, _ABSENT) for name in (*LOOKED_AT, "input")),
+        ],
+    )
+)
+"""Finds the fields of a body in one pass over its bytes."""
 
 
 def split_request(
@@ -233,8 +221,7 @@ def _split_body(body: bytes, format_name: FormatName | None) -> Request:
             raise FormatError("a request needs `messages` or `input`; this body has neither")
         field = "input"
         messages = _input_items(spans["input"])
-    request = _request(format_name, field, _check_messages(messages, field), spans)
-    return replace(request, body=body)
+    return replace(_request(format_name, field, _check_messages(messages, field), spans), body=body)
 
 
 def _check_messages(messages: list[bytes], field: str) -> list[bytes]:
@@ -347,8 +334,7 @@ def _thinks(format_name: FormatName, raw: bytes | None) -> bool:
 
 def _output_tokens(spans: Mapping[str, bytes]) -> int | None:
     values = [decode(spans[key]) for key in OUTPUT_KEYS if key in spans]
-    counts = [value for value in values if isinstance(value, int) and value > 0]
-    return max(counts, default=None)
+    return max([value for value in values if isinstance(value, int) and value > 0], default=None)
 
 
 def _text_or_none(raw: bytes | None) -> str | None:

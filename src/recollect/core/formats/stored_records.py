@@ -105,7 +105,7 @@ class StateWriter:
                 _DEFLATED,
                 _deflate(opening),
                 *self._pack_edits(state.edits, mask),
-                _deflate_end(closing),
+                _deflate(closing, zlib.Z_FINISH),
             ]
         )
 
@@ -140,17 +140,12 @@ def _split_chunks(edits: tuple[Edit, ...]) -> Iterator[tuple[Edit, ...]]:
         yield from (group[index : index + size] for index in range(0, len(group), size))
 
 
-def _deflate(raw: bytes) -> bytes:
+def _deflate(raw: bytes, flush_mode: int = zlib.Z_FULL_FLUSH) -> bytes:
     packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
-    return packer.compress(raw) + packer.flush(zlib.Z_FULL_FLUSH)
+    return packer.compress(raw) + packer.flush(flush_mode)
 
 
 _COMMA: Final = _deflate(b",")
-
-
-def _deflate_end(raw: bytes) -> bytes:
-    packer = zlib.compressobj(1, wbits=-zlib.MAX_WBITS)
-    return packer.compress(raw) + packer.flush()
 
 
 def read_state(
@@ -192,8 +187,7 @@ def _state_record(raw: bytes) -> dict[str, Any]:
 def split_state(state: SessionState) -> bytes:
     """Write the state without its path, for a store that keeps the path separately. A long state is
     compressed, because it is written every turn."""
-    bare = replace(state, path=(), ids=())
-    return _pack(write_state(bare, apart=state.ids, path=state.path))
+    return _pack(write_state(replace(state, path=(), ids=()), apart=state.ids, path=state.path))
 
 
 def join_state(raw: bytes, path: tuple[EntryKey, ...], ids: tuple[MessageId, ...]) -> SessionState:

@@ -102,9 +102,8 @@ def read_outcomes(raw: bytes) -> OutcomeChanges:
             tuple([read_reason(reason_record) for reason_record in row])
             for row in record["reasons"]
         ]
-        places = list(_places(record["at"]))
         columns = zip(
-            places,
+            list(_places(record["at"])),
             split_keys(record["keys"]),
             record["kinds"],
             record["roles"],

@@ -83,35 +83,31 @@ class CodexReader:
 
     def feed(self, data: bytes) -> None:
         rollout = self._rollout
-        passed_over = rollout.passed_over
-        for record in records(data, passed_over=passed_over, before=self._lines):
+        for record in records(data, passed_over=rollout.passed_over, before=self._lines):
             _take(record, rollout)
         self._lines += data.count(b"\n")
 
     def session(self) -> RecordedSession:
-        return _session(self._rollout)
-
-
-def _session(rollout: _Rollout) -> RecordedSession:
-    meta, runs = rollout.meta or {}, rollout.runs.so_far()
-    instructions = mapping_of(meta.get("base_instructions")).get("text")
-    tools = meta.get("dynamic_tools")
-    return RecordedSession(
-        kind="codex",
-        format="openai-responses",
-        items=runs.with_usage(rollout.items),
-        requests=runs.requests(),
-        session_id=text_of(meta, "id"),
-        version=text_of(meta, "cli_version"),
-        model=rollout.model,
-        window_tokens=rollout.window_tokens,
-        system=instructions if isinstance(instructions, str) else text_of(meta, "instructions"),
-        tools=tools.decode() if tools is not None and array_items(tools) else None,
-        compactions=len(rollout.compactions),
-        host_compactions=tuple(rollout.compactions),
-        current=rollout.context,
-        passed_over=tuple(rollout.passed_over),
-    )
+        rollout = self._rollout
+        meta, runs = rollout.meta or {}, rollout.runs.so_far()
+        instructions = mapping_of(meta.get("base_instructions")).get("text")
+        tools = meta.get("dynamic_tools")
+        return RecordedSession(
+            kind="codex",
+            format="openai-responses",
+            items=runs.with_usage(rollout.items),
+            requests=runs.requests(),
+            session_id=text_of(meta, "id"),
+            version=text_of(meta, "cli_version"),
+            model=rollout.model,
+            window_tokens=rollout.window_tokens,
+            system=instructions if isinstance(instructions, str) else text_of(meta, "instructions"),
+            tools=tools.decode() if tools is not None and array_items(tools) else None,
+            compactions=len(rollout.compactions),
+            host_compactions=tuple(rollout.compactions),
+            current=rollout.context,
+            passed_over=tuple(rollout.passed_over),
+        )
 
 
 def _take(record: Record, rollout: _Rollout) -> None:
@@ -142,9 +138,8 @@ def _take_item(raw: bytes, payload: Fields, record: Record, rollout: _Rollout) -
     if rollout.compactions and not rollout.compactions[-1].is_answered:
         compaction = rollout.compactions[-1]
         texts = (compaction.returned_text, *returned_texts(raw, payload))
-        returned_text = "\n".join(filter(None, texts))
         rollout.compactions[-1] = replace(
-            compaction, returned_text=returned_text, is_answered=by_model
+            compaction, returned_text="\n".join(filter(None, texts)), is_answered=by_model
         )
     if by_model:
         rollout.runs.answer(item, shown_items=before)

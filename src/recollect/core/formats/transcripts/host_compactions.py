@@ -47,8 +47,7 @@ def read_attached(line: int, fields: Fields) -> Attached | None:
         return Attached(line, "\n".join(_strings(attachment.get("content"))), by_recollect=True)
     if attachment.get("type") not in _REATTACHED:
         return None
-    rendered = value_of(fields.get("rendered"))
-    texts = _strings(rendered) or _strings(attachment.get("content"))
+    texts = _strings(value_of(fields.get("rendered"))) or _strings(attachment.get("content"))
     return Attached(line, "\n".join(texts), by_recollect=False)
 
 
