@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recollect.core.search.bm25 import inverse_document_frequency
-from recollect.core.values.batch import Batch, NewJob, WriteResult, extract_key
+from recollect.core.values.batch import Batch, NewJob, WriteResult
 from recollect.core.values.compaction import CompactionRecord
 from recollect.core.values.fact import EvidenceSpan, Fact, FactId, fact_identity, still_supported
 from recollect.core.values.message import MessageId
@@ -31,18 +31,15 @@ NUMBER_MAX: Final = 2**53
 
 def require_storable(batch: Batch) -> None:
     """Raise BatchRefused if the batch contains values that no store can hold."""
-    for name, times in _collect_times(batch).items():
-        if not all(isinstance(time, int | float) and _is_within_limits(time) for time in times):
-            raise BatchRefused(f"the batch cannot be stored: {name} is not a time")
-    for name, numbers in _collect_numbers(batch).items():
-        if not all(isinstance(number, int) and _is_within_limits(number) for number in numbers):
-            raise BatchRefused(
-                f"the batch cannot be stored: {name} is not a whole number within 2**53"
-            )
-
-
-def _is_within_limits(value: float) -> bool:
-    return -NUMBER_MAX <= value <= NUMBER_MAX  # false for a NaN
+    for kind, requirement, values_by_name in (
+        (int | float, "a time", _collect_times(batch)),
+        (int, "a whole number within 2**53", _collect_numbers(batch)),
+    ):
+        for name, values in values_by_name.items():  # a NaN is not within any limits
+            if not all(
+                isinstance(value, kind) and -NUMBER_MAX <= value <= NUMBER_MAX for value in values
+            ):
+                raise BatchRefused(f"the batch cannot be stored: {name} is not {requirement}")
 
 
 def _collect_times(batch: Batch) -> dict[str, Iterable[object]]:
@@ -186,11 +183,6 @@ def session_mark(session: str) -> str:
     """Return the tombstone's key of a session's read position, with the name hashed."""
     name_bytes = session.encode("utf-8", "surrogatepass")
     return blake2b(name_bytes, digest_size=16, person=b"recollect-read").hexdigest()
-
-
-def extract_keys(sessions: Iterable[str]) -> list[str]:
-    """Return the keys of the jobs that extract facts from these sessions."""
-    return [extract_key(name, left=is_left) for name in sessions for is_left in (False, True)]
 
 
 def choose_writable(

@@ -21,7 +21,7 @@ from recollect.core.ports import Spool, Store, read_pages
 from recollect.core.rules.patterns import TextPattern
 from recollect.core.upkeep.masks import strings_in
 from recollect.core.upkeep.searching_thread import select_in_thread
-from recollect.core.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_key
+from recollect.core.values.batch import EXTRACT_JOB, Batch, SessionWrite, extract_keys
 from recollect.core.values.fact import Fact, FactId, fact_identity, still_supported
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import Segment, SegmentId, StoredSegment
@@ -153,8 +153,7 @@ async def find_covered_facts(store: Store, order: ForgetOrder) -> tuple[Fact, ..
     matcher = OrderMatcher(order)
     if not matcher and not order.facts:
         return ()
-    facts = await store.facts(superseded=True)
-    return tuple(await select_in_thread(matcher.covers_fact, facts))
+    return tuple(await select_in_thread(matcher.covers_fact, await store.facts(superseded=True)))
 
 
 def describe_damage(spools: Iterable[Spool]) -> list[str]:
@@ -257,9 +256,7 @@ class ForgetSet:
         if self.order.by_time or not self.order.sessions:
             return batch
         sessions = self.order.sessions
-        reading = {
-            extract_key(name, left=is_left) for name in sessions for is_left in (False, True)
-        }
+        reading = extract_keys(sessions)
         return replace(
             batch,
             facts=tuple(

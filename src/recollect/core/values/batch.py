@@ -6,6 +6,7 @@ that forgetting one removes it."""
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Final, Literal, NewType, TypeAlias
@@ -83,6 +84,11 @@ def extract_key(session: str, *, left: bool) -> str:
     name_bytes = session.encode("utf-8", "surrogatepass")
     mark = blake2b(name_bytes, digest_size=12, person=b"recollect-job").hexdigest()
     return f"{'left' if left else 'idle'}:{mark}"
+
+
+def extract_keys(sessions: Iterable[str]) -> list[str]:
+    """Return the keys of the jobs that extract facts from these sessions."""
+    return [extract_key(name, left=is_left) for name in sessions for is_left in (False, True)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -556,5 +556,4 @@ def _check_cluster(check: DatabaseCheck, cluster: Cluster) -> None:
 
 
 def _parse_version(version: str) -> tuple[int, ...]:
-    parts = version.split("-")[0].split(".")
-    return tuple(int(part) for part in parts if part.isdigit())
+    return tuple(int(part) for part in version.split("-")[0].split(".") if part.isdigit())

@@ -188,10 +188,9 @@ def _count_words(
 
 async def find_candidates(work: Transaction, query: CandidateQuery) -> Candidates:
     space = await words.look_up_space(work, query)
-    pending = [
-        prepare_comparison(work, query, asked_vector, space) for asked_vector in query.vectors
-    ]
-    comparisons = await asyncio.gather(*pending)
+    comparisons = await asyncio.gather(
+        *[prepare_comparison(work, query, asked_vector, space) for asked_vector in query.vectors]
+    )
     word_matches = await words.find_by_words(work, query, space)
     rows = await _read_found_rows(work, query, space, comparisons, word_matches)
     return Candidates(

@@ -300,8 +300,7 @@ class RowInsert:
 
     def arrays(self, rows: Iterable[Sequence[Any]]) -> tuple[Raw, ...]:
         """Encode at least one row as one array per column."""
-        columns = zip(*rows, strict=True)
-        pairs = zip(self._types, columns, strict=True)
+        pairs = zip(self._types, zip(*rows, strict=True), strict=True)
         return tuple(_ENCODERS[kind](values) for kind, values in pairs)
 
 

@@ -134,8 +134,7 @@ async def read_facts(
 async def find_unembedded_facts(
     work: Transaction, embedder: str, *, limit: int
 ) -> tuple[FactText, ...]:
-    parameters = {"space": work.space_id, "name": embedder, "limit": limit}
-    rows = await work.rows(_UNEMBEDDED, parameters)
+    rows = await work.rows(_UNEMBEDDED, {"space": work.space_id, "name": embedder, "limit": limit})
     return tuple(FactText(fact=FactId(id_), text=content) for id_, content in rows)
 
 

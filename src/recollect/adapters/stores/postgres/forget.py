@@ -16,14 +16,14 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from recollect.adapters.stores.invariants import extract_keys, marks_of
+from recollect.adapters.stores.invariants import marks_of
 from recollect.adapters.stores.postgres import driver, facts, ledger, sessions, space, write
 from recollect.adapters.stores.postgres.jobs import DROP as DROP_JOBS
 from recollect.adapters.stores.postgres.jobs import store_due_at
 from recollect.adapters.stores.postgres.pool import Transaction
 from recollect.adapters.stores.postgres.words import Ints
 from recollect.core.formats.stored_records import SoughtText
-from recollect.core.values.batch import EXTRACT_JOB, Batch
+from recollect.core.values.batch import EXTRACT_JOB, Batch, extract_keys
 from recollect.core.values.fact import fact_identity
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import SegmentId
@@ -118,8 +118,7 @@ async def forget(work: Transaction, order: ForgetOrder) -> Forgotten:
         passages, vectors = await _erase_passages(work, sequences, counters)
         await work.send(_DROP_SEGMENTS, (work.space_id, sequences))
         await work.insert(write.FORGOTTEN_SEGMENTS, [row[1:] for row in targets.rows])
-    marks = [*targets.identities, *(row[1] for row in targets.places)]
-    await _put_tombstones(work, order, marks)
+    await _put_tombstones(work, order, [*targets.identities, *(row[1] for row in targets.places)])
     removed_counts = await _remove_dependents(work, order, targets)
     await space.store_counters(work, counters)
     await work.send(write.NEW_EPOCH, (work.space_id,))
@@ -154,9 +153,8 @@ async def _find_targets(work: Transaction, order: ForgetOrder) -> _Targets:
         places = [
             row for row in await work.rows(_BY_PLACE, parameters) if row[0] not in known_sequences
         ]
-    identities = {*order.message_ids, *(MessageId(row[2]) for row in by_content)}
     return _Targets(
-        identities=tuple(sorted(identities)),
+        identities=tuple(sorted({*order.message_ids, *(MessageId(row[2]) for row in by_content)})),
         rows=sorted([*by_content, *(row[:3] for row in places)]),
         places=places,
     )

@@ -174,8 +174,7 @@ async def claim(
     lease = None
     for row in rows:
         lease = Lease(**row, token=secrets.token_hex(16), expires_at=now + lease_seconds)
-        lease_values = (lease.token, lease.expires_at, work.space_id, int(lease.id))
-        await work.send(_LEASE, lease_values)
+        await work.send(_LEASE, (lease.token, lease.expires_at, work.space_id, int(lease.id)))
         if lease.cost_tokens:
             await work.send(_CHARGE, (lease.cost_tokens, work.space_id, day))
     await store_due_at(work)
@@ -218,15 +217,13 @@ async def fail(work: Transaction, lease: Lease, *, reason: str, retry_at: float 
 
 
 async def list_jobs(work: Transaction, *, limit: int = 100) -> tuple[JobRecord, ...]:
-    rows = await work.records(_LIST, (work.space_id, limit))
-    return tuple(JobRecord(**row) for row in rows)
+    return tuple(JobRecord(**row) for row in await work.records(_LIST, (work.space_id, limit)))
 
 
 async def read_queue(work: Transaction, *, day: str = "") -> QueueState:
     count_query = await work.send(_COUNTS, (work.space_id,))
     pause_query = await work.send(_PAUSED, (work.space_id,))
-    spent_query = await work.send(_SPENT, (work.space_id, day))
-    tokens = await spent_query.fetchone()
+    tokens = await (await work.send(_SPENT, (work.space_id, day))).fetchone()
     (counts,) = await count_query.records()
     return QueueState(
         paused=tuple(kind for (kind,) in await pause_query.fetchall()),

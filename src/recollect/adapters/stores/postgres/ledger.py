@@ -75,8 +75,7 @@ _DROP_PIECES: Final = """
 
 
 async def list_turns(work: Transaction, session: str) -> tuple[int, ...]:
-    rows = await work.rows(_NUMBERS, (work.space_id, session))
-    return tuple(number for (number,) in rows)
+    return tuple(number for (number,) in await work.rows(_NUMBERS, (work.space_id, session)))
 
 
 async def rebuild_turn(work: Transaction, session: str, number: int) -> RebuiltTurn | None:
@@ -126,8 +125,7 @@ async def find_rows_about(work: Transaction, ids: Collection[MessageId]) -> tupl
 
 
 async def expire(work: Transaction, *, before: float) -> int:
-    followers = await work.rows(_FOLLOWERS, {"space": work.space_id, "before": before})
-    for session, number in followers:
+    for session, number in await work.rows(_FOLLOWERS, {"space": work.space_id, "before": before}):
         all_rows = _join_rows(await _read_back(work, session, number))
         if all_rows is None:  # the turn is damaged: do not make it look complete
             continue

@@ -160,8 +160,7 @@ async def read_session(work: Transaction, session: str) -> StoredSession | None:
 
 
 async def list_sessions(work: Transaction) -> tuple[SessionSummary, ...]:
-    rows = await work.records(_SESSIONS, (work.space_id,))
-    return tuple(SessionSummary(**row) for row in rows)
+    return tuple(SessionSummary(**row) for row in await work.records(_SESSIONS, (work.space_id,)))
 
 
 async def read_passages(
@@ -191,10 +190,9 @@ async def find_unembedded(
     passage_texts, text = list[PassageText](), ""
     for id_, ordinal, start, end, body, _ in rows:
         text = text if body is None else body
-        passage = PassageText(
-            segment=id_, ordinal=ordinal, text=text[start:end], start=start, end=end
+        passage_texts.append(
+            PassageText(segment=id_, ordinal=ordinal, text=text[start:end], start=start, end=end)
         )
-        passage_texts.append(passage)
     return tuple(passage_texts), upto if is_worth_noting else 0
 
 

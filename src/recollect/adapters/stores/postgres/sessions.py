@@ -120,8 +120,7 @@ async def _write_quotes(
     for number, chunk in enumerate(chunks):
         digest = _digest(chunk)
         if stored_digests.get(number) != digest:
-            arguments = (work.space_id, session, number, digest, uuids(chunk))
-            await work.send(_PUT_QUOTES, arguments)
+            await work.send(_PUT_QUOTES, (work.space_id, session, number, digest, uuids(chunk)))
     if len(stored_digests) > len(chunks):
         await work.send(_DROP_QUOTES_FROM, (work.space_id, session, len(chunks)))
 
@@ -138,8 +137,7 @@ def _split_ids(ids: Sequence[str]) -> list[Sequence[str]]:
 
 
 def _digest(ids: Sequence[str]) -> bytes:
-    joined_ids = "\0".join(ids).encode("utf-8", "surrogatepass")
-    return blake2b(joined_ids, digest_size=16).digest()
+    return blake2b("\0".join(ids).encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 LOOKUP: Final = """

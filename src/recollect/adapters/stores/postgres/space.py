@@ -291,8 +291,7 @@ async def _replace_runs(
 
 async def _insert_run(work: Transaction, run: words.Run) -> None:
     run_number = secrets.randbits(62)
-    row = (run_number, run.first, run.last, run.passages, run.shift)
-    await work.insert(_INSERT_RUN, [row])
+    await work.insert(_INSERT_RUN, [(run_number, run.first, run.last, run.passages, run.shift)])
     for start in range(0, len(run.blocks), _BLOCKS_AT_ONCE):
         rows = [
             (run_number, block.bucket, block.part, block.first_term, block.last_term, block.raw)

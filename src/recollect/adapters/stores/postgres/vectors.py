@@ -287,10 +287,9 @@ async def prepare_comparison(
         limit = max(rerank, _RERANK_EACH * query.vector_limit)
         if allowed_numbers is None or len(allowed_numbers) > limit:
             blocks = await work.rows(ALL_SIGNS, (work.space_id, number))
-            numbers = np.frombuffer(vector.values, "<f4")
             allowed_numbers = find_nearest_by_signs(
                 blocks,
-                numbers,
+                np.frombuffer(vector.values, "<f4"),
                 limit=limit,
                 allowed_numbers=allowed_numbers,
                 left_out=space.left_out,

@@ -53,8 +53,7 @@ class _Terms(dict[tuple[bytes, str], int]):
         if len(self) >= _MAX_CACHED_TERMS:
             self.clear()
         word_bytes = key[1].encode("utf-8", "surrogatepass")
-        digest = blake2b(word_bytes, digest_size=4, key=key[0]).digest()
-        number = int.from_bytes(digest, "little")
+        number = int.from_bytes(blake2b(word_bytes, digest_size=4, key=key[0]).digest(), "little")
         self[key] = number
         return number
 
@@ -193,8 +192,7 @@ def encode_block(
 def _parts_of(raw: bytes) -> tuple[NDArray[Any], NDArray[Any], int, int]:
     kinds, size = _HEAD.unpack_from(raw)
     terms = np.frombuffer(raw, "<u4", kinds, 4)
-    ends = np.frombuffer(raw, "<u2", kinds, 4 + 4 * kinds)
-    return terms, ends, size, 4 + _TERM_BYTES * kinds
+    return terms, np.frombuffer(raw, "<u2", kinds, 4 + 4 * kinds), size, 4 + _TERM_BYTES * kinds
 
 
 Postings: TypeAlias = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
@@ -259,8 +257,7 @@ class PostingHit:
 
 
 def find_hits(rows: Forwards, query_terms: Iterable[int]) -> Iterator[PostingHit]:
-    sorted_terms = np.array(sorted(query_terms), np.uint32)
-    matches = np.flatnonzero(np.isin(rows.terms, sorted_terms))
+    matches = np.flatnonzero(np.isin(rows.terms, np.array(sorted(query_terms), np.uint32)))
     if not len(matches):
         return
     of_row = np.searchsorted(np.cumsum(rows.sizes), matches, side="right")

@@ -90,8 +90,7 @@ def scores_of(
         inverse_document_frequency(document_frequency=len(posting.passages), documents=documents)
         for posting in stored_postings
     ]
-    lengths = _read_lengths(db, all_passages).astype(np.float64)
-    damping = length_damping(lengths, average_length)
+    damping = length_damping(_read_lengths(db, all_passages).astype(np.float64), average_length)
     gains = np.repeat(weights, [len(posting.passages) for posting in stored_postings]) * saturate(
         counts, damping
     )
@@ -154,8 +153,7 @@ def _count_occurrences(occurrences: Numbers) -> tuple[Numbers, Numbers]:
     if not len(occurrences):
         return occurrences, occurrences
     starts = np.flatnonzero(np.concatenate(([True], occurrences[1:] != occurrences[:-1])))
-    counts = np.diff(np.append(starts, len(occurrences)))
-    return occurrences[starts], counts.astype(np.int64)
+    return occurrences[starts], np.diff(np.append(starts, len(occurrences))).astype(np.int64)
 
 
 def _read_lengths(db: Database, passages: Numbers) -> Numbers:

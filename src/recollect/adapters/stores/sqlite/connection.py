@@ -364,8 +364,7 @@ def read_only(path: Path, key: EncryptionKey | None) -> apsw.Connection:
             connection.pragma("schema_version")
         except apsw.NotADBError as error:
             connection.close()
-            key_error = WrongKey(f"{path} is encrypted with another key, or is not a database")
-            raise key_error from error
+            raise WrongKey(f"{path} is encrypted with another key, or is not a database") from error
     return connection
 
 

@@ -149,8 +149,7 @@ def _find_targets(db: Database, order: ForgetOrder) -> _Targets:
         conditions["said_at < ?"] = order.said_before
     if conditions:
         query = f"{_ROWS} WHERE {' AND '.join(conditions)}"  # an index serves each condition
-        values = tuple(conditions.values())
-        places = [row for row in db.rows(query, values) if row[0] not in rows]
+        places = [row for row in db.rows(query, tuple(conditions.values())) if row[0] not in rows]
     rows.update((row[0], row) for row in places)
     return _Targets(
         identities=identities,

@@ -9,11 +9,18 @@ import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from recollect.adapters.stores.invariants import extract_keys
 from recollect.adapters.stores.sqlite import columns
 from recollect.adapters.stores.sqlite.database import Database, Row
 from recollect.core.formats.stored_records import SoughtText
-from recollect.core.values.batch import EXTRACT_JOB, JobId, JobRecord, Lease, NewJob, QueueState
+from recollect.core.values.batch import (
+    EXTRACT_JOB,
+    JobId,
+    JobRecord,
+    Lease,
+    NewJob,
+    QueueState,
+    extract_keys,
+)
 from recollect.core.values.model import ModelUse
 
 _TOKEN_BYTES: Final = 16
@@ -92,8 +99,7 @@ def add_jobs(db: Database, jobs: Sequence[NewJob], tombstones: set[str]) -> None
     for job in jobs:
         job_key = job.kind, columns.pack_text(job.key)
         if tombstones.isdisjoint(job.about) and not db.rows(_WAITS, job_key):
-            packed_about = columns.pack_ids(job.about)
-            values = job.run_at, job.cost_tokens, packed_about, job.payload
+            values = job.run_at, job.cost_tokens, columns.pack_ids(job.about), job.payload
             db.run(_ADD, (db.value(_NEXT), *job_key, *values))
 
 

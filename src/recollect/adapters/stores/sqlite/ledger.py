@@ -167,8 +167,7 @@ def add_turns(db: Database, turns: Sequence[TurnRecord]) -> None:
 
 
 def list_turns(db: Database, session: str) -> tuple[int, ...]:
-    number = find_session(db, session)
-    return tuple(value for (value,) in db.rows(_NUMBERS, (number,)))
+    return tuple(value for (value,) in db.rows(_NUMBERS, (find_session(db, session),)))
 
 
 def rebuild_turn(db: Database, session: str, number: int) -> RebuiltTurn | None:
@@ -191,8 +190,7 @@ def list_records(db: Database, session: str) -> tuple[TurnRecord, ...]:
 
 def read_pieces(db: Database, hashes: Sequence[PieceHash]) -> Mapping[PieceHash, LedgerPiece]:
     rows = db.rows(_PIECES, (json_list(hashes),))
-    read = partial(_piece_from_row, SharedIds(db))
-    return {piece.hash: piece for piece in read_rows(rows, read)}
+    return {piece.hash: piece for piece in read_rows(rows, partial(_piece_from_row, SharedIds(db)))}
 
 
 def find_rows_about(db: Database, ids: Collection[MessageId]) -> tuple[PieceHash, ...]:
@@ -364,8 +362,7 @@ def add_compactions(
         if refused_keys.isdisjoint((compaction_mark(record), *record.about)):
             session = session_number(db, record.session)
             packed_about = SharedIds(db).pack(record.about)
-            body = pack_body(record.body)
-            db.run(_ADD, (session, record.number, record.at, packed_about, body))
+            db.run(_ADD, (session, record.number, record.at, packed_about, pack_body(record.body)))
 
 
 def read_compactions(db: Database, session: str) -> tuple[CompactionRecord, ...]:

@@ -40,8 +40,7 @@ WHERE g.message_id IN (SELECT value FROM json_each(?))
 def find_tombstones(db: Database, ids: Iterable[str]) -> set[str]:
     if not db.value(_ANY_TOMBSTONE):
         return set()
-    rows = db.rows(_TOMBSTONES, (json_list(set(ids)),))
-    return {row[0] for row in rows}
+    return {row[0] for row in db.rows(_TOMBSTONES, (json_list(set(ids)),))}
 
 
 def find_unquotable(db: Database, ids: Iterable[str]) -> set[str]:

@@ -175,8 +175,7 @@ def _pack(values: Floats) -> bytes:
 
 def _unpack(numbers: bytes, count: int, dimensions: int) -> Floats:
     kind = "<f2" if len(numbers) == HALF_BYTES * count * dimensions else "<f4"
-    values = np.frombuffer(numbers, dtype=kind).reshape(count, dimensions)
-    return values.astype("<f4", copy=False)
+    return np.frombuffer(numbers, dtype=kind).reshape(count, dimensions).astype("<f4", copy=False)
 
 
 def remove_vectors(db: Database, passages: Iterable[int]) -> int:
