@@ -74,8 +74,7 @@ def unit_vectors(
         raise EmbedderError(f"{embedder} returned a vector with a value that is not a number")
     if count and float(lengths.min()) < _SHORTEST:
         raise EmbedderError(f"{embedder} returned a vector of length zero")
-    units = (wide / lengths[:, None]).astype("<f4")
-    return tuple(row.tobytes() for row in units)
+    return tuple(row.tobytes() for row in (wide / lengths[:, None]).astype("<f4"))
 
 
 def nothing(dimensions: int) -> Rows:

@@ -63,8 +63,7 @@ def offer_model(source: str | None, answer: bool | None = None) -> bool:  # noqa
     _keep_answer("yes")
     try:
         with _interruptible(), ShownProgress(amount=size_text) as progress:
-            folder = models_folders()[0]
-            result = download(model, folder, source=source, progress=progress.show)
+            result = download(model, models_folders()[0], source=source, progress=progress.show)
     except EmbedderError as error:
         if not is_asked:
             raise

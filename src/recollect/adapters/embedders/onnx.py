@@ -224,7 +224,7 @@ class _Graph:
             str(folder.graph), options, providers=["CPUExecutionProvider"]
         )
         self._inputs = {
-            graph_input.name: _integers(graph_input.type)
+            graph_input.name: (np.int32 if graph_input.type == "tensor(int32)" else np.int64)
             for graph_input in self._session.get_inputs()
         }
         self._output = _choose_output(self._session.get_outputs())
@@ -250,10 +250,9 @@ class _Graph:
     def _tokens(self, text: str) -> list[int]:
         # Tokenize texts one by one: a batch would start the tokenizer's own threads, which cause a
         # warning in hosts that fork.
-        encoding = self._tokenizer.encode(
+        ids: list[int] = self._tokenizer.encode(
             self._prefix + local.readable(text, chars=self._max_chars)
-        )
-        ids: list[int] = encoding.ids
+        ).ids
         return ids or [self._pad]
 
     def _run(self, tokens: Sequence[list[int]]) -> local.Rows:
@@ -297,10 +296,6 @@ class _Graph:
                 f"{folder.graph} has the inputs {', '.join(sorted(self._inputs))}: Recollect "
                 "supports only input_ids, attention_mask and token_type_ids"
             )
-
-
-def _integers(kind: str) -> type[np.signedinteger[Any]]:
-    return np.int32 if kind == "tensor(int32)" else np.int64
 
 
 def _choose_output(outputs: Sequence[Any]) -> str:

@@ -279,8 +279,7 @@ class RemoteEmbedder:
         if not dimensions or not np.isfinite(lengths).all() or not lengths.all():
             raise self._wrong("a vector of its answer is zero or not finite")
         self._dimensions = dimensions
-        unit_vectors = (matrix / lengths).astype("<f4")
-        return [row.tobytes() for row in unit_vectors]
+        return [row.tobytes() for row in (matrix / lengths).astype("<f4")]
 
     def _wrong(self, problem: str) -> EmbedderError:
         return EmbedderError(

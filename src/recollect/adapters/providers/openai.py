@@ -184,7 +184,12 @@ def _parse_responses(reply: Mapping[str, Any]) -> ParsedReply | None:
     status = reply.get("status")
     return ParsedReply(
         text=text or "".join(refusals),
-        thinking=_reasoning(items),
+        thinking="".join(
+            str(part.get("text", ""))
+            for item in items
+            if item.get("type") == "reasoning"
+            for part in mappings(item.get("content")) or mappings(item.get("summary"))
+        ),
         calls=calls,
         stop=_responses_stop(status, reason, refused=bool(refusals), called=bool(calls)),
         stop_word=str(reason or status) if reason or status else None,
@@ -199,15 +204,6 @@ def _responses_stop(status: Any, reason: Any, *, refused: bool, called: bool) ->
     if refused:
         return "refusal"
     return "tool-calls" if called else "stop"
-
-
-def _reasoning(items: list[Mapping[str, Any]]) -> str:
-    return "".join(
-        str(part.get("text", ""))
-        for item in items
-        if item.get("type") == "reasoning"
-        for part in mappings(item.get("content")) or mappings(item.get("summary"))
-    )
 
 
 class OpenAIResponsesModel(_OpenAIModel):

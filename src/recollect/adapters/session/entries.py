@@ -294,9 +294,8 @@ def forget_entries(data: bytes, search: EntrySearch) -> EntriesForgotten:
     entries = len(values)
     values |= _withdraw_summaries(session.entries, values)
     lines, unreadable_count = _rewrite_lines(data, session, values, aged_numbers, search)
-    remaining_data = b"\n".join(lines)
     return EntriesForgotten(
-        data=remaining_data,
+        data=b"\n".join(lines),
         entries=entries + unreadable_count,
         summaries=len(values) - entries,
         left_in_names=any(

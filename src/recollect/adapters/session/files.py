@@ -101,8 +101,7 @@ def rewrite_locked(
             path.unlink()
             sync_folder(path.parent)
         elif new_data != data:
-            mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
-            replace_file(path, new_data, mode=mode)
+            replace_file(path, new_data, mode=stat.S_IMODE(os.fstat(descriptor).st_mode))
     finally:
         os.close(descriptor)
     return data

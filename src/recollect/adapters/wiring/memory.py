@@ -329,8 +329,7 @@ def critical_rules(agents_md_text: str, limit_chars: int = LIMIT_CHARS) -> str:
 
 
 def _fit_sections(sections: list[str], limit_chars: int) -> list[str]:
-    between = 2
-    left = limit_chars - between * (len(sections) - 1)
+    left = limit_chars - 2 * (len(sections) - 1)
     fitted_texts = dict.fromkeys(range(len(sections)), "")
     by_length = sorted(fitted_texts, key=lambda index: len(sections[index]))
     for finished_count, index in enumerate(by_length):

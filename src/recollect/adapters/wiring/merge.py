@@ -96,10 +96,9 @@ async def copy_memory(source: Store, target: Store, counts: MoveCounts) -> None:
 
 
 def _index_all(page: tuple[StoredSegment, ...]) -> tuple[NewSegment, ...]:
-    segments = [stored.segment for stored in page]
     return tuple(
         NewSegment(segment=segment, passages=() if segment.noise else index(segment))
-        for segment in segments
+        for segment in [stored.segment for stored in page]
     )
 
 

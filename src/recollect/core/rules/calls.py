@@ -252,8 +252,7 @@ def _join_callers(
         for c in entry.results
         if (found_group := caller.get(c)) is not None
     }
-    only_results = all(isinstance(part, ToolResult) for part in entry.parts)
-    if only_results and len(owners) == 1:
+    if all(isinstance(part, ToolResult) for part in entry.parts) and len(owners) == 1:
         owner = next(iter(owners.values()))
         owner.members.append((entry.key, None))
         owner.entries.append(index)
@@ -387,13 +386,8 @@ def _loose(entries: Sequence[Entry]) -> bool:
 
 
 def _results_not_first(message: Message) -> bool:
-    seen_other = False
-    for part in message.parts:
-        if not isinstance(part, ToolResult):
-            seen_other = True
-        elif seen_other:
-            return True
-    return False
+    is_result = [isinstance(part, ToolResult) for part in message.parts]
+    return is_result != sorted(is_result, reverse=True)
 
 
 def _has_blank(message: Message, rules: WireRules) -> bool:

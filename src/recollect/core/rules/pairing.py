@@ -142,18 +142,14 @@ def _with_ids_once(
     for row in rows:
         base = base_of(row)
         wire_id = base.message.wire_id if base else None
-        if base is None or wire_id is None:
-            unique_rows.append(row)
-        elif wire_id in seen or (
-            wire_id in reasoning_by_item and reasoning_by_item[wire_id] not in seen
-        ):
-            repairs.append(repair_of("respelled", base, None, Reason(Cause.ID_TAKEN)))
-            unique_rows.append(
-                Slot(role=row.role, pieces=pieces_of(row), base=base, anonymous=True)
-            )
-        else:
-            unique_rows.append(row)
-            seen.add(wire_id)
+        if base is not None and wire_id is not None:
+            reasoning = reasoning_by_item.get(wire_id)
+            if wire_id in seen or (reasoning is not None and reasoning not in seen):
+                repairs.append(repair_of("respelled", base, None, Reason(Cause.ID_TAKEN)))
+                row = Slot(role=row.role, pieces=pieces_of(row), base=base, anonymous=True)
+            else:
+                seen.add(wire_id)
+        unique_rows.append(row)
     return unique_rows
 
 

@@ -345,8 +345,7 @@ def settle(
         repairs.append(
             Repair(kind="opened", anchor=None, part=None, reason=Reason(Cause.ASSISTANT_FIRST))
         )
-        opening = OwnText(text=OPENING, note="opening")
-        settled_rows.append(Slot(role="user", pieces=(opening,)))
+        settled_rows.append(Slot(role="user", pieces=(OwnText(text=OPENING, note="opening"),)))
     for row in rows:
         # Here the format allows a system message; elsewhere it was turned into a user message.
         if row.role == "system":

@@ -112,10 +112,9 @@ def first_folder(agent: HistoryAgent, path: Path) -> str | None:
 
 def _find_claude_code(result: FoundHistories) -> None:
     projects = claude_code_folder() / "projects"
-    for path in _find_sorted(projects, "*/agent-*.jsonl"):
-        _leave_out(result, "claude-code", path, LeftOutReason.SUBAGENT)
-    for path in _find_sorted(projects, "*/*/subagents/agent-*.jsonl"):
-        _leave_out(result, "claude-code", path, LeftOutReason.SUBAGENT)
+    for pattern in ("*/agent-*.jsonl", "*/*/subagents/agent-*.jsonl"):
+        for path in _find_sorted(projects, pattern):
+            _leave_out(result, "claude-code", path, LeftOutReason.SUBAGENT)
     main = (
         path for path in _find_sorted(projects, "*/*.jsonl") if not path.name.startswith("agent-")
     )

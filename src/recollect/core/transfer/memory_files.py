@@ -258,8 +258,7 @@ class MemoryFiles:
     async def _look_for(self, summary: SessionSummary, look: _Scan, *, withdraw: bool) -> None:
         """Handle a stored file that was not found: it was deleted, its folder could not be listed,
         or it belongs to another workspace."""
-        settled_file = self._settled.get(summary.session)
-        if settled_file == _Settled(summary=summary) and not withdraw:
+        if self._settled.get(summary.session) == _Settled(summary=summary) and not withdraw:
             return
         label = summary.session.removeprefix(SESSION_PREFIX)
         is_ours = False

@@ -76,8 +76,7 @@ def place_items(
     parent = ROOT
     for item, reading in enumerate(readings):  # also items that no request contains
         parent = keys.setdefault(item, chain(parent, reading.id))
-    item_keys = tuple([keys[item] for item in range(len(readings))])
-    return PlacedItems(keys=item_keys, state=state)
+    return PlacedItems(keys=tuple([keys[item] for item in range(len(readings))]), state=state)
 
 
 def _follow(
@@ -268,9 +267,8 @@ async def import_transcript(
     are not compared with messages from requests, because a reader of a growing file did that
     before."""
     raws = [item.raw for item in transcript.items]
-    codec = CODECS[transcript.format]
     readings = read(
-        raws, codec, rules.secret, rules.weigher, LastRequest(), seal=rules.seal
+        raws, CODECS[transcript.format], rules.secret, rules.weigher, LastRequest(), seal=rules.seal
     ).new_readings
     session = await _session_name(store, session, transcript.kind, readings)
     stored_session = await store.session(session)

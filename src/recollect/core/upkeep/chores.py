@@ -97,8 +97,7 @@ async def embed_next(
         for passage, value in zip(next_passages, values, strict=True)
     )
     vector_set = VectorSet(embedder=embedder.name, dimensions=embedder.dimensions, vectors=vectors)
-    batch = Batch(at=clock.now(), vectors=(vector_set,) if vectors else ())
-    return batch, len(waiting) > passages
+    return Batch(at=clock.now(), vectors=(vector_set,) if vectors else ()), len(waiting) > passages
 
 
 async def _with_facts(

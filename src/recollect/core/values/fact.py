@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Final, Literal, NewType, TypeAlias
+from typing import Final, Literal, NewType, TypeAlias, get_args
 
 from recollect.core.values.message import MessageId
 from recollect.core.values.segment import SegmentId, Trust
@@ -25,15 +25,7 @@ MadeBy: TypeAlias = Literal["rules", "model", "user", "import"]
 Change: TypeAlias = Literal["update", "supersede"]
 """How a fact changes the one that it replaces: it adds detail, or contradicts it."""
 
-EXTRACTED_TYPES: Final[tuple[FactType, ...]] = (
-    "decision",
-    "implementation",
-    "config",
-    "issue",
-    "task_state",
-    "architecture",
-    "preference",
-)
+EXTRACTED_TYPES: Final[tuple[FactType, ...]] = get_args(FactType)
 
 
 def type_named(name: str) -> str:

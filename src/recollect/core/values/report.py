@@ -201,26 +201,22 @@ class Report:
         """Return the changes to the request, one phrase each; empty if it is sent unchanged."""
         fates = self.fates() if self.edits or self.repairs else ()
         counts = Counter(fate.fate for fate in fates)
-        left_count, summarized_count = counts["left out"], counts["summarized"]
         changed_keys = {fate.key for fate in fates if fate.fate == "changed"}
-        shortened_keys = {
-            edit.anchor for edit in self.edits if isinstance(edit, Shorten)
-        } & changed_keys
+        shortened_keys = {edit.anchor for edit in self.edits if isinstance(edit, Shorten)}
+        message_counts = {
+            "left out": counts["left out"],
+            "shortened": len(shortened_keys & changed_keys),
+            "shown as a summary": counts["summarized"],
+        }
         blocks = [edit for edit in self.new_edits if isinstance(edit, Insert)]
         moment = self.moment
         edited = any(not isinstance(edit, Insert) for edit in self.new_edits)
         compacted = any(line.stage == "compact" and line.outcome == "done" for line in self.lines)
         return [
-            *([f"{_count_text(left_count, 'message')} left out"] if left_count else []),
             *(
-                [f"{_count_text(len(shortened_keys), 'message')} shortened"]
-                if shortened_keys
-                else []
-            ),
-            *(
-                [f"{_count_text(summarized_count, 'message')} shown as a summary"]
-                if summarized_count
-                else []
+                f"{_count_text(count, 'message')} {outcome}"
+                for outcome, count in message_counts.items()
+                if count
             ),
             *(["compacted just now"] if compacted else []),
             *([f"edited now: {moment.reason}; {moment.price}"] if moment and edited else []),
@@ -439,10 +435,9 @@ _REPAIRED: Final[Mapping[RepairKind, tuple[str, str]]] = {
 
 
 def _write_repairs(repairs: Sequence[Repair]) -> str:
-    counts = Counter(repair.kind for repair in repairs)
     return ", ".join(
         f"{_count_text(count, _REPAIRED[kind][0])} {_REPAIRED[kind][1]}"
-        for kind, count in counts.items()
+        for kind, count in Counter(repair.kind for repair in repairs).items()
     )
 
 
