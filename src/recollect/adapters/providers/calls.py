@@ -258,15 +258,16 @@ class Reply:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        return await http.attempt(self._read_next(seconds))
+
+        async def read_next() -> bytes | None:
+            async with asyncio.timeout(seconds):
+                return await anext(self._unread_body, None)
+
+        return await http.attempt(read_next())
 
     async def close(self) -> None:
         """Release the connection. If the reply was not read to its end, close the connection."""
         await self._exit_stack.aclose()
-
-    async def _read_next(self, seconds: float) -> bytes | None:
-        async with asyncio.timeout(seconds):
-            return await anext(self._unread_body, None)
 
 
 class Calls:
@@ -294,7 +295,7 @@ class Calls:
         deadline = time.monotonic() + self._deadline
         reply = await self._begin_until(path, body, deadline)
         try:
-            return await self._read_until(reply, deadline)
+            return await self.read_rest(reply, deadline)
         finally:
             await reply.close()
 
@@ -308,9 +309,6 @@ class Calls:
         if isinstance(piece, http.NetworkTrouble):
             raise self._failure(piece).error
         return piece
-
-    async def read_rest(self, reply: Reply) -> bytes:
-        return await self._read_until(reply, None)
 
     async def end(self, reply: Reply) -> None:
         """Close a reply after its last event. A reply read to its end keeps the connection open."""
@@ -331,20 +329,15 @@ class Calls:
 
     async def _begin_until(self, path: str, body: Body, deadline: float) -> Reply:
         content = await asyncio.to_thread(encode, body.fields)
-        return await http.try_again(
-            lambda: self._try_once(path, content, body.doubtful, deadline),
-            retries=self._retries,
-            until=deadline,
-        )
 
-    async def _try_once(
-        self, path: str, content: bytes, doubtful: tuple[str, ...], deadline: float
-    ) -> Reply | http.FailedTry:
-        async with AsyncExitStack() as exit_stack:
-            reply = await http.attempt(
-                self._open_reply(path, content, doubtful, deadline, exit_stack)
-            )
-            return self._failure(reply) if isinstance(reply, http.NetworkTrouble) else reply
+        async def try_once() -> Reply | http.FailedTry:
+            async with AsyncExitStack() as exit_stack:
+                reply = await http.attempt(
+                    self._open_reply(path, content, body.doubtful, deadline, exit_stack)
+                )
+                return self._failure(reply) if isinstance(reply, http.NetworkTrouble) else reply
+
+        return await http.try_again(try_once, retries=self._retries, until=deadline)
 
     async def _open_reply(
         self,
@@ -368,7 +361,7 @@ class Calls:
             return http.FailedTry(error=self._early_end("before the first byte"), may_retry=True)
         return Reply(answer.headers.get("content-type", ""), first, pieces, exit_stack.pop_all())
 
-    async def _read_until(self, reply: Reply, deadline: float | None) -> bytes:
+    async def read_rest(self, reply: Reply, deadline: float | None = None) -> bytes:
         pieces: list[bytes] = []
         while True:
             seconds = None if deadline is None else max(0.0, deadline - time.monotonic())

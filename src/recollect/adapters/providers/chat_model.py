@@ -104,7 +104,11 @@ class HttpChatModel(ABC):
         self._model = model
         self._window = window_tokens
         self._address = calls.read_address(base_url, own_url=self.wire.own_url)
-        key = _require_key(key or "")
+        key = (key or "").strip()
+        if not is_sendable_key(key):
+            raise ModelRefused(
+                "the model's API key contains characters that no API key has: set it again"
+            )
         self._keyless = not key
         self._calls = calls.Calls(
             address=self._address,
@@ -348,15 +352,6 @@ def _window_in(row: Mapping[str, Any]) -> int | None:
 def _names_of(row: Mapping[str, Any]) -> list[Any]:
     aliases = row.get("aliases")
     return [row.get("id"), *(aliases if isinstance(aliases, list) else ())]
-
-
-def _require_key(key: str) -> str:
-    key = key.strip()
-    if not is_sendable_key(key):
-        raise ModelRefused(
-            "the model's API key contains characters that no API key has: set it again"
-        )
-    return key
 
 
 def _check_headers(headers: Mapping[str, str]) -> dict[str, str]:
