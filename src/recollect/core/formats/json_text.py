@@ -381,6 +381,15 @@ def instant(seconds: float | None) -> str | None:
         return None
 
 
+def seconds_of(text: str) -> float | None:
+    """Read a point in time in ISO 8601, in UTC unless it names a zone; None for any other text."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
 def when(seconds: float | None) -> str:
     """Format a point in time for people: UTC, to the minute."""
     text = instant(seconds)

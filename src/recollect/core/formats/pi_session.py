@@ -11,7 +11,14 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
-from recollect.core.formats.json_text import decode, number_at, object_lines, stringify, text_at
+from recollect.core.formats.json_text import (
+    decode,
+    number_at,
+    object_lines,
+    seconds_of,
+    stringify,
+    text_at,
+)
 from recollect.core.formats.summaries import (
     PI_BRANCH_CLOSING,
     PI_BRANCH_OPENING,
@@ -100,7 +107,7 @@ class PiEntry:
     @property
     def milliseconds(self) -> int:
         """Timestamp in milliseconds; 0 if there is none."""
-        return _milliseconds_of(self.text("timestamp"))
+        return round((seconds_of(self.text("timestamp") or "") or 0) * 1000)
 
     def text(self, key: str) -> str | None:
         return text_at(self.value, key)
@@ -174,18 +181,6 @@ def timestamp_at(seconds: float) -> str:
     """Format a time like JavaScript's `toISOString`: UTC, in milliseconds."""
     utc_time = datetime.fromtimestamp(round(seconds * 1000) / 1000, UTC)
     return utc_time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _milliseconds_of(timestamp: str | None) -> int:
-    if timestamp is None:
-        return 0
-    try:
-        parsed_time = datetime.fromisoformat(timestamp)
-    except ValueError:
-        return 0
-    if parsed_time.tzinfo is None:
-        parsed_time = parsed_time.replace(tzinfo=UTC)
-    return round(parsed_time.timestamp() * 1000)
 
 
 def _is_object(line: bytes) -> bool:

@@ -10,11 +10,10 @@ import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from io import BufferedIOBase, BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
-from recollect.core.formats.json_text import Fields, decode, object_fields, text_of
+from recollect.core.formats.json_text import Fields, decode, object_fields, seconds_of, text_of
 from recollect.core.formats.replies import read_usage
 from recollect.core.values.transcript import RecordedRequest, ShownItems, TranscriptItem
 from recollect.errors import FormatError, MissingExtra
@@ -178,11 +177,7 @@ def instant_of(fields: Fields, key: str) -> float | None:
         return None
     value = value_of(raw)
     if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return seconds_of(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value / 1000 if value > _MILLISECONDS_FROM else float(value)
