@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from recollect.core.upkeep.jobs import BackgroundJobs
     from recollect.core.values.batch import Batch
     from recollect.core.values.history import SpaceId
-    from recollect.core.values.upkeep import Certificate
     from recollect.system.config.settings import Preset
 
 
@@ -148,7 +147,7 @@ def open_memory(
         reads_facts=extractor is not None or chosen_settings.models.extraction is not None,
         delete_stored=None
         if open_space is not None
-        else partial(_delete, chosen_settings, space, url),
+        else partial(stores.delete_stored_space, chosen_settings, space, url, must_exist=False),
     )
 
 
@@ -165,12 +164,6 @@ def _blocking(opening: Callable[P, Engine]) -> Callable[P, BlockingEngine]:
 
 
 open_blocking_memory: Final = _blocking(open_memory)
-
-
-async def _delete(settings: Settings, space: SpaceId, url: str | None) -> Certificate:
-    from recollect.adapters.wiring.stores import delete_stored_space
-
-    return await delete_stored_space(settings, space, url, must_exist=False)
 
 
 def _settings(

@@ -303,9 +303,11 @@ def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
         named_folders = [folder for folder in folders if folder.name == onnx_model]
         path = named_folders[0] if named_folders else Path(onnx_model).expanduser()
         if not path.is_dir():
+            names = ", ".join(sorted({folder.name for folder in folders}))
+            listed_names = f" ({names})" if names else ""
             raise EmbedderError(
                 f"there is no ONNX model {onnx_model!r}: name a folder with model.onnx and "
-                f"tokenizer.json{_format_folders(folders)}, or run `recollect models download "
+                f"tokenizer.json{listed_names}, or run `recollect models download "
                 f"{OFFERED_MODEL}`"
             )
         return path
@@ -316,7 +318,3 @@ def _model_folder(models: Sequence[Path], onnx_model: str | None) -> Path:
     return next(
         (folder for folder in folders if folder.name.startswith(MEASURED_MODEL)), folders[0]
     )
-
-
-def _format_folders(folders: Sequence[Path]) -> str:
-    return f" ({', '.join(sorted({folder.name for folder in folders}))})" if folders else ""

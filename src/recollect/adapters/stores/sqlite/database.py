@@ -197,16 +197,13 @@ class Lane:
 
     def _disconnect(self) -> None:
         with store_errors(self._file.path):
-            self._close_connection()
-
-    def _close_connection(self) -> None:
-        if self._database is not None:
-            self._patience.renew()
-            if file_number(self._file.path) != self._opened_file:
-                # SQLite would remove its log by name, but that log now belongs to the new file.
-                self._database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            self._database.connection.close(True)
-            self._database = None
+            if self._database is not None:
+                self._patience.renew()
+                if file_number(self._file.path) != self._opened_file:
+                    # SQLite would remove its log by name, but that log now belongs to the new file.
+                    self._database.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+                self._database.connection.close(True)
+                self._database = None
 
     def _run(self, work: Work[T]) -> T:
         with store_errors(self._file.path):
