@@ -97,8 +97,8 @@ class Boundary:
 
 class Stage:
     """One stage of a turn, as an `async with` block. If the block raises or is late, the error ends
-    here: the report gets a line, and variables that the block was going to set keep the values that
-    they had before it."""
+    here, and the report gets a line. Only the last statement of the block sets variables that are
+    read after it, to the value that `explain` returns, so they change only if nothing failed."""
 
     def __init__(self, boundary: Boundary, name: StageName, deadline_seconds: float | None) -> None:
         self._boundary = boundary
@@ -109,9 +109,10 @@ class Stage:
         self._measure = measure_action("stage", name)
         self._started = 0.0
 
-    def explain(self, *reasons: Reason) -> None:
-        """Set the reasons for the report's line. Call it last in the block."""
+    def explain(self, value: T, *reasons: Reason) -> T:
+        """Set the reasons for the report's line, and return the stage's value."""
         self._reasons = reasons
+        return value
 
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function without I/O, in a thread if this turn may be slow."""

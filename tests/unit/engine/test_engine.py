@@ -114,6 +114,59 @@ def test_a_failing_memory_does_not_stop_a_turn_and_is_told() -> None:
     assert secret not in line.said, "an error may quote what it choked on"
 
 
+class Answering(Memory):
+    """A recaller whose answers may be something else than findings and facts."""
+
+    def __init__(self, found: Any, standing: Any) -> None:
+        super().__init__()
+        self.found, self.stands = found, standing
+
+    async def recall(self, request: RecallRequest) -> Recalled:
+        found: Recalled = self.found
+        return found
+
+    async def standing(self, session: str) -> tuple[RecalledFact, ...]:
+        facts: tuple[RecalledFact, ...] = self.stands
+        return facts
+
+
+@pytest.mark.parametrize(
+    ("found", "standing", "stage"),
+    [
+        (None, (), "recall"),
+        ({"facts": []}, (), "recall"),
+        (Recalled(), None, "stand"),
+        (Recalled(), ("a fact",), "stand"),
+    ],
+)
+def test_a_memory_that_answers_with_something_else_stops_no_turn(
+    found: Any, standing: Any, stage: str
+) -> None:
+    given = request("which port does the server use?")
+    context = run(Engine(recaller=Answering(found, standing)).prepare("s", given))
+    assert context.request is given
+    (line,) = context.report.failures
+    assert (line.stage, line.outcome) == (stage, "failed")
+
+
+def test_a_counter_that_fails_on_the_system_prompt_leaves_the_request() -> None:
+    """Without the tokens of the system prompt, every limit would be wrong."""
+
+    class Strict:
+        def count_text(self, text: str) -> int:
+            if "<|endoftext|>" in text:
+                raise ValueError("special token")
+            return len(text) // 4 + 1
+
+    texts = [f"turn {n}: " + "crane winch " * 100 for n in range(61)]
+    given = request(*texts) | {"system": "never write <|endoftext|>"}
+    settings = build({"window_tokens": 4_000})
+    assert run(Engine(settings).prepare("s", given)).request is not given, "it is too long"
+    context = run(Engine(settings, counter=Strict()).prepare("s", given))
+    assert context.request is given
+    assert [line.stage for line in context.report.failures] == ["read"]
+
+
 @pytest.mark.parametrize("off_the_loop", [False, True])
 @pytest.mark.parametrize("stage", ["query", "trim", "prune", "inject"])
 def test_a_stage_that_fails_leaves_its_input_unchanged(

@@ -1,10 +1,15 @@
 """A stage that fails or is late leaves the request as it was, and the report says so."""
 
+import ast
 import asyncio
 import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
+import recollect
 from recollect.core.boundary import Boundary
 from recollect.core.values.reason import NOT_RUN, Cause
 
@@ -23,17 +28,49 @@ def fail() -> str:
 async def test_a_failing_stage_leaves_its_input(off_the_loop: bool) -> None:
     turn, value = boundary(off_the_loop=off_the_loop), "unchanged"
     async with turn.stage("align") as stage:
-        value = await stage.call(fail)
-        stage.explain(NOT_RUN)
+        value = stage.explain(await stage.call(fail), NOT_RUN)
     assert value == "unchanged"
     async with turn.stage("align") as stage:
-        value = await stage.call(str.upper, "done")
-        stage.explain(NOT_RUN)
+        value = stage.explain(await stage.call(str.upper, "done"), NOT_RUN)
     assert value == "DONE"
     assert [line.outcome for line in turn.lines] == ["failed", "done"]
     assert turn.lines[0].reasons[0].cause is Cause.RAISED
     assert "secret" not in str(turn.lines[0].reasons[0])
     assert turn.lines[1].reasons == (NOT_RUN,)
+
+
+def is_stage(node: ast.AST) -> TypeGuard[ast.AsyncWith]:
+    if not isinstance(node, ast.AsyncWith):
+        return False
+    return "boundary.stage(" in ast.unparse(node.items[0].context_expr)
+
+
+def names(nodes: Iterable[ast.AST], context: type[ast.expr_context]) -> set[str]:
+    found = (name for node in nodes for name in ast.walk(node) if isinstance(name, ast.Name))
+    return {name.id for name in found if isinstance(name.ctx, context)}
+
+
+def test_no_stage_that_fails_changes_a_variable() -> None:
+    """The last statement of a stage sets its value once its reason is known, and nothing that an
+    earlier one sets is read outside."""
+    package, count = Path(recollect.__file__).parent, 0
+    for file in package.rglob("*.py"):
+        text = file.read_text("utf-8")
+        for function in ast.walk(ast.parse(text)) if "boundary.stage(" in text else ():
+            if not isinstance(function, ast.AsyncFunctionDef):
+                continue
+            blocks = [node for node in ast.walk(function) if is_stage(node)]
+            inside = {id(node) for block in blocks for node in ast.walk(block)}
+            outside = [n for n in ast.walk(function) if id(n) not in inside]
+            read = names([n for n in outside if isinstance(n, ast.Name)], ast.Load)
+            for block in blocks:
+                *earlier, last = block.body
+                where = f"{file.relative_to(package)}:{last.lineno}"
+                assert isinstance(last, ast.Assign | ast.Return) and last.value, where
+                assert ast.unparse(last.value).startswith("stage.explain("), where
+                assert not names(earlier, ast.Store) & read, where
+                count += 1
+    assert count >= 15, "the blocks of stages look different now"
 
 
 async def test_a_stage_ends_at_its_deadline_or_the_turns() -> None:

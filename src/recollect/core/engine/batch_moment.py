@@ -63,10 +63,10 @@ class Durability:
         outcome: Persisted | None = None
         seconds = turn_input.settings.turn.deadline_seconds
         async with boundary.stage("ingest", waits=True, seconds=seconds) as stage:
-            outcome = await keeper.make_durable(
+            persisted = await keeper.make_durable(
                 turn_input.session, draft.entries, self.archive_state, now=turn_input.now
             )
-            stage.explain(_durability_reason(outcome))
+            outcome = stage.explain(persisted, _durability_reason(persisted))
         if outcome is not None and outcome.location == "nowhere":
             boundary.lines[-1] = replace(boundary.lines[-1], outcome="failed")
         missing_keys = keeper.find_not_durable(draft.entries, self.archive_state)
@@ -89,8 +89,8 @@ def _durability_reason(outcome: Persisted) -> Reason:
 async def apply_edits(draft: Draft, edits: tuple[Edit, ...], boundary: Boundary) -> Draft:
     applied_edits: Applied | None = None
     async with boundary.stage("pair") as stage:
-        applied_edits = await stage.call(draft.apply_edits, edits)
-        stage.explain(*applied_edits.reasons)
+        result = await stage.call(draft.apply_edits, edits)
+        applied_edits = stage.explain(result, *result.reasons)
     return draft if applied_edits is None else replace(draft, edits=edits, view=applied_edits.view)
 
 
@@ -235,10 +235,8 @@ class _EditBatch:
         prune_result = PruneResult(edits=(), freed_tokens=0, reason=NOT_RUN)
         async with self.boundary.stage("prune") as stage:
             # Masking and searching long results takes long.
-            prune_result = await asyncio.to_thread(
-                self._prune_results, draft, everything=everything
-            )
-            stage.explain(prune_result.reason)
+            result = await asyncio.to_thread(self._prune_results, draft, everything=everything)
+            prune_result = stage.explain(result, result.reason)
         edits = tuple(
             edit for edit in prune_result.edits if edit.anchor not in self.not_durable_keys
         )
@@ -322,11 +320,10 @@ class _EditBatch:
         return draft
 
     async def _choose_trims(self, draft: Draft, low_tokens: int, settings: Trim) -> TrimResult:
-        trim_result = TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN)
         async with self.boundary.stage("trim") as stage:
-            trim_result = await stage.call(self._trim_messages, draft, low_tokens, settings)
-            stage.explain(trim_result.reason)
-        return trim_result
+            result = await stage.call(self._trim_messages, draft, low_tokens, settings)
+            return stage.explain(result, result.reason)
+        return TrimResult(edits=(), freed_tokens=0, reason=NOT_RUN)
 
     def _trim_messages(self, draft: Draft, low_tokens: int, settings: Trim) -> TrimResult:
         turn_input = draft.given

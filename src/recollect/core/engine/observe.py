@@ -81,8 +81,8 @@ class Observer:
         if isinstance(reply, list | tuple):
             events, reply = reply, StreamedReply()
             async with boundary.stage("read") as stage:
-                reply = await stage.call(StreamedReply, events)
-                stage.explain(Reason(Cause.USAGE_READ))
+                streamed_reply = await stage.call(StreamedReply, events)
+                reply = stage.explain(streamed_reply, Reason(Cause.USAGE_READ))
         state = session.state
         if state.sent_at is None:  # another process prepared the request that this reply answers
             state = await load_state(session, self._parts.reader, boundary)
@@ -91,8 +91,8 @@ class Observer:
         usage: Usage | None = None
         overflow: Overflow | None = None
         async with boundary.stage("read") as stage:
-            usage, overflow = await stage.call(read_outcome, reply, self._recognize_overflow)
-            stage.explain(Reason(Cause.USAGE_READ))
+            outcome = await stage.call(read_outcome, reply, self._recognize_overflow)
+            usage, overflow = stage.explain(outcome, Reason(Cause.USAGE_READ))
         if overflow is None and not can_be_reply(received_reply):
             kind = type(received_reply).__name__
             boundary.note("read", "failed", Reason(Cause.NOT_A_REPLY, kind=kind))
@@ -148,10 +148,12 @@ class Observer:
     ) -> tuple[tuple[Entry, ...], Location | None]:
         entries: tuple[Entry, ...] = ()
         async with boundary.stage("read") as stage:
-            entries = await stage.call(
+            new_entries = await stage.call(
                 _session_reply, session, reply, self._parts.secret, self._parts.weigher
             )
-            stage.explain(Reason(Cause.REPLY_READ, messages=len(entries)))
+            entries = stage.explain(
+                new_entries, Reason(Cause.REPLY_READ, messages=len(new_entries))
+            )
         marks: Sequence[str] = ()
         broken_off = isinstance(reply, StreamedReply) and reply.broken_off
         if mark is not None and entries and not broken_off:

@@ -73,8 +73,8 @@ async def prepare_turn(
     query_result = QueryResult(text="", reason=NOT_RUN)
     async with boundary.stage("query") as stage:
         with_noise = turn_input.settings.recall.method == "openclaw"
-        query_result = await stage.call(query, draft.entries, with_noise=with_noise)
-        stage.explain(query_result.reason)
+        result = await stage.call(query, draft.entries, with_noise=with_noise)
+        query_result = stage.explain(result, result.reason)
     batch_result = await _run_due_batch(draft, query_result, boundary, durability)
     if batch_result.compact_first:
         return TurnResult(draft=batch_result.draft, query=query_result.text, compact_first=True)
@@ -125,11 +125,9 @@ async def prepare_turn(
     )
     outgoing: Any = None
     async with boundary.stage("send") as stage:
-        draft = batch_result.draft
-        outgoing = await stage.call(
-            join_request, turn_input.request, draft.entries, draft.view.rows
-        )
-        stage.explain(Reason(Cause.SENT, messages=len(draft.view.rows)))
+        entries, rows = batch_result.draft.entries, batch_result.draft.view.rows
+        joined_request = await stage.call(join_request, turn_input.request, entries, rows)
+        outgoing = stage.explain(joined_request, Reason(Cause.SENT, messages=len(rows)))
     return TurnResult(
         draft=None if outgoing is None else batch_result.draft,
         outgoing=outgoing,
@@ -147,7 +145,7 @@ async def begin_draft(turn_input: TurnInput, boundary: Boundary) -> Draft | None
         return None
     read_result: ReadResult | None = None
     async with boundary.stage("read") as stage:
-        read_result = await stage.call(
+        result = await stage.call(
             read,
             turn_input.request.messages,
             turn_input.codec,
@@ -158,13 +156,13 @@ async def begin_draft(turn_input: TurnInput, boundary: Boundary) -> Draft | None
             turn_input.answers,
             turn_input.seal,
         )
-        stage.explain(read_result.reason)
+        read_result = stage.explain(result, result.reason)
     if read_result is None:
         return None
     alignment: Alignment | None = None
     async with boundary.stage("align") as stage:
-        alignment = await stage.call(_align_history, turn_input, read_result)
-        stage.explain(alignment.reason)
+        new_alignment = await stage.call(_align_history, turn_input, read_result)
+        alignment = stage.explain(new_alignment, new_alignment.reason)
     if alignment is None:
         return None
     entries = await boundary.call(_enter_readings, read_result, alignment)
@@ -222,8 +220,8 @@ async def _apply_earlier_edits(draft: Draft, boundary: Boundary) -> Draft | None
         boundary.note("align", "done", Reason(Cause.TRIMS_LIFTED))
     applied_edits: Applied | None = None
     async with boundary.stage("pair") as stage:
-        applied_edits = await stage.call(_extend_last_view, draft, edits)
-        stage.explain(*applied_edits.reasons)
+        result = await stage.call(_extend_last_view, draft, edits)
+        applied_edits = stage.explain(result, *result.reasons)
     if applied_edits is None:
         return None
     dormant: tuple[tuple[Edit, int], ...] = ()
@@ -356,14 +354,17 @@ async def _renew_standing_block(
     if isinstance(recaller, StandingRecaller):
         seconds = turn_input.settings.recall.deadline_seconds
         async with boundary.stage("stand", waits=True, seconds=seconds) as stage:
-            facts = await recaller.standing(turn_input.session)
-            stage.explain(Reason(Cause.STANDING_FOUND, facts=len(facts)))
-        facts = tuple(fact for fact in facts if visible_ids.isdisjoint(fact.message_ids))
+            stored_facts = await recaller.standing(turn_input.session)
+            unseen_facts = tuple(
+                fact for fact in stored_facts if visible_ids.isdisjoint(fact.message_ids)
+            )
+            reason = Reason(Cause.STANDING_FOUND, facts=len(stored_facts))
+            facts = stage.explain(unseen_facts, reason)
     stand_result = StandResult(edit=None, reason=NOT_RUN)
     async with boundary.stage("stand") as stage:
         masks_text = turn_input.settings.redaction.enabled and bool(left_out_entries or facts)
         call = asyncio.to_thread if masks_text else stage.call
-        stand_result = await call(
+        result = await call(
             stand,
             left_out_entries,
             facts,
@@ -376,7 +377,7 @@ async def _renew_standing_block(
             mask=turn_input.mask.text,
             statement_cache=turn_input.remembered.statements,
         )
-        stage.explain(stand_result.reason)
+        stand_result = stage.explain(result, result.reason)
     if stand_result.edit is None:
         return draft
     return await apply_edits(draft, (*other_edits, stand_result.edit), boundary)
@@ -410,8 +411,8 @@ async def _recall_for_turn(
     findings = Recalled()
     seconds = turn_input.settings.recall.deadline_seconds
     async with boundary.stage("recall", waits=True, seconds=seconds) as stage:
-        findings = await recaller.recall(request)
-        stage.explain(*_recall_reasons(findings))
+        result = await recaller.recall(request)
+        findings = stage.explain(result, *_recall_reasons(result))
     return RecallResult(
         found=findings, budget_tokens=request.budget_tokens, asks=request.asks != "other"
     )
@@ -466,7 +467,7 @@ async def _insert_block(draft: Draft, recall_result: RecallResult, boundary: Bou
     turn_input = draft.given
     inject_result = InjectResult(edit=None, fill="none", tokens=0, reason=NOT_RUN)
     async with boundary.stage("inject") as stage:
-        inject_result = await stage.call(
+        result = await stage.call(
             inject,
             draft.entries,
             recall_result.found,
@@ -476,7 +477,7 @@ async def _insert_block(draft: Draft, recall_result: RecallResult, boundary: Bou
             turn=turn_input.version,
             method=turn_input.settings.recall.method,
         )
-        stage.explain(inject_result.reason)
+        inject_result = stage.explain(result, result.reason)
     if inject_result.edit is None:
         return draft
     other_edits = draft.edits
@@ -495,15 +496,12 @@ async def read_request(
     before: Request | None = None,
 ) -> tuple[Request | None, int]:
     """Return the request (None if unreadable), and the tokens of its system prompt and tools."""
-    request: Request | None = None
-    fixed_tokens = 0
     async with boundary.stage("read") as stage:
         request = await stage.call(split_request, body, format_name, betas=betas, before=before)
         fixed_tokens = await stage.call(_count_fixed_tokens, request, weigher)
-        stage.explain(
-            Reason(Cause.REQUEST_READ, messages=len(request.messages), format=request.format)
-        )
-    return request, fixed_tokens
+        reason = Reason(Cause.REQUEST_READ, messages=len(request.messages), format=request.format)
+        return stage.explain((request, fixed_tokens), reason)
+    return None, 0
 
 
 def _count_fixed_tokens(request: Request, weigher: Weigher) -> int:
