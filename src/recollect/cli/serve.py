@@ -357,11 +357,8 @@ class ServerWorker:
         )
         if due.unreached != self._unreached_nodes:
             down = ", ".join(due.unreached)
-            self._log.warn(
-                f"no answer from {down}: the jobs of its spaces wait"
-                if down
-                else "every node answers again"
-            )
+            text = f"no answer from {down}: the jobs of its spaces wait"
+            self._log.warn(text if down else "every node answers again")
             self._unreached_nodes = due.unreached
         if self._metrics is not None:
             oldest = due.oldest_due_at

@@ -258,11 +258,8 @@ async def replay(*, session: str, turn: int | None, lists_all: bool, memory: Mem
             None if turn is None or lists_all else await rebuild_request(store, name, turn)
         )
         listed_turns = () if isinstance(rebuilt_turn, Rebuilt) else await list_turns(store, name)
-        is_unknown = (
-            isinstance(rebuilt_turn, NotRebuilt)
-            and not listed_turns
-            and await store.session(name) is None
-        )
+        is_unknown = isinstance(rebuilt_turn, NotRebuilt) and not listed_turns
+        is_unknown = is_unknown and await store.session(name) is None
         if is_unknown and name not in {stored.session for stored in await store.sessions()}:
             raise _no_session(name)
     lines = turns_text(listed_turns)

@@ -92,11 +92,8 @@ async def read_body(
     HTTPException if the body is too large (413) or late (408)."""
     too_large = HTTPException(413, f"a request must have at most {max_bytes:,} bytes")
     announced_size = request.headers.get("content-length", "")
-    if (
-        announced_size.isascii()
-        and announced_size.isdigit()
-        and int(announced_size[:20]) > max_bytes
-    ):
+    is_number = announced_size.isascii() and announced_size.isdigit()
+    if is_number and int(announced_size[:20]) > max_bytes:
         raise too_large
     chunks: list[bytes] = []
     size = 0
@@ -182,12 +179,10 @@ class OwnPagesOnly:
         if not is_own_page(headers.get("origin", ""), served_as=served_as):
             return PlainTextResponse("requests from web pages of other origins are refused", 403)
         scheme, _, presented_token = headers.get("authorization", "").partition(" ")
-        presented_token = (
-            presented_token.strip().encode("latin-1").decode("utf-8", "surrogateescape")
-        )  # the path as the client sent it
-        if self._token is None or (
-            scheme.lower() == "bearer" and is_token(presented_token, self._token)
-        ):
+        sent_bytes = presented_token.strip().encode("latin-1")  # the token as the client sent it
+        token = sent_bytes.decode("utf-8", "surrogateescape")
+        is_bearer = scheme.lower() == "bearer"
+        if self._token is None or (is_bearer and is_token(token, self._token)):
             return None
         challenge = {"www-authenticate": 'Bearer realm="recollect"'}
         return PlainTextResponse("the token is missing or wrong", 401, challenge)

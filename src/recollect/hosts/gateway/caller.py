@@ -276,6 +276,10 @@ class History:
         """Return the mark of the first `count` messages (default: all) followed by `reply`."""
         return self._mark(b"reply", self.ids[:count], reply)
 
+    def marks_with(self, newest: str) -> list[str]:
+        """Return the marks by which the session is found from now on."""
+        return [newest, self.mark_of_beginning(), *([self.owner] if self.owner else [])]
+
     @property
     def repeats(self) -> str | None:
         """Return the mark of the session that this history continues; None without a reply."""
@@ -368,11 +372,8 @@ class SessionRecognition:
         repeated_sessions = self._find_repeated(history, running)
         owned_sessions = self._with(history.owner)
         whole_sessions = [name for name in repeated_sessions if self._sessions[name].is_whole]
-        candidates = (
-            [name for name in repeated_sessions if name in owned_sessions]
-            or owned_sessions
-            or whole_sessions
-        )
+        own_repeated_sessions = [name for name in repeated_sessions if name in owned_sessions]
+        candidates = own_repeated_sessions or owned_sessions or whole_sessions
         name = candidates[-1] if candidates else None
         return name, name in owned_sessions, name in repeated_sessions
 
@@ -444,11 +445,7 @@ class SessionRecognition:
         `is_repeated`: the request contains the whole session, or begins it."""
         session_record = self._sessions.get(session)
         self.forget(session)
-        marks = [
-            mark
-            for mark in (history.mark_of_request(), history.mark_of_beginning(), history.owner)
-            if mark
-        ]
+        marks = history.marks_with(history.mark_of_request())
         if session_record is not None:
             has_reply = has_reply or session_record.has_reply
             stored = stored or session_record.stored
@@ -476,9 +473,7 @@ class SessionRecognition:
         mark = history.mark_with_reply(reply)
         index = len(self._with(mark))
         session_record.has_reply = session_record.answered = True
-        session_record.marks = [
-            mark for mark in (mark, history.mark_of_beginning(), history.owner) if mark
-        ]
+        session_record.marks = history.marks_with(mark)
         self._sessions[session] = session_record
         self._mark(session, session_record.marks)
         marks = (_slot(mark, index),) if index < MAX_ALIKE and session_record.is_whole else ()

@@ -168,11 +168,9 @@ def message_lines(fates: Sequence[MessageFate], width: int) -> Iterator[str]:
 def stretch_lines(fates: Sequence[MessageFate], width: int) -> Iterator[str]:
     """Describe all messages of a request: those with the same outcome and reason in one line."""
     found_stretches = stretches(fates)
-    for stretch in (
-        found_stretches
-        if len(found_stretches) <= _MAX_STRETCHES
-        else stretches(fates, joins_all=True)
-    ):
+    if len(found_stretches) > _MAX_STRETCHES:
+        found_stretches = stretches(fates, joins_all=True)
+    for stretch in found_stretches:
         sizes = f"{stretch.tokens_before:>9,}" if stretch.tokens_before else " " * 9
         after = "" if stretch.fate == "kept" else f"→ {stretch.tokens_after:,}"
         start = f"{stretch.fate:10} {stretch.count:>6,} {span_text(stretch):15}{sizes} {after:10} "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,7 +13,6 @@ from recollect.hosts.service import models as m
 from recollect.hosts.service.requests import ApiRoute
 
 PREFIX: Final = "/v1"
-_IDEMPOTENCY_KEY: Final = "Idempotency-Key"
 _DESCRIPTIONS: Final = {
     "space": "The space, percent-encoded; a tenant's own",
     "session": "The session, percent-encoded",
@@ -150,7 +149,7 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
         "operationId": getattr(route.call, "__name__", ""),
         "summary": description.splitlines()[0],
         "description": f"Needs the scope `{route.scope}`.",
-        "parameters": [*_path_parameters(route), *_query_parameters(route), *_headers(route)],
+        "parameters": list(_parameters(route)),
         "responses": {
             "200": _json("Done", route.answer.__name__),
             **{status: {"$ref": f"#/components/responses/{status}"} for status in _STATUSES},
@@ -173,53 +172,25 @@ def _json(description: str, name: str) -> dict[str, Any]:
     return {"description": description, "content": {"application/json": {"schema": schema}}}
 
 
-def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
-    names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
-    return [
-        {
-            "name": name,
-            "in": "path",
-            "required": True,
-            "description": _DESCRIPTIONS[name],
-            "schema": {"type": "integer", "minimum": 1}
-            if name == "number"
-            else {"type": "string", "minLength": 1, "maxLength": 512},
-        }
-        for name in names
-    ]
-
-
-def _query_parameters(route: ApiRoute) -> list[dict[str, Any]]:
-    (schema,), components = msgspec.json.schema_components([route.query])
-    fields = components[schema["$ref"].rsplit("/", 1)[1]]["properties"]
-    return [
-        {
-            "name": name,
-            "in": "query",
-            "required": False,
-            "description": field_schema["description"],
-            "schema": {key: value for key, value in field_schema.items() if key != "description"},
-        }
-        for name, field_schema in fields.items()
-    ]
-
-
-def _headers(route: ApiRoute) -> list[dict[str, Any]]:
-    headers = [
-        {
-            "name": "X-Request-Timeout",
-            "in": "header",
-            "description": "Cancel the request after this many seconds, at most 120",
-            "schema": {"type": "number", "minimum": 1, "maximum": 120},
-        }
-    ]
+def _parameters(route: ApiRoute) -> Iterator[dict[str, Any]]:
+    for name in [part[1:-1] for part in route.path.split("/") if part.startswith("{")]:
+        schema: dict[str, Any] = {"type": "string", "minLength": 1, "maxLength": 512}
+        if name == "number":
+            schema = {"type": "integer", "minimum": 1}
+        yield _parameter("path", name, _DESCRIPTIONS[name], schema, required=True)
+    (reference,), components = msgspec.json.schema_components([route.query])
+    for name, schema in components[reference["$ref"].rsplit("/", 1)[1]]["properties"].items():
+        yield _parameter("query", name, schema.pop("description"), schema, required=False)
+    description = "Cancel the request after this many seconds, at most 120"
+    schema = {"type": "number", "minimum": 1, "maximum": 120}
+    yield _parameter("header", "X-Request-Timeout", description, schema)
     if route.idempotency != "none":
-        headers.append(
-            {
-                "name": _IDEMPOTENCY_KEY,
-                "in": "header",
-                "description": "Send the same key with a retry: the request runs once",
-                "schema": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-            }
-        )
-    return headers
+        description = "Send the same key with a retry: the request runs once"
+        schema = {"type": "string", "pattern": "^[!-~]{1,255}$"}
+        yield _parameter("header", "Idempotency-Key", description, schema)
+
+
+def _parameter(
+    place: str, name: str, description: str, schema: dict[str, Any], **options: bool
+) -> dict[str, Any]:
+    return {"name": name, "in": place, **options, "description": description, "schema": schema}

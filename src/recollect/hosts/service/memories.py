@@ -255,13 +255,11 @@ class TenantMemories:
 
     def _measure(self, tenant: Tenant, space: str, memory: TenantMemory, *, now: bool) -> None:
         """Count the bytes of a space if the tenant has a quota: at once, or once per minute."""
-        clock_seconds = time.monotonic()
-        is_due = (
-            now or not memory.measured_at or clock_seconds - memory.measured_at >= MEASURE_SECONDS
-        )
-        if tenant.most_bytes is not None and is_due:
+        measured_at = time.monotonic()
+        is_old = not memory.measured_at or measured_at - memory.measured_at >= MEASURE_SECONDS
+        if tenant.most_bytes is not None and (now or is_old):
             if not now:  # after a removal, the next write is measured too
-                memory.measured_at = clock_seconds
+                memory.measured_at = measured_at
             self.start_background(self._write_size(tenant.id, space))
 
     async def _write_size(self, tenant: UUID, space: str) -> None:

@@ -227,9 +227,7 @@ async def sessions(call: Call) -> m.SessionsAnswer:
     """List the sessions of a space, by name."""
     async with call.store() as store:
         summaries = sorted(await store.sessions(), key=lambda summary: summary.session)
-    after = call.after("")
-    later_sessions = [summary for summary in summaries if summary.session > after]
-    page, cursor = page_of(call, later_sessions, attrgetter("session"))
+    page, cursor = _page_after(call, summaries, attrgetter("session"), "")
     items = [copy_fields(m.SessionItem, summary, messages=summary.segments) for summary in page]
     return m.SessionsAnswer(sessions=items, next=cursor)
 
@@ -238,9 +236,7 @@ async def receipts(call: Call) -> m.ReceiptsAnswer:
     """List the compactions of a session, oldest first."""
     async with call.store() as store:
         records = await store.compactions(call.session)
-    after = call.after(0)
-    later_records = [record for record in records if record.number > after]
-    page, cursor = page_of(call, later_records, attrgetter("number"))
+    page, cursor = _page_after(call, records, attrgetter("number"), 0)
     return m.ReceiptsAnswer(
         receipts=[copy_fields(m.ReceiptItem, record) for record in page], next=cursor
     )
@@ -260,8 +256,7 @@ async def turns(call: Call) -> m.TurnsAnswer:
     """List the turns of a session that can be replayed."""
     async with call.store() as store:
         turn_numbers = await store.turns(call.session)
-    after = call.after(0)
-    page, cursor = page_of(call, [number for number in turn_numbers if number > after], int)
+    page, cursor = _page_after(call, turn_numbers, int, 0)
     return m.TurnsAnswer(turns=page, next=cursor)
 
 
@@ -320,10 +315,7 @@ async def facts(call: Call) -> m.FactsAnswer:
         fact for fact in facts if query.session is None or fact.session in (None, query.session)
     ]
     listed_facts.sort(key=_fact_place)
-    after = call.after([False, *_BEFORE_FACTS])
-    page, cursor = page_of(
-        call, [fact for fact in listed_facts if _fact_place(fact) > after], _fact_place
-    )
+    page, cursor = _page_after(call, listed_facts, _fact_place, [False, *_BEFORE_FACTS])
     return m.FactsAnswer(facts=[_fact_item(fact) for fact in page], next=cursor)
 
 
@@ -467,6 +459,14 @@ def page_of(
     """Return one page, and the cursor of the next, which begins after the last item's place."""
     page = list(items[: call.query.limit])
     return page, call.cursor(place(page[-1])) if len(items) > len(page) else None
+
+
+def _page_after(
+    call: Call, items: Iterable[ItemT], place: Callable[[ItemT], Any], start: Any
+) -> tuple[list[ItemT], str | None]:
+    """Return the page of all items that the cursor names, or the first one, as `page_of` does."""
+    after = call.after(start)
+    return page_of(call, [item for item in items if place(item) > after], place)
 
 
 def copy_fields(kind: type[AnswerT], source: Any, **values: Any) -> AnswerT:

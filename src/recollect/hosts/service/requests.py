@@ -97,11 +97,8 @@ class Cursors:
 
     def write(self, position: Any, place: Sequence[str]) -> str:
         position_json = msgspec.json.encode(position)
-        return (
-            urlsafe_b64encode(self._mark(position_json, place) + position_json)
-            .rstrip(b"=")
-            .decode()
-        )
+        cursor = urlsafe_b64encode(self._mark(position_json, place) + position_json)
+        return cursor.rstrip(b"=").decode()
 
     def read(self, text: str, place: Sequence[str], kind: type) -> Any:
         """Return the position in a cursor. Raise a Problem if the cursor is for another list."""

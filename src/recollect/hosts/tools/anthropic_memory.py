@@ -297,13 +297,8 @@ class _Arguments:
         view_range = self._values.get("view_range")
         if view_range is None:
             return None
-        if (
-            not isinstance(view_range, list | tuple)
-            or len(view_range) != 2
-            or not all(
-                isinstance(number, int) and not isinstance(number, bool) for number in view_range
-            )
-        ):
+        numbers = view_range if isinstance(view_range, list | tuple) else ()
+        if [type(number) for number in numbers] != [int, int]:
             raise _Refused("`view_range` must be two line numbers, such as [1, 20] or [5, -1].")
         return view_range[0], view_range[1]
 

@@ -256,11 +256,7 @@ class MemoryTools:
             ]
             words = {*tokenize("\n".join([query, *prose]))}
             for message in exchange:
-                if (
-                    hit in line_by_hit
-                    or message.segment.id not in outputs
-                    or message.segment.id in shown_ids
-                ):
+                if hit in line_by_hit or message.segment.id not in outputs.keys() - shown_ids:
                     continue
                 if line := lines.of(message.segment.text, words):
                     shown_ids.add(message.segment.id)
@@ -433,11 +429,8 @@ class MemoryTools:
             kinds = f" of type {' or '.join(arguments.types)}" if arguments.types else ""
             answer.head(f"No fact{kinds} is known about that; memory_search searches messages.")
             return answer
-        answer.head(
-            "No fact contains all of these words; these contain some:"
-            if loosely
-            else "Facts, newest first:"
-        )
+        loose_title = "No fact contains all of these words; these contain some:"
+        answer.head(loose_title if loosely else "Facts, newest first:")
         for fact in matching_facts:
             answer.add([fact_line(fact)], [])
         if answer.left_out:
