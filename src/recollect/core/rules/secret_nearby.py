@@ -99,15 +99,13 @@ _OTHER = words(
     "version revision rev fingerprint integrity index build ref public pub publishable cache kid "
     "fingerprints trace span parent request tx transaction address image layer blob tree object "
     "foreign primary sort partition cursor page next continuation etags href src model csrf xsrf "
-    "authenticity device push sync idempotency identifier ssh known host execution event accessor "
-    "nonce"
+    "authenticity device push sync idempotency identifier ssh known host execution"
 )
 # After these words, a value of several joined words is not a secret.
 _NO_WORDS = words("login auth vault cred salt communit secret")
 _HASHED = words("sha md digest hash")
 _OWN_NAME = re.compile(
-    r"[?&](?P<parameter>[A-Za-z_][\w.-]{0,40})=\Z"
-    r"|[\"'](?P<name>[\w.-]{1,40})\\{0,8}[\"'][ \t]{0,4}(?::|=>?)[ \t]{0,4}\\{0,8}[\"']?\Z"
+    r"[\"'](?P<name>[\w.-]{1,40})\\{0,8}[\"'][ \t]{0,4}(?::|=>?)[ \t]{0,4}\\{0,8}[\"']?\Z"
 )
 _HOLDING = words(
     "value val default result content string text data plaintext password pass secret token key "
@@ -129,21 +127,19 @@ _NAME_OF = re.compile(r"(?i)[ _-]?names?(?![a-z])|;\d\.\d;AES")
 # Fingerprints of OpenPGP keys, addresses of wallets, recipients of age, paths of files, ids of AWS.
 _PUBLIC = re.compile(
     r"0x[0-9a-fA-F]{40}|[0-9A-F]{40}|(?:bc|tb|ltc)1[a-z0-9]{20,80}|age1[a-z0-9]{50,80}|mrk-[0-9a-f]{32}"
-    r"|[^?=]+/[^/?=]+\.[a-z][a-z0-9]{1,7}|[a-z]{1,8}-(?:[0-9a-f]{8}|[0-9a-f]{17})"
+    r"|[^?=]+/[^/?=]+\.[a-z][a-z0-9]{1,7}|[a-z]{1,8}-[0-9a-f]{17}"
 )
 # Before the word "key", these are words for an index or a name.
 _LOOKUP = words(
     "order file spreadsheet action message duplicate unique record document item row entity event "
-    "object bucket cache ccache redis kafka dynamodb etcd socket websocket dns dedupe dedup hash "
-    "rsa dsa ecdsa recv"
+    "object bucket cache ccache redis kafka dynamodb etcd socket websocket dns dedupe dedup rsa "
+    "dsa ecdsa"
 )
 _DIGEST = re.compile(r"(?i)(?<![a-z])sha(?:1|224|256|384|512)[:-]|\barn:aws")
 _FILE_TAIL = re.compile(
     r"[\w.-]*\.(?:json|ya?ml|enc|log|gz|txt|py|js|ts|rs|go|sh|cfg|ini|zip)(?=[ \t])"
 )
-_IMAGE, _TAG = re.compile(r"/[\w.-]*\Z"), re.compile(r":[\w.-]")
 _HEX = re.compile(r"(?:0x)?[0-9a-fA-F]+")
-_HASHING = re.compile(r"(?i)(?<![a-z])(?:md5|sha-?\d{1,3}|hash|checksum|digest)(?![a-z])")
 # Name of a session without a name (`unnamed_session`). The ledger contains such names.
 _UNNAMED = re.compile(r"unnamed:[0-9a-f]{16}-[0-9a-f]{8}")
 
@@ -188,7 +184,6 @@ def _find_announced(
     after = _label_end(text, start, end, chosen=may_be_chosen)
     if after is None:
         return []
-    of_digest = _HASHING.search(text, text.rfind("\n", 0, start) + 1, start) is not None
     matches = [*_in_front(text, start)]
     if text[after : after + 1] == "/":  # inside a URL, only the text directly after the word counts
         limit = min(limit, after + 2)
@@ -215,8 +210,6 @@ def _find_announced(
                     and _is_set(text, first, value)
                 )
             ) or _has_name(text, after, first):
-                continue
-            if of_digest and _HEX.fullmatch(value):
                 continue
             gap_words = _words(text, after, first)
             if len(gap_words) > _MOST_GAP_WORDS or not _OTHER.isdisjoint(gap_words):
@@ -255,9 +248,8 @@ def _has_name(text: str, after: int, first: int) -> bool:
     name_match = _OWN_NAME.search(text, after, first)
     if name_match is None:
         return False
-    name = name_match["parameter"] or name_match["name"]
-    named = _words(name, 0, len(name))
-    return _HOLDING.isdisjoint(named) or not _HASHED.isdisjoint(named)
+    named = _words(name_match["name"], 0, len(name_match["name"]))
+    return _HOLDING.isdisjoint(named) or named[-1] in _HASHED
 
 
 def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
@@ -266,7 +258,7 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
         return None
     before = _words(text, max(0, start - 32), start)[-3:] if _is_joined(text, start) else []
     is_key = text[end - 1] in "yY"
-    if text[end : end + 1].isdigit() and text[start:end].lower() == "auth":  # `auth0`, `oauth2`
+    if text.startswith("auth0|", start):  # the id of a user
         return None
     if not _OTHER.isdisjoint(before) or (is_key and not _LOOKUP.isdisjoint(before[-1:])):
         return None
@@ -286,8 +278,6 @@ def _label_end(text: str, start: int, end: int, *, chosen: bool) -> int | None:
         if foreign_words and not (
             chosen and foreign_words <= _HASHED
         ):  # but find `password_sha256`
-            return None
-        if "/" in path and _IMAGE.search(path) and _TAG.match(text, after):
             return None
     return after
 

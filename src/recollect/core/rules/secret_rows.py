@@ -31,7 +31,6 @@ from recollect.core.rules.secret_values import (
     is_strong,
     is_token_value,
     is_uuid,
-    is_wordy,
     words,
 )
 
@@ -88,7 +87,7 @@ def _is_credential(value: str) -> bool:
 
 def _is_header(match: re.Match[str], value: str) -> bool:
     scheme = (match["scheme"] or "").lower()
-    if value[-1] == "=" and is_wordy(value[:-1]):
+    if value.lower() == "credential=":
         return False  # a parameter's name: `AWS4-HMAC-SHA256 Credential=<id>`
     if scheme == "basic" and len(value) >= 8:
         return not is_reference(value, quoted=False) and not is_placeholder(value)

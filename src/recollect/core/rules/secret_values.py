@@ -59,12 +59,11 @@ _FILE_NAME = re.compile(
     r"|jpe?g|gif|svg|pem|crt|key|env|ini|cfg|conf|log|xml|lock|com|org|net|io|dev|local)(?::\d+)?$"
 )
 _DATE_OR_VERSION = re.compile(
-    r"^[v^~=<>]{0,2}\d{1,4}(?:[.\-/:T ]\d{1,4})+(?:[.\-+]?[a-z]*\d*(?::\d{2})?)?Z?$"
+    r"^[v^~=<>]{0,2}\d{1,4}(?:[.\-/:T ]\d{1,4})+"
+    r"(?:(?<=:\d\d:\d\d)[+-]\d\d:\d\d|[.\-+]?[a-z]*\d*Z?)$"
 )
 _PACKAGE_VERSION = re.compile(r"^[A-Za-z@][\w.:/@-]*[-@/:]v?\d{1,4}\.\d{1,4}[\w.+-]{0,20}$")
-_NUMBERED_WORDS = re.compile(
-    r"^(?:[A-Za-z]{2,}|[a-z]|\d+)(?:[-_.:/](?:[A-Za-z]{3,}|v?\d+)){1,12}+$"
-)
+_NUMBERED_WORDS = re.compile(r"^(?:[A-Za-z]{2,}|\d+)(?:[-_.:/](?:[A-Za-z]{3,}|\d+|v\d+$)){1,12}+$")
 _PLURAL_WORD = r"(?:[A-Z]?[a-z]{2,}|[A-Z]{2,}|[A-Za-z])\d{0,3}"
 _IDENTIFIER = re.compile(rf"^(?=[A-Za-z])(?:[-_.:/ ]{{0,2}}{_PLURAL_WORD}){{1,25}}+[?!]?$")
 _UUID = re.compile(r"^\{?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\}?$")
