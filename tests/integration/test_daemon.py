@@ -283,6 +283,14 @@ def test_a_slow_memory_lets_the_turn_go_on_and_is_finished(lab: Lab) -> None:
     assert soon(lambda: lab.answered.exists() and lab.answered.read_text() == "slow\n")
 
 
+def test_without_daemon_a_long_answer_that_comes_too_late_leaves_no_process(lab: Lab) -> None:
+    """A pipe takes 64 KB, and nobody reads more of it after the hook has given up."""
+    lab.scripted().environment["STUB_NO_UVICORN"] = "1"
+    assert lab.ask("x" * 200_000, sleep=7.0) == {}
+    assert soon(lambda: not lab.processes(), seconds=15.0)
+    assert lab.answered.exists()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes there")
 def test_a_pipe_as_transcript_holds_up_nothing(lab: Lab) -> None:
     """No process ever writes to it: a process that opens it and waits, waits for ever."""

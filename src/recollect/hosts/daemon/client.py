@@ -332,7 +332,7 @@ def _answer_alone(agent: AgentName, payload: bytes, output: int) -> bytes:
 
     def send(body: bytes) -> None:
         if body != b"{}":  # else the agent waits until the messages are stored, if that is soon
-            _print(answer, body)
+            _try(lambda: _print(answer, body))  # the agent may have stopped waiting
             os.close(answer)
 
     def work() -> None:
@@ -342,6 +342,7 @@ def _answer_alone(agent: AgentName, payload: bytes, output: int) -> bytes:
 
     try:
         os.close(output)
+        os.close(pipe)  # a write fails if the agent stops reading
         _guard(agent, _leave_agent)
         _guard(agent, work)
     finally:
