@@ -501,6 +501,26 @@ async def test_closing_while_a_summary_is_written(tmp_path: Path) -> None:
         name, window_tokens = "slow", 100_000
 
         async def ask(self, prompt: Prompt) -> Answer:
+def test_without_a_daemon_few_processes_store_and_no_agent_waits_for_them(lab: Lab) -> None:
+    """While one process masks for long, one more waits, and stores what later hooks report."""
+    environment = {"STUB_NO_UVICORN": "1", "STUB_SLOW_MASKING": "15"}
+    talk, others = Talk(lab), [Talk(lab), Talk(lab)]
+    talk.line("user", SLOW)
+    assert lab.hook(talk.event(lab, "Stop"), **environment) == {}
+    began, running = time.monotonic(), []
+    for number in range(4):
+        talk.line("user", f"The code of door {number} is on the list.")
+        assert lab.hook(talk.event(lab, "Stop"), **environment) == {}
+        running.append(len(lab.processes()))
+    assert max(running) <= 2
+    assert time.monotonic() - began < 4 * 6.0, "no hook waited until its time limit"
+    for other in others:  # another session has its own waiting process
+        other.line("user", "The meeting is on Thursday.")
+        assert lab.hook(other.event(lab, "Stop"), **environment) == {}
+    wait_until(lambda: not lab.processes())
+    assert asyncio.run(in_store(lab)).total() == 1 + 4 + len(others)
+
+
             asked.set()
             await asyncio.sleep(3_600)
             raise AssertionError

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from zlib import crc32
 
 from recollect.core.formats.json_text import decode, encode
 from recollect.hosts.hooks.memory import FINISH_SECONDS, STORING_EVENTS, HookMemory
 from recollect.hosts.hooks.transcript_file import AgentName
 from recollect.hosts.memories import enter_data_folder
 from recollect.system.config import load_settings
-from recollect.system.durable import try_lock
 
 
 def answer_alone(
     agent: AgentName, raw: bytes, send: Callable[[bytes], object], lock_path: str
 ) -> None:
     """Answer a hook with memories that are opened only for this hook. Call `send` with the answer,
-    then store what is left. Hooks that only store wait for each other at `lock_path`."""
+    then store what is left. One process at a time serves hooks that only store; per event and
+    transcript, one more waits for it. They lock bytes of the file at `lock_path`."""
 
     async def answer() -> None:
         enter_data_folder()
@@ -42,9 +44,28 @@ def answer_alone(
     payload = decode(raw)
     if not isinstance(payload, dict):
         return
+    event = payload.get("hook_event_name")
+    if event in STORING_EVENTS:
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not _lock_byte(lock, 0):
+            waiter = 1 + crc32(f"{event} {payload.get('transcript_path')}".encode())
+            if not _lock_byte(lock, waiter):
+                return  # a process that waits has not read this transcript yet
+            send(b"")  # the agent does not wait, too
+            send = _drop
+            fcntl.lockf(lock, fcntl.LOCK_EX, 1, 0)
+            fcntl.lockf(lock, fcntl.LOCK_UN, 1, waiter)
     signal.alarm(int(2 * FINISH_SECONDS))  # if it hangs
-    lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    # Hooks in quick succession do not mask the same messages in parallel.
-    if payload.get("hook_event_name") in STORING_EVENTS:
-        try_lock(lock, FINISH_SECONDS)
     asyncio.run(answer())
+
+
+def _lock_byte(file: int, offset: int) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _drop(_: bytes) -> None:
+    """Send nothing, because the agent has its answer."""
