@@ -134,7 +134,7 @@ def test_sessions_are_listed_named_and_resumed(folder: Folder) -> None:
     folder.chat("the green door", starts_new=True)
     first, second = folder.json("memory", "sessions")["sessions"]
     assert (first["name"], first["keys"]) == ("Harbour talk", [])
-    assert (second["name"], second["keys"]) == ("", ["main"])
+    assert (second["name"], second["keys"]) == ("the green door", ["main"]), "its first prompt"
     assert first["segments"] > second["segments"] >= 2
     folder.chat("the white door", resume="Harbour talk")
     sent = [asked.body["messages"] for asked in folder.server.asked if asked.wire][-1]
