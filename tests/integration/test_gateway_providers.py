@@ -329,6 +329,31 @@ PROXIES = (
     {"x_vault_token": f"hvs.{RANDOM}", "x_goog_iap_jwt_assertion": CORPORATE},
 )
 """What proxies before a gateway add, or expect from a client, next to the provider's own key."""
+PROXY_KEYS = {
+    "x_litellm_api_key",
+    "x_litellm_key",
+    "x_portkey_api_key",
+    "x_portkey_virtual_key",
+    "helicone_auth",
+    "cf_aig_authorization",
+    "cf_access_client_secret",
+    "x_openrouter_key",
+    "ocp_apim_subscription_key",
+    "api_key",
+    "x_ms_token_aad_access_token",
+    "x_bedrock_proxy_key",
+    "x_amzn_oidc_accesstoken",
+    "apikey",
+    "x_tyk_authorization",
+    "x_tyk_key",
+    "x_apigee_api_key",
+    "x_gravitee_api_key",
+    "x_corp_gateway_secret",
+    "x_auth_token",
+    "x_forwarded_access_token",
+    "x_vault_token",
+}
+"""Those of these headers that open something, so no provider may get them."""
 
 
 @pytest.mark.parametrize("proxy", PROXIES, ids=lambda proxy: next(iter(proxy)))
@@ -344,10 +369,9 @@ def test_a_proxys_own_key_neither_reaches_a_provider_nor_stops_the_request(
             (name, key), *_ = own[family].items()
             received = lab.servers[family].asked[-1].headers
             assert received[name.replace("_", "-")] == key
-            for name, value in proxy.items():
-                header = name.replace("_", "-")
-                if lab.send(path, {name: value})[1] == "":  # alone it is refused
-                    assert header not in received
+            received_headers = {header.replace("-", "_") for header in received}
+            for name in proxy:
+                assert (name in received_headers) == (name not in PROXY_KEYS), name
 
 
 AZURE_TOKEN = token_of("https://sts.windows.net/7/")
