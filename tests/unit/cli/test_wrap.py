@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from recollect.cli import main
 from recollect.cli.gateway import AGENT_NAMES, lines_of, settings_for_wrap, sums_of
 from recollect.hosts.gateway.agents import AGENTS, OwnUpstream, prepare_launch
+from recollect.hosts.hooks.install import carry_out, plan_install, settings_file
 from recollect.system.config import Settings
 
 URL = "http://127.0.0.1:8788"
@@ -175,6 +176,23 @@ def test_an_agent_in_a_folder_of_a_project_has_the_projects_memory(
     assert CliRunner().invoke(main, ["wrap", "claude"]).exit_code == 0
     assert CliRunner().invoke(main, ["wrap", "claude", "--space", "mine"]).exit_code == 0
     assert spaces == [str(project), "mine"]
+
+
+def test_hooks_of_the_same_agent_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claude Code adds reminders to messages on the wire: both forms would be stored."""
+    (tmp_path / ".git").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: name)
+    monkeypatch.setattr("recollect.cli.gateway.run_wrapped", lambda *_: 0)
+    path = settings_file("claude-code", "project", tmp_path)
+    carry_out(plan_install("claude-code", path, "/opt/bin/recollect-hook"))
+    told = CliRunner().invoke(main, ["wrap", "claude"]).output
+    assert f"hooks ({path})" in told
+    assert "`recollect uninstall claude-code --project`" in told
+    assert "hooks" not in CliRunner().invoke(main, ["wrap", "codex"]).output
+    assert "hooks" not in CliRunner().invoke(main, ["wrap", "pi"]).output
 
 
 CODEX = """
