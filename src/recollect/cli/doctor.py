@@ -8,10 +8,11 @@ import asyncio
 import logging
 import os
 import re
+import shutil
 import socket
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 from urllib.parse import urlsplit
 
 import click
@@ -37,9 +38,12 @@ from recollect.system.config.fields import setting_text
 from recollect.system.config.trust import read_project_file
 from recollect.system.places import models_folders, user_settings_file
 from recollect.system.plain_text import number_of, size_text
+from recollect.system.projects import find_project
 from recollect.system.telemetry import logging_to
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from recollect.system.config import LoadedSettings, Settings
 
 _SIGNS: Final = {"ok": ("✓", "green"), "note": ("-", "yellow"), "broken": ("✗", "red")}
@@ -63,7 +67,7 @@ _FILE: Final = click.Path(path_type=Path, dir_okay=False)
 @click.option("--settings", "with_settings", is_flag=True, help="Also print every setting.")
 @json_option
 def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_json: bool) -> None:
-    """Check the data folder, store, embedder, provider and permissions. Changes nothing.
+    """Check the data folder, hooks, store, embedder, provider and permissions. Changes nothing.
 
     Lists problems and the fix for each. Exits 1 if something does not work. --settings also prints
     every setting with its value and the source of the value. ● marks settings that differ from
@@ -75,7 +79,12 @@ def doctor(*, file: Path | None, openclaw: Path | None, with_settings: bool, as_
         click.echo(f"recollect doctor: {problem}", err=True)
         raise SystemExit(2) from None
     settings = loaded_settings.settings
-    checks = [*check_machine(loaded_settings), _check_store(settings), _check_provider(settings)]
+    checks = [
+        *check_machine(loaded_settings),
+        *_check_hooks(),
+        _check_store(settings),
+        _check_provider(settings),
+    ]
     if as_json:
         print_json(
             {
@@ -136,6 +145,30 @@ def _presentable(path: str, value: Any) -> Any:
     if path not in ("store.url", "models.base_url") or not isinstance(value, str):
         return value
     return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:…@", re.sub(r"(password=)[^&\s]*", r"\1…", value))
+
+
+def _check_hooks() -> Iterator[Check]:
+    """Check that the programs exist that the hooks in the agents' settings run."""
+    from recollect.hosts.hooks.install import find_hooks
+    from recollect.hosts.hooks.transcript_file import AgentName
+
+    project, has_hooks = Path(find_project(str(Path.cwd())).place.path), False
+    for agent in get_args(AgentName):
+        try:
+            program_by_file = find_hooks(agent, project)
+        except RecollectError as problem:
+            yield Check("hooks", "note", str(problem), "correct the file, or remove it")
+            continue
+        for path, program in program_by_file.items():
+            has_hooks, option = True, " --project" * path.is_relative_to(project)
+            if shutil.which(program):
+                yield Check("hooks", "ok", f"{agent} runs {program}, as set in {path}")
+            else:
+                text = f"{path} runs {program}, which does not exist: nothing is stored"
+                yield Check("hooks", "broken", text, f"recollect install {agent}{option}")
+    if not has_hooks:
+        text = "not installed; `recollect install claude-code` or `codex` adds a memory"
+        yield Check("hooks", "ok", text)
 
 
 def _check_store(settings: Settings) -> Check:

@@ -130,7 +130,15 @@ def checks() -> tuple[int, dict[str, dict[str, str]]]:
 def test_doctor_says_what_to_do_on_a_fresh_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     code, told = checks()
     assert code == 0
-    assert set(told) == {*("settings", "data", "store", "embedder", "provider", "permissions")}
+    assert set(told) == {
+        "settings",
+        "data",
+        "hooks",
+        "store",
+        "embedder",
+        "provider",
+        "permissions",
+    }
     assert "recollect init" in told["provider"]["todo"]
     assert "recollect init" in run("doctor").output
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)

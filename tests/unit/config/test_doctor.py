@@ -1,6 +1,7 @@
 """`recollect doctor`: settings as text and as JSON; bad settings end with 2."""
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from click.testing import CliRunner, Result
 from tests.trusted_settings import write_trusted
 
 from recollect.cli.doctor import doctor
+from recollect.hosts.hooks.install import carry_out, plan_install, settings_file
 from recollect.system.config import setting_keys
 
 pytestmark = pytest.mark.usefixtures("usual_deadlines")
@@ -35,6 +37,28 @@ def test_settings_are_listed_with_source_and_default_on_request() -> None:
     assert "!" not in result.stdout
     for path in setting_keys():
         assert f" {path} = " in result.stdout
+
+
+def test_hooks_whose_program_is_gone_are_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claude Code then continues without memory, and only a line of its own log shows it."""
+    project = tmp_path / "project"
+    (project / ".git").mkdir(parents=True)
+    monkeypatch.chdir(project)
+    assert "hooks: not installed" in run().stdout
+    program = tmp_path / "venv with space" / "recollect-hook"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o700)
+    path = settings_file("claude-code", "project", project)
+    carry_out(plan_install("claude-code", path, shlex.quote(str(program))))
+    assert f"✓ hooks: claude-code runs {program}, as set in {path}" in run().stdout
+    program.unlink()
+    result = run()
+    assert result.exit_code == 1
+    assert f"✗ hooks: {path} runs {program}, which does not exist" in result.stdout
+    assert "→ recollect install claude-code --project" in result.stdout
 
 
 def test_json_has_every_key_and_the_notices(monkeypatch: pytest.MonkeyPatch) -> None:

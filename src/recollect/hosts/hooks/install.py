@@ -9,13 +9,14 @@ import difflib
 import hashlib
 import json
 import re
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, get_args
 
 from recollect.errors import RecollectError
 from recollect.hosts.gateway.agents import write_configuration
@@ -107,6 +108,18 @@ def is_ours(entry: Any) -> bool:
         return False
     commands = [hook.get("command") if isinstance(hook, dict) else None for hook in hooks]
     return all(_OUR_COMMAND.search(str(command)) for command in commands)
+
+
+def find_hooks(agent: AgentName, project: Path) -> dict[Path, str]:
+    """Return the settings files with Recollect's hooks that apply in a project, and the program
+    that the hooks run. Raise RecollectError if a file cannot be read."""
+    program_by_file: dict[Path, str] = {}
+    for scope in get_args(InstallScope):
+        path = settings_file(agent, scope, project)
+        for entries in _parse(path, _text(path) or "").get("hooks", {}).values():
+            for entry in filter(is_ours, entries):
+                program_by_file[path] = shlex.split(entry["hooks"][0]["command"])[0]
+    return program_by_file
 
 
 def plan_install(agent: AgentName, path: Path, command: str) -> InstallPlan:
