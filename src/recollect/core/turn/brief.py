@@ -28,7 +28,7 @@ _MAX_POINTS: Final = 2
 _SAME_SUBJECT: Final = 0.8
 """The newest session continues a subject if it has this share of the best session's words."""
 _KNOWS_SUBJECT: Final = 0.5
-_RULES_NOTE: Final = "The user's standing rules:"
+_RULES_NOTE: Final = "For reference, from earlier statements: the user's standing rules:"
 _LAST_NOTE: Final = "The last session ended"
 _OPEN_NOTE: Final = "Left open:"
 

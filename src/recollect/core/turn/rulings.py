@@ -17,8 +17,8 @@ MAX_CLAUSE_CHARS: Final = 95
 """Whole messages in place of clauses made a brief of 300 tokens hold 7 rules in place of 9
 (bench week)."""
 _MAX_SENTENCE_CHARS: Final = 300
-_MAX_MESSAGE_CHARS: Final = 4_000
-"""Longer messages are mostly pasted. Not measured; bounds the work for one message."""
+_MAX_MESSAGE_CHARS: Final = 1_200
+"""Longer messages are mostly pasted. The longest prompt of bench week has 155 characters."""
 _MIN_CLAUSE_CHARS: Final = 12
 _SAME_RULE_SHARE: Final = 0.5
 """A rule replaces an earlier one if they share half of their words."""
@@ -49,8 +49,7 @@ _NARRATES: Final = re.compile(
 _FORBIDS: Final = re.compile(
     r"^\W*(?:(?:please|also|and|but|so|you|we)\ )*"
     r"(?:(?:do\ not|don['’]?t|avoid|stop|hands\ off|stay\ away\ from|keep\ out\ of"
-    r"|(?:may|must|can|shall|should)(?:\ not|n['’]t|not|\ never|\ only))\b"
-    r")",
+    r"|(?:may|must|can|shall|should)(?:\ not|n['’]t|not|\ never|\ only))\b)",
     re.IGNORECASE | re.VERBOSE,
 )
 _HAS_NO: Final = re.compile(
@@ -92,9 +91,8 @@ _HABIT: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _STYLE: Final = re.compile(
-    r"^\W*(?:(?:please|and|also)\ )*(?:keep|make|give|write|answer|reply|respond|explain|be"
-    r"|speak)\b"
-    r".{0,40}\b(?:short|brief|concise|terse|plain|bullets?|lower\ ?case|recap|emojis?"
+    r"^\W*(?:(?:please|and|also)\ )*(?:keep|make|give|write|answer|reply|respond|explain|be|speak)"
+    r"\b.{0,40}\b(?:short|brief|concise|terse|plain|bullets?|lower\ ?case|recap|emojis?"
     r"|in\ (?:english|german|french|spanish|italian|portuguese))\b",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -115,21 +113,53 @@ _CONVENTION: Final = re.compile(
     r"^\W*(?!(?:the|this|that|these|those|it|there|here|what|which|why|how|some|one|two|three"
     r"|yesterday|today|now)\b)"
     r"(?:(?!(?:where|which|that|those|these|this|the)\b)[\w/.'’`-]+\ ){0,4}?"
-    r"(?:" + "|".join(_TOPICS.split()) + r")"
-    r"(?:\ (?:in|of|for|on)\ [\w/.'’`-]+)?"
-    r"(?::\ (?-i:[a-z`0-9])|\ (?:(?:should|must|have\ to|need\ to|may|shall)(?:\ only|\ never"
-    r"|\ always|\ not)?\ \w+"
-    r"|belongs?|lives?|goes|go|stays?|starts?\ with|ends?\ with|use"
-    r"|(?:is|are|be)\ (?!(?:failing|broken|red|green|missing|wrong|slow|gone|done|there|too"
-    r"|not|still"
-    r"|now|flaky|late|so|all|ok|okay|fine|good|bad|empty|\w+ing)\b)\w+)\b)",
+    rf"(?:{'|'.join(_TOPICS.split())})(?:\ (?:in|of|for|on)\ [\w/.'’`-]+)?(?::\ (?-i:[a-z`0-9])"
+    r"|\ (?:(?:should|must|have\ to|need\ to|may|shall)(?:\ only|\ never|\ always|\ not)?\ \w+"
+    r"|belongs?|lives?|goes|go|stays?|starts?\ with|ends?\ with|use|(?:is|are|be)\ (?!(?:broken|red"
+    r"|green|missing|wrong|slow|gone|done|there|too|not|still|now|flaky|late|so|all|ok|okay|fine"
+    r"|good|bad|empty|\w+ing)\b)\w+)\b)",
     re.IGNORECASE | re.VERBOSE,
 )
-# Pasted output: "Error: 400 {…", "> biome check\\n".
+# Pasted output: "Error: 400 {…", "biome check\\n".
 _PASTED: Final = re.compile(
-    r"\\n|[{}]|=>|^\W*\w*(?:error|exception)\b:|^\W*\w+:\ ['\"/]|^\s*[$>]",
-    re.IGNORECASE | re.VERBOSE,
+    r"\\n|[{}]|=>|^\W*\w*(?:error|exception)\b:|^\W*\w+: ['\"/]", re.IGNORECASE
 )
+# Lines of others: quotes of mails, code, tables, chats, "Bob: always squash".
+_OTHERS_LINE: Final = re.compile(
+    r"[>|$%@+]| {4}|\t|\W*\d{1,2}:\d\d|[\w.-]+>"
+    r"|\W*(?!(?i:no|note|rules?|reminder|remember|important|please|ps|style|\w+ing|"
+    rf"{'|'.join(_TOPICS.split())})\b)[A-Z][\w.-]+(?: [A-Z][\w.-]*)?(?: \([^)]*\))?:\s"
+)
+_OTHERS_TEXT: Final = (
+    r"\b(?:e-?mails?|letter|issue|ticket|text|comments?|review|readme|docs?|document(?:ation)?|page"
+    r"|article|spec|output|logs?|error|slack|chat|thread|transcript|prompt|instructions|message"
+    r"|reply|post|snippet|file|paste|quote|description|customer|client|report|summary)\b"
+)
+# What follows is not the user's: "The customer wrote: …", a code block, the head of a mail.
+_QUOTES_REST: Final = re.compile(
+    r"^\W*(?:```|~~~|-{3}|={3}|#{1,6} |<[\w!/]|diff --git|\"\"\"|(?:from|to|cc|subject|date|sent"
+    r"|betreff|von|re|fwd)\b.{0,80}: |(?:hi|hello|hey|dear)\b.{0,40},$)"
+    r"|\b(?:wrote|writes?|sa(?:ys?|id)|ask(?:s|ed)|told|replied|answered|states?|reads)\b[^:.]{0,40}:"
+    r"|\b(?:this|that|the|following|attached|here|an?|from|by|of|his|her|their|\w+['’]s)\b"
+    rf"[^:.]{{0,60}}{_OTHERS_TEXT}[^:.]{{0,40}}:|^\W*{_OTHERS_TEXT}[^:]{{0,40}}: (?=[A-Z\"'“])",
+    re.IGNORECASE,
+)
+# The next line is not the user's: "Summarize this mail for me", "Look at it:".
+_QUOTES_NEXT: Final = re.compile(
+    rf"\b(?:this|these|following|attached|below)\b(?:.{{0,40}}{_OTHERS_TEXT}|\W*$)"
+    r"|^\W*(?:please )?(?:summari[sz]e|translate|proofread|(?:re|para)phrase|shorten|correct)\b"
+    rf"|^\W*{_OTHERS_TEXT}\W*$"
+    r"|^(?!\W*(?:(?!their|his|her)\w+\W+){0,4}(?:(?:rule|convention|preference|guideline)s?"
+    r"|now on|in mind|please|remember)(?: (?:for|in|on) [^:]{0,40})?:).*:\W*$",
+    re.IGNORECASE,
+)
+_REPORTS: Final = re.compile(
+    r"\b(?!(?:i|we|what|as)\b)[\w.-]+ (?:says|said|wrote|writes|told|asks|asked|claim(?:s|ed)|wants"
+    r"|(?:suggest|recommend|insist|demand|state|expect)(?:s|ed)|replied)\b"
+    r"|\baccording to\b|^\W*[\"“«‘']",
+    re.IGNORECASE,
+)
+_QUOTATION: Final = re.compile(r"\"[^\"]*\"|“[^”]*”|«[^»]*»|(?<!\w)'[^']*'(?!\w)|`[^`]*`")
 _WITHDRAWS: Final = re.compile(
     r"^\W*(?:(?:please|ok|okay|and|also|so|let['’]?s)\W+)*(?:drop|forget|scrap|skip|lift|cancel"
     r"|revoke|ignore|abandon|undo|remove)\b"
@@ -147,9 +177,8 @@ _STATES_NEW: Final = re.compile(
     r"\b(?:after\ all|instead|make\ (?:that|it)|from\ now\ on)\b", re.IGNORECASE | re.VERBOSE
 )
 _LEAD_IN: Final = re.compile(
-    r"^\W*(?:(?:please|also|and|so|but|ok(?:ay)?|btw|by\ the\ way|oh|yes|good|fine"
-    r"|remember(?:\ that)?"
-    r"|note(?:\ that)?|keep\ in\ mind(?:\ that)?|(?:one|another)\ (?:more\ )?thing(?:\ about|\ on)?"
+    r"^\W*(?:(?:please|also|and|so|but|ok(?:ay)?|btw|by\ the\ way|oh|yes|good|fine|(?:remember|note"
+    r"|keep\ in\ mind)(?:\ that)?|(?:one|another)\ (?:more\ )?thing(?:\ about|\ on)?"
     r"|a\ word\ (?:about|on))\b[\s,:]*)+",
     re.IGNORECASE | re.VERBOSE,
 )
@@ -159,9 +188,8 @@ _TAIL: Final = re.compile(
 )
 # "Henrik still deploys from it", "100 is too tight": why the rule was made.
 _REASON: Final = re.compile(
-    r"(?-i:[A-Z0-9]\S*|it|they|he|she|this|that|there)\ (?:\w+\ )?(?:is|are|was|were|has|have"
-    r"|\w+s)\b"
-    r"(?!.*`)",
+    r"(?-i:[A-Z0-9]\S*|it|they|he|she|this|that|there)\ (?:\w+\ )?"
+    r"(?:is|are|was|were|has|have|\w+s)\b(?!.*`)",
     re.VERBOSE,
 )
 _POLITE: Final = re.compile(r"\s*,?\s*\b(?:please|for that|thanks)\b", re.IGNORECASE)
@@ -207,22 +235,34 @@ def by_weight(rules: Sequence[Ruling]) -> list[Ruling]:
 
 
 def _sentences(text: str) -> Iterable[str]:
-    fenced = False
-    for start, end in statement_spans(text, 0, len(text)):
-        if text.startswith("```", start):
-            fenced = not fenced
+    for line in _own_lines(text):
+        for start, end in statement_spans(line, 0, len(line)):
+            sentence = one_line(line[start:end])
+            if _MIN_CLAUSE_CHARS <= len(sentence) <= _MAX_SENTENCE_CHARS:
+                yield sentence
+
+
+def _own_lines(text: str) -> Iterable[str]:
+    """Yield the lines that the user wrote, up to the first that introduces a text of others. It is
+    worse to take a rule from such a text than to lose one of the user's."""
+    for line in text.splitlines():
+        if not line.strip() or _OTHERS_LINE.match(line):
             continue
-        sentence = one_line(text[start:end])
-        if not fenced and _MIN_CLAUSE_CHARS <= len(sentence) <= _MAX_SENTENCE_CHARS:
-            yield sentence
+        quote = _QUOTES_REST.search(line)
+        yield line[: quote.start()] if quote else line
+        if quote or _QUOTES_NEXT.search(line):
+            return
 
 
 def _strength(sentence: str) -> int:
-    if sentence.rstrip(" \"'”)*_").endswith(("?", "？")) or _PASTED.search(sentence):
+    if sentence.rstrip(" \"'”)*_").endswith(("?", "？")):
         return 0
-    if is_standing(sentence) and not _NARRATES.search(sentence):
+    if _PASTED.search(sentence) or _REPORTS.search(sentence):
+        return 0
+    said = _QUOTATION.sub("`x`", sentence)
+    if is_standing(said) and not _NARRATES.search(said):
         return 3
-    plain = _LEAD_IN.sub("", sentence)
+    plain = _LEAD_IN.sub("", said)
     if _PERMITS.search(plain) or _FREEZES.search(plain):
         return 3
     if _LASTING.search(plain) and not _NARRATES.search(plain):
