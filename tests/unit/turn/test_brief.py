@@ -87,6 +87,18 @@ def test_brief_names_rules_last_session_and_open_points(talk: Talk) -> None:
     assert text.count("store the choice") <= 1
 
 
+def test_brief_has_what_the_newest_session_left_open(talk: Talk) -> None:
+    answer = "The chart is drawn in one pass, and its axes follow the data. " * 3
+    answer += "Not done yet: zooming by keyboard. Still missing: a legend."
+    talk.turn("c", NOON + 2 * DAY, "Add a chart of the tides.", answer, "/work/app/chart.py")
+    text = brief(talk.past())
+    assert text.index("zooming by keyboard") < text.index("a legend")
+    assert "several accounts" not in text, "older than both"
+    assert count_text(text) <= BRIEF_TOKENS
+    for prompt in ("where did we leave off?", "continue with the chart of the tides"):
+        assert "zooming by keyboard" in asked(talk.past(), prompt)
+
+
 def test_brief_stays_within_its_limit(talk: Talk) -> None:
     for number in range(60):
         word = f"module{number} folder{number} area{number}"

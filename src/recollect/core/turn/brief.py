@@ -46,13 +46,16 @@ def write_brief(
     left = tokens - count_tokens(_block(ending))
     rules = rule_lines(past, count_tokens, left)
     left -= count_tokens("\n".join(rules))
-    points = [
-        f"- {clipped_sentences(point.text, _POINT_CHARS)}"
-        for point in open_points(past)
-        if point.turn is not last
-    ][:_MAX_POINTS]
-    if points and count_tokens("\n".join([_OPEN_NOTE, *points])) < left:
-        ending += [_OPEN_NOTE, *points]
+    told = "\n".join(ending)
+    points = [_OPEN_NOTE]
+    for point in open_points(past):
+        line = f"- {clipped_sentences(point.text, _POINT_CHARS)}"
+        if len(points) > _MAX_POINTS or point.text in told:
+            continue
+        if count_tokens("\n".join([*points, line])) < left:
+            points.append(line)
+    if len(points) > 1:
+        ending += points
     return _block([*rules, *ending]) if rules or ending else ""
 
 
@@ -61,7 +64,9 @@ def write_moment(past: Past, moment: Moment, *, zone: tzinfo | None) -> str:
     lines: Sequence[str] = ()
     if moment.kind == "last":
         last = last_turn_of(past)
-        lines = [] if last is None else [_last_line(last, zone), *_earlier_lines(past, last)]
+        if last is not None:
+            line = _last_line(last, zone)
+            lines = [line, *_session_points(past, last.session, line), *_earlier_lines(past, last)]
     elif moment.kind == "open":
         lines = _open_lines(open_points(past), zone)
     elif moment.kind == "day":
@@ -172,17 +177,21 @@ def _subject_lines(past: Past, words: frozenset[str], zone: tzinfo | None) -> li
     turns = [turn for turn in sessions[newest] if not turn.is_small_talk] or sessions[newest]
     subject_turns = [turn for turn in turns if words & turn.words] or turns
     last = subject_turns[-1]
-    lines = [f"{_day(last.said_at, zone)} {_clock(last.said_at, zone)}. {_told(last)}"]
-    points = [
-        f"- left open: {clipped_sentences(point.text, _POINT_CHARS)}"
-        for point in open_points(past)
-        if point.turn.session == newest and point.turn is not last
-    ]
+    line = f"{_day(last.said_at, zone)} {_clock(last.said_at, zone)}. {_told(last)}"
     before = [
         f"- before that: {clipped_sentences(turn.request, _LINE_CHARS)}"
         for turn in subject_turns[-2:-5:-1]
     ]
-    return [*lines, *points, *before]
+    return [line, *_session_points(past, newest, line), *before]
+
+
+def _session_points(past: Past, session: str, told: str) -> list[str]:
+    """Return what a session left open and the text before does not tell."""
+    return [
+        f"- left open: {clipped_sentences(point.text, _POINT_CHARS)}"
+        for point in open_points(past)
+        if point.turn.session == session and point.text not in told
+    ]
 
 
 def _day(epoch_seconds: float, zone: tzinfo | None) -> str:

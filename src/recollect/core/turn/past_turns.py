@@ -141,15 +141,13 @@ def open_points(past: Past) -> list[OpenPoint]:
     """Return the open points that no later turn has done, the newest first."""
     rarity = past.rarity()
     points: list[OpenPoint] = []
-    for index, turn in enumerate(past.turns):
-        if index < len(past.turns) - _MAX_OPEN_TURNS:
-            continue
+    for back, turn in enumerate(past.turns[: -_MAX_OPEN_TURNS - 1 : -1]):
+        later = past.turns[len(past.turns) - back :]
         for sentence in _open_sentences(turn.outcome):
             words = words_of(sentence)
-            later = past.turns[index + 1 :]
             if not any(_covers(words, done, rarity) for done in later):
                 points.append(OpenPoint(text=sentence, turn=turn))
-    return points[::-1]
+    return points
 
 
 def words_of(text: str) -> frozenset[str]:
